@@ -94,7 +94,13 @@ class Classifier(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Accuracy(Printed):
-    """The share of records that are predicted right: unbiased, so it may lie outside [0, 1]."""
+    """The share of records that are predicted right: unbiased, so it may lie outside [0, 1].
+
+    >>> source = mq.tally(mq.data.students())
+    >>> found = mq.evaluate.accuracy(mq.learn.naive_bayes(source, "sleep"), source)
+    >>> round(found.value, 3), round(found.stderr, 3), found.n
+    (0.733, 0.018, 600)
+    """
 
     value: float
     stderr: float
@@ -134,6 +140,10 @@ def accuracy(model: Classifier, source: Tally, target: str | None = None) -> Acc
     Reference: Zhan, Chang & Matwin (2004) §3.5, for any policy.
     Error: unbiased; the standard error multiplies over the disguised variables that the model reads. Above
     0.05 the figure is useless, and a `MasqueradeWarning` says so.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> print(mq.evaluate.accuracy(mq.learn.naive_bayes(source, "sleep"), source).summary())
+    accuracy 0.7333 ± 0.0181 (n = 600)
     """
     over = checked_names(model, source.schema, target)
 
@@ -221,6 +231,12 @@ class DisguisedView(LogScores):
 
     Where a policy has strata, a row's own stratum (which is never disguised) says which channels it
     went through, so that rows must have this column too, even if it is no feature.
+
+    >>> policy = mq.data.students_policy()
+    >>> model = mq.learn.naive_bayes(mq.tally(mq.data.students(), schema=policy), "sleep", ["pills"])
+    >>> view = mq.evaluate.disguised_view(model, policy)
+    >>> [feature.name for feature in view.features], view.target.categories
+    (['pills'], ('bad', 'good'))
     """
 
     target: Variable
@@ -290,6 +306,12 @@ def disguised_view(
     Cost: one product of small matrices per group, then one look-up per group and row.
     Error: exact for the model's probabilities. A group with other variables, whose truth the report of the
     features depends on, is refused: the model does not say how those are distributed.
+
+    >>> policy = mq.data.students_policy()
+    >>> model = mq.learn.naive_bayes(mq.tally(mq.data.students(), schema=policy), "sleep", ["pills"])
+    >>> view = mq.evaluate.disguised_view(model, policy)
+    >>> view.predict_proba(mq.data.students()[["pills"]][:1]).round(3).tolist()
+    [[0.434, 0.566]]
     """
     if isinstance(model, DecisionTree):
         return DisguisedTreeView(model, *_reported(model, policy))
@@ -404,6 +426,15 @@ def confusion(model: Classifier, source: Tally, target: str | None = None) -> Co
 
     Formula: shares are means over the truths, as in `accuracy`; the balanced accuracy is the mean over the
     true classes of the share predicted right, with its error by the delta method.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> print(mq.evaluate.confusion(mq.learn.naive_bayes(source, "sleep", ["pills"]), source).summary())
+    Confusion of sleep: balanced accuracy 0.6552 ± 0.0190 (n = 600)
+    true predicted  share  stderr
+     bad       bad 0.1400  0.0142
+     bad      good 0.1967  0.0162
+    good       bad 0.0700  0.0104
+    good      good 0.5933  0.0201
     """
     classes = len(model.target)
     found = _outcomes(model, source, target, lambda rows: predicted(model, rows), classes)
@@ -419,7 +450,13 @@ def confusion(model: Classifier, source: Tally, target: str | None = None) -> Co
 
 
 def balanced_accuracy(model: Classifier, source: Tally, target: str | None = None) -> Measure:
-    """Return the mean, over the true classes, of the share predicted right."""
+    """Return the mean, over the true classes, of the share predicted right.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> model = mq.learn.naive_bayes(source, "sleep", ["pills"])
+    >>> print(mq.evaluate.balanced_accuracy(model, source).summary())
+    balanced accuracy 0.6552 ± 0.0190 (n = 600)
+    """
     found = _outcomes(model, source, target, lambda rows: predicted(model, rows), len(model.target))
     return _balanced(found)
 
@@ -431,6 +468,10 @@ def roc_auc(
 
     Formula: P(score of one of the class > score of one of the other) + half of P(equal), over the truths; its
     error by the delta method. Beyond 256 different scores neighbours count as equal.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> print(mq.evaluate.roc_auc(mq.learn.naive_bayes(source, "sleep", ["pills"]), source).summary())
+    AUC 0.6552 ± 0.0190 (n = 600)
     """
     code = _positive_code(model, positive)
     scored = _scored(model, code)
@@ -456,7 +497,16 @@ def calibration(
     positive: Category | None = None,
     bins: int = 10,
 ) -> Calibration:
-    """Return, for bins of the predicted probability of a class, the share that is of it, with its error."""
+    """Return, for bins of the predicted probability of a class, the share that is of it, with its error.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> model = mq.learn.naive_bayes(source, "sleep", ["pills"])
+    >>> print(mq.evaluate.calibration(model, source, positive="bad", bins=2).summary())
+    Calibration of P(bad)
+     predicted  observed  stderr  records
+        0.2500    0.2489  0.0199 474.0000
+        0.7500    0.6667  0.0420 126.0000
+    """
     code = _positive_code(model, positive)
     scored = _scored(model, code, probability=True)
     cut = partial(_cut_evenly, bins=bins)

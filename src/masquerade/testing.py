@@ -54,6 +54,12 @@ class Oracle:
     """The slow second implementation: one dense vector over the table of all variables for each record.
 
     `samples` are frames of independent records that were disguised by the policy; their tables add.
+
+    >>> from masquerade.testing import Oracle
+    >>> policy = mq.data.students_policy()
+    >>> reports = mq.disguise(mq.data.students(), policy)
+    >>> Oracle([reports], policy).expected(mq.Query(by="exams")).values.round(6).tolist()
+    [300.0, 300.0]
     """
 
     def __init__(self, samples: Sequence[Any], policy: Policy) -> None:
@@ -215,7 +221,13 @@ def undone_matrix(P: Floats) -> Floats:
 
 @dataclass
 class Subject:
-    """A source under test: what to ask it, what it must answer, and how often it spoke to others."""
+    """A source under test: what to ask it, what it must answer, and how often it spoke to others.
+
+    >>> from masquerade.testing import Subject
+    >>> subject = Subject(mq.tally(mq.data.students()), (mq.Query(by="pills"),))
+    >>> subject.answers[mq.Query(by="pills")].values.tolist()
+    [474.0, 126.0]
+    """
 
     source: Tally
     queries: tuple[Query, ...]
@@ -514,6 +526,10 @@ def check_tally(
     list of frames of independent samples whose tables add. `truth` are the clear records, for a source that
     adds randomness of its own. `queries` are asked instead of a choice of our own; `messages` returns how
     many messages the source has sent so far, so that none may be sent after an answer.
+
+    >>> from masquerade.testing import check_tally
+    >>> students = mq.data.students()[["exams", "pills"]]
+    >>> check_tally(mq.tally(students), students)
     """
     schema = source.schema
     known = Policy.clear(schema) if policy is None else policy

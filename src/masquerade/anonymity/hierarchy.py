@@ -32,7 +32,12 @@ Level = Callable[[Hashable], str | None]  # None: the value has no place at this
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """The levels of one column, from fine to coarse, and what a value must be to have a place in them."""
+    """The levels of one column, from fine to coarse, and what a value must be to have a place in them.
+
+    >>> levels = mq.anonymity.as_hierarchies({"hierarchies": 1, "columns": {"zip": {"prefixes": [3]}}})
+    >>> len(levels["zip"].levels)
+    1
+    """
 
     levels: tuple[Level, ...]
     expects: str
@@ -55,7 +60,13 @@ class Hierarchy:
 
 
 def load_hierarchies(path: str | Path) -> dict[str, Hierarchy]:
-    """Read the levels of columns from a YAML or JSON file, by its ending; a mistake is an `InputError`."""
+    """Read the levels of columns from a YAML or JSON file, by its ending; a mistake is an `InputError`.
+
+    >>> from pathlib import Path
+    >>> _ = Path("levels.json").write_text('{"hierarchies": 1, "columns": {"zip": {"prefixes": [3]}}}')
+    >>> list(mq.anonymity.load_hierarchies("levels.json"))
+    ['zip']
+    """
     form = policy_text.SUFFIXES.get(Path(path).suffix.lower())
     if form is None:
         raise FileError(f"{path}: hierarchies are read from .yaml, .yml or .json.")
@@ -70,7 +81,7 @@ def load_hierarchies(path: str | Path) -> dict[str, Hierarchy]:
 def as_hierarchies(values: Any, where: str = "") -> dict[str, Hierarchy]:
     """Return hierarchies from plain values, as in a file: ``{"hierarchies": 1, "columns": {...}}``.
 
-    >>> levels = as_hierarchies({"hierarchies": 1, "columns": {"zip": {"prefixes": [3]}}})
+    >>> levels = mq.anonymity.as_hierarchies({"hierarchies": 1, "columns": {"zip": {"prefixes": [3]}}})
     >>> levels["zip"].words("zip", ["07030", "07029"], rows=lambda place: place + 1)
     [['070**', '070**']]
     """

@@ -32,7 +32,14 @@ LABEL_DIGITS = 15  # what the label of a bin shows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bins:
-    """Groups of a number: group k holds [edges[k], edges[k+1]), the last one its upper edge too."""
+    """Groups of a number: group k holds [edges[k], edges[k+1]), the last one its upper edge too.
+
+    >>> bins = mq.anonymity.mgas([18, 19, 20, 40, 41, 42], k_min=3, g=2)
+    >>> bins.edges.tolist(), bins.counts.tolist()
+    ([18.0, 30.0, 42.0], [3, 3])
+    >>> bins.policy_bins(0, 120)
+    [0.0, 30.0, 120.0]
+    """
 
     edges: Floats
     means: Floats
@@ -79,7 +86,12 @@ class Bins:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """Groups of records with several numbers: the group of every record given, and each group's mean."""
+    """Groups of records with several numbers: the group of every record given, and each group's mean.
+
+    >>> groups = mq.anonymity.mgas_groups([[18, 1], [19, 1], [40, 3], [41, 3]], k_min=2, g=0)
+    >>> groups.labels.tolist(), groups.means.tolist()
+    ([0, 0, 1, 1], [[18.5, 1.0], [40.5, 3.0]])
+    """
 
     labels: NDArray[np.intp]
     means: Floats
@@ -126,9 +138,8 @@ def mgas(values: ArrayLike, k_min: int, g: float) -> Bins:
     neighbouring pairs may be merged at once and the order of merging does not matter.
     Error: exact, deterministic.
 
-    >>> bins = mgas([1, 2, 2, 3, 10, 11, 12, 30], k_min=2, g=1)
-    >>> bins.edges.tolist(), bins.means.tolist(), bins.counts.tolist()
-    ([1.0, 6.0, 11.5, 30.0], [2.0, 10.5, 21.0], [4, 2, 2])
+    >>> mq.anonymity.mgas([18, 19, 20, 40, 41, 42], k_min=3, g=2).counts.tolist()
+    [3, 3]
     """
     numbers = finite(values, 1)
     _check_requirements(len(numbers), k_min, np.array([g], dtype=float))
@@ -153,6 +164,10 @@ def mgas_groups(rows: ArrayLike, k_min: int, g: float | Sequence[float]) -> Grou
     Reference: Ma (2006), §2.3.
     Cost: O(m²) distances for m distinct records, at most 20,000 of them.
     Error: exact, deterministic: of equally close pairs the first in dictionary order of the records.
+
+    >>> groups = mq.anonymity.mgas_groups([[18, 1], [19, 1], [40, 3], [41, 3]], k_min=2, g=0)
+    >>> groups.counts.tolist()
+    [2, 2]
     """
     numbers = finite(rows, 2)
     columns = numbers.shape[1]

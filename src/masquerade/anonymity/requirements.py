@@ -61,6 +61,11 @@ class DistinctDiversity:
     """Every class has at least l distinct values.
 
     Reference: Machanavajjhala, Kifer, Gehrke & Venkitasubramaniam (2007), l-diversity.
+
+    >>> needs = {"sleep": mq.anonymity.DistinctDiversity(2)}
+    >>> found = mq.anonymity.anonymize(mq.data.students(), ["exams", "year"], 20, sensitive=needs)
+    >>> mq.anonymity.check(found.frame, ["exams", "year"], ["sleep"]).sensitive[0].distinct_l
+    2
     """
 
     l: int
@@ -82,6 +87,11 @@ class EntropyDiversity:
     """The entropy of every class is at least log l.
 
     Reference: Machanavajjhala et al. (2007), Definition 4.1.
+
+    >>> needs = {"sleep": mq.anonymity.EntropyDiversity(1.5)}
+    >>> found = mq.anonymity.anonymize(mq.data.students(), ["exams", "year"], 20, sensitive=needs)
+    >>> mq.anonymity.check(found.frame, ["exams", "year"], ["sleep"]).sensitive[0].entropy_l >= 1.5
+    True
     """
 
     l: float
@@ -103,6 +113,11 @@ class RecursiveDiversity:
 
     Formula: r₁ < c·(r_l + r_{l+1} + …), counts of a class in falling order.
     Reference: Machanavajjhala et al. (2007), Definition 4.2.
+
+    >>> needs = {"sleep": mq.anonymity.RecursiveDiversity(3, 2)}
+    >>> found = mq.anonymity.anonymize(mq.data.students(), ["exams", "year"], 20, sensitive=needs)
+    >>> mq.anonymity.check(found.frame, ["exams", "year"], ["sleep"]).sensitive[0].recursive_c[2] < 3
+    True
     """
 
     c: float
@@ -128,6 +143,11 @@ class Closeness:
     The distance is half the sum of all differences of shares; with `ordered` it is the earth mover's over
     numbers, dates or truth values: what must be moved how far, as a share of the whole way.
     Reference: Li, Li & Venkatasubramanian (2007), t-closeness.
+
+    >>> needs = {"sleep": mq.anonymity.Closeness(0.2)}
+    >>> found = mq.anonymity.anonymize(mq.data.students(), ["exams", "year"], 20, sensitive=needs)
+    >>> mq.anonymity.check(found.frame, ["exams", "year"], ["sleep"]).sensitive[0].t_equal <= 0.2
+    True
     """
 
     t: float

@@ -24,6 +24,10 @@ class RiskReport(Printed):
     `records` are the probabilities that a record is recognised, `frequencies` how many records of the table
     look like it, and `estimated` how many people of the population. With households, `households` are the
     probabilities that anybody of a record's household is recognised, else None.
+
+    >>> found = mq.anonymity.risk(mq.data.students(), ["exams", "year"])
+    >>> round(float(found.records.max()), 4), int(found.frequencies.min())
+    (0.0125, 80)
     """
 
     quasi_identifiers: tuple[str, ...]
@@ -88,6 +92,11 @@ def risk(
     Reference: Benedetti & Franconi (1998); Franconi & Polettini (2004), Individual risk estimation in
     μ-Argus: the base individual risk of sdcMicro's measure_risk, there by default approximated.
     Cost: O(rows). Error: that of the model; weights that do not fit the classes bias it.
+
+    >>> print(mq.anonymity.risk(mq.data.students(), ["exams", "year"]).summary())
+    6.00 of 600 records expected to be recognised by exams, year (1.00%)
+    largest risk 0.0125; above 0.1: 0 records
+    A model of who looks for whom: no guarantee, whatever the figures.
     """
     from scipy.special import hyp2f1  # noqa: PLC0415  (slow to load)
 

@@ -43,6 +43,12 @@ def ball_cover(between: Distances, k: int) -> list[set[int]]:
     Error: we found no constant for that factor. The ball of all rows costs little a row, and is then cut
     apart by the order of its values: pairs that differ in one column, but from all others in m, can cost m
     times the fewest stars. `lean_cover` has no such case.
+
+    >>> import pandas as pd
+    >>> people = pd.DataFrame({"zip": ["07030", "07030", "07029", "07029"]})
+    >>> found = mq.anonymity.suppress(people, ["zip"], k=2, cover=mq.anonymity.ball_cover)
+    >>> int(found.stars.sum())
+    0
     """
     return _balls(between, k, lambda radius, new: radius / new, trimmed=False)
 
@@ -56,6 +62,12 @@ def lean_cover(between: Distances, k: int) -> list[set[int]]:
     While j rows of a best group S are uncovered, the ball of radius d(S) around one of them costs at most
     d(S)·max(k, j)/j a row: the radii, weighted by max(k, new), sum to at most (1 + H_k)·Σ k·d(S); a ball has
     twice its radius as diameter.
+
+    >>> import pandas as pd
+    >>> people = pd.DataFrame({"zip": ["07030", "07030", "07029", "07029"]})
+    >>> found = mq.anonymity.suppress(people, ["zip"], k=2, cover=mq.anonymity.lean_cover)
+    >>> int(found.stars.sum())
+    0
     """
     return _balls(between, k, lambda radius, new: radius * np.maximum(k, new) / new, trimmed=True)
 
@@ -66,6 +78,12 @@ def subset_cover(between: Distances, k: int) -> list[set[int]]:
     Reference: Meyerson & Williams (2004), the algorithm that is exponential in k, with a factor O(k log k).
     Error: at most (2k − 1)(2k − 2)/k · H_{2k−1} times the fewest stars: greedy set cover and the two facts.
     Cost: Σ C(n, k…2k − 1) sets, at most 200,000.
+
+    >>> import pandas as pd
+    >>> people = pd.DataFrame({"zip": ["07030", "07030", "07029", "07029"]})
+    >>> found = mq.anonymity.suppress(people, ["zip"], k=2, cover=mq.anonymity.subset_cover)
+    >>> int(found.stars.sum())
+    0
     """
     rows = len(between)
     sizes = range(k, min(2 * k - 1, rows) + 1)
@@ -245,6 +263,12 @@ class Suppression:
     """A k-anonymous table: the frame, which group each row is in, and which cells were starred.
 
     `stars` has a column for every quasi-identifier, in the order given.
+
+    >>> import pandas as pd
+    >>> people = pd.DataFrame({"zip": ["07030", "07030", "07029"], "born": [1970, 1971, 1970]})
+    >>> found = mq.anonymity.suppress(people, ["zip", "born"], k=3)
+    >>> int(found.stars.sum()), found.groups.tolist()
+    (6, [0, 0, 0])
     """
 
     frame: Any
@@ -258,6 +282,11 @@ def open_repeated(frame: Any, quasi_identifiers: Sequence[str], k: int) -> Any:
     Formulation 1 of distributed k-anonymity: quasi-identifiers stay visible, the sensitive rest is opened for
     exactly the rows of the largest k-anonymous part. pandas, Polars or PyArrow in, the same kind out; in
     pandas, columns with something hidden become objects.
+
+    >>> import pandas as pd
+    >>> people = pd.DataFrame({"zip": ["07030", "07030", "07029"], "ill": ["yes", "no", "yes"]})
+    >>> mq.anonymity.open_repeated(people, ["zip"], k=2)["ill"].isna().tolist()
+    [False, False, True]
     """
     table = checked(frame, quasi_identifiers, k)
     codes = np.stack([coded(table[name]).codes for name in quasi_identifiers], axis=1)
@@ -275,6 +304,11 @@ def suppress(
     `cover` is how groups are found: `ball_cover`, `lean_cover` or `subset_cover`. A column with a star comes
     back as text; all others, and all other columns, stay as they are. `anonymize` takes larger tables and
     stars less.
+
+    >>> import pandas as pd
+    >>> people = pd.DataFrame({"zip": ["07030", "07030", "07029", "07029"], "sex": ["f", "f", "m", "f"]})
+    >>> mq.anonymity.suppress(people, ["zip", "sex"], k=2).frame["sex"].tolist()
+    ['f', 'f', '*', '*']
     """
     table = checked(frame, quasi_identifiers, k)
     columns = [coded(table[name]) for name in quasi_identifiers]

@@ -44,6 +44,10 @@ class Success:
     whole record; `stderr` is that of `whole` where records were sampled (0: exact). `shift` is the largest
     factor by which the odds of two categories moved, over all reports or over those sampled; `bound` is ln γ
     of the record.
+
+    >>> [found] = mq.audit.attack(mq.data.eleven_nodes_policy(), mq.data.eleven_nodes(), ["A"])
+    >>> found.target, round(found.prior, 3), found.prior <= found.own <= found.whole
+    ('A', 0.7, True)
     """
 
     target: str
@@ -72,6 +76,10 @@ def attack(
     variable than counting right guesses), which is exact for each record, by virtual evidence.
     Reference: Smith (2009), Bayes vulnerability; Pearl (1988), virtual evidence.
     Error: `stderr` for sampled records; a network that was learnt is itself an estimate.
+
+    >>> [found] = mq.audit.attack(mq.data.eleven_nodes_policy(), mq.data.eleven_nodes(), ["A"])
+    >>> round(found.prior, 3), round(found.own, 3), found.stderr
+    (0.7, 0.75, 0.0)
     """
     for name in network.schema:
         if name not in policy.schema:

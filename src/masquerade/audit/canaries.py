@@ -49,6 +49,12 @@ class Canaries:
     """Made-up people and their true values, in pairs of twins: the key by which they are read again.
 
     Keep it apart from the pipeline: whoever has it can tell canaries from people.
+
+    >>> policy = mq.data.students_policy()
+    >>> records, key = mq.audit.make_canaries(policy, n=200)
+    >>> key.save("key.json")
+    >>> mq.audit.Canaries.load("key.json").policy_id == policy.id
+    True
     """
 
     policy_id: str
@@ -92,6 +98,11 @@ def make_canaries(
 
     Values are drawn evenly over all categories, by the operating system's randomness; every record has a twin
     with the same values. `column` names them, for pipelines that keep a column or remember persons by one.
+
+    >>> policy = mq.data.students_policy()
+    >>> records, key = mq.audit.make_canaries(policy, n=200)
+    >>> records.shape, list(records.columns)
+    ((200, 5), ['canary', 'exams', 'year', 'pills', 'sleep'])
     """
     import pandas as pd  # noqa: PLC0415  (loaded when a frame is made)
 
@@ -138,6 +149,14 @@ def read_canaries(
     the rows (``shuffled``).
 
     Error: chance contradicts any claim of a sound pipeline less often than `alpha`.
+
+    >>> policy = mq.data.students_policy()
+    >>> records, key = mq.audit.make_canaries(policy, n=1000)
+    >>> out = mq.disguise(records, policy, keep=["canary"])
+    >>> mq.audit.read_canaries(out, policy, key, alpha=1e-6).contradicted
+    False
+    >>> mq.audit.read_canaries(records, policy, key, alpha=1e-6).contradicted
+    True
     """
     loaded = policy_of(policy)
     known = key if isinstance(key, Canaries) else Canaries.load(key)

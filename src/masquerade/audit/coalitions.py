@@ -93,7 +93,12 @@ def pool_run(names: Sequence[str], earlier: Sequence[Collection[str]] = ()) -> P
 
 
 def audit_coalitions(parties: int = 5) -> Audit:
-    """Try every coalition of a pool of so many parties, with and without whoever adds up."""
+    """Try every coalition of a pool of so many parties, with and without whoever adds up.
+
+    >>> found = mq.audit.audit_coalitions(parties=3)
+    >>> found.contradicted, len(found.findings) > 0
+    (False, True)
+    """
     if isinstance(parties, bool) or not LEAST_PARTIES <= parties <= MOST_PARTIES:
         raise InputError(f"A sweep is over {LEAST_PARTIES} to {MOST_PARTIES} parties. Got {parties} instead.")
     names = [f"party {number}" for number in range(1, parties + 1)]

@@ -27,6 +27,12 @@ def audit_answers(answered: Sequence[Answered], rules: Rules | None = None, titl
     """Say which cells follow from answers put together that none of them shows alone.
 
     With `rules` that need no data, say whether the cells that they protect are undetermined.
+
+    >>> source = mq.Controlled(mq.tally(mq.data.students()[["exams", "pills"]]))
+    >>> _ = source.answer([mq.Query(by="exams"), mq.Query(by="pills")])
+    >>> found = mq.audit.audit_answers(source.control.history.entries())
+    >>> found.contradicted
+    False
     """
     schema = joint_schema(Schema(()), answered)
     rules = Rules(most_variables=max(len(schema), 1)) if rules is None else rules
@@ -89,7 +95,13 @@ def audit_answers(answered: Sequence[Answered], rules: Rules | None = None, titl
 
 
 def audit_states(folders: Sequence[str | Path], rules: Rules | None = None) -> Audit:
-    """Audit everything that the parties of these state folders, or one of them, say they answered."""
+    """Audit everything that the parties of these state folders, or one of them, say they answered.
+
+    >>> mq.audit.audit_states(["nowhere"])
+    Traceback (most recent call last):
+        ...
+    masquerade.core.errors.FileError: nowhere: is no state folder; settings name it under 'state'.
+    """
     answered: list[Answered] = []
     missing: list[str] = []
     for folder in folders:

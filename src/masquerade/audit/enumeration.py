@@ -64,6 +64,10 @@ def audit_policy(policy: Policy | str | Path, *, page: bool = True) -> Audit:
     same words. γ is computed from what was walked.
 
     Cost: O(categories · possible reports) words a channel.
+
+    >>> found = mq.audit.audit_policy(mq.data.students_policy(), page=False)
+    >>> [finding.verdict for finding in found.findings]
+    ['at risk', 'at risk', 'proved', 'proved', 'proved', 'proved']
     """
     loaded = policy_of(policy)
     findings: list[Finding] = []

@@ -35,6 +35,10 @@ class Finding:
     *proved* is said of what was enumerated whole; draws and files can only leave a claim *not contradicted*.
     *at risk* is no broken claim, but something to be known before a release. `value` is the figure of the
     claim, `low` and `high` its limits at `level` where it was measured.
+
+    >>> finding = mq.audit.Finding(about="pills", verdict="proved", says="γ is 3", value=3.0)
+    >>> finding.verdict, finding.value
+    ('proved', 3.0)
     """
 
     about: str
@@ -57,7 +61,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class AuditTable:
-    """Figures beside the words."""
+    """Figures beside the words.
+
+    >>> table = mq.audit.AuditTable("People", ("party", "people"), (("clinic", 300), ("registry", 280)))
+    >>> table.to_dict()["rows"]
+    [['clinic', 300], ['registry', 280]]
+    """
 
     title: str
     columns: tuple[str, ...]
@@ -82,7 +91,12 @@ class AuditTable:
 
 @dataclass(frozen=True, repr=False)
 class Audit(Printed):
-    """What an audit found: see `findings`, `tables`, `summary()`, `to_dict()` and `to_html()`."""
+    """What an audit found: see `findings`, `tables`, `summary()`, `to_dict()` and `to_html()`.
+
+    >>> found = mq.audit.audit_policy(mq.data.students_policy(), page=False)
+    >>> found.contradicted, found.headline
+    (False, 'No claim is contradicted. 6 findings: 2 at risk, 4 proved.')
+    """
 
     title: str
     findings: tuple[Finding, ...]

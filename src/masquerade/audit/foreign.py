@@ -15,7 +15,13 @@ Sampler = Callable[[int, int], Any]
 
 
 def foreign_sampler(name: str, truths: int, epsilon: float) -> Sampler:
-    """Return a randomizer of another package for so many truths at an ε: see `FOREIGN` for the names."""
+    """Return a randomizer of another package for so many truths at an ε: see `FOREIGN` for the names.
+
+    >>> mq.audit.foreign_sampler("opendp:randomized_response", truths=2, epsilon=0)
+    Traceback (most recent call last):
+        ...
+    masquerade.core.errors.InputError: A randomizer of another package needs an ε above 0. Got 0 instead.
+    """
     if name not in FOREIGN:
         raise InputError(f"There is no randomizer {name!r} here.{did_you_mean(name, FOREIGN)}")
     if not epsilon > 0:

@@ -62,6 +62,12 @@ def audit_release(
     simulated records.
 
     Error: a test contradicts a claim only where chance would do so less often than `alpha`.
+
+    >>> policy = mq.data.students_policy()
+    >>> reports = mq.disguise(mq.data.students(), policy, shuffle=True)
+    >>> found = mq.audit.audit_release(reports, policy, attacker=False, alpha=1e-6)
+    >>> found.contradicted
+    False
     """
     loaded = policy_of(policy)
     if earlier and id is None:

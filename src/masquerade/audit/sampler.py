@@ -65,6 +65,16 @@ def audit_sampler(
     Formula: see `epsilon_bracket`; for many reports a logistic classifier chooses the set.
     Reference: Bichsel, Steffen, Bogunovic & Vechev (2021), DP-Sniper, for sets chosen by a classifier.
     Error: `low` is wrong with a chance of at most 5%, a contradiction with at most `alpha`.
+
+    >>> import numpy as np
+    >>> draw = np.random.default_rng()
+    >>> def spins(truth, n):
+    ...     return np.where(draw.random(n) < 0.75, truth, 1 - truth)
+    ...
+    >>> mq.audit.audit_sampler(spins, [0, 1], epsilon=1.2, draws=2000, alpha=1e-6).contradicted
+    False
+    >>> mq.audit.audit_sampler(spins, [0, 1], epsilon=0.5, draws=2000, alpha=1e-6).contradicted
+    True
     """
     named = tuple(truths)
     if len(named) < 2:

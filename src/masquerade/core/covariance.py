@@ -27,6 +27,12 @@ class Covariance(Protocol):
 
     Two kinds, always named: ``population`` includes the sampling of the records, ``given_records`` holds
     the records fixed and sees only the disguise.
+
+    >>> [table] = mq.tally(mq.data.students()).answer([mq.Query(by="exams")])
+    >>> table.covariance.diagonal().tolist()
+    [150.0, 150.0]
+    >>> table.covariance.diagonal("given_records").tolist()
+    [0.0, 0.0]
     """
 
     @property

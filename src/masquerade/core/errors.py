@@ -78,6 +78,10 @@ class ValueProblem:
     """What is wrong with some values of a column, by rows only: at most ten, `more` if there are others.
 
     How many there are is not told: that would be a count of clear values.
+
+    >>> from masquerade.core.errors import ValueProblem
+    >>> print(ValueProblem("pills", (3, 17), "is not among the categories"))
+    column 'pills', rows 3, 17: the value is not among the categories
     """
 
     column: str
@@ -188,6 +192,9 @@ class Refusal:
     ``already_spent``, ``already_opened``, ``epoch_open``, ``unknown_epoch``, ``determined``,
     ``too_few_people``, ``overlap``, ``too_narrow``, ``other_categories``, ``restored``; `reason` is for
     people.
+
+    >>> mq.Refusal("too_few_records", "Fewer than 5 records.").code
+    'too_few_records'
     """
 
     code: str
@@ -241,6 +248,7 @@ class MasqueradeWarning(UserWarning):
 def did_you_mean(given: object, known: Iterable[object]) -> str:
     """Return a hint naming the closest known name, or the known names when there are few.
 
+    >>> from masquerade.core.errors import did_you_mean
     >>> did_you_mean("smokr", ["smoker", "region"])
     " Did you mean 'smoker'?"
     """

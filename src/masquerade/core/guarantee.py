@@ -38,7 +38,16 @@ class Disclosure:
 
 @dataclass(frozen=True, slots=True)
 class Guarantee(Printed):
-    """What a way of answering counts reveals, and what must hold for that to be true."""
+    """What a way of answering counts reveals, and what must hold for that to be true.
+
+    >>> guarantee = mq.privacy(mq.data.students_policy()).guarantee
+    >>> print(guarantee.summary())
+    whoever sees the disguised records learns disguised values of pills: γ = 3 (ε = 1.10)
+    whoever sees the disguised records learns disguised values of sleep: γ = 4 (ε = 1.39)
+    whoever sees the disguised records learns clear values of exams, year: no bound
+    assuming every value is drawn once per person (memoise repeated releases; each further draw multiplies γ)
+    assuming the disguise used OS randomness that nobody recorded
+    """
 
     disclosures: tuple[Disclosure, ...]
     assumptions: tuple[str, ...] = ()

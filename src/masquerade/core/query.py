@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Query:
     """How many records have each combination of `by`, among those that satisfy `where`?
 
-    >>> Query(by=("c",), where={"a": 3})
-    Query(by=('c',), where=(('a', 3),))
+    >>> mq.Query(by="pills", where={"exams": "many"})
+    Query(by=('pills',), where=(('exams', 'many'),))
     """
 
     by: tuple[str, ...]

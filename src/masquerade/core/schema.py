@@ -39,7 +39,7 @@ def _plain_categories(name: str, labels: Iterable[object]) -> tuple[Category, ..
 class Variable:
     """A named categorical variable with its categories in order.
 
-    >>> Variable("smoker", ("yes", "no")).code("no")
+    >>> mq.Variable("smoker", ("yes", "no")).code("no")
     1
     """
 
@@ -110,7 +110,14 @@ def codes_by_label(variable: Variable) -> Mapping[tuple[type, Category], int]:
 
 
 class Schema(Mapping[str, Variable]):
-    """Variables in order, by name; translates labels to codes and back."""
+    """Variables in order, by name; translates labels to codes and back.
+
+    >>> schema = mq.Schema({"exams": ["few", "many"], "year": [1, 2, 3]})
+    >>> schema.names, schema.shape(("year", "exams"))
+    (('exams', 'year'), (3, 2))
+    >>> schema["exams"].code("many")
+    1
+    """
 
     __slots__ = ("_by_name",)
 

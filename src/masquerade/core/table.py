@@ -36,6 +36,18 @@ class CountTable(Printed):
     `nonnegative` takes it away; `unbiased` keeps it for the intervals of a projected table. `n` is the
     number of records behind the whole source. `evidence` is what the estimate rests on. The statistics of
     `masquerade.stats` that are functions of one table are methods too: ``table.shares("smoker")``.
+
+    >>> [table] = mq.tally(mq.data.students()).answer([mq.Query(by=("exams", "pills"))])
+    >>> print(table.summary())
+    exams × pills: 4 cells, n = 600
+    exams pills  count  stderr  lower  upper
+      few    no  264.0    12.2  240.5  288.0
+      few   yes   36.0     5.8   26.2   49.2
+     many    no  210.0    11.7  187.7  233.4
+     many   yes   90.0     8.8   74.2  108.5
+    (95% intervals)
+    >>> table.marginal("pills").values.tolist()
+    [474.0, 126.0]
     """
 
     axes: tuple[Variable, ...]

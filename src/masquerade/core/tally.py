@@ -22,7 +22,14 @@ DISAGREEMENT = 1e-6  # p-value below which sources are told not to look like sam
 
 @runtime_checkable
 class Tally(Protocol):
-    """A source of counts. Implement these four names and every learner runs on it."""
+    """A source of counts. Implement these four names and every learner runs on it.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> isinstance(source, mq.Tally)
+    True
+    >>> list(source.schema), source.check([mq.Query(by="pills")])
+    (['exams', 'year', 'pills', 'sleep'], [])
+    """
 
     @property
     def schema(self) -> Schema:
@@ -55,6 +62,11 @@ class Merged:
     Of one ``population`` they are samples: those that were disguised in the same way add, others are weighed
     by how much they tell, through their joint likelihood; a warning says if they do not look like samples of
     one population. ``records`` adds the unbiased counts of every source instead, whoever the people are.
+
+    >>> students = mq.data.students()
+    >>> both = mq.Merged([mq.tally(students[::2]), mq.tally(students[1::2])], of="records")
+    >>> both.answer([mq.Query(by="pills")])[0].values.tolist()
+    [474.0, 126.0]
     """
 
     def __init__(self, sources: Sequence[Tally], of: Literal["population", "records"] = "population") -> None:
@@ -108,7 +120,13 @@ def pooled(tables: Sequence[CountTable]) -> CountTable:
 
 
 class Cached:
-    """A source that never asks the same question twice: what was answered is kept."""
+    """A source that never asks the same question twice: what was answered is kept.
+
+    >>> source = mq.Cached(mq.tally(mq.data.students()))
+    >>> question = mq.Query(by="pills")
+    >>> source.answer([question])[0] is source.answer([question])[0]
+    True
+    """
 
     def __init__(self, source: Tally) -> None:
         self.source = source

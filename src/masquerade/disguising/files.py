@@ -65,6 +65,11 @@ def disguise_file(
     As `disguise`, batch by batch; `shuffle` mixes the rows within a batch. How a CSV is written is found by
     looking, as far as `dialect` does not say. The policy travels in the file's metadata (or next to it, in
     ``<target>.masquerade.json``). On any error nothing is left behind.
+
+    >>> mq.data.students().to_csv("students.csv", index=False)
+    >>> release = mq.disguise_file("students.csv", "reports.parquet", mq.data.students_policy())
+    >>> release.rows
+    600
     """
     remembered, policy = memo_of(memo, id), policy_of(policy)
     kept = checked_keep(keep, policy)

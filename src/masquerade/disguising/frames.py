@@ -47,6 +47,13 @@ def disguise(
     undisguised; `shuffle` breaks the order of the rows. An unknown or missing value is refused by row and
     column before anything is drawn. A Spark data frame is disguised on its executors: without a memo the
     reports are kept in Spark's checkpoint folder, so that no second evaluation draws them anew.
+
+    >>> policy = mq.data.students_policy()
+    >>> reports = mq.disguise(mq.data.students(), policy)
+    >>> list(reports.columns), len(reports)
+    (['exams', 'year', 'pills', 'sleep'], 600)
+    >>> mq.tally(reports, policy).answer([mq.Query(by="exams")])[0].values.tolist()
+    [300.0, 300.0]
     """
     policy = policy_of(policy)
     if isinstance(frame, (str, Path)):

@@ -31,7 +31,12 @@ _TERMS: Final = (
 
 @dataclass(frozen=True)
 class About:
-    """What only people know of a release; empty where nobody said it."""
+    """What only people know of a release; empty where nobody said it.
+
+    >>> about = mq.interop.About(title="Exams, pills and sleep", creator="A university", license="CC BY 4.0")
+    >>> about.version
+    '1.0.0'
+    """
 
     title: str = "Disguised records"
     description: str = ""
@@ -52,10 +57,9 @@ def croissant(
 ) -> dict[str, Any]:
     """Return the Croissant description of a data file (its name, hash and bytes) as plain JSON values.
 
-    >>> policy = Policy.from_dict({"masquerade": 1, "variables": {
-    ...     "smoker": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.25}}}})
-    >>> croissant(policy, data="data.csv", sha256="0" * 64, size=10)["mq:gamma"]
-    '3'
+    >>> policy = mq.data.students_policy()
+    >>> mq.interop.croissant(policy, data="data.csv", sha256="0" * 64, size=10)["mq:gamma"]
+    '12'
     """
     told = about or About()
     exact = privacy(policy).to_dict()["record"]["gamma_exact"]

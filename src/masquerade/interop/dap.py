@@ -46,6 +46,10 @@ def to_dap(policy: Policy) -> dict[str, Any]:
     """Return the parameters of the task that collects reports of a policy: length, and what its cells are.
 
     The report of a person is one cell: their reports of all `variables`, the last varying quickest.
+
+    >>> task = mq.interop.to_dap(mq.data.students_policy())
+    >>> task["vdaf"], task["length"]
+    ('Prio3Histogram', 24)
     """
     length = _cells(policy)
     return {
@@ -60,11 +64,9 @@ def to_dap(policy: Policy) -> dict[str, Any]:
 def dap_cell(policy: Policy, reports: Mapping[str, Category]) -> int:
     """Return the measurement of a person's reports: their place among the cells of `to_dap`.
 
-    >>> policy = Policy.from_dict({"masquerade": 1, "variables": {
-    ...     "a": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.25}},
-    ...     "b": {"categories": [1, 2, 3]}}})
-    >>> dap_cell(policy, {"a": "no", "b": 2})
-    4
+    >>> person = {"exams": "few", "year": 2, "pills": "no", "sleep": "good"}
+    >>> mq.interop.dap_cell(mq.data.students_policy(), person)
+    7
     """
     missing = [name for name in policy.observed if name not in reports]
     if missing:
@@ -74,7 +76,14 @@ def dap_cell(policy: Policy, reports: Mapping[str, Category]) -> int:
 
 
 def from_dap(values: object, policy: Policy | str | Path) -> KnownCounts:
-    """Return a collector's result as a source of counts; whatever is wrong is an `InputError`."""
+    """Return a collector's result as a source of counts; whatever is wrong is an `InputError`.
+
+    >>> policy = mq.Policy.build({"pills": ["yes", "no"]}, {"pills": mq.channels.binary("0.25")})
+    >>> result = {"masquerade_dap": 1, "policy": policy.id, "vdaf": "Prio3Histogram"}
+    >>> source = mq.interop.from_dap(result | {"report_count": 1000, "counts": [400, 600]}, policy)
+    >>> source.answer([mq.Query(by="pills")])[0].values.round(6).tolist()
+    [300.0, 700.0]
+    """
     loaded = policy_of(policy)
     if not isinstance(values, Mapping) or values.get("masquerade_dap") != 1:
         raise InputError("not a result of DAP: it must have 'masquerade_dap': 1.")
@@ -106,7 +115,15 @@ def from_dap(values: object, policy: Policy | str | Path) -> KnownCounts:
 
 
 def read_dap(path: str | Path, policy: Policy | str | Path) -> KnownCounts:
-    """Return the result in a JSON file as a source of counts; see `from_dap`."""
+    """Return the result in a JSON file as a source of counts; see `from_dap`.
+
+    >>> import json, pathlib
+    >>> policy = mq.Policy.build({"pills": ["yes", "no"]}, {"pills": mq.channels.binary("0.25")})
+    >>> result = {"masquerade_dap": 1, "policy": policy.id, "vdaf": "Prio3Histogram", "report_count": 1000}
+    >>> _ = pathlib.Path("sums.json").write_text(json.dumps(result | {"counts": [400, 600]}))
+    >>> mq.interop.read_dap("sums.json", policy).answer([mq.Query(by="pills")])[0].values.round(6).tolist()
+    [300.0, 700.0]
+    """
     values = read_json(Path(path))
     try:
         return from_dap(values, policy)

@@ -32,7 +32,12 @@ OUTPUTS: Final = ("label", "probabilities")
 
 
 def to_onnx(model: NaiveBayes | DecisionTree) -> bytes:
-    """Return a classifier as an ONNX model; other models and labels of mixed types are refused."""
+    """Return a classifier as an ONNX model; other models and labels of mixed types are refused.
+
+    >>> tree = mq.learn.decision_tree(mq.tally(mq.data.students()), "sleep")
+    >>> type(mq.interop.to_onnx(tree)).__name__
+    'bytes'
+    """
     if not isinstance(model, (NaiveBayes, DecisionTree)):
         raise InputError(
             f"Naive Bayes and decision trees are written as ONNX. Got a {type(model).__name__} instead."
@@ -48,7 +53,14 @@ def to_onnx(model: NaiveBayes | DecisionTree) -> bytes:
 
 
 def write_onnx(model: NaiveBayes | DecisionTree, path: str | Path) -> None:
-    """Write a classifier as an ONNX file, whole or not at all."""
+    """Write a classifier as an ONNX file, whole or not at all.
+
+    >>> import pathlib
+    >>> tree = mq.learn.decision_tree(mq.tally(mq.data.students()), "sleep")
+    >>> mq.interop.write_onnx(tree, "tree.onnx")
+    >>> pathlib.Path("tree.onnx").exists()
+    True
+    """
     write_whole(Path(path), to_onnx(model))
 
 

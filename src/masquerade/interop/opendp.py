@@ -23,8 +23,8 @@ def to_opendp(policy: Policy, name: str) -> dict[str, Any]:
 
     `prob` is a float, rounded towards 1/k: γ never rises. Any other channel is a `ChannelError`.
 
-    >>> to_opendp(Policy.build({"a": ["x", "y", "z"]}, {"a": symmetric(3, "1/4")}), "a")
-    {'categories': ['x', 'y', 'z'], 'prob': 0.75}
+    >>> mq.interop.to_opendp(mq.data.students_policy(), "pills")
+    {'categories': ['yes', 'no'], 'prob': 0.75}
     """
     categories = policy.schema[name].categories
     own = [group for group in policy.groups if name in group.names and group.disguised]
@@ -43,7 +43,12 @@ def to_opendp(policy: Policy, name: str) -> dict[str, Any]:
 
 
 def from_opendp(name: str, categories: Sequence[Category], prob: Rational) -> Policy:
-    """Return the policy of one variable that OpenDP's ``make_randomized_response`` disguised."""
+    """Return the policy of one variable that OpenDP's ``make_randomized_response`` disguised.
+
+    >>> policy = mq.interop.from_opendp("pills", ["yes", "no"], "0.75")
+    >>> policy.group("pills").channel.gamma
+    Fraction(3, 1)
+    """
     keep = probability(prob, "prob")
     if len(categories) < 2 or not Fraction(1, len(categories)) < keep < 1:
         raise ChannelError(

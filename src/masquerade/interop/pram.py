@@ -40,8 +40,9 @@ def from_pram(texts: Mapping[str, str], schema: Schema | None = None) -> Policy:
     Categories are the names of the rows; a `schema` gives other labels (1 and not "1").
 
     >>> rows = ['"","f","m"', '"f",0.9,0.1', '"m",0.2,0.8']
-    >>> from_pram({"sex": chr(10).join(rows)}).schema["sex"].categories
-    ('f', 'm')
+    >>> policy = mq.interop.from_pram({"sex": chr(10).join(rows)})
+    >>> policy.schema["sex"].categories, policy.group("sex").channel.gamma
+    (('f', 'm'), Fraction(8, 1))
     """
     if not texts:
         raise InputError("There is no matrix.")
@@ -60,13 +61,25 @@ def from_pram(texts: Mapping[str, str], schema: Schema | None = None) -> Policy:
 
 
 def read_pram(paths: Mapping[str, str | Path], schema: Schema | None = None) -> Policy:
-    """Return the policy of matrices in files, by variable; see `from_pram`."""
+    """Return the policy of matrices in files, by variable; see `from_pram`.
+
+    >>> import pathlib
+    >>> _ = pathlib.Path("pills.csv").write_text(mq.interop.to_pram(mq.data.students_policy(), "pills"))
+    >>> mq.interop.read_pram({"pills": "pills.csv"}).group("pills").channel.gamma
+    Fraction(3, 1)
+    """
     texts = {name: read_text(Path(path), most=MOST_CHARACTERS) for name, path in paths.items()}
     return from_pram(texts, schema)
 
 
 def to_pram(policy: Policy, name: str) -> str:
-    """Return the matrix of one variable as CSV, which ``as.matrix(read.csv(file, row.names = 1))`` reads."""
+    """Return the matrix of one variable as CSV, which ``as.matrix(read.csv(file, row.names = 1))`` reads.
+
+    >>> print(mq.interop.to_pram(mq.data.students_policy(), "pills"), end="")
+    "","yes","no"
+    "yes",0.75,0.25
+    "no",0.25,0.75
+    """
     groups = [group for group in policy.groups if name in group.names]
     policy.schema[name]
     if not groups or not groups[0].disguised:

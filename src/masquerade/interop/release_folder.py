@@ -61,7 +61,15 @@ _PIECE: Final = 1 << 20
 
 @dataclass(frozen=True)
 class ReleaseFolder:
-    """What was written: where, how many records under which policy, its files, and what the audit found."""
+    """What was written: where, how many records under which policy, its files, and what the audit found.
+
+    >>> mq.data.students().to_csv("students.csv", index=False)
+    >>> policy = mq.data.students_policy()
+    >>> _ = mq.disguise_file("students.csv", "reports.parquet", policy)
+    >>> release = mq.interop.write_release("reports.parquet", policy, "release", attacker=False)
+    >>> release.rows, release.left_out
+    (600, ())
+    """
 
     path: Path
     rows: int
@@ -99,6 +107,13 @@ def write_release(
     is audited first: a release that contradicts its claims is not written. Columns that the policy does not
     report are left out, and rows are shuffled. `tables` are sets of variables whose estimated counts are
     added as SDMX-CSV.
+
+    >>> mq.data.students().to_csv("students.csv", index=False)
+    >>> policy = mq.data.students_policy()
+    >>> _ = mq.disguise_file("students.csv", "reports.parquet", policy)
+    >>> release = mq.interop.write_release("reports.parquet", policy, "release", attacker=False)
+    >>> [name for name in release.files if name.endswith((".parquet", ".xml", ".yaml"))]
+    ['codebook.xml', 'data.parquet', 'policy.yaml']
     """
     loaded, target = policy_of(policy), Path(folder)
     name = f"data.{form}"
@@ -136,6 +151,13 @@ def check_release(folder: str | Path) -> list[str]:
 
     Files are compared with their hashes; the data, the codebook and the description must be about the
     policy in the folder.
+
+    >>> mq.data.students().to_csv("students.csv", index=False)
+    >>> policy = mq.data.students_policy()
+    >>> _ = mq.disguise_file("students.csv", "reports.parquet", policy)
+    >>> _ = mq.interop.write_release("reports.parquet", policy, "release", attacker=False)
+    >>> mq.interop.check_release("release")
+    []
     """
     place = Path(folder)
     if not place.is_dir():

@@ -34,7 +34,12 @@ _ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 def to_sdmx_csv(table: CountTable, *, policy_id: str = "", level: float = 0.95) -> str:
-    """Return a table as SDMX-CSV 2.0, with standard errors and intervals to full precision."""
+    """Return a table as SDMX-CSV 2.0, with standard errors and intervals to full precision.
+
+    >>> [table] = mq.tally(mq.data.students()).answer([mq.Query(by="pills")])
+    >>> mq.interop.to_sdmx_csv(table).splitlines()[0]
+    'STRUCTURE,STRUCTURE_ID,ACTION,PILLS,OBS_VALUE,OBS_STATUS,CONF_STATUS,SE,LOWER,UPPER,UNIT_MEASURE,POLICY'
+    """
     _check_size(table)
     lower, upper = table.conf_int(level)
     errors = table.stderr()
@@ -55,7 +60,12 @@ def to_sdmx_csv(table: CountTable, *, policy_id: str = "", level: float = 0.95) 
 
 
 def to_sdmx_structure(table: CountTable) -> dict[str, Any]:
-    """Return the structure of a table's SDMX-CSV: code lists, data structure, dataflow, as SDMX-JSON 2.0."""
+    """Return the structure of a table's SDMX-CSV: code lists, data structure, dataflow, as SDMX-JSON 2.0.
+
+    >>> [table] = mq.tally(mq.data.students()).answer([mq.Query(by="pills")])
+    >>> sorted(mq.interop.to_sdmx_structure(table)["data"])
+    ['codelists', 'conceptSchemes', 'dataStructures', 'dataflows']
+    """
     _check_size(table)
     flow = dataflow_name(table)
     ids = dimension_ids(table.axes)

@@ -31,7 +31,11 @@ _COMMENT = re.compile(r"#[^\n]*")
 
 
 def to_uai(network: BayesianNetwork) -> str:
-    """Return a network as UAI text (``BAYES``), to full precision; negative parameters are refused."""
+    """Return a network as UAI text (``BAYES``), to full precision; negative parameters are refused.
+
+    >>> mq.interop.to_uai(mq.data.seven_nodes()).splitlines()[:3]
+    ['BAYES', '7', '2 2 2 2 2 2 2']
+    """
     tables = network.usable("UAI")
     places = {table.child.name: place for place, table in enumerate(tables)}
     lines = ["BAYES", str(len(tables)), " ".join(str(len(table.child)) for table in tables), str(len(tables))]
@@ -49,6 +53,10 @@ def from_uai(text: str, schema: Schema | None = None) -> BayesianNetwork:
     """Return the network that UAI text describes; whatever is wrong is an `InputError`.
 
     Without a `schema` variables are called x0, x1, … and have the categories 0, 1, ….
+
+    >>> text = mq.interop.to_uai(mq.data.seven_nodes())
+    >>> mq.interop.from_uai(text, mq.data.seven_nodes().schema).structure["D"]
+    ('B', 'C')
     """
     if len(text) > MOST_CHARACTERS:
         raise InputError(f"too long: at most {MOST_CHARACTERS:,} characters are read.")
@@ -86,7 +94,12 @@ def from_uai(text: str, schema: Schema | None = None) -> BayesianNetwork:
 
 
 def read_uai(path: str | Path, schema: Schema | None = None) -> BayesianNetwork:
-    """Return the network in a UAI file; see `from_uai`."""
+    """Return the network in a UAI file; see `from_uai`.
+
+    >>> mq.interop.write_uai(mq.data.seven_nodes(), "seven.uai")
+    >>> len(mq.interop.read_uai("seven.uai").tables)
+    7
+    """
     text = read_text(Path(path), most=MOST_CHARACTERS)
     try:
         return from_uai(text, schema)
@@ -95,7 +108,12 @@ def read_uai(path: str | Path, schema: Schema | None = None) -> BayesianNetwork:
 
 
 def write_uai(network: BayesianNetwork, path: str | Path) -> None:
-    """Write a network as a UAI file, whole or not at all."""
+    """Write a network as a UAI file, whole or not at all.
+
+    >>> mq.interop.write_uai(mq.data.seven_nodes(), "seven.uai")
+    >>> mq.interop.read_uai("seven.uai").schema.names
+    ('x0', 'x1', 'x2', 'x3', 'x4', 'x5', 'x6')
+    """
     write_whole(Path(path), to_uai(network))
 
 

@@ -236,6 +236,13 @@ class DisguisedNaiveBayes(_OnReports):
     "disguised" by that policy, when the most likely *true* class is predicted from the reports. `score`
     always takes disguised records, and gives the accuracy that those predictions have.
     See `DisguisedClassifier` for the other parameters and for the attributes, `feature_names_in_` among them.
+
+    >>> from masquerade.sklearn import DisguisedNaiveBayes
+    >>> policy = mq.data.students_policy()
+    >>> features, reports = ["exams", "year", "pills"], mq.disguise(mq.data.students(), policy)
+    >>> model = DisguisedNaiveBayes(policy).fit(reports[features], reports["sleep"])
+    >>> model.predict_proba(mq.data.students()[features]).shape
+    (600, 2)
     """
 
     _learner: ClassVar = staticmethod(naive_bayes)
@@ -260,6 +267,12 @@ class DisguisedTree(_OnReports):
     With a policy, `predict_on` says whether the rows it predicts are "clear" or "disguised", as for
     `DisguisedNaiveBayes`. See `DisguisedClassifier` for `policy`, `target`, `features`, `bins`, and for
     the attributes, `feature_names_in_` among them.
+
+    >>> from masquerade.sklearn import DisguisedTree
+    >>> students = mq.data.students()
+    >>> model = DisguisedTree(max_depth=1).fit(students[["exams", "pills"]], students["sleep"])
+    >>> model.predict(students[["exams", "pills"]][:2]).tolist()
+    ['bad', 'bad']
     """
 
     _learner: ClassVar = staticmethod(decision_tree)
@@ -287,6 +300,12 @@ class DisguisedLinear(_OnReports):
     a policy and `bins`, numbers are cut into as many bins (2 to 16) as keep it to 262,144 cells, and a
     bin counts as its mean. See `DisguisedClassifier` for `policy`, `target`, `features`, `bins`, and for
     the attributes, `feature_names_in_` among them.
+
+    >>> from masquerade.sklearn import DisguisedLinear
+    >>> students = mq.data.students()
+    >>> model = DisguisedLinear().fit(students[["exams", "pills"]], students["sleep"])
+    >>> model.predict(students[["exams", "pills"]][:2]).tolist()
+    ['bad', 'bad']
     """
 
     _learner: ClassVar = staticmethod(linear_classifier)

@@ -30,6 +30,11 @@ class MGASDiscretizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
 
     Attributes: `bins_` holds the `Bins` of every column, whose `policy_bins` go into a policy;
     `n_features_in_` and `feature_names_in_` (where X has names) are as in scikit-learn.
+
+    >>> from masquerade.sklearn import MGASDiscretizer
+    >>> ages = [[18], [19], [20], [40], [41], [42]]
+    >>> MGASDiscretizer(k_min=3, g=2).fit_transform(ages).ravel().tolist()
+    [0, 0, 0, 1, 1, 1]
     """
 
     policy: AnyPolicy | None = None

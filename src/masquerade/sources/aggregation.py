@@ -21,6 +21,13 @@ class AggregationTally(CountRounds):
     tables in one batch only the largest is. With a policy, users report disguised records and the sums are
     corrected as those of disguised records are. `n` of a table is the number of users who survived its
     round.
+
+    >>> from masquerade.simulation import Aggregation, made_up_people
+    >>> people = made_up_people(30)
+    >>> population = Aggregation(people.codes, people.policy, mq.people.Parameters.of(30))
+    >>> source = mq.people.AggregationTally(population, people.policy)
+    >>> source.answer([mq.Query(by="sex")])[0].total
+    30.0
     """
 
     def __init__(self, rounds: Rounds, policy: Policy, *, most_counts: int = MOST_COUNTS) -> None:

@@ -32,6 +32,10 @@ class DataDependentRules:
     cells that were answered have at most so many people in common (Dobkin, Jones and Lipton 1979).
     `least_width`: of cells with fewer than k people, answers leave open at least so wide an interval, which
     matters since no count is negative; found by linear programming, over tables of at most 10,000 cells.
+
+    >>> rules = mq.Rules(data_dependent=mq.DataDependentRules(least_people=5))
+    >>> rules.simulatable
+    False
     """
 
     least_people: int

@@ -31,6 +31,13 @@ class FrequencyTally(CountRounds):
 
     A round that fails raises `RoundAborted`: users who were missing or cheated are left out from then on, and
     if votes had left (`spent`), the questions of that round are closed until the next epoch.
+
+    >>> from masquerade.simulation import FrequencyMining, made_up_people
+    >>> source = FrequencyMining(made_up_people(10)).tally()
+    >>> isinstance(source, mq.people.FrequencyTally)
+    True
+    >>> source.answer([mq.Query(by="sex")])[0].total, source.rounds
+    (10.0, 1)
     """
 
     def __init__(

@@ -37,6 +37,11 @@ class Rules:
     and subtracting. `most_variables` m protects every set of m + 1. With neither, the cells of all variables
     together are protected: the records themselves. `impossible` are cells that everybody knows do not occur.
     None of this depends on the records; `data_dependent` rules do, and are apart for that.
+
+    >>> rules = mq.Rules(protect=[["pills", "exams"]])
+    >>> source = mq.Controlled(mq.tally(mq.data.students()), rules)
+    >>> [refusal.code for refusal in source.check([mq.Query(by=("exams", "pills"))])]
+    ['determined']
     """
 
     protect: Sequence[Sequence[str]] = ()
@@ -222,14 +227,11 @@ class Controlled:
     ledger of what was answered, on the disk before an answer leaves: a `FileLedger` outlives the process and
     may be shared by several. One history belongs to one set of records.
 
-    >>> import pandas as pd
-    >>> from masquerade.sources.tally import tally
-    >>> people = pd.DataFrame({"a": [0, 1] * 8, "b": [0, 0, 1, 1] * 4})
-    >>> source = Controlled(tally(people))
-    >>> source.answer([Query(by="a")])[0].values.tolist()
-    [8.0, 8.0]
-    >>> source.check([Query(by=("a", "b"))])[0].reason
-    'The table of a, b shows cells of a × b, which must stay undetermined... Ask without a or b.'
+    >>> source = mq.Controlled(mq.tally(mq.data.students()[["exams", "pills"]]))
+    >>> source.answer([mq.Query(by="exams")])[0].values.tolist()
+    [300.0, 300.0]
+    >>> [refusal.code for refusal in source.check([mq.Query(by=("exams", "pills"))])]
+    ['determined']
     """
 
     def __init__(self, source: Tally, rules: Rules | None = None, history: Ledger | None = None) -> None:

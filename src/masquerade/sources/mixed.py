@@ -13,6 +13,11 @@ class MixedRecords(Records):
     """A `Tally` over records that came through a mix: nobody knows whose they are.
 
     `unreadable` is how many submissions were no records of the policy: their senders wasted them.
+
+    >>> from masquerade.simulation import Lesson, made_up_people, users
+    >>> found = users(made_up_people(12), Lesson("tree", "income"), "mix")  # learnt from mixed records
+    >>> found.counted, found.compared.equal
+    (12, True)
     """
 
     def __init__(self, collected: Collected, policy: Policy, terms: MixTerms) -> None:

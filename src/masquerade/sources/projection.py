@@ -53,6 +53,11 @@ def projected(
     turned by a random rotation that the owners share, and counts are exact; with `dimensions` (p, k) they
     are projected to p and then to k dimensions instead, `trials` times, and counts are estimates. A question
     may touch variables of two owners. The `receiver` must be none of the owners.
+
+    >>> owners = {"registrar": ["exams", "year"], "clinic": ["pills", "sleep"]}
+    >>> source = mq.projected(mq.data.students(), owners)
+    >>> source.answer([mq.Query(by=("exams", "pills"))])[0].values.round(6).tolist()
+    [[264.0, 36.0], [210.0, 90.0]]
     """
     secret = os.urandom(SECRET_BYTES)
     return source_of(

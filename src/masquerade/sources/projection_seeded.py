@@ -25,7 +25,13 @@ def simulate_projected(
     trials: int = 1,
     receiver: str = "third party",
 ) -> Projected:
-    """Return what `projected` does, by a seeded secret: repeatable, and therefore not private."""
+    """Return what `projected` does, by a seeded secret: repeatable, and therefore not private.
+
+    >>> owners = {"registrar": ["exams", "year"], "clinic": ["pills", "sleep"]}
+    >>> source = mq.simulate_projected(mq.data.students(), owners, seed=1)
+    >>> source.answer([mq.Query(by=("exams", "pills"))])[0].values.round(6).tolist()
+    [[264.0, 36.0], [210.0, 90.0]]
+    """
     secret = np.random.default_rng(seed).bytes(SECRET_BYTES)
     source = source_of(
         data, owners, secret, schema=schema, dimensions=dimensions, trials=trials, receiver=receiver

@@ -43,6 +43,12 @@ class SurveyRecords:
     correction for a finite population holds for the draw of people; what the disguise adds is put back.
     Reference: Cochran (1977); Binder (1983); Wolter (2007) for replicates; Hájek (1971).
     Error: intervals are by the normal distribution: with fewer than some thirty clusters they are too short.
+
+    >>> students = mq.data.students().assign(weight=2.5)
+    >>> schema = mq.data.students_policy().schema
+    >>> source = mq.SurveyRecords(students, weights="weight", strata="exams", schema=schema)
+    >>> source.answer([mq.Query(by="pills")])[0].total
+    1500.0
     """
 
     def __init__(

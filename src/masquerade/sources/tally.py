@@ -140,6 +140,18 @@ def tally(
     data taken for disguised. Data that say that records are missing, not at random, refuse every question
     with the code ``incomplete``, unless you say `accept_incomplete`: answers are then about the records that
     are there.
+
+    >>> source = mq.tally(mq.data.students())
+    >>> [table] = source.answer([mq.Query(by="pills", where={"exams": "many"})])
+    >>> print(table.summary())
+    pills: 2 cells, n = 600
+    pills  count  stderr  lower  upper
+       no  210.0    11.7  187.7  233.4
+      yes   90.0     8.8   74.2  108.5
+    (95% intervals)
+    >>> policy = mq.data.students_policy()
+    >>> mq.tally(mq.disguise(mq.data.students(), policy), policy).schema["pills"].categories
+    ('yes', 'no')
     """
     policy = None if policy is None else policy_of(policy)
     if isinstance(data, Baskets):

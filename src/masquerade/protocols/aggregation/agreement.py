@@ -38,6 +38,10 @@ class Parameters:
     Any `threshold` of a user's `neighbours` open its seeds. A sum over fewer than `minimum` users is refused,
     and so is one that differs from an earlier sum by fewer than `minimum` users. `quorum` of the `witnesses`
     sign the list of those who are summed; a semi-honest server needs none.
+
+    >>> parameters = mq.people.Parameters.of(60, dropouts="0.1", colluders="0.1")
+    >>> parameters.users, parameters.threshold <= parameters.neighbours
+    (60, True)
     """
 
     users: int

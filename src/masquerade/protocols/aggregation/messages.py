@@ -223,7 +223,15 @@ class Shares(UserMessage):
 
 
 class Delivery(RoundMessage):
-    """The server hands on what neighbours sealed for a user."""
+    """The server hands on what neighbours sealed for a user.
+
+    >>> from masquerade.simulation import Aggregation, made_up_people
+    >>> people = made_up_people(30)
+    >>> population = Aggregation(people.codes, people.policy, mq.people.Parameters.of(30, dropouts="0.1"))
+    >>> population.leaving = {3: mq.people.Delivery}  # one leaves when shares were sent
+    >>> mq.people.AggregationTally(population, people.policy).answer([mq.Query(by="sex")])[0].n
+    29
+    """
 
     sealed_shares: Annotated[Items, Slots(_neighbours, SEALED_SIZE)]
 

@@ -34,7 +34,14 @@ class Ledger(Protocol):
 
 
 class MemoryLedger:
-    """A ledger that ends with its process: for simulations and tests."""
+    """A ledger that ends with its process: for simulations and tests.
+
+    >>> ledger = mq.people.MemoryLedger()
+    >>> source = mq.Controlled(mq.tally(mq.data.students()[["exams", "pills"]]), history=ledger)
+    >>> _ = source.answer([mq.Query(by="exams")])
+    >>> len(source.control.history.entries())
+    1
+    """
 
     def __init__(self) -> None:
         self._owner = Owner("A ledger in memory", "FileLedger(path) is one that several may share.")
@@ -60,7 +67,15 @@ class MemoryLedger:
 
 
 class FileLedger(Claims):
-    """A ledger in a SQLite file, readable by its owner only; several processes may share it."""
+    """A ledger in a SQLite file, readable by its owner only; several processes may share it.
+
+    >>> ledger = mq.people.FileLedger("answers.ledger")
+    >>> source = mq.Controlled(mq.tally(mq.data.students()[["exams", "pills"]]), history=ledger)
+    >>> _ = source.answer([mq.Query(by="exams")])
+    >>> len(source.control.history.entries())
+    1
+    >>> ledger.close()
+    """
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(DurableStore(path, self.ALONE))

@@ -46,7 +46,11 @@ class _Submitter:
 
 
 class TakenPart(NamedTuple):
-    """What a device did: how many messages it answered, what it refused, and whether the count is over."""
+    """What a device did: how many messages it answered, what it refused, and whether the count is over.
+
+    >>> mq.people.TakenPart(answered=3, refused=(), over=True).over
+    True
+    """
 
     answered: int
     refused: tuple[str, ...]
