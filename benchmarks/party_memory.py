@@ -2,7 +2,8 @@
 
 Each size runs in a process of its own, which does what a party's service does between its first and its last
 message to a miner, without the network. What counts is the growth from one size to the next: a process takes
-some 200 MiB before it has read anything, and a part of a session and what is made of it takes its own.
+some 200 MiB before it has read anything, and a range of half a million records that is sorted and a part of a
+session take their own. Everything longer is in files without a name (`masquerade.core.scratch`).
 
 python -m benchmarks.party_memory [--json FILE]
 """
@@ -17,14 +18,16 @@ from pathlib import Path
 from benchmarks.parties_network import COLUMNS, PARTIES, plan
 from benchmarks.timing import json_option, keep
 
+from masquerade.core.scratch import Scratch
 from masquerade.disguising.memo import Memo
-from masquerade.protocols.pseudonyms import ROWS_AT_ONCE, keyed_pseudonyms, parts_for
+from masquerade.protocols.pseudonyms import ROWS_AT_ONCE, SORTED_AT_ONCE, keyed_pseudonyms, parts_for
 from masquerade.protocols.vertical import CellRequest, RepeatedCells, Site
 from masquerade.services.parties.linkage import Linkage
 from masquerade.services.parties.local_data import read_local_data
 from masquerade.services.parties.settings import DataSettings
 
-SIZES = (100_000, 1_000_000, 4_000_000)
+SIZES = (100_000, 1_000_000, 10_000_000)
+MOST_GROWN = 64  # MiB that ten times as many records may take beyond a million
 SESSION = bytes(16)
 
 
@@ -47,25 +50,31 @@ def session(folder):
     start, _ = memory()
     files = {"policy": folder / "policy.json", "files": [folder / "records.parquet"], "key": "person"}
     names = [f"{PARTIES[0]}_{i}" for i in range(COLUMNS)]
-    data = read_local_data(DataSettings(**files), names, apart=False)
+    scratch = Scratch(folder)
+    data = read_local_data(DataSettings(**files), names, apart=False, scratch=scratch)
     assert data.digest
-    tags = keyed_pseudonyms(data.keys(), bytes(32), SESSION)
-    linkage = Linkage.of(None, tags)
+    tags = keyed_pseudonyms(data.keys(), bytes(32), SESSION, scratch=scratch)
+    linkage = Linkage.of(None, tags, scratch)
     del tags
     assert data.people(linkage.rows)
     for _ in linkage.to_pieces():
         pass
     memo, rows = Memo.kept(folder / "memo.json"), data.rows
-    draws = partial(data.draws, memo, data.whole)
-    held = RepeatedCells(data.whole.codes, linkage.tags, linkage.rows, draws)
+    block, linked = data.whole, linkage
+    if block.rows > SORTED_AT_ONCE:
+        block, linked = block.in_order(linkage.rows, scratch), linkage.in_place(scratch)
+    held = RepeatedCells(block.codes, linked.tags, linked.rows, partial(data.draws, memo, block))
     site, parts = Site(PARTIES[0], data.policy, [held], SESSION), parts_for(rows, ROWS_AT_ONCE)
     for part in range(parts):
         site.receive(CellRequest(SESSION, "miner", (), part, parts).encode())
     end, most = memory()
-    kept = sum(column.nbytes for column in data.whole.codes.values()) + data.whole.keys.nbytes
-    kept += linkage.rows.nbytes + linkage.tags.nbytes
+    kept = linkage.rows.nbytes + linkage.tags.nbytes
+    for each in (data.whole, block):
+        kept += sum(column.nbytes for column in each.codes.values()) + each.keys.nbytes
+    kept += linked.rows.nbytes
     said = {"rows": rows, "mib_at_start": start, "mib_at_the_end": end, "most_mib": most}
-    print(json.dumps(said | {"bytes_of_a_record": round(kept / rows, 1)}))
+    many = rows > SORTED_AT_ONCE  # fewer are held, most of them
+    print(json.dumps(said | {"bytes_of_a_record_on_the_disk": round(kept / rows, 1) if many else None}))
 
 
 def measured(rows):
@@ -87,9 +96,9 @@ def main():
         found.append(measured(rows))
         print(found[-1], flush=True)
     (_, few, many) = found
-    grown = (many["most_mib"] - few["most_mib"]) * 2**20 / (many["rows"] - few["rows"])
-    print(f"each further record takes {grown:.0f} bytes at most")
-    keep(path, {"parties": found, "bytes_of_a_further_record": round(grown, 1)})
+    grown = many["most_mib"] - few["most_mib"]
+    print(f"{many['rows']:,} records take {grown:.0f} MiB more than {few['rows']:,}")
+    keep(path, {"parties": found, "mib_more_for_ten_times_as_many": round(grown, 1), "limit": MOST_GROWN})
 
 
 if __name__ == "__main__":

@@ -6,10 +6,15 @@ never tabulated, or from a frame of text, and returns strengths too.
 At no noise both must find the same structure. pyAgrum's useK2 misreads an order of names, so it gets ids.
 Ten times as many records: beyond counting them only the fits are left, whose number of cells stays.
 
+The limit is pyAgrum with two threads. On a busy machine its threads wait for each other, and only processor
+seconds tell: alone on two cores ours takes no longer by the clock than its processor seconds, and two threads
+no less than half of those that one thread takes. So twice ours over one thread's is the ratio at most.
+
     python -m benchmarks.structure_alarm [--json FILE]
 """
 
 import gzip
+import math
 import tempfile
 import time
 from importlib.resources import files
@@ -18,7 +23,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyagrum as gum
-from benchmarks.timing import best_of, json_option, keep, rows, show
+from benchmarks.large import machine
+from benchmarks.timing import json_option, keep
 
 import masquerade as mq
 from masquerade.disguising.seeded import simulate_codes
@@ -30,7 +36,7 @@ RECORDS = 20_000
 PARENTS = 4
 CHANGE = "0.1"
 REPEATS = 9
-LIMIT = 2.0  # times the seconds of pyAgrum with all threads
+LIMIT = 1.0  # times the seconds of pyAgrum with two threads
 TIMES = 10  # as many records, to see what grows
 
 
@@ -61,6 +67,18 @@ def learner(frame, network, order, threads):
     made.useK2([made.idFromName(name) for name in order])
     made.setNumberOfThreads(threads)
     return made
+
+
+def least_of(contenders, repeats):
+    """Return the least seconds of each (name, function), by the clock and of the processor, in turns."""
+    found = {name: {"seconds": math.inf, "cpu_seconds": math.inf} for name, _ in contenders}
+    for _ in range(repeats):
+        for name, run in contenders:
+            start, worked = time.perf_counter(), time.process_time()
+            run()
+            spent = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - worked}
+            found[name] = {unit: min(found[name][unit], value) for unit, value in spent.items()}
+    return found
 
 
 class Answered:
@@ -110,6 +128,7 @@ def growth(reports, many, policy, order):
 
 def main():
     path = json_option(__doc__)
+    load = machine()
     network = alarm()
     order, frame = sampled(network)
     labels = {name: list(network.variable(name).labels()) for name in order}
@@ -131,7 +150,7 @@ def main():
     assert {name: set(parents) for name, parents in ours.items()} == {
         name: set(parents) for name, parents in theirs.items()
     }
-    best = best_of(
+    best = least_of(
         [
             ("masquerade", lambda: structure(Records(reports, policy), order, max_parents=PARENTS)),
             (
@@ -151,10 +170,17 @@ def main():
         ],
         REPEATS,
     )
-    results = rows(best)
-    show(f"K2 on ALARM, {RECORDS:,} records, {PARENTS} parents, p = {CHANGE}", results)
-    ratio = best["masquerade"] / best["pyAgrum, clear records, all threads"]
-    print(f"{ratio:.2f}× pyAgrum with all threads: {'reached' if ratio <= LIMIT else 'MISSED'}")
+    for name, spent in best.items():
+        print(f"{name:<50}{spent['seconds']:>10.4f} s{spent['cpu_seconds']:>10.4f} s of the processor")
+    one_thread = best["pyAgrum, clear records, one thread"]["cpu_seconds"]
+    bounds = {
+        kind: 2 * best[name]["cpu_seconds"] / one_thread
+        for kind, name in (("disguised", "masquerade"), ("clear", "masquerade, clear records"))
+    }
+    for kind, ratio in bounds.items():
+        word = "reached" if ratio <= LIMIT else "MISSED"
+        print(f"{kind}: at most {ratio:.2f}× pyAgrum with two threads: {word}")
+    results = [{"name": name, **spent} for name, spent in best.items()]
     more = coded(sampled(network, TIMES * RECORDS)[1], labels)
     results += growth(reports, simulate_codes(more, policy, 1), policy, order)
     truth = {name: tuple(network.variable(node).name() for node in network.parents(name)) for name in order}
@@ -164,7 +190,7 @@ def main():
     ):
         extra, missing = differences(found, truth)
         print(f"{kind}: {extra} extra and {missing} missing links of {network.sizeArcs()}")
-    keep(path, results)
+    keep(path, {"machine": load, "limit": LIMIT, "ratio_at_most": bounds, "results": results})
 
 
 if __name__ == "__main__":

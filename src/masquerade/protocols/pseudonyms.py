@@ -14,13 +14,14 @@ where.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Words
 from masquerade.core.errors import InputError
+from masquerade.core.scratch import HELD, Scratch, let_go
 from masquerade.crypto.code_rows import codes
 from masquerade.protocols.codec import SESSION_SIZE
 from masquerade.protocols.record_keys import Key, check_count, check_repeated, forms_of
@@ -29,12 +30,18 @@ SECRET_SIZE = 32
 PSEUDONYM_SIZE = 16
 MOST_KEYED = 30_000_000  # pseudonyms in a message
 ROWS_AT_ONCE = 1 << 18
+SORTED_AT_ONCE = 1 << 19  # rows of a range that is sorted in memory
 MOST_PARTS = 1 << 20
 Tags = NDArray[np.uint8]  # rows × 16 bytes
 
 
 def keyed_pseudonyms(
-    keys: Sequence[Key], secret: bytes, session: bytes, *, most: int = MOST_KEYED
+    keys: Sequence[Key],
+    secret: bytes,
+    session: bytes,
+    *,
+    most: int = MOST_KEYED,
+    scratch: Scratch = HELD,
 ) -> NDArray[np.uint8]:
     """Return the pseudonyms of keys as an array, 16 bytes a row, in the order of the keys.
 
@@ -47,20 +54,48 @@ def keyed_pseudonyms(
     if len(secret) != SECRET_SIZE:
         raise InputError(f"A linking secret has {SECRET_SIZE} random bytes. Got {len(secret)} instead.")
     check_count(keys, most)
-    found = np.empty((len(keys), PSEUDONYM_SIZE), dtype=np.uint8)
+    found: Tags = scratch.empty((len(keys), PSEUDONYM_SIZE), np.uint8)
     for begin in range(0, len(keys), ROWS_AT_ONCE):
         forms = forms_of(keys, begin, begin + ROWS_AT_ONCE)
         found[begin : begin + ROWS_AT_ONCE] = codes(secret, session, forms, PSEUDONYM_SIZE)
+        let_go()
     check_repeated(repeated_rows(found))
     return found
 
 
 def repeated_rows(rows: Tags) -> int:
     """Return how many of some rows of random bytes stand there a further time."""
+    return sum(
+        0 if _all_differ(some) else len(some) - len(np.unique(some, axis=0)) for _, some in ranges_of(rows)
+    )
+
+
+def _all_differ(rows: Tags) -> bool:
+    """Tell, of rows whose beginnings differ, that they do; those whose beginnings agree may differ too."""
     first = np.sort(rows.view(np.uint64)[:, 0])
-    if np.all(first[1:] > first[:-1]):
-        return 0
-    return len(rows) - len(np.unique(rows, axis=0))  # beginnings that agree do not yet mean that rows do
+    return bool(np.all(first[1:] > first[:-1]))
+
+
+def ranges_of(tags: Tags) -> Iterator[tuple[NDArray[np.intp], Tags]]:
+    """Yield one range of pseudonyms after the other, about `SORTED_AT_ONCE` each: their rows, and themselves.
+
+    Pseudonyms are random, so ranges are equally large up to chance. Cost: a pass over them for each range.
+    """
+    parts = parts_for(len(tags), SORTED_AT_ONCE)
+    if parts == 1:
+        yield np.arange(len(tags)), tags
+        return
+    for part in range(parts):
+        low, high = bounds_of(part, parts)
+        places, found = [], []
+        for at in range(0, len(tags), ROWS_AT_ONCE):
+            some = tags[at : at + ROWS_AT_ONCE]
+            first = words_of(some)[0]
+            inside = np.flatnonzero((low <= first) & (first <= high))
+            places.append(at + inside)
+            found.append(some[inside])
+            let_go()
+        yield np.concatenate(places), np.concatenate(found)
 
 
 def split_pseudonyms(values: bytes) -> Tags:
@@ -125,8 +160,11 @@ class SortedPseudonyms:
 
 def _in_order(tags: Tags) -> bool:
     """Tell whether pseudonyms come in order, looking at some at a time."""
-    cuts = range(0, len(tags), ROWS_AT_ONCE)
-    return all(increasing(*words_of(tags[at : at + ROWS_AT_ONCE + 1])) for at in cuts)
+    for at in range(0, len(tags), ROWS_AT_ONCE):
+        if not increasing(*words_of(tags[at : at + ROWS_AT_ONCE + 1])):
+            return False
+        let_go()
+    return True
 
 
 def order_of(tags: Tags) -> NDArray[np.intp]:

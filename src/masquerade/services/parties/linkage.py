@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
+from masquerade.core.scratch import HELD, Scratch, let_go
 from masquerade.protocols.linking import LinkingOffer, LinkingParty, PseudonymRequest
-from masquerade.protocols.pseudonyms import PSEUDONYM_SIZE, ROWS_AT_ONCE, order_of
+from masquerade.protocols.pseudonyms import PSEUDONYM_SIZE, ROWS_AT_ONCE, order_of, ranges_of
 from masquerade.services.parties.kinds.base import Outflow, Role, Step
 
 if TYPE_CHECKING:
@@ -32,50 +33,74 @@ class Linkage:
     tags: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, rows: NDArray[np.integer[Any]] | None, tags: NDArray[np.uint8] | Sequence[bytes]) -> Linkage:
+    def of(
+        cls,
+        rows: NDArray[np.integer[Any]] | None,
+        tags: NDArray[np.uint8] | Sequence[bytes],
+        scratch: Scratch = HELD,
+    ) -> Linkage:
         """Bring records into the order of their pseudonyms, given as bytes or rows of bytes.
 
-        Without `rows` the first pseudonym is of the first record, and so on. Rows of bytes are sorted where
-        they lie: there may be many.
+        Without `rows` the first pseudonym is of the first record, and so on. They are sorted range by range:
+        there may be many.
         """
         if not isinstance(tags, np.ndarray):
             tags = np.frombuffer(bytearray().join(tags), dtype=np.uint8).reshape(-1, PSEUDONYM_SIZE)
-        order = order_of(tags)
-        words = tags.view(np.uint64)
-        for half in range(2):
-            words[:, half] = words[order, half]
-        return cls(_narrow(order if rows is None else np.asarray(rows)[order]), tags)
+        places = scratch.empty((len(tags),), _kind_of(len(tags) if rows is None else rows))
+        ordered = scratch.empty(tags.shape, np.uint8)
+        end = 0
+        for some, own in ranges_of(tags):
+            order = order_of(own)
+            begin, end = end, end + len(some)
+            ordered[begin:end] = own[order]
+            places[begin:end] = some[order] if rows is None else np.asarray(rows)[some[order]]
+            let_go()
+        return cls(places, ordered)
+
+    def in_place(self, scratch: Scratch) -> Linkage:
+        """Return the same pseudonyms for records that were brought into their order."""
+        rows = scratch.column()
+        for at in range(0, len(self.rows), ROWS_AT_ONCE):
+            rows.append(np.arange(at, min(at + ROWS_AT_ONCE, len(self.rows)), dtype=self.rows.dtype))
+        return Linkage(rows.array(), self.tags)
 
     @property
     def alignment(self) -> bytes:
         """Return the digest of the pseudonyms: equal for parties that have the same records."""
-        return hashlib.sha256(self.tags.data).digest()
+        found = hashlib.sha256()
+        for at in range(0, len(self.tags), ROWS_AT_ONCE):
+            found.update(self.tags[at : at + ROWS_AT_ONCE].data)
+            let_go()
+        return found.digest()
 
     def to_pieces(self) -> Iterator[bytes]:
         """Yield what is kept on the disk, so many records at a time."""
         for at in range(0, max(len(self.rows), 1), ROWS_AT_ONCE):
             some = slice(at, at + ROWS_AT_ONCE)
             yield b"".join([self.rows[some].astype("<i8").data, self.tags[some].data])
+            let_go()
 
     @classmethod
-    def from_pieces(cls, pieces: Iterable[bytes]) -> Linkage:
+    def from_pieces(cls, pieces: Iterable[bytes], scratch: Scratch = HELD) -> Linkage:
         """Return what `to_pieces` wrote."""
-        rows: list[NDArray[np.integer[Any]]] = [np.empty(0, np.uint32)]
-        tags = [np.empty((0, PSEUDONYM_SIZE), np.uint8)]
+        rows, tags = scratch.column(), scratch.column()
         for piece in pieces:
             count, rest = divmod(len(piece), ROW_SIZE + PSEUDONYM_SIZE)
             if rest:
                 raise InputError("The linked records of a session cannot be read back.")
-            rows.append(_narrow(np.frombuffer(piece, dtype="<i8", count=count)))
+            rows.append(np.frombuffer(piece, dtype="<i8", count=count))
             tags.append(
                 np.frombuffer(piece, dtype=np.uint8, offset=count * ROW_SIZE).reshape(-1, PSEUDONYM_SIZE)
             )
-        return cls(np.concatenate(rows), np.concatenate(tags))
+        return cls(rows.array(), tags.array())
 
 
-def _narrow(rows: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
-    """Return places of records in half the bytes, if they are not too many for that."""
-    return rows.astype(np.uint32) if len(rows) == 0 or 0 <= rows.min() <= rows.max() < 1 << 32 else rows
+def _kind_of(rows: NDArray[np.integer[Any]] | int) -> type[np.uint32 | np.int64]:
+    """Return the type of places of records: half the bytes, if they are not too many for that."""
+    if isinstance(rows, int):
+        return np.uint32 if rows <= 1 << 32 else np.int64
+    small = len(rows) == 0 or (rows.min() >= 0 and rows.max() < 1 << 32)
+    return np.uint32 if small else np.int64
 
 
 class _LinkingRole(Role):

@@ -16,14 +16,17 @@ from numpy.typing import NDArray
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_you_mean
+from masquerade.core.scratch import HELD, Scratch, let_go
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import refuse_disguised
 from masquerade.disguising.memo import MOST_PLACES, Memo
 from masquerade.disguising.report_draws import DEALING, Codes, Draws, disguise_codes, fresh_draws
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
+from masquerade.protocols.pseudonyms import SORTED_AT_ONCE
 from masquerade.protocols.record_keys import KEYS_AT_ONCE, KeyColumn, is_text
 from masquerade.protocols.vertical import restricted
+from masquerade.services.parties.growing_keys import GrowingKeys, sorted_keys
 from masquerade.services.parties.kinds import Partition, find
 from masquerade.services.parties.settings import DataSettings, PartySettings
 from masquerade.sources.records import Records
@@ -42,6 +45,26 @@ class RecordBlock:
         keys = None if self.keys is None else self.keys.take(pa.array(rows))
         return RecordBlock({name: column[rows] for name, column in self.codes.items()}, keys, len(rows))
 
+    def in_order(self, rows: NDArray[np.integer[Any]], scratch: Scratch) -> RecordBlock:
+        """Return the same as `take`, of many records, held in `scratch`: read and written some at a time."""
+        columns, keys = {name: scratch.column() for name in self.codes}, GrowingKeys(scratch)
+        for begin in range(0, len(rows), SORTED_AT_ONCE):
+            wanted = np.asarray(rows[begin : begin + SORTED_AT_ONCE])
+            found: list[RecordBlock] = []
+            places: list[NDArray[np.intp]] = []
+            for at in range(0, self.rows, SORTED_AT_ONCE):
+                places.append(np.flatnonzero((wanted >= at) & (wanted < at + SORTED_AT_ONCE)))
+                found.append(self.take(wanted[places[-1]]))
+                let_go()
+            back = np.argsort(np.concatenate(places))
+            for name, column in columns.items():
+                column.append(np.concatenate([each.codes[name] for each in found])[back])
+            if self.keys is not None:
+                keys.append(pa.concat_arrays([each.keys for each in found]).take(pa.array(back)))
+        return RecordBlock(
+            {name: column.array() for name, column in columns.items()}, keys.array(), len(rows)
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalData:
@@ -51,7 +74,7 @@ class LocalData:
     one block with all of them. Reports are drawn for the whole policy (`memo_id`) and the `places` of its
     channels there: two sessions with different variables of one policy get the same reports. `nameless` is
     the digest of the files where no key names the people in them. `linking_key` is the secret that parties
-    share whose records are linked by it.
+    share whose records are linked by it. Long columns are in `scratch`.
     """
 
     policy: Policy
@@ -60,6 +83,7 @@ class LocalData:
     places: tuple[int, ...]
     nameless: str = ""
     linking_key: bytes | None = field(default=None, repr=False)
+    scratch: Scratch = HELD
 
     @property
     def whole(self) -> RecordBlock:
@@ -75,6 +99,7 @@ class LocalData:
             for name, codes in block.codes.items():
                 found.update(name.encode() + b"\0")
                 found.update(np.ascontiguousarray(codes).data)
+                let_go()
             if block.keys is not None:
                 _hash_texts(found, block.keys)
         return found.hexdigest()
@@ -91,7 +116,7 @@ class LocalData:
         if len(self.blocks) > 1:
             keys = keys.cast(pa.string())
         everybody = rows is None or len(rows) == len(keys)
-        return people_digest(keys if everybody else keys.take(pa.array(rows)))
+        return people_digest(keys if everybody else keys.take(pa.array(rows)), self.scratch)
 
     @property
     def rows(self) -> int:
@@ -141,6 +166,7 @@ class LocalData:
                 raise InputError("Disguising needs to know whose record it is: data.key in the settings.")
             return fresh_draws(Keystream())
         keys = block.keys if rows is None else block.keys.take(pa.array(rows))
+        let_go()
         draws, places = memo.draws(self.memo_id, _person_names(keys), "key"), self.places
 
         def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
@@ -188,18 +214,23 @@ def brought(whole: Policy, variables: Sequence[str], needed: Sequence[str] | Non
 
 
 def read_local_data(
-    settings: DataSettings, variables: Sequence[str], needed: Sequence[str] | None = None, *, apart: bool
+    settings: DataSettings,
+    variables: Sequence[str],
+    needed: Sequence[str] | None = None,
+    *,
+    apart: bool,
+    scratch: Scratch = HELD,
 ) -> LocalData:
     """Read the variables of a session from the files of a party; `apart` keeps the files as blocks.
 
     Of the `variables` that are consented to those are read that are `needed`, and what is disguised together
-    with them; of a policy with strata all.
+    with them; of a policy with strata all. Long columns are held in `scratch`.
     """
     whole = Policy.load(settings.policy)
     policy = brought(whole, variables, needed)
     paths = [str(path) for path in settings.files]
     groups = [[path] for path in paths] if apart else [paths]
-    blocks = tuple(_read_block(group, settings.key, policy, some=apart) for group in groups)
+    blocks = tuple(_read_block(group, settings.key, policy, some=apart, scratch=scratch) for group in groups)
     held = {name for block in blocks for name in block.codes}
     missing = [name for name in policy.schema if name not in held]
     if missing:
@@ -214,37 +245,39 @@ def read_local_data(
             nameless.update(hashlib.file_digest(file, "sha256").digest())
     content = nameless.hexdigest() if settings.key is None else ""
     shared = None if settings.linking_key is None else settings.linking_key.read_bytes()
-    return LocalData(policy, blocks, whole.id, places, content, shared)
+    return LocalData(policy, blocks, whole.id, places, content, shared, scratch)
 
 
-def people_digest(keys: pa.Array) -> str:
-    """Return the sha256 of keys as texts, brought into order some at a time: no second copy is held."""
+def people_digest(keys: pa.Array, scratch: Scratch = HELD) -> str:
+    """Return the sha256 of keys as texts in order; a second copy of many is in `scratch`."""
     found = hashlib.sha256()
     if pa.types.is_large_string(keys.type):  # digests of earlier versions have that none is missing
         found.update(np.packbits(np.ones(len(keys), np.uint8), bitorder="little").data)
-    _hash_runs(found, keys, pc.sort_indices(keys))
+    _hash_runs(found, sorted_keys(keys, scratch))
     return found.hexdigest()
 
 
 def _hash_texts(found: hashlib._Hash, keys: pa.Array) -> None:
     """Hash keys as texts, in their order."""
     if pa.types.is_integer(keys.type) and keys.buffers()[0] is None:
-        _hash_runs(found, keys, None)
+        _hash_runs(found, keys)
         return
-    for buffer in pa.concat_arrays([keys.cast(pa.string())]).buffers():
+    if keys.type != pa.string() or keys.offset or keys.buffers()[0] is not None:
+        keys = pa.concat_arrays([keys.cast(pa.string())])
+    for buffer in keys.buffers():
         found.update(b"" if buffer is None else buffer)
 
 
-def _hash_runs(found: hashlib._Hash, keys: pa.Array, order: pa.Array | None) -> None:
+def _hash_runs(found: hashlib._Hash, keys: pa.Array) -> None:
     """Hash where each of some texts ends, then the texts, so many at a time."""
 
     def texts() -> Iterator[tuple[NDArray[np.int64], memoryview]]:
         for at in range(0, len(keys), KEYS_AT_ONCE):
-            some = slice(at, at + KEYS_AT_ONCE)
-            run = (keys[some] if order is None else keys.take(order[some])).cast(pa.string())
+            run = keys[at : at + KEYS_AT_ONCE].cast(pa.string())
             _, offsets, text = run.buffers()
-            ends = np.frombuffer(offsets, np.int32, len(run) + 1)[1:].astype(np.int64)
-            yield ends, memoryview(b"" if text is None else text)[: ends[-1]]
+            cuts = np.frombuffer(offsets, np.int32)[run.offset : run.offset + len(run) + 1].astype(np.int64)
+            yield cuts[1:] - cuts[0], memoryview(b"" if text is None else text)[cuts[0] : cuts[-1]]
+            let_go()
 
     reached = 0
     found.update(bytes(4))
@@ -255,13 +288,13 @@ def _hash_runs(found: hashlib._Hash, keys: pa.Array, order: pa.Array | None) -> 
         found.update(text)
 
 
-def _read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: bool) -> RecordBlock:
+def _read_block(
+    paths: Sequence[str], key: str | None, policy: Policy, *, some: bool, scratch: Scratch
+) -> RecordBlock:
     """Read the columns of a policy (those that are there, if `some` suffice) and the key."""
     with open_batches(paths, None) as opened:
-        parts: dict[str, list[Codes]] = {
-            name: [] for name in policy.schema if not some or name in opened.file_names
-        }
-        keys: list[pa.Array] = []
+        parts = {name: scratch.column() for name in policy.schema if not some or name in opened.file_names}
+        keys = GrowingKeys(scratch)
         batches = opened.select([*parts, *([] if key is None else [key])])
         refuse_disguised(batches.metadata, paths[0])
         for batch in batches:
@@ -274,14 +307,11 @@ def _read_block(paths: Sequence[str], key: str | None, policy: Policy, *, some: 
                         raise error.shifted(batches.rows_before, batches.file) from None
             if key is not None:
                 keys.append(batch.column(key))
-    joined = pa.chunked_array(keys).combine_chunks() if keys else None
-    keys.clear()
-    if joined is not None and pa.types.is_dictionary(joined.type):
-        joined = joined.dictionary_decode()
-    if joined is not None and joined.null_count:
-        raise InputError(f"{paths[0]}: {joined.null_count:,} records have no value of {key!r}.")
-    read_rows = sum(map(len, next(iter(parts.values())))) if parts else 0
-    codes = {name: np.concatenate(parts.pop(name)) for name in [*parts]}
+    if keys.missing:
+        raise InputError(f"{paths[0]}: {keys.missing:,} records have no value of {key!r}.")
+    joined = keys.array()
+    read_rows = next(iter(parts.values())).rows if parts else 0
+    codes = {name: parts.pop(name).array() for name in [*parts]}
     pa.default_memory_pool().release_unused()  # what was read is not held a second time
     return RecordBlock(codes, joined, read_rows if joined is None else len(joined))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
 from masquerade.core.query import Query
+from masquerade.core.scratch import Scratch
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import verify_signature
 from masquerade.protocols.codec import SESSION_SIZE
@@ -49,7 +50,8 @@ class Participant:
     def __init__(self, node: Party, spec: SessionSpec, epoch: bytes, data: LocalData | None = None) -> None:
         self.node, self.spec, self.epoch, self._data = node, spec, epoch, data
         self.limits, self.earlier_pools = node.settings.limits, node.store.pools()
-        self.linkage = node.store.linkage(spec.session, epoch)
+        self.scratch = Scratch(node.settings.state)
+        self.linkage = node.store.linkage(spec.session, epoch, self.scratch)
         self.joint: JointSchema | None = None
         self._players: dict[str, Player] = {}
         self._people: tuple[Linkage | None, str] | None = None
@@ -171,14 +173,16 @@ class Participant:
             keys = data.keys()
             # of this text and this epoch: pseudonyms of two sessions have nothing to do with each other
             session = hashlib.sha256(bytes.fromhex(self.spec.digest) + self.epoch).digest()[:SESSION_SIZE]
-            tags = keyed_pseudonyms(keys, data.linking_key, session, most=self.limits.rows)
-            return Linkage.of(None, tags)
+            tags = keyed_pseudonyms(
+                keys, data.linking_key, session, most=self.limits.rows, scratch=self.scratch
+            )
+            return Linkage.of(None, tags, self.scratch)
         linker = self._players.get(LINKING.name)
         if not isinstance(linker, LinkingParty):
             raise _not_linked()
         if self.spec.kind.same_records:
-            return Linkage.of(linker.rows, linker.common_tags.copy())
-        return Linkage.of(None, linker.tags.copy())
+            return Linkage.of(linker.rows, linker.common_tags, self.scratch)
+        return Linkage.of(None, linker.tags, self.scratch)
 
     def settle_links(self, found: Linkage) -> None:
         """Fix which records take part and under which pseudonyms, and let go of the masks of linking."""

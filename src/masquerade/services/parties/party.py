@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, PolicyMismatch, RoundAborted
+from masquerade.core.scratch import Scratch
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.disguising.memo import Memo
@@ -233,7 +234,8 @@ class Party:
         apart = spec.kind.partition is Partition.CELLS
         try:
             needed = spec.needed(consent.variables)
-            return read_local_data(settings.data, consent.variables, needed, apart=apart)
+            scratch = Scratch(settings.state)
+            return read_local_data(settings.data, consent.variables, needed, apart=apart, scratch=scratch)
         except InputError as error:
             self._tell(f"session {spec.session!r} cannot begin: {error}")
             raise RoundAborted(

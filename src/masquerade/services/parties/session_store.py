@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
 from masquerade.core.schema import Schema
+from masquerade.core.scratch import HELD, Scratch
 from masquerade.core.tally import Tally
 from masquerade.services.common.release_ledger import Release, SignedMark, check_known_end
 from masquerade.services.common.restores import Restores
@@ -206,10 +207,10 @@ class SessionStore:
         data = self._notes.get(FOUND, session)
         return data[len(epoch) :] if data is not None and data.startswith(epoch) else None
 
-    def linkage(self, session: str, epoch: bytes) -> Linkage | None:
+    def linkage(self, session: str, epoch: bytes, scratch: Scratch = HELD) -> Linkage | None:
         """Return which records take part in an epoch, None if they are not linked in it."""
         there = self._epoch(session) == epoch and self._notes.get(SCOPE, f"{session}/{LINKED}") is not None
-        return Linkage.from_pieces(self._linked(session)) if there else None
+        return Linkage.from_pieces(self._linked(session), scratch) if there else None
 
     def check_draw(self, draw: str, policy: str) -> None:
         """Refuse to draw reports anew where others of the same policy have left already."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.protocols.codec import tag_of
+from masquerade.protocols.pseudonyms import SORTED_AT_ONCE
 from masquerade.protocols.vertical import CellRequest, DescriptionRequest, RepeatedCells, Site, restricted
 from masquerade.services.parties.kinds.base import (
     Convener,
@@ -68,7 +69,11 @@ class CellsRole(Role):
 
     def blocks(self, part: Participant) -> Sequence[tuple[RecordBlock, Linkage]]:
         """Return the records that are held and which of them take part, block by block."""
-        return [(part.data.whole, part.linked())]
+        block, found = part.data.whole, part.linked()
+        if block.rows <= SORTED_AT_ONCE:
+            return [(block, found)]
+        # in the order of pseudonyms a part is one piece of every column
+        return [(block.in_order(found.rows, part.scratch), found.in_place(part.scratch))]
 
     def check(self, part: Participant, peer: str, message: bytes) -> None:
         """Let cells go to whoever asks for them."""
