@@ -32,6 +32,7 @@ NAMES = (
     "prefix_sums",
     "parties",
     "parties_network",
+    "party_memory",
     "hidden",
     "hidden_engines",
     "sessions",
