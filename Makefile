@@ -83,7 +83,7 @@ $(VENV)/.installed-release: SET := release
 $(VENV)/.installed $(VENV)/.installed-demo $(VENV)/.installed-test $(VENV)/.installed-bench $(VENV)/.installed-docs \
 		$(VENV)/.installed-release: \
 		$(VENV)/bin/python pyproject.toml experiments/pyproject.toml $(wildcard $(LOCK)/*.txt)
-	@echo "Installing masquerade and what it needs ($(LOCK)/$(SET).txt) into $(VENV): a few minutes, most of it download ..."
+	@echo "Installing masquerade and what it needs ($(LOCK)/$(SET).txt) into $(VENV): some minutes, without a word ..."
 	$(PIP) --require-hashes --requirement $(LOCK)/$(SET).txt
 	$(PIP) --no-deps --no-build-isolation --editable . --editable experiments
 	touch $@

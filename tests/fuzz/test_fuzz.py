@@ -52,8 +52,9 @@ def test_files_of_other_tools_were_tried_a_hundred_thousand_times(tmp_path: Path
     kept = json.loads(KEPT.read_text(encoding="utf-8"))["by_target"]
     readers = [name for name in targets(tmp_path) if name.startswith("interop-") and "release" not in name]
     assert len(readers) == 4
-    assert min(kept[name] for name in readers) >= 100_000
-    assert sum(times for name, times in kept.items() if name.startswith("interop-release-")) >= 30_000
+    assert min(kept[name] for name in [*readers, "bif", "surveyjs"]) >= 100_000
+    assert kept["xlsform"] >= 20_000  # workbooks take longer to open
+    assert sum(times for name, times in kept.items() if name.startswith("interop-release-")) >= 100_000
 
 
 def test_every_class_of_messages_is_a_target(tmp_path: Path):
