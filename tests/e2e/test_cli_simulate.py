@@ -118,6 +118,21 @@ def test_time_against_people_is_drawn(tmp_path, ending):
     assert "exists already" in refused("simulate", "users", "--protocol", "mix", "--plot", target)
 
 
+def test_questions_are_answered_by_servers_that_do_not_learn_them(tmp_path):
+    (tmp_path / "people.csv").write_text(PEOPLE)
+    asked = ("--ask", "smokes=yes", "--ask", "sex=f", "--ask", "sex=f,smokes=no", "--ask", "sex=m")
+    options = ("--data", tmp_path / "people.csv", "--most-overlap", 6, "--least-people", 7, *asked)
+    told = json.loads(ok("simulate", "control", *options, "--json").stdout)
+    # of 30 people 12 smoke, 12 are women, six of these do not smoke, and six of the men do
+    assert [item["count"] for item in told["answers"]] == [12, 12, None, 18]
+    assert told["cost"]["rounds"] > 20 < told["cost"]["key_bytes"]
+    words = ok("simulate", "control", *options).stdout
+    assert "4 questions about 30 people, 1 refused" in words
+    assert "never if first and second collude" in words
+    assert "Did you mean 'smokes'" in refused("simulate", "control", *options, "--ask", "smoke=yes")
+    assert "as 'A=yes,B=no'" in refused("simulate", "control", *options, "--ask", "smokes")
+
+
 def test_k_anonymity_in_both_formulations():
     told = ok("simulate", "k-anonymity", "--n", 60, "-k", 3, "--cheaters", "0.04", "--quasi", "sex",
               "--sensitive", "income").stdout  # fmt: skip

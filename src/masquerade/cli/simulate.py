@@ -13,9 +13,10 @@ from masquerade.cli.options import Json, Overwrite, flag, group, option
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
 from masquerade.learn.catalogue import learner
-from masquerade.learn.option_kinds import names_in, owners_in, structure_in
+from masquerade.learn.option_kinds import category_called, names_in, owners_in, structure_in, variable_named
 
 if TYPE_CHECKING:
+    from masquerade.core.schema import Category, Schema
     from masquerade.simulation import Census, KAnonymity, People, Suppression
 
 ProtocolName = Literal["frequency", "aggregation", "mix"]
@@ -253,6 +254,65 @@ def hidden(
         output.emit({**found.to_dict(), "same_as_clear": clear == found.structure})
         return
     output.emit(output.render(*hidden_text(found, clear)))
+
+
+@app.command("control")
+def control(
+    *,
+    ask: Annotated[
+        list[str] | None,
+        option(
+            "A cell to count, as 'A=yes,B=no'; repeat for more. Without it: cells of one to three variables.",
+            "CELL",
+        ),
+    ] = None,
+    data: Data = None,
+    n: Annotated[int | None, option("How many records.", None, "--n", min=1, show_default="1000")] = None,
+    most_overlap: Annotated[int, option("People in common of two answered cells, at most.", min=0)] = 100,
+    least_people: Annotated[int, option("People of a cell, at least.", min=0)] = 5,
+    seed: Seed = 1,
+    json: Json = False,
+) -> None:
+    """Ask two servers for counts without telling them which; they answer unless rules refuse it.
+
+    The servers hold the same table. On shares they check the question against all earlier ones, and learn
+    neither which it was nor whether it was answered.
+
+    Example: masquerade simulate control --ask smoke=yes --ask smoke=yes,bronc=yes
+    """
+    from masquerade.cli.simulation_report import control_text  # noqa: PLC0415  (loads much)
+    from masquerade.protocols.hidden.control import OverlapRules  # noqa: PLC0415
+    from masquerade.simulation import people_from, private_answers  # noqa: PLC0415
+    from masquerade.simulation.control import random_questions  # noqa: PLC0415
+
+    size = n or 1000
+    if data is None:
+        network = mq.data.network("asia")
+        people = people_from(network.sample(size, seed), mq.Policy.clear(network.schema), seed=None)
+    else:
+        people, _ = _population(data, None, size, seed, exact=n is not None)
+    schema = people.policy.schema
+    asked = [_cell(text, schema) for text in ask] if ask else random_questions(schema, 8, seed)
+    rules = OverlapRules(most_overlap, least_people)
+    with output.progress("answering on shares"):
+        found = private_answers(people.codes, schema, asked, rules)
+    if json:
+        output.emit(found.to_dict())
+        return
+    output.emit(output.render(*control_text(found)))
+
+
+def _cell(text: str, schema: Schema) -> dict[str, Category]:
+    found: dict[str, Category] = {}
+    for part in text.split(","):
+        name, equals, label = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise InputError(f"--ask {text!r}: a cell is given as 'A=yes,B=no'.")
+        variable = variable_named(name, schema, "--ask")
+        if name in found:
+            raise InputError(f"--ask {text!r} names {name!r} twice.")
+        found[name] = category_called(variable, label, "--ask")
+    return found
 
 
 def _halves(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

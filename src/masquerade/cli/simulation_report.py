@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Culprit,
         HiddenStructure,
         KAnonymity,
+        PrivateAnswers,
         Suppression,
     )
 
@@ -82,6 +83,29 @@ def hidden_text(result: HiddenStructure, clear: Mapping[str, tuple[str, ...]]) -
             f"{cost.rounds:,} rounds, {cost.sent / 1e6:,.1f} MB between owners, {cost.dealt / 1e6:,.1f} MB "
             f"from the helper, {duration(result.seconds)} in this process. "
             f"Opened: at most {result.bits_told} bits, no count."
+        ),
+    ]
+    learns = "\n".join(["Who learns what", *(f"- {line}" for line in result.guarantee.summary().split("\n"))])
+    return ["\n".join(lines), "", table, "", learns]
+
+
+def control_text(result: PrivateAnswers) -> list[RenderableType]:
+    """Return what a client was answered by servers that did not learn its questions."""
+    table = plain_table("What the client learnt", ["question"], ["people"])
+    for where, count in zip(result.questions, result.counts, strict=True):
+        cell = ", ".join(f"{name} = {label}" for name, label in where.items())
+        table.add_row(cell, "refused" if count is None else f"{count:,}")
+    cost, rules = result.cost, result.rules
+    refused = sum(count is None for count in result.counts)
+    lines = [
+        (
+            f"{counted(len(result.counts), 'question')} about {people(result.n)}, {refused:,} refused: cells "
+            f"of fewer than {people(rules.least_people)}, or with more than {rules.most_overlap:,} in common "
+            "with one that was answered."
+        ),
+        (
+            f"{cost.rounds:,} rounds, {_size(result.key_bytes)} of keys, {_size(cost.sent)} between servers, "
+            f"{_size(cost.dealt)} from the helper, {duration(result.seconds)} in this process."
         ),
     ]
     learns = "\n".join(["Who learns what", *(f"- {line}" for line in result.guarantee.summary().split("\n"))])

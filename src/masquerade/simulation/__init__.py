@@ -2,13 +2,15 @@
 
 `users` has people counted by one of three protocols and a model learnt from the counts; `k_anonymity`
 and `suppression` have them k-anonymized without a trusted collector (formulations 1 and 2). Every message
-passes as bytes. `hidden_structure` has owners of columns learn a network on shares.
+passes as bytes. `hidden_structure` has owners of columns learn a network on shares,
+`private_answers` a client ask servers that do not learn what.
 `made_up_people` are records to try them on; `ladder` and `timing_plot` are for time against their number.
 """
 
 from masquerade.core.words import duration
 from masquerade.simulation.aggregation import Population as Aggregation
 from masquerade.simulation.census import PROTOCOLS, Census, Comparison, Lesson, users
+from masquerade.simulation.control import PrivateAnswers, private_answers
 from masquerade.simulation.costs import Cost, Culprit, Meter, Spread, ladder, slope, timing_plot
 from masquerade.simulation.frequency import Mined, mined
 from masquerade.simulation.frequency import Population as FrequencyMining
@@ -32,6 +34,7 @@ __all__ = [
     "Meter",
     "Mined",
     "People",
+    "PrivateAnswers",
     "Spread",
     "Suppression",
     "Trouble",
@@ -43,6 +46,7 @@ __all__ = [
     "mined",
     "people_from",
     "population",
+    "private_answers",
     "slope",
     "suppression",
     "timing_plot",

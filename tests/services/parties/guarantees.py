@@ -22,6 +22,7 @@ from masquerade.protocols.aggregation.agreement import Parameters
 from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.frequency.guarantee import frequency_guarantee
 from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
+from masquerade.protocols.hidden.control import OverlapRules, control_guarantee
 from masquerade.protocols.hidden.guarantee import clusters_guarantee, structure_guarantee, tree_guarantee
 from masquerade.protocols.hidden.k_means import Lloyd
 from masquerade.protocols.hidden.structure import Search
@@ -113,6 +114,11 @@ def among_organisations() -> list[Case]:
             "a structure on shares with a helper, counts hidden",
             on_shares(),
             "a second session with other people, or few more: structures differ by what is true of them",
+        ),
+        Case(
+            "counts from two servers that do not learn the question",
+            control_guarantee("client", ("first", "second"), "helper", NAMES, OverlapRules(20, 5)),
+            "a second name of the client; three answers that add and subtract to a small set",
         ),
         Case(
             "clusters on shares with a helper, each step open",

@@ -3,6 +3,7 @@
 import numpy as np
 
 from masquerade.protocols.hidden.computation import Continuation, DealRequest, Dealt, NeededDeal, Turn
+from masquerade.protocols.hidden.control import AnswerShare, QuestionKey
 from masquerade.protocols.hidden.engine import Deal
 from masquerade.protocols.hidden.places import HeldBlock, HeldCells, HolderRequest, PlaceOffer, PlacesTaken
 from tests.vectors.examples.parties import SESSION
@@ -18,6 +19,8 @@ EXAMPLES = [
     Example(Turn(SESSION, 5, 8, b"", NEEDED.encode(), b"a" * 64, None, b"t" * 64)),
     Example(Turn(SESSION, 6, 8, b"", found='{"parents":{}}')),
     Example(Continuation(SESSION, 5, (TURN.encode(),), b"sealed")),
+    Example(QuestionKey(SESSION, 2, 1, bytes(range(16)), b"corrections")),
+    Example(AnswerShare(SESSION, 2, 2**64 - 1, 7)),
     Example(HolderRequest(SESSION)),
     Example(HeldCells(SESSION, (HeldBlock(("A", "B"), bytes(32)), HeldBlock(("C",), b"t" * 16)))),
     Example(PlaceOffer(SESSION, 3, (np.array([0, 2], dtype=np.uint32), np.array([1], dtype=np.uint32)))),

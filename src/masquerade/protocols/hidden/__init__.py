@@ -4,16 +4,20 @@
 `dealer`, `mpyc_engine` three parties without one; `computation` carries rounds between members of a session;
 `family_counts` are hidden counts over several owners, `structure` the parents of every variable, `tree` ID3,
 and `k_means` clusters of records whose cells lie anywhere, which `places` brings into a common order.
+`control` answers questions that two servers do not learn.
 """
 
+from masquerade.protocols.hidden.control import Client, ControlServer, OverlapRules, Questions
 from masquerade.protocols.hidden.dealer import Dealer
-from masquerade.protocols.hidden.engine import Cost, SecretEngine, run
+from masquerade.protocols.hidden.engine import Cost, SecretEngine, run, run_each
 from masquerade.protocols.hidden.family_counts import FamilyCounts, HiddenColumns
 from masquerade.protocols.hidden.helped_engine import HelpedEngine
 from masquerade.protocols.hidden.mpyc_engine import MpycEngine, finished
 from masquerade.protocols.hidden.structure import FamilyScore, Search, parents
 
 __all__ = [
+    "Client",
+    "ControlServer",
     "Cost",
     "Dealer",
     "FamilyCounts",
@@ -21,9 +25,12 @@ __all__ = [
     "HelpedEngine",
     "HiddenColumns",
     "MpycEngine",
+    "OverlapRules",
+    "Questions",
     "Search",
     "SecretEngine",
     "finished",
     "parents",
     "run",
+    "run_each",
 ]

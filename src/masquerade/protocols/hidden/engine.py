@@ -180,13 +180,20 @@ class Driver:
 
 
 def run(programs: Mapping[str, Steps[T]], helper: Helper | None = None, cost: Cost | None = None) -> T:
-    """Run every party's program in this process, step by step, and return what all of them found.
+    """Run every party's program in this process, step by step, and return what the first of them found.
 
-    A party that finds something else than the others ends in an error.
+    All come to an end at the same step, or none does.
     """
+    return next(iter(run_each(programs, helper, cost).values()))
+
+
+def run_each(
+    programs: Mapping[str, Steps[T]], helper: Helper | None = None, cost: Cost | None = None
+) -> dict[str, T]:
+    """Run every party's program in this process, step by step, and return what each of them found."""
     driver = Driver(tuple(programs), Cost() if cost is None else cost)
     waiting: dict[str, Round] = {}
-    found: list[T] = []
+    found: dict[str, T] = {}
     replies: dict[str, Reply | None] = dict.fromkeys(programs)
     while True:
         for name, program in programs.items():
@@ -194,7 +201,7 @@ def run(programs: Mapping[str, Steps[T]], helper: Helper | None = None, cost: Co
             try:
                 waiting[name] = next(program) if reply is None else program.send(reply)
             except StopIteration as end:
-                found.append(end.value)
+                found[name] = end.value
         if found:
             break
         rounds = list(waiting.values())
@@ -207,4 +214,4 @@ def run(programs: Mapping[str, Steps[T]], helper: Helper | None = None, cost: Co
         replies = {name: Reply(shown, dealt.get(name, b"")) for name in programs}
     if len(found) < len(programs):
         raise RoundAborted("The parties are not at the same step.", spent=True)
-    return found[0]
+    return found

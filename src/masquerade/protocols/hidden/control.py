@@ -1,0 +1,316 @@
+"""Inference control by servers that do not learn the question: two of them, and a helper who deals.
+
+Both servers hold the same table of counts. A client makes keys of a point function (Boyle, Gilboa & Ishai
+2016), one for each server: together they select one question among all cells of all sets of variables, one
+alone looks random. On shares the servers check that the keys select a question, hold it against everything
+that they answered this client before, and only then form the answer, which the client alone puts together.
+Whether it was refused they do not learn either. After Woodruff & Staddon (2004), with two servers instead of
+encryption.
+
+The rules are those of Dobkin, Jones & Lipton (1979): a cell has at least `least_people` people, and two
+different cells that were answered have at most `most_overlap` in common. What three answers and more tell by
+adding and subtracting is not looked at: `Controlled`, which knows the questions, does that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import prod
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from masquerade.core.errors import InputError, Refusal, RoundAborted, did_you_mean
+from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.schema import Category, Schema
+from masquerade.crypto.errors import DecodingError, KeySpent
+from masquerade.crypto.function_shares import PointKeys, fresh_roots, point_keys
+from masquerade.protocols import codec
+from masquerade.protocols.hidden.dealer import expanded
+from masquerade.protocols.hidden.engine import Round, Steps
+from masquerade.protocols.hidden.helped_engine import HelpedEngine
+
+MOST_QUESTIONS = 1 << 20
+COUNT_BITS = 40  # of a difference of counts
+CHECKS = 64  # sums of what must be zero: that all are, where one is not, has probability 2^-64
+ROOT = 16  # bytes
+NONCE = 4  # words
+
+Words = NDArray[np.uint64]
+
+
+class QuestionKey(codec.SessionMessage, tag=b"masquerade hidden question 1"):
+    """One server's key of a question: the number of the question, the root, and the corrections."""
+
+    number: codec.U64
+    server: Annotated[int, codec.OneOf(codec.Number(1), (0, 1))]
+    root: Annotated[bytes, codec.Blob(ROOT)]
+    corrections: Annotated[bytes, codec.Blob(1 << 10)]
+
+
+class AnswerShare(codec.SessionMessage, tag=b"masquerade hidden answer 1"):
+    """One server's share of a bit, whether a question is answered, and of the count if it is."""
+
+    number: codec.U64
+    allowed: codec.U64
+    count: codec.U64
+
+
+class Questions:
+    """All that can be asked: the cells of every set of variables; `most_variables` limits the sets.
+
+    How many people there are is public, and no question.
+    """
+
+    def __init__(self, schema: Schema, most_variables: int | None = None) -> None:
+        self.schema = schema
+        self._shape = tuple(len(schema[name]) + 1 for name in schema)
+        if prod(self._shape) > MOST_QUESTIONS:
+            raise InputError(
+                f"{prod(self._shape):,} questions are more than {MOST_QUESTIONS:,}: take fewer variables."
+            )
+        most = len(self._shape) if most_variables is None else most_variables
+        if most < 1:
+            raise InputError(f"Questions are about one variable at least. Got {most} instead.")
+        named = (np.indices(self._shape) > 0).sum(axis=0)
+        self.asked = ((named > 0) & (named <= most)).ravel()  # which places are questions
+
+    @property
+    def bits(self) -> int:
+        """Return how many bits number all questions."""
+        return max((len(self.asked) - 1).bit_length(), 1)
+
+    def place(self, where: Mapping[str, Category]) -> int:
+        """Return the number of a question, a cell by its variables and categories."""
+        for name in where:
+            if name not in self.schema:
+                raise InputError(f"{name!r} is no variable here.{did_you_mean(name, self.schema)}")
+        codes = [self.schema[x].code(where[x]) + 1 if x in where else 0 for x in self.schema]
+        place = int(np.ravel_multi_index(codes, self._shape))
+        if not self.asked[place]:
+            raise InputError("A question names a variable at least, and no more of them than are allowed.")
+        return place
+
+    def cells(self, chosen: Words) -> Words:
+        """Return what a choice of a question comes to, as a choice of cells of all variables: linear."""
+        tensor = np.where(self.asked, chosen, np.uint64(0)).reshape(self._shape)
+        for axis in range(len(self._shape)):
+            parts = np.moveaxis(tensor, axis, 0)
+            tensor = np.moveaxis(parts[1:] + parts[:1], 0, axis)  # no condition is any category
+        return np.ascontiguousarray(tensor).ravel()
+
+
+@dataclass(frozen=True)
+class OverlapRules:
+    """What is refused: cells of few people, and cells that have many in common with an answered one."""
+
+    most_overlap: int
+    least_people: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("most_overlap", "least_people"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << COUNT_BITS:
+                raise InputError(f"{name!r} is a whole number that is not negative. Got {value!r} instead.")
+
+
+@dataclass
+class Client:
+    """Whoever asks: makes the keys of a question for both servers, and puts their shares together."""
+
+    questions: Questions
+    session: bytes = field(default_factory=lambda: os.urandom(codec.SESSION_SIZE))
+    asked: int = 0
+
+    def ask(self, where: Mapping[str, Category]) -> tuple[bytes, bytes]:
+        """Return a message for each server; each goes to that server only."""
+        place, bits = self.questions.place(where), self.questions.bits
+        roots = fresh_roots(1)
+        keys, _ = point_keys([place], [1], bits, roots)
+        self.asked += 1
+        first, second = (
+            QuestionKey(
+                self.session, self.asked - 1, server, root.astype("<u8").tobytes(), keys.shared()
+            ).encode()
+            for server, root in enumerate(roots)
+        )
+        return first, second
+
+    def read(self, replies: Sequence[bytes]) -> int | None:
+        """Return the count, or None if the question was refused."""
+        shares = [AnswerShare.decode(reply) for reply in replies]
+        if {(it.session, it.number) for it in shares} != {(self.session, self.asked - 1)} or len(shares) != 2:
+            raise InputError("These are no answers of both servers to the last question.")
+        allowed, count = (sum(getattr(it, name) for it in shares) % 2**64 for name in ("allowed", "count"))
+        if allowed not in {0, 1} or count >> COUNT_BITS or (not allowed and count):
+            raise RoundAborted("The shares of both servers are no answer: one is false.", spent=True)
+        return count if allowed else None
+
+
+class ControlServer:
+    """One of both servers, for one client: it holds the table, and shares of what was answered.
+
+    `engine` is one of two parties'; its number is the server's. `history` outlives the server if it is kept:
+    with another length than the other server's, nothing is answered any more.
+    """
+
+    def __init__(
+        self,
+        engine: HelpedEngine,
+        questions: Questions,
+        counts: NDArray[Any],
+        rules: OverlapRules,
+        session: bytes,
+    ) -> None:
+        table = np.asarray(counts)
+        if table.shape != tuple(len(questions.schema[name]) for name in questions.schema):
+            raise InputError("The table of counts has an axis for every variable.")
+        if len(engine.parties) != 2:
+            raise InputError("Questions are answered by two servers.")
+        whole = table.astype(np.int64)
+        if np.any(whole != table) or whole.min(initial=0) < 0 or int(whole.sum()) >> (COUNT_BITS - 1):
+            raise InputError("Counts are whole numbers that are not negative.")
+        self._engine, self._questions, self._rules = engine, questions, rules
+        self._counts, self._session = whole.ravel().astype(np.uint64), session
+        self._number, self._me = 0, engine.parties.index(engine.name)
+        self.history: list[Words] = []  # shares of cells that were answered, or of none where one was refused
+
+    def answered(self, message: bytes) -> Steps[bytes]:
+        """Return this server's share of the answer, in step with the other server."""
+        number, self._number = self._number, -1  # whatever goes wrong, nothing is answered ever after
+        chosen = self._chosen(QuestionKey.decode(message), number)
+        yield from self._check(chosen)
+        cells = self._questions.cells(chosen)
+        size = self._engine.linear(self._counts.astype(np.int64)[None], cells)
+        refused = yield from self._refused(cells, size)
+        allowed = self._constant(1) - refused
+        both = yield from self._engine.product(
+            np.repeat(allowed, 1 + cells.size), self._engine.stack([size, cells])
+        )
+        self.history.append(both[1:])  # before the answer leaves
+        self._number = number + 1
+        return AnswerShare(self._session, number, int(allowed[0]), int(both[0])).encode()
+
+    def _chosen(self, key: QuestionKey, number: int) -> Words:
+        if (key.session, key.number, key.server) != (self._session, number, self._me):
+            raise KeySpent("The key is for another session, question or server, or the session has ended.")
+        if len(key.root) != ROOT:
+            raise DecodingError("A root has another length.")
+        root = np.frombuffer(key.root, dtype="<u8").astype(np.uint64)[None]
+        keys = PointKeys.read(key.corrections, self._me, self._questions.bits, root)
+        return keys.expand()[0, : len(self._questions.asked)]
+
+    def _check(self, chosen: Words) -> Steps[None]:
+        """Refuse keys that do not select exactly one question.
+
+        Only 0 and 1 are their own squares modulo 2^64, so it is enough that every square differs by zero and
+        that all numbers sum to one. Zeros are opened as sums with random weights, drawn after the keys came.
+        """
+        engine, asked = self._engine, self._questions.asked
+        some = chosen[asked]
+        squares = yield from engine.product(some, some)
+        reply = yield Round(np.frombuffer(os.urandom(8 * NONCE), dtype=np.uint64).copy())
+        if any(words.shape != (NONCE,) or words.dtype != np.uint64 for words in reply.shown):
+            raise DecodingError("A server showed another number of numbers than the step has.")
+        seed = hashlib.sha256(b"".join(words.astype("<u8").tobytes() for words in reply.shown)).digest()
+        weights = expanded(seed, CHECKS * some.size).reshape(CHECKS, some.size)
+        one = some.sum(dtype=np.uint64) - self._constant(1)
+        zeros = yield from engine.open(engine.stack([weights @ (squares - some), one]))
+        if np.any(zeros):
+            raise RoundAborted("The keys select no question: the client made them otherwise.", spent=True)
+
+    def _refused(self, cells: Words, size: Words) -> Steps[Words]:
+        """Return a secret 1 if the rules refuse the cells, else 0."""
+        engine, rules = self._engine, self._rules
+        few = yield from engine.less(size, self._constant(rules.least_people), bits=COUNT_BITS)
+        if not self.history:
+            return few
+        earlier = np.stack(self.history, axis=1)
+        common = yield from engine.inner(np.stack([cells * self._counts, cells], axis=1), earlier)
+        people, places = common
+        apart = cells.sum(dtype=np.uint64) + earlier.sum(axis=0, dtype=np.uint64) - places - places
+        limits = [np.full(len(people), limit) for limit in (rules.most_overlap, 0)]
+        exceeded = yield from engine.less(
+            engine.stack([engine.constant(limit) for limit in limits]),
+            engine.stack([people, apart]),
+            bits=COUNT_BITS,
+        )
+        many, other = exceeded.reshape(2, -1)
+        faults = yield from engine.product(many, other)  # the same question again is no fault
+        total = few + faults.sum(dtype=np.uint64)
+        return (yield from engine.less(self._constant(0), total, bits=COUNT_BITS))
+
+    def _constant(self, value: int) -> Words:
+        return self._engine.constant(np.array([value]))
+
+
+def refusal(rules: OverlapRules) -> Refusal:
+    """Return what a client is told whose question was refused: which rule it was, nobody knows."""
+    reason = (
+        f"The cell has fewer than {rules.least_people} people, or more than {rules.most_overlap} in common "
+        "with one that was answered before. Ask about other people."
+    )
+    return Refusal("overlap", reason)
+
+
+def control_guarantee(
+    client: str, servers: Sequence[str], helper: str, variables: Sequence[str], rules: OverlapRules
+) -> Guarantee:
+    """Return who learns what where two servers answer a client whose questions they do not learn."""
+    first, second = servers
+    names = tuple(variables)
+    told = (
+        f"counts of cells that it asks for, unless they have fewer than {rules.least_people} people, or more "
+        f"than {rules.most_overlap} in common with an answered one,"
+    )
+    held = "how many questions there are, beside the table of counts, which it holds,"
+    return Guarantee(
+        (
+            Disclosure(client, told, names, None),
+            *(Disclosure(server, held, names, None) for server in servers),
+            Disclosure(helper, "how many questions there are, and no value", names, Fraction(1)),
+        ),
+        control_assumptions(client, servers, helper),
+        {client: "malicious", **dict.fromkeys((*servers, helper), "semi-honest")},
+        1,
+        (
+            (first, second),
+            (helper, client),
+            *((one, server) for one in (helper, client) for server in servers),
+        ),
+        0,
+    )
+
+
+def control_assumptions(client: str, servers: Sequence[str], helper: str) -> tuple[str, ...]:
+    """Return what such answers rest on, a plain word about everybody who does not follow the program."""
+    first, second = servers
+    helping = (
+        f"the {helper} colludes with nobody: with a server it would know every question, and with the "
+        f"{client} what was refused"
+    )
+    lying = (
+        f"a {client} that makes other keys is found out, but for a probability of 2^-{CHECKS}, and is "
+        "answered nothing more in this session"
+    )
+    deviating = (
+        "servers and helper follow the program, nothing checks it: a false share or deal makes answers and "
+        "refusals false, unnoticed; and a server that adds to its shares where keys are checked learns the "
+        "question, at which the other sees the check fail"
+    )
+    return (
+        f"{first} and {second} do not put keys or shares together: they would know every question",
+        helping,
+        f"no server colludes with the {client}: it holds the counts, and could simply tell them",
+        lying,
+        f"the servers know who asks: a {client} under two names has two histories",
+        deviating,
+        "refusals look at the counts: each tells whoever asks that a rule was broken, and nobody which",
+        "what three answers and more tell by adding and subtracting is not looked at",
+        "AES with a fixed key behaves like a random permutation; AES-256, HKDF and SHA-256 are secure",
+    )
