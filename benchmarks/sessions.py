@@ -3,14 +3,16 @@
 Fig. 6.2 of Ma (2006): a linear classifier of disguised iris data, features and class at three parties, beside
 one process that has all reports. Then every learner, with a miner and without: errors in units of their
 standard errors. How many runs there are, and within which limits their figures must be, was written down
-here before any of them: whoever does it again takes a seed that was never used, and keeps what comes.
+here before any of them: whoever does it again takes a seed that was never used (one is drawn), and keeps
+what comes.
 
-    python -m benchmarks.sessions --seed N [--json FILE]
+    python -m benchmarks.sessions [--seed N] [--json FILE]
     python -m benchmarks.sessions --spread RUNS     # how much runs scatter, in one process: DEGREES
 """
 
 import argparse
 import json
+import secrets
 import tempfile
 import warnings
 from dataclasses import replace
@@ -277,15 +279,13 @@ def spread(runs):
 def main():
     """Hold the sessions and keep what comes, or tell how much runs scatter."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31))
     parser.add_argument("--spread", type=int, metavar="RUNS")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     if given.spread:
         spread(given.spread)
         return
-    if given.seed is None:
-        parser.error("--seed: one that was not used before")
     found = {"seed": given.seed, "figure_6_2": losses(given.seed), "records": PEOPLE}
     keep(given.json, found | {"learners": learners(given.seed)})
 

@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.test_demo import Page
 from tests.experiments.test_runner import COIN, HUNGRY, LATER, ODD, chosen
 
+from masquerade_experiments.command import notes
 from masquerade_experiments.experiment import Comparison
 from masquerade_experiments.page import report_html
 from masquerade_experiments.result_files import write_results
@@ -101,6 +102,12 @@ def test_the_verdict_over_all_comparisons(outcomes, comparisons, verdict, counts
 def test_claims_are_judged_by_sign_and_size(ours, stderr, verdict):
     assert Comparison("claim", 1.0, ours, stderr, rule="at most").verdict == verdict
     assert Comparison("claim", -1.0, -ours, stderr, rule="at least").verdict == verdict
+
+
+def test_who_is_left_undecided_is_told_how_to_decide(outcomes):
+    (line,) = notes([compared(outcomes, MATCH, UNDECIDED)])
+    runs, identity = outcomes[0].findings.runs, outcomes[0].about.id
+    assert line.endswith(f"more runs may end. Try: masquerade reproduce {identity} --runs {10 * runs}")
 
 
 def test_all_verdicts_together(outcomes):

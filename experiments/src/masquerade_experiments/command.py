@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from masquerade_experiments.summary import Outcome
 
 DATA = "MASQUERADE_DATA"
+MORE = 10  # times as many runs, for what is undecided
 
 
 def command(
@@ -150,10 +151,13 @@ def tell(outcomes: Sequence[Outcome], report: Path, *, json: bool) -> None:
 
 
 def notes(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return why some differ, and why some did not run."""
+    """Return why some differ, why some did not run, and what may decide the others."""
     lines = []
     for outcome in outcomes:
         if outcome.reason:
             lines.append(f"- {outcome.about.id}: {outcome.reason}")
         lines += [f"- {outcome.about.id} differs: {why}" for why in outcome.whys]
+        if outcome.verdict == "undecided" and outcome.findings is not None:
+            more = f"masquerade reproduce {outcome.about.id} --runs {MORE * outcome.findings.runs}"
+            lines.append(f"- {outcome.about.id} is undecided, which more runs may end. Try: {more}")
     return lines
