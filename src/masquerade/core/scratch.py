@@ -97,6 +97,8 @@ class GrowingColumn:
         """Add rows."""
         if not self.rows:
             self._none = piece[:0]
+        elif piece.dtype != self._none.dtype:
+            raise TypeError(f"Pieces of a column are of one type: {self._none.dtype}. Got {piece.dtype}.")
         self._held.append(piece)
         self.rows += len(piece)
         self._bytes += piece.nbytes
@@ -125,7 +127,7 @@ class GrowingColumn:
             if self._file is None:
                 self._file = self._open.enter_context(self._scratch.file())
             for piece in self._held:
-                self._file.write(np.ascontiguousarray(piece, self._none.dtype).data)
+                self._file.write(np.ascontiguousarray(piece).data)
         except OSError as error:
             self._open.close()
             raise self._scratch.full(error) from None

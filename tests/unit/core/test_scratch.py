@@ -61,6 +61,13 @@ def test_files_have_no_name_and_go_with_their_arrays(folder):
     let_go()
 
 
+def test_pieces_of_another_type_are_refused(folder):
+    column = Scratch(folder).column()
+    column.append(np.zeros(3, np.uint8))
+    with pytest.raises(TypeError, match=r"uint8\. Got uint16"):
+        column.append(np.zeros(3, np.uint16))
+
+
 def test_short_columns_are_in_memory(folder):
     column = Scratch(folder).column()
     column.append(np.arange(10))
