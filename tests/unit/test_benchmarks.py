@@ -74,6 +74,15 @@ def test_a_session_between_processes_takes_two_cores_a_minute_and_a_party_holds_
     assert whole["miner_mib"] <= 1.5 * fewer["miner_mib"]
 
 
+def test_a_party_between_processes_holds_little_more_of_ten_times_as_many_records():
+    kept = json.loads((KEPT / "parties_network_busy.json").read_text(encoding="utf-8"))
+    _, fewer, whole = kept["model_two_over_the_network"]
+    assert (fewer["records"], whole["records"]) == (1_000_000, 10_000_000)
+    assert whole["largest_party_mib"] - fewer["largest_party_mib"] <= 64
+    said = (KEPT.parent / "README.md").read_text(encoding="utf-8")
+    assert f"{fewer['largest_party_mib']} and {whole['largest_party_mib']} MiB" in said
+
+
 def test_structures_on_shares_are_the_clear_ones_in_time_and_memory():
     kept = json.loads((KEPT / "hidden.json").read_text(encoding="utf-8"))
     asia, alarm = kept["sessions"]
