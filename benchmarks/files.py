@@ -24,7 +24,7 @@ from benchmarks.timing import json_option, keep
 
 import masquerade as mq
 
-ROWS, GROUP, REPEATS, LIMIT = 2_000_000, 1_000_000, 3, 1.3
+ROWS, GROUP, REPEATS, LIMIT = 2_000_000, 1_000_000, 7, 1.3
 MOST_GROWTH = 1.15  # of the peak memory, for ten times the rows
 
 

@@ -76,9 +76,9 @@ def rebuild(frame: Any, columns: NewColumns) -> Any:
 
     A column keeps its type if that can hold the new values; categories and dictionaries take new ones that
     come as a dictionary without a look at its labels, and others get them as plain values. pandas keeps its
-    index, a Polars lazy frame comes back lazy, and other lazy frames as a PyArrow table. `frame` may be the
-    `_Columns` of a frame (which saves collecting a lazy one twice). What an earlier disguise wrote about the
-    frame is dropped.
+    index, Arrow the metadata of its fields, a Polars lazy frame comes back lazy, and other lazy frames as a
+    PyArrow table. `frame` may be the `_Columns` of a frame (which saves collecting a lazy one twice). What an
+    earlier disguise wrote about the frame is dropped.
     """
     source = columns_of(frame)
     for name in columns:
@@ -181,11 +181,21 @@ def _arrow_frame(frame: Any, columns: NewColumns) -> Any:
         return _arrow_like(frame.column(name), values) if name in schema.names else _plain(values)
 
     arrays = on_all_cores(column, names, rows=len(frame))
+    fields = [
+        _field_like(schema.field(name) if name in schema.names else None, name, values)
+        for name, values in zip(names, arrays, strict=True)
+    ]
+    described = pa.schema(fields, metadata=foreign_metadata(schema))
     if isinstance(frame, pa.RecordBatch):
-        built = pa.RecordBatch.from_arrays([_whole(values) for values in arrays], names=names)
-    else:
-        built = pa.Table.from_arrays(arrays, names=names)
-    return built.replace_schema_metadata(foreign_metadata(schema))
+        return pa.RecordBatch.from_arrays([_whole(values) for values in arrays], schema=described)
+    return pa.Table.from_arrays(arrays, schema=described)
+
+
+def _field_like(field: pa.Field | None, name: str, values: Any) -> pa.Field:
+    """Return the field of new values: what was said about a column stays if it keeps its type."""
+    if field is None or field.type != values.type:
+        return pa.field(name, values.type)
+    return field.with_nullable(field.nullable or values.null_count > 0)
 
 
 def _pandas_frame(frame: Any, columns: NewColumns) -> Any:
@@ -201,6 +211,8 @@ def _pandas_frame(frame: Any, columns: NewColumns) -> Any:
 
     series = dict(zip(columns, on_all_cores(column, columns, rows=len(frame)), strict=True))
     built = library.DataFrame(series, index=frame.index, columns=list(series), copy=False)
+    if frame.columns.nlevels == 1:
+        built.columns.name = frame.columns.name
     built.attrs = foreign_attributes(frame)
     return built
 

@@ -157,7 +157,9 @@ def test_categories_keep_the_callers_order_and_those_not_listed_follow():
     ordered = pd.CategoricalDtype(["c", "x", "b", "a"], ordered=True)
     frame = of_pandas(["a", "b", "c"], ordered)
     frame.attrs = {"mine": 1}
+    frame.columns.name = "questions"
     back = rebuild(frame, {"v": reports})
+    assert back.columns.name == "questions"
     assert back["v"].dtype == ordered
     assert back["v"].tolist() == ["c", "a", "b"]
     assert back.index.tolist() == INDEX
@@ -256,6 +258,21 @@ class TestMetadata:
         assert metadata_of(marked) == POLICY
         assert marked.schema.metadata[b"mine"] == b"1"
         assert rebuild(marked, {"v": None}).schema.metadata == {b"mine": b"1"}
+
+    @pytest.mark.parametrize("name", ["arrow string", "arrow dictionary", "arrow batch"])
+    def test_arrow_fields(self, name):
+        frame = FRAMES[name][0]
+        fields = [
+            pa.field(own.name, own.type, nullable=False, metadata={"label": own.name}) for own in frame.schema
+        ]
+        frame = frame.cast(pa.schema(fields))
+        again = rebuild(frame, {"w": None, "v": dictionary_of(np.array([1, 0, 0], np.uint8), ["yes", "no"])})
+        assert again.schema.equals(pa.schema(fields[::-1]), check_metadata=True)
+        assert again["v"].to_pylist() == ["no", "yes", "yes"]
+        hole = rebuild(frame, {"v": pa.array(["no", None, "yes"]), "w": pa.array(["text"] * 3)})
+        assert hole.schema.field("v").nullable
+        assert hole.schema.field("v").metadata == {b"label": b"v"}
+        assert hole.schema.field("w").metadata is None  # said of numbers
 
     def test_polars_carries_it_and_the_frame_given_does_not(self):
         frame = of_polars(YES, pl.String)
