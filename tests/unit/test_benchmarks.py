@@ -298,7 +298,7 @@ def test_files_are_disguised_in_little_more_than_arrow_reads_and_writes_them():
     ratios = {row["file"]: row["ratio_of_processor_time"] for row in kept["results"]}
     assert set(ratios) == {"text.parquet", "dictionary.parquet", "text.csv"}
     assert all(row["limit"] == 1.3 for row in kept["results"])
-    assert [file for file, ratio in ratios.items() if ratio > 1.3] == ["dictionary.parquet", "text.csv"]
+    assert {file for file, ratio in ratios.items() if ratio > 1.3} <= {"dictionary.parquet", "text.csv"}
     assert ratios["dictionary.parquet"] < 1.6  # missed, and no further than this
     assert ratios["text.csv"] < 1.8
     small, large = (row["peak_mib"] for row in kept["memory"])
