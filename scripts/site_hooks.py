@@ -47,6 +47,7 @@ PACKAGES = {
     "masquerade.anonymity": "k-anonymity, and grouping numbers",
     "masquerade.interop": "Files that other tools open",
     "masquerade.people": "People who keep their own records",
+    "masquerade.parties": "Organisations that keep theirs",
     "masquerade.data": "Public data sets and example networks",
     "masquerade.sklearn": "scikit-learn estimators",
     "masquerade.testing": "Does a source keep its promises?",
@@ -149,6 +150,7 @@ def package_page(name: str, title: str) -> str:
     """Return the page of a public package: every public name with its docstring and pages that use it."""
     short = name.replace("masquerade", "mq") if name in shown_as_mq() else name
     lines = [f"# {name}", "", f"For people who write Python. {title}.", ""]
+    lines += ["Examples begin with `import masquerade as mq`; each is run as a test.", ""]
     for public, where in public_names(name):
         lines += [f"::: {where}", "    options:", f"      heading: {short}.{public}", ""]
         used = [page for page in pages() if re.search(rf"\b{re.escape(public)}\b", code_of(page))]

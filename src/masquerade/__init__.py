@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from masquerade import evaluate as evaluate
     from masquerade import interop as interop
     from masquerade import learn as learn
+    from masquerade import parties as parties
     from masquerade import people as people
     from masquerade import stats as stats
     from masquerade.channels.channel import Channel as Channel

@@ -4,12 +4,14 @@ import ast
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 from tests.architecture.modules import MODULES, ROOT, Imported
+from tests.architecture.public_names import PUBLIC as NAMES
 
 import masquerade
 
@@ -42,6 +44,7 @@ PUBLIC = [
     "evaluate",
     "interop",
     "learn",
+    "parties",
     "people",
     "plan",
     "privacy",
@@ -174,3 +177,35 @@ def test_everything_public_has_a_docstring(module):
 def test_the_search_for_missing_docstrings_finds_one():
     tree = ast.parse("class A:\n    def f(self): ...\n    def _g(self): ...\ndef h():\n    'Say.'\n")
     assert list(undocumented(tree, "m")) == ["m.A", "m.A.f"]
+
+
+def kinds_without_example(thing):
+    """Tell whether something needs no example by its kind: no function or class, an error, a protocol."""
+    is_class = inspect.isclass(thing)
+    error = is_class and issubclass(thing, BaseException)
+    return not (is_class or inspect.isroutine(thing)) or error or getattr(thing, "_is_protocol", False)
+
+
+def shown_on_a_page(name, thing):
+    """Tell whether the code of the page that a docstring names uses something that speaks to a server."""
+    page = re.search(r"Example:\s+`(docs/[\w/-]+\.md)`", thing.__doc__)
+    if page is None or not thing.__module__.startswith("masquerade.services."):
+        return False
+    text = (ROOT.parents[1] / page[1]).read_text(encoding="utf-8")
+    code = re.findall(r"^```python$(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    return re.search(rf"\b{name.rpartition('.')[2]}\b", "\n".join(code)) is not None
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_public_name_shows_an_example(name):
+    thing = NAMES[name]
+    if not kinds_without_example(thing):
+        assert ">>> " in thing.__doc__ or shown_on_a_page(name, thing)
+
+
+def test_a_name_without_an_example_is_found():
+    def silent():
+        """Say nothing. Example: `docs/howto/count-people.md`."""
+
+    assert not kinds_without_example(silent)
+    assert not shown_on_a_page("masquerade.silent", silent)

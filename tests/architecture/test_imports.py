@@ -25,6 +25,7 @@ ABOVE = (
     "survey",
     "services",
     "people",
+    "parties",
     "audit",
     "interop",
     "sklearn",

@@ -264,6 +264,7 @@ def did_you_mean(given: object, known: Iterable[object]) -> str:
 def in_one_line(problems: Sequence[str], most: int = 5) -> str:
     """Return what is wrong in several places as one line, the first few of them.
 
+    >>> from masquerade.core.errors import in_one_line
     >>> in_one_line(["gamma: is missing.", "gama: is not a known key."])
     'gamma: is missing. gama: is not a known key.'
     """

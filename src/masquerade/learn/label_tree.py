@@ -36,6 +36,10 @@ class LabelTree(Printed, Saved):
     """A tree of questions about one categorical variable each; nodes breadth first, the root first.
 
     It has no counts, hence no probabilities and no errors.
+
+    >>> tree = mq.learn.decision_tree(mq.tally(mq.data.students()), "sleep")
+    >>> mq.learn.LabelTree.of(tree).predict(mq.data.students()[:3]).tolist()
+    ['bad', 'bad', 'bad']
     """
 
     target: Variable

@@ -1,8 +1,9 @@
 """People who each keep their own record: counted, or reporting from their own devices.
 
 Nobody here has the data. The sources (`FrequencyTally`, `AggregationTally`, `MixedRecords`) are what a miner
-has of people, and every learner runs on them; a ledger is what a person's device never forgets. Names are
-loaded when they are first used, so that a device loads nothing that it does not need.
+has of people, and every learner runs on them; a ledger is what a person's device never forgets. A `Client`
+sends a row that opens only where k are alike: to a `Collector`, with a `RandomnessServer` beside it. Names
+are loaded when they are first used, so that a device loads nothing that it does not need.
 """
 
 from typing import TYPE_CHECKING
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
     from masquerade.protocols.aggregation.messages import Delivery as Delivery
     from masquerade.protocols.people.ledger import FileLedger as FileLedger
     from masquerade.protocols.people.ledger import MemoryLedger as MemoryLedger
+    from masquerade.protocols.threshold.generalisation import GeneralisedForm as GeneralisedForm
+    from masquerade.protocols.threshold.messages import Notice as Notice
+    from masquerade.protocols.threshold.roles import Client as Client
+    from masquerade.protocols.threshold.roles import Collector as Collector
+    from masquerade.protocols.threshold.roles import EvaluationLedger as EvaluationLedger
+    from masquerade.protocols.threshold.roles import RandomnessServer as RandomnessServer
+    from masquerade.protocols.threshold.row_schema import Form as Form
+    from masquerade.protocols.threshold.row_schema import faithful_guarantee as faithful_guarantee
+    from masquerade.protocols.threshold.row_schema import production_guarantee as production_guarantee
     from masquerade.services.count.device import TakenPart as TakenPart
     from masquerade.services.count.device import take_part as take_part
     from masquerade.services.count.source import CountedPeople as CountedPeople
@@ -25,5 +35,6 @@ if TYPE_CHECKING:
     from masquerade.sources.aggregation import AggregationTally as AggregationTally
     from masquerade.sources.frequency import FrequencyTally as FrequencyTally
     from masquerade.sources.mixed import MixedRecords as MixedRecords
+    from masquerade.sources.opened import OpenedRows as OpenedRows
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -28,6 +28,17 @@ class OpenedRows(Records):
     code ``incomplete`` until the caller accepts that answers are about the opened rows only
     (`accept_incomplete`). `counts` gives plain counts of the opened rows, without standard errors, whether
     accepted or not.
+
+    >>> import os
+    >>> schema = mq.Schema({"zip": ["07029", "07030"], "ill": ["colitis", "stroke"]})
+    >>> form = mq.people.Form(schema, quasi=("zip",), sensitive=("ill",))
+    >>> server = mq.people.RandomnessServer(os.urandom(32), mq.people.EvaluationLedger())
+    >>> notice = server.open(form.terms("spring", k=2).encode())
+    >>> collector = mq.people.Collector(notice, identity=server.identity, k=2)
+    >>> collector.begin(server.close("spring"))
+    >>> source = mq.people.OpenedRows(collector.open_classes(form.readable), form)
+    >>> [refusal.code for refusal in source.check([mq.Query(by="ill")])]
+    ['incomplete']
     """
 
     def __init__(self, opening: Opening, form: Form, *, accept_incomplete: bool = False) -> None:

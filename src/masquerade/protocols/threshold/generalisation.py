@@ -33,8 +33,9 @@ class GeneralisedForm:
     with the categories of the form in each. Every grouping covers every category once and keeps together
     what the one before it does. Where a variable has fewer of them than another, its last one stays.
 
-    >>> form = Form(Schema({"zip": ["07029", "07030", "08000"], "ill": ["yes", "no"]}), ("zip",), ("ill",))
-    >>> levels = GeneralisedForm(form, {"zip": [{"07*": ["07029", "07030"], "08*": ["08000"]}]})
+    >>> schema = mq.Schema({"zip": ["07029", "07030", "08000"], "ill": ["yes", "no"]})
+    >>> form = mq.people.Form(schema, quasi=("zip",), sensitive=("ill",))
+    >>> levels = mq.people.GeneralisedForm(form, {"zip": [{"07*": ["07029", "07030"], "08*": ["08000"]}]})
     >>> levels.at(1).schema["zip"].categories, levels.row({"zip": "07030", "ill": "no"}, 1)
     (('07*', '08*'), {'zip': '07*', 'ill': 'no'})
     """

@@ -95,6 +95,14 @@ class Notice(codec.Message, tag=b"threshold notice 1"):
 
     Its digest belongs in a public place. A server that gave people different keys could tell them apart by
     their reports; clients compare the digest, reports carry it, and two notices of one epoch are evidence.
+
+    >>> import os
+    >>> schema = mq.Schema({"zip": ["07029", "07030"], "ill": ["colitis", "stroke"]})
+    >>> form = mq.people.Form(schema, quasi=("zip",), sensitive=("ill",))
+    >>> server = mq.people.RandomnessServer(os.urandom(32), mq.people.EvaluationLedger())
+    >>> notice = mq.people.Notice.decode(server.open(form.terms("spring", k=2).encode()))
+    >>> len(notice.digest)
+    32
     """
 
     terms: Annotated[Terms, codec.Enclosed(MOST_BYTES)]

@@ -52,6 +52,18 @@ class Client:
     learns anything about it but whether reports belong to the same class, until k of that class are there.
     State is in memory: a client that is interrupted between the two sits out the epoch, unless `kept` was
     stored before the request left, and is given back to `resume`.
+
+    >>> import os
+    >>> schema = mq.Schema({"zip": ["07029", "07030"], "ill": ["colitis", "stroke"]})
+    >>> form = mq.people.Form(schema, quasi=("zip",), sensitive=("ill",))
+    >>> server = mq.people.RandomnessServer(os.urandom(32), mq.people.EvaluationLedger())
+    >>> notice = server.open(form.terms("spring", k=2).encode())
+    >>> digest = mq.people.Notice.decode(notice).digest
+    >>> client = mq.people.Client(server.enrol("Ann"), notice, identity=server.identity, published=digest)
+    >>> quasi, own = form.fill({"zip": "07030", "ill": "stroke"})
+    >>> [reply] = server.evaluate([client.request(quasi)])
+    >>> type(client.report(reply, own)).__name__
+    'bytes'
     """
 
     def __init__(self, credential: bytes, notice: bytes, *, identity: bytes, published: bytes) -> None:
@@ -175,6 +187,11 @@ class EvaluationLedger:
 
     What it is told is on the disk before the call returns; without a path it is in memory. Cost: one sync for
     each call of `spend`, however many uses, and about 5 µs for each use.
+
+    >>> import os
+    >>> server = mq.people.RandomnessServer(os.urandom(32), mq.people.EvaluationLedger())
+    >>> len(server.identity)
+    32
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -234,6 +251,14 @@ class RandomnessServer:
     `seed` is 32 secret bytes that outlive a restart: the server's credentials follow from it, and so does its
     identity unless `signing` is that; the keys of epochs do not. `ledger` remembers who was served; `sealed`
     keeps the keys of open epochs, if they are to survive a restart.
+
+    >>> import os
+    >>> schema = mq.Schema({"zip": ["07029", "07030"], "ill": ["colitis", "stroke"]})
+    >>> form = mq.people.Form(schema, quasi=("zip",), sensitive=("ill",))
+    >>> server = mq.people.RandomnessServer(os.urandom(32), mq.people.EvaluationLedger())
+    >>> notice = server.open(form.terms("spring", k=2).encode())
+    >>> mq.people.Notice.decode(notice).terms.k
+    2
     """
 
     def __init__(
@@ -460,6 +485,22 @@ class Collector:
     """Takes the reports of one epoch. *Waiting* → `begin` → *taking* → `open_classes` → *done*.
 
     `k` is the collector's own: a notice with another is refused, and so are reports made for another.
+
+    >>> import os
+    >>> schema = mq.Schema({"zip": ["07029", "07030"], "ill": ["colitis", "stroke"]})
+    >>> form = mq.people.Form(schema, quasi=("zip",), sensitive=("ill",))
+    >>> server = mq.people.RandomnessServer(os.urandom(32), mq.people.EvaluationLedger())
+    >>> notice = server.open(form.terms("spring", k=2).encode())
+    >>> known = {"identity": server.identity, "published": mq.people.Notice.decode(notice).digest}
+    >>> quasi, own = form.fill({"zip": "07030", "ill": "stroke"})
+    >>> clients = [mq.people.Client(server.enrol(name), notice, **known) for name in ("Ann", "Ben")]
+    >>> replies = server.evaluate([client.request(quasi) for client in clients])
+    >>> collector = mq.people.Collector(notice, identity=server.identity, k=2)
+    >>> collector.begin(server.close("spring"))
+    >>> [collector.take(client.report(reply, own)) for client, reply in zip(clients, replies)]
+    [1, 1]
+    >>> print(collector.open_classes(form.readable).summary())
+    2 reports, k = 2: 2 rows of 1 class open
     """
 
     def __init__(self, notice: bytes, *, identity: bytes, k: int, store: ReportStore | None = None) -> None:

@@ -25,6 +25,12 @@ class Form:
     """What everybody fills in: a schema whose every variable is a quasi-identifier or sensitive.
 
     Each variable takes as many bytes as its codes need, so rows of one form all have the same length.
+
+    >>> schema = mq.Schema({"zip": ["07029", "07030"], "ill": ["colitis", "stroke"]})
+    >>> form = mq.people.Form(schema, quasi=("zip",), sensitive=("ill",))
+    >>> quasi, own = form.fill({"zip": "07030", "ill": "stroke"})
+    >>> form.terms("spring", k=2).k
+    2
     """
 
     schema: Schema
@@ -124,7 +130,14 @@ COLLECTOR, SERVER, MEMBER, DEALER = "collector", "randomness server", "user of t
 
 
 def production_guarantee(terms: Terms, form: Form) -> Guarantee:
-    """Return who learns what with a randomness server."""
+    """Return who learns what with a randomness server.
+
+    >>> schema = mq.Schema({"zip": ["07029", "07030"], "ill": ["colitis", "stroke"]})
+    >>> form = mq.people.Form(schema, quasi=("zip",), sensitive=("ill",))
+    >>> guarantee = mq.people.production_guarantee(form.terms("spring", k=2), form)
+    >>> sorted({disclosure.role for disclosure in guarantee.disclosures})
+    ['collector', 'randomness server']
+    """
     everything = (*form.quasi, *form.sensitive)
     disclosures = [
         Disclosure(COLLECTOR, f"the rows whose quasi-identifier {_often(terms.k)}", everything, None),
@@ -158,7 +171,11 @@ def production_guarantee(terms: Terms, form: Form) -> Guarantee:
 
 
 def faithful_guarantee(k: int, quasi: tuple[str, ...], sensitive: tuple[str, ...]) -> Guarantee:
-    """Return who learns what with a dealer: colluding users lower k for every class, not only their own."""
+    """Return who learns what with a dealer: colluding users lower k for every class, not only their own.
+
+    >>> print(mq.people.faithful_guarantee(5, ("zip",), ("ill",)).summary().splitlines()[0])
+    collector learns the rows whose quasi-identifier occurs at least 5 times, of zip, ill: no bound
+    """
     enough = -(-k // 2)
     return Guarantee(
         (

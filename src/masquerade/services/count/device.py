@@ -169,7 +169,7 @@ def take_part(
 
     `record` is labels by variable, or a JSON file of them. `admission` is the public file of a further count;
     `count` names one where the person's file knows several. What leaves, and that it leaves once, is decided
-    by the ledger in the person's file.
+    by the ledger in the person's file. Example: `docs/howto/count-people.md`.
     """
     values = record if isinstance(record, Mapping) else read_record(record)
     person = PersonFile(file)

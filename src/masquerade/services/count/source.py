@@ -29,7 +29,10 @@ from masquerade.sources.mixed import MixedRecords
 
 
 class CountedPeople(CountRounds):
-    """Counts over people's devices, a `Tally`: a batch is a round, and nothing counted is asked again."""
+    """Counts over people's devices, a `Tally`: a batch is a round, and nothing counted is asked again.
+
+    Example: `docs/howto/count-people.md`.
+    """
 
     def __init__(self, operator: Callable[[], Operator], terms: CountTerms, policy: Policy) -> None:
         super().__init__(policy)
@@ -74,7 +77,7 @@ def count(
     """Return the people of a count as a source, by the settings file of its miner on this machine.
 
     Frequency mining and secure aggregation ask people's devices in rounds, one for each batch of questions;
-    a mix that was closed gives its records.
+    a mix that was closed gives its records. Example: `docs/howto/count-people.md`.
     """
     settings = load(node, CountMinerSettings)
     check_files(settings, node)

@@ -78,7 +78,10 @@ class Record:
 
 
 class Participation:
-    """A person's report under terms: `draw` it, `send` it; each may be repeated, and does nothing twice."""
+    """A person's report under terms: `draw` it, `send` it; each may be repeated, and does nothing twice.
+
+    Example: `docs/howto/gather-from-devices.md`.
+    """
 
     def __init__(self, terms: Terms, record: str | Path | None = None) -> None:
         self.terms = terms
@@ -237,7 +240,8 @@ def report(
 
     False if it had been sent before. Repeat it after whatever went wrong: nothing is drawn twice under a
     policy, and nothing counted twice. `record` is the device's file, by default one a policy in the user's
-    state; `most_gamma` the most that a report may shift the odds about a variable.
+    state; `most_gamma` the most that a report may shift the odds about a variable. Example:
+    `docs/howto/gather-from-devices.md`.
     """
     part = Participation(Terms.load(terms), record)
     part.draw(row, most_gamma=most_gamma)

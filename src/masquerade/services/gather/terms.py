@@ -51,7 +51,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a device needs to know to take part; `load` it from the file that was published."""
+    """What a device needs to know to take part; `load` it from the file that was published.
+
+    Example: `docs/howto/gather-from-devices.md`.
+    """
 
     title: str
     contact: str

@@ -40,12 +40,20 @@ EXAMPLE = "vertical-with-miner"  # of `masquerade session example`, unless anoth
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all kinds, our own first; nothing is loaded."""
+    """Return the names of all kinds, our own first; nothing is loaded.
+
+    >>> mq.parties.names()[:3]
+    ('pooled-counts', 'vertical-with-miner', 'vertical-without-miner')
+    """
     return tuple(dict.fromkeys((*OURS, *plugins("session_kinds"))))
 
 
 def find(name: str) -> SessionKind:
-    """Return a kind by its name; nobody else's kind takes the place of one of ours."""
+    """Return a kind by its name; nobody else's kind takes the place of one of ours.
+
+    >>> mq.parties.find("pooled-counts").partition
+    <Partition.ROWS: 'different people at each party, all with the same columns; nobody is linked'>
+    """
     if name not in names():
         raise InputError(f"There is no session kind {name!r}.{did_you_mean(name, names())}")
     return _loaded(name)

@@ -33,7 +33,11 @@ Tables = list[tuple[str, ...]]
 
 
 class Partition(Enum):
-    """How the records of all people lie at the parties."""
+    """How the records of all people lie at the parties.
+
+    >>> mq.parties.Partition.COLUMNS.value
+    'the same people, each party with columns of its own; those take part whom all have'
+    """
 
     ROWS = "different people at each party, all with the same columns; nobody is linked"
     COLUMNS = "the same people, each party with columns of its own; those take part whom all have"
@@ -41,7 +45,11 @@ class Partition(Enum):
 
 
 class Convener(Enum):
-    """Who may convene a session."""
+    """Who may convene a session.
+
+    >>> mq.parties.Convener.OUTSIDER.value
+    'a node that is none of the parties'
+    """
 
     ANYBODY = "a party or a node outside"
     OUTSIDER = "a node that is none of the parties"
@@ -53,6 +61,9 @@ class Outflow:
     """Something that leaves a party: what kind, about which variables, how far it can shift a belief.
 
     A `gamma` of None says: without bound. Reports name the `policy` under which they were drawn.
+
+    >>> mq.parties.Outflow("counts of clear values", ("pills",), gamma=None).variables
+    ('pills',)
     """
 
     kind: str
@@ -87,7 +98,11 @@ def no_tables(_message: object) -> Tables:
 
 
 class Step(NamedTuple):
-    """A message of a role: the variables of every table it asks about, and what its reply gives away."""
+    """A message of a role: the variables of every table it asks about, and what its reply gives away.
+
+    >>> [step.message.__name__ for role in mq.parties.find("pooled-counts").roles for step in role.steps]
+    ['Proposal', 'CountRequest']
+    """
 
     message: type[Message]
     tables: Callable[[Any], Tables] = no_tables
@@ -99,6 +114,9 @@ class Role(ABC):
 
     A party refuses a message in this order: by `askers`, by `check`, if it asks for `tables` that what is to
     be learnt does not need, and if records of other people would take part than before.
+
+    >>> [role.name for role in mq.parties.find("pooled-counts").roles]
+    ['pooling']
     """
 
     name: ClassVar[str]
@@ -146,7 +164,12 @@ def proposed(message: Proposal | CountRequest) -> Tables:
 
 
 class SessionKind(ABC):
-    """A way in which parties work together; `protocol:` in a session's file names it."""
+    """A way in which parties work together; `protocol:` in a session's file names it.
+
+    >>> kind = mq.parties.find("vertical-with-miner")
+    >>> kind.name, kind.partition.name
+    ('vertical-with-miner', 'COLUMNS')
+    """
 
     name: ClassVar[str]
     """What it is called in session files."""
