@@ -133,6 +133,19 @@ def test_questions_are_answered_by_servers_that_do_not_learn_them(tmp_path):
     assert "as 'A=yes,B=no'" in refused("simulate", "control", *options, "--ask", "smokes")
 
 
+def test_a_tree_and_clusters_on_shares_are_those_of_joined_records():
+    tree = ok("simulate", "hidden", "--model", "tree", "--n", 100, "--target", "dysp").stdout
+    assert "A tree for dysp over 100 people of north, south, on shares. As on joined records." in tree
+    assert "no counts known" in tree
+    assert "no count or gain" in " ".join(tree.split())
+    starts = ("--start", ",".join("1" * 11), "--start", ",".join("2" * 11))
+    options = ("--n", 60, "--partition", "rows", "--least-size", 3, *starts, "--json")
+    found = json.loads(ok("simulate", "hidden", "--model", "k-means", *options).stdout)
+    assert found["same_as_clear"] is True
+    assert found["model"]["centre_stderr"] is None
+    assert found["owners"] == ["north", "south"]
+
+
 def test_k_anonymity_in_both_formulations():
     told = ok("simulate", "k-anonymity", "--n", 60, "-k", 3, "--cheaters", "0.04", "--quasi", "sex",
               "--sensitive", "income").stdout  # fmt: skip
@@ -158,6 +171,14 @@ def test_k_anonymity_in_both_formulations():
         ),
         (("users", "--leaders", 3), "--leaders is for --protocol mix."),
         (("users", "--structure", "a<-b"), "--structure is for --learn network."),
+        (("hidden", "--k", 3), "--k is for --model k-means."),
+        (("hidden", "--model", "tree", "--order", "asia"), "--order is for --model structure."),
+        (("hidden", "--model", "tree", "--n", 20, "--target", "dyps"), "'dysp'"),
+        (("hidden", "--model", "k-means", "--n", 20, "--start", "1,x"), "a point is given as its numbers"),
+        (
+            ("hidden", "--model", "k-means", "--n", 20, "--start", "1,2"),
+            "'start' must be 2 centres of 11 numbers each",
+        ),
         (("users", "--n", 20, "--target", "wage"), "There is no variable 'wage'"),
         (("users", "--n", 20, "--features", "wage"), "'wage'"),
         (("users", "--n", 20, "--dropouts", "1.5"), "share of dropouts must be at least 0 and below 1"),

@@ -106,8 +106,9 @@ def test_structures_on_shares_are_the_clear_ones_in_time_and_memory():
     )
     table = kept["k_means_table"]
     assert (table["records"], table["columns"]) == (100_000, 8)
-    ways = {one["partition"]: one["equal_to_clear"] for one in table["partitions"]}
-    assert ways == {"horizontal": True, "vertical": True, "any cells": True}
+    ways = {(one["partition"], one["hidden_steps"]) for one in table["partitions"] if one["equal_to_clear"]}
+    assert ways == {("horizontal", False), ("vertical", False), ("any cells", False), ("any cells", True)}
+    assert all(one["steps"] > 3 for one in table["partitions"])
 
 
 def test_what_is_new_is_counted_at_a_fraction_of_counting_anew():

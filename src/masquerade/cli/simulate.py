@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -13,11 +14,18 @@ from masquerade.cli.options import Json, Overwrite, flag, group, option
 from masquerade.core.errors import InputError
 from masquerade.core.words import counted
 from masquerade.learn.catalogue import learner
-from masquerade.learn.option_kinds import category_called, names_in, owners_in, structure_in, variable_named
+from masquerade.learn.option_kinds import (
+    CENTRES,
+    category_called,
+    names_in,
+    owners_in,
+    structure_in,
+    variable_named,
+)
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Category, Schema
-    from masquerade.simulation import Census, KAnonymity, People, Suppression
+    from masquerade.simulation import Census, HiddenModel, KAnonymity, People, Suppression
 
 ProtocolName = Literal["frequency", "aggregation", "mix"]
 PEOPLE_BY_DEFAULT = {"frequency": 100, "aggregation": 1000, "mix": 100}
@@ -205,6 +213,9 @@ def k_anonymity(
 @app.command("hidden")
 def hidden(
     *,
+    model: Annotated[
+        Literal["structure", "k-means", "tree"], option("What is learnt: links, clusters or a decision tree.")
+    ] = "structure",
     data: Annotated[
         str | None,
         option("Clear records (CSV, Parquet or Arrow), as if joined. Without it: made-up patients.", "FILE"),
@@ -219,37 +230,109 @@ def hidden(
         str | None, option("All variables, parents before children.", "A,B", show_default="as in the data")
     ] = None,
     n: Annotated[int | None, option("How many records.", None, "--n", min=1, show_default="1000")] = None,
-    score: Annotated[Literal["k2", "bic", "aic", "bdeu"], option("How families are scored.")] = "k2",
-    max_parents: Annotated[int, option("Parents of a variable at most.", min=0)] = 2,
+    score: Annotated[
+        Literal["k2", "bic", "aic", "bdeu"] | None, option("How families are scored.", show_default="k2")
+    ] = None,
+    max_parents: Annotated[
+        int | None, option("Parents of a variable at most.", min=0, show_default="2")
+    ] = None,
     hide_order: Annotated[
         bool, flag("Open only the parents at the end, not who won each step; scores every set of parents.")
     ] = False,
+    target: Annotated[
+        str | None, option("With tree: what it predicts.", "VARIABLE", show_default="the last variable")
+    ] = None,
+    max_depth: Annotated[
+        int | None, option("With tree: most questions on a way down.", min=0, show_default="2")
+    ] = None,
+    k: Annotated[
+        int | None, option("With k-means: how many clusters.", None, "--k", min=1, show_default="2")
+    ] = None,
+    start: Annotated[
+        list[str] | None,
+        option(
+            "With k-means: a first centre, its numbers; repeat for all.",
+            "1,2.5",
+            show_default="records that nobody knows",
+        ),
+    ] = None,
+    partition: Annotated[
+        Literal["columns", "rows", "cells"] | None,
+        option("With k-means: how records lie with two owners.", show_default="cells, any with anybody"),
+    ] = None,
+    least_size: Annotated[
+        int | None,
+        option("With k-means: of smaller clusters nothing opens.", min=1, show_default="10"),
+    ] = None,
+    steps: Annotated[
+        int | None, option("With k-means: steps at most, or with --hide-steps all.", min=1, show_default="30")
+    ] = None,
+    hide_steps: Annotated[bool, flag("With k-means: open centres and sizes once, after all steps.")] = False,
     seed: Seed = 1,
     json: Json = False,
 ) -> None:
-    """Learn the structure of a network over columns of several owners; no count and no score is opened.
+    """Learn from records of several owners, on shares: links, clusters or a tree; no count is opened.
 
-    Owners compute on shares with a helper who deals randomness; what comes out is compared with the same
-    search on the joined records.
+    Owners compute with a helper who deals randomness; what comes out is compared with the same learner on
+    the joined records.
 
     Example: masquerade simulate hidden --n 10000 --max-parents 2
     """
-    from masquerade.cli.simulation_report import hidden_text  # noqa: PLC0415  (loads much)
-    from masquerade.simulation import hidden_structure, people_from  # noqa: PLC0415
+    from masquerade.simulation import people_from  # noqa: PLC0415  (loads much)
 
+    _only_for(
+        "--model structure", model == "structure",
+        order=order, score=score, max_parents=max_parents, hide_order=hide_order or None,
+    )  # fmt: skip
+    _only_for("--model tree", model == "tree", target=target, max_depth=max_depth)
+    _only_for(
+        "--model k-means", model == "k-means",
+        k=k, start=start or None, partition=partition, least_size=least_size, steps=steps,
+        hide_steps=hide_steps or None,
+    )  # fmt: skip
+    _only_for("--model structure or tree", model != "k-means", owners=owners)
     size = n or 1000
     if data is None:
-        network = mq.data.network("asia")
+        network = mq.data.eleven_nodes() if model == "k-means" else mq.data.network("asia")
         people = people_from(network.sample(size, seed), mq.Policy.clear(network.schema), seed=None)
     else:
         people, _ = _population(data, None, size, seed, exact=n is not None)
     schema = people.policy.schema
-    listed = tuple(schema) if order is None else names_in(order, schema, "--order")
     held = owners_in(owners, schema, "--owners") if owners else _halves(tuple(schema))
-    options: dict[str, Any] = {"max_parents": max_parents, "score": score}
+    if model == "structure":
+        listed = tuple(schema) if order is None else names_in(order, schema, "--order")
+        options = {"max_parents": 2 if max_parents is None else max_parents, "score": score or "k2"}
+        _hidden_structure(people, held, listed, options, hide_order=hide_order, json=json)
+    elif model == "tree":
+        wanted = tuple(schema)[-1] if target is None else variable_named(target, schema, "--target").name
+        _hidden_tree(people, held, wanted, 2 if max_depth is None else max_depth, json=json)
+    else:
+        told = {
+            "k": k or 2,
+            "start": CENTRES.read(start, schema, "--start") if start else None,
+            "least_size": least_size or 10,
+            "steps": steps or 30,
+            "hide_steps": hide_steps,
+        }
+        _hidden_clusters(people, partition or "cells", seed, told, json=json)
+
+
+def _hidden_structure(
+    people: People,
+    held: dict[str, tuple[str, ...]],
+    order: tuple[str, ...],
+    options: dict[str, Any],
+    *,
+    hide_order: bool,
+    json: bool,
+) -> None:
+    from masquerade.cli.simulation_report import hidden_text  # noqa: PLC0415  (loads much)
+    from masquerade.simulation import hidden_structure  # noqa: PLC0415
+
+    schema = people.policy.schema
     with output.progress("learning on shares"):
-        found = hidden_structure(people.codes, schema, held, listed, hide_order=hide_order, **options)
-    clear = mq.learn.structure(people.in_the_open(), listed, **options).structure
+        found = hidden_structure(people.codes, schema, held, order, hide_order=hide_order, **options)
+    clear = mq.learn.structure(people.in_the_open(), order, **options).structure
     if json:
         output.emit({**found.to_dict(), "same_as_clear": clear == found.structure})
         return
@@ -313,6 +396,50 @@ def _cell(text: str, schema: Schema) -> dict[str, Category]:
             raise InputError(f"--ask {text!r} names {name!r} twice.")
         found[name] = category_called(variable, label, "--ask")
     return found
+
+
+def _hidden_tree(
+    people: People, held: dict[str, tuple[str, ...]], target: str, depth: int, *, json: bool
+) -> None:
+    from masquerade.simulation import hidden_tree  # noqa: PLC0415  (loads much)
+
+    with output.progress("learning on shares"):
+        found = hidden_tree(people.codes, people.policy.schema, held, target, max_depth=depth)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that nodes are empty, which a tree on shares does not tell
+        grown = mq.learn.decision_tree(people.in_the_open(), target, max_depth=depth, significance=None)
+    clear = mq.learn.LabelTree.of(grown)
+    _show_hidden(found, f"A tree for {target}", same=clear.to_dict() == found.model.to_dict(), json=json)
+
+
+def _hidden_clusters(people: People, partition: str, seed: int, told: dict[str, Any], *, json: bool) -> None:
+    import numpy as np  # noqa: PLC0415  (help does not need it)
+
+    from masquerade.simulation import hidden_clusters  # noqa: PLC0415
+
+    schema = people.policy.schema
+    shape = (len(people), len(schema))
+    rows, columns = np.indices(shape)
+    anywhere = np.random.default_rng(seed).integers(0, 2, shape)
+    holder = {"rows": rows % 2, "columns": columns % 2, "cells": anywhere}[partition]
+    with output.progress("learning on shares"):
+        found = hidden_clusters(people.codes, schema, holder, ("north", "south"), **told)
+    # from where steps on shares began, or where they ended if nobody knows where they began
+    start = found.model.centres if told["start"] is None else told["start"]
+    clear = mq.learn.k_means(people.in_the_open(), len(start), start=start)
+    same = len(clear.centres) == len(found.model.centres) and np.allclose(
+        clear.centres, found.model.centres, rtol=0, atol=1e-9
+    )
+    _show_hidden(found, f"{counted(told['k'], 'cluster')}", same=bool(same), json=json)
+
+
+def _show_hidden(found: HiddenModel[Any], what: str, *, same: bool, json: bool) -> None:
+    from masquerade.cli.simulation_report import hidden_model_text  # noqa: PLC0415  (loads much)
+
+    if json:
+        output.emit({**found.to_dict(), "same_as_clear": same})
+        return
+    output.emit(output.render(*hidden_model_text(found, what, same=same)))
 
 
 def _halves(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

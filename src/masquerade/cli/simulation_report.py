@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from masquerade.cli.output import listed, plain_table
 from masquerade.core.words import counted, duration
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Comparison,
         Cost,
         Culprit,
+        HiddenModel,
         HiddenStructure,
         KAnonymity,
         PrivateAnswers,
@@ -110,6 +111,21 @@ def control_text(result: PrivateAnswers) -> list[RenderableType]:
     ]
     learns = "\n".join(["Who learns what", *(f"- {line}" for line in result.guarantee.summary().split("\n"))])
     return ["\n".join(lines), "", table, "", learns]
+
+
+def hidden_model_text(result: HiddenModel[Any], what: str, *, same: bool) -> list[RenderableType]:
+    """Return what learning a tree or clusters on shares came to, and whether joined records say the same."""
+    cost = result.cost
+    compared = "As on joined records." if same else "Not as on joined records; steps may be too few."
+    lines = [
+        f"{what} over {people(result.n)} of {listed(list(result.owners))}, on shares. {compared}",
+        (
+            f"{cost.rounds:,} rounds, {cost.sent / 1e6:,.1f} MB between owners, {cost.dealt / 1e6:,.1f} MB "
+            f"from the helper, {duration(result.seconds)} in this process."
+        ),
+    ]
+    learns = "\n".join(["Who learns what", *(f"- {line}" for line in result.guarantee.summary().split("\n"))])
+    return ["\n".join(lines), "", result.model.summary(), "", learns]
 
 
 def suppression_text(result: Suppression) -> list[RenderableType]:

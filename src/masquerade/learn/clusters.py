@@ -225,6 +225,14 @@ def lloyd_step(points: Any, weights: Any, centres: Any) -> tuple[Any, Any]:
     return sizes, sums
 
 
+def known_clusters(names: Sequence[str], lattice: Lattice, centres: Any, sizes: Any, n: int) -> Clusters:
+    """Return clusters of which centres (in units) and sizes are all that is known; NaN: not even these."""
+    known = ~np.isnan(np.asarray(centres)).any(axis=1)
+    shares = np.asarray(sizes)[known] / n
+    errors = np.sqrt(shares * (1 - shares) / n)
+    return Clusters(tuple(names), lattice.numbers(centres[known]), None, shares, errors, None, n)
+
+
 @dataclass(frozen=True, eq=False)
 class Lattice:
     """The unit in which all columns are whole numbers from 0 on: a number is ``origin + whole · unit``.
@@ -264,6 +272,13 @@ class Lattice:
     def whole(self, numbers: Any) -> Integers:
         """Return numbers (a row has one of every column) in units, rounded."""
         return np.rint((np.asarray(numbers, dtype=float) - self.origin) / self.unit).astype(np.int64)
+
+    def centres(self, start: Any, k: int) -> Floats:
+        """Return first centres in units, not rounded; what is not one for each cluster is refused."""
+        found = np.asarray(start, dtype=float)
+        if found.shape != (k, len(self.most)) or not np.all(np.isfinite(found)):
+            raise InputError(f"'start' must be {k} centres of {counted(len(self.most), 'number')} each.")
+        return np.asarray((found - self.origin) / self.unit)
 
     def numbers(self, whole: Any) -> Floats:
         """Return what units stand for."""

@@ -1,12 +1,13 @@
-"""Owners who learn the structure of a network over all their columns, and nobody any count."""
+"""Owners who learn a structure, a tree or clusters over all their records, and nobody any count."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +15,24 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.schema import Schema
+from masquerade.learn.clusters import Clusters, Lattice, column_numbers, known_clusters
 from masquerade.learn.graph import checked_limit
+from masquerade.learn.label_tree import LabelNode, LabelTree
+from masquerade.learn.prediction_rows import chosen_features
 from masquerade.learn.score_tables import ScoreTables
 from masquerade.learn.scores import score_called
 from masquerade.protocols.hidden.dealer import Dealer, local_keys
-from masquerade.protocols.hidden.engine import Cost, run
+from masquerade.protocols.hidden.engine import Cost, Steps, run
 from masquerade.protocols.hidden.family_counts import HiddenColumns
-from masquerade.protocols.hidden.guarantee import structure_guarantee
+from masquerade.protocols.hidden.guarantee import clusters_guarantee, structure_guarantee, tree_guarantee
 from masquerade.protocols.hidden.helped_engine import HelpedEngine
+from masquerade.protocols.hidden.k_means import Lloyd, clusters
 from masquerade.protocols.hidden.structure import Search, parents
+from masquerade.protocols.hidden.tree import Growth, tree
 
 HELPER = "helper"
+T = TypeVar("T")
+M = TypeVar("M", Clusters, LabelTree)
 
 
 @dataclass(frozen=True)
@@ -81,29 +89,131 @@ def hidden_structure(
     tables = ScoreTables.of(score, n)
     holder = {name: owner for owner, of in owners.items() for name in of}
     sizes = {name: len(schema[name]) for name in schema}
-    keys = local_keys({owner: os.urandom(32) for owner in owners})
-    programs = {}
-    for owner, of in owners.items():
-        engine = HelpedEngine(owner, tuple(owners), _own_keys(keys, owner), n)
-        columns = HiddenColumns(sizes, holder, {name: np.asarray(codes[name]) for name in of}, n)
-        programs[owner] = parents(engine, columns, search, tables)
-    cost = Cost()
-    start = time.perf_counter()
-    found = run(programs, Dealer(tuple(owners), keys), cost)
+
+    def program(engine: HelpedEngine) -> Steps[Any]:
+        own = {name: np.asarray(codes[name]) for name in owners[engine.name]}
+        return parents(engine, HiddenColumns(sizes, holder, own, n), search, tables)
+
+    found, cost, seconds = _computed(tuple(owners), n, program)
     return HiddenStructure(
         {name: tuple(other for other in schema if other in found[name]) for name in schema},
         score_called(score).name,
         n,
         {owner: tuple(of) for owner, of in owners.items()},
         cost,
-        round(time.perf_counter() - start, 3),
+        seconds,
         search.bits_told,
         structure_guarantee(tuple(owners), tuple(schema), search, helper=HELPER),
     )
 
 
-def _own_keys(keys: Any, owner: str) -> Any:
-    return lambda purpose, number: keys(owner, purpose, number)
+@dataclass(frozen=True)
+class HiddenModel(Generic[M]):
+    """A model that was learnt on shares, what learning it cost, and who learnt what."""
+
+    model: M
+    n: int
+    owners: tuple[str, ...]
+    cost: Cost
+    seconds: float
+    guarantee: Guarantee
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        return {
+            "model": self.model.to_dict(),
+            "n": self.n,
+            "owners": list(self.owners),
+            "cost": {**asdict(self.cost), "seconds": self.seconds},
+            "guarantee": self.guarantee.to_dict(),
+        }
+
+
+def hidden_tree(
+    codes: Mapping[str, NDArray[Any]],
+    schema: Schema,
+    owners: Mapping[str, Sequence[str]],
+    target: str,
+    *,
+    max_depth: int | None = None,
+    min_records: float = 1.0,
+) -> HiddenModel[LabelTree]:
+    """Return the tree that ID3 grows over columns of several owners, who see splits and leaves' classes.
+
+    `codes` and `owners` as for `hidden_structure`. What is found equals `mq.learn.decision_tree` without a
+    test of significance on the joined records: `LabelTree.of` is what is left of that without its counts.
+
+    Formula: shares modulo 2^64; see `protocols.hidden.tree`.
+    Reference: Quinlan (1986).
+    Cost: some twenty rounds for every level.
+    """
+    _check(schema, [name for names in owners.values() for name in names], tuple(schema), owners)
+    n = len(next(iter(codes.values())))
+    features = tuple(name for name in schema if name in chosen_features(schema, target, None))
+    growth = Growth.of(target, features, max_depth, min_records)
+    holder = {name: owner for owner, of in owners.items() for name in of}
+    sizes = {name: len(schema[name]) for name in schema}
+
+    def program(engine: HelpedEngine) -> Steps[Any]:
+        own = {name: np.asarray(codes[name]) for name in owners[engine.name]}
+        return tree(engine, HiddenColumns(sizes, holder, own, n), growth)
+
+    found, cost, seconds = _computed(tuple(owners), n, program)
+    nodes = tuple(LabelNode(node.feature, node.branches, node.label) for node in found)
+    model = LabelTree(schema[target], tuple(schema[name] for name in features), nodes, n)
+    guarantee = tree_guarantee(tuple(owners), sizes, growth, helper=HELPER)
+    return HiddenModel(model, n, tuple(owners), cost, seconds, guarantee)
+
+
+def hidden_clusters(
+    codes: Mapping[str, NDArray[Any]],
+    schema: Schema,
+    holder: NDArray[Any],
+    owners: Sequence[str],
+    k: int,
+    *,
+    start: Any = None,
+    least_size: int = 10,
+    steps: int = 30,
+    hide_steps: bool = False,
+) -> HiddenModel[Clusters]:
+    """Return clusters of records whose cells lie with several owners, who see centres and sizes.
+
+    `codes` are all columns, whose categories are numbers; `holder` (records × columns) says by number which
+    of the `owners` has a cell. Without `start` the first centres are records that nobody knows. From the same
+    centres `mq.learn.k_means` comes to the same clusters; see `protocols.hidden.k_means.Lloyd` for the rest.
+
+    Formula: shares modulo 2^64; see `protocols.hidden.k_means`.
+    Reference: Lloyd (1982); Jagannathan & Wright (2005).
+    Cost: some ten rounds for every step, with hidden steps some thirty.
+    """
+    if len(owners) < 2:
+        raise InputError("Clusters on shares need two owners at least; one computes alone.")
+    names = tuple(schema)
+    numbers = column_numbers(schema, names)
+    lattice, n = Lattice.of(numbers), len(holder)
+    table = lattice.whole(np.stack([numbers[at][codes[name]] for at, name in enumerate(names)], axis=1))
+    first = None if start is None else lattice.centres(start, k)
+    plan = Lloyd(n, k, lattice.most, first, least_size, steps, hide_steps)
+
+    def program(engine: HelpedEngine) -> Steps[Any]:
+        return clusters(engine, np.where(holder == list(owners).index(engine.name), table, 0), plan)
+
+    found, cost, seconds = _computed(tuple(owners), n, program)
+    model = known_clusters(names, lattice, found.centres(), found.sizes, n)
+    guarantee = clusters_guarantee(tuple(owners), names, plan, helper=HELPER)
+    return HiddenModel(model, n, tuple(owners), cost, seconds, guarantee)
+
+
+def _computed(
+    owners: tuple[str, ...], n: int, program: Callable[[HelpedEngine], Steps[T]]
+) -> tuple[T, Cost, float]:
+    """Run a program by all owners in this process; return what they find, what it cost, and its seconds."""
+    keys, cost = local_keys({owner: os.urandom(32) for owner in owners}), Cost()
+    engines = [HelpedEngine(owner, owners, partial(keys, owner), n) for owner in owners]
+    start = time.perf_counter()
+    found = run({engine.name: program(engine) for engine in engines}, Dealer(owners, keys), cost)
+    return found, cost, round(time.perf_counter() - start, 3)
 
 
 def _check(

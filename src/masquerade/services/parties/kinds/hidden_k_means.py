@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from masquerade.core.errors import InputError
-from masquerade.learn.clusters import Clusters, Lattice, column_numbers
+from masquerade.learn.clusters import Clusters, Lattice, column_numbers, known_clusters
 from masquerade.protocols.hidden.engine import Integers, Steps
 from masquerade.protocols.hidden.guarantee import HELD_CELLS, clusters_guarantee, clusters_opened
 from masquerade.protocols.hidden.helped_engine import HelpedEngine
-from masquerade.protocols.hidden.k_means import HiddenClusters, Lloyd, clusters
+from masquerade.protocols.hidden.k_means import Lloyd, clusters
 from masquerade.protocols.hidden.places import HolderRequest, PlacedOwner, placed
 from masquerade.protocols.session import agreement_of
 from masquerade.services.parties.kinds.any_cells import ScatteredCellsRole, schema_of_cells
@@ -60,7 +60,7 @@ class _Terms:
         self._numbers = column_numbers(schema, self.names, told["scores"])
         self.lattice = Lattice.of(self._numbers)
         self._k = int(told["k"])
-        self._start = None if told["start"] is None else np.asarray(told["start"], dtype=float)
+        self._start = told["start"]
 
     @property
     def agreement(self) -> bytes:
@@ -71,11 +71,7 @@ class _Terms:
     def plan(self, n: int) -> Lloyd:
         """Return what is public about the computation."""
         terms = cluster_terms(self._spec)
-        start = self._start
-        if start is not None:
-            if start.shape != (self._k, len(self.names)):
-                raise InputError(f"'start' must be {self._k} centres of {len(self.names)} numbers each.")
-            start = (start - self.lattice.origin) / self.lattice.unit
+        start = None if self._start is None else self.lattice.centres(self._start, self._k)
         return Lloyd(n, self._k, self.lattice.most, start, terms.least_size, terms.steps, terms.hide_steps)
 
     def program(self, part: Participant, key: Callable[[str, int], bytes]) -> Steps[str]:
@@ -84,7 +80,7 @@ class _Terms:
         plan = self.plan(offer.records)
         engine = HelpedEngine(part.node.name, self.owners, key, plan.n)
         found = yield from clusters(engine, self._held(part, offer.records, offer.places), plan)
-        model = self._model(found, plan.n)
+        model = known_clusters(self.names, self.lattice, found.centres(), found.sizes, plan.n)
         took = {"steps": found.steps, "never_large_enough": int((~found.known).sum())}
         return json.dumps({"model": model.to_dict(), "took": took}, sort_keys=True)
 
@@ -103,13 +99,6 @@ class _Terms:
                     whole = np.rint(numbers / self.lattice.unit).astype(np.int64)
                     table[where, column] = whole[block.codes[name][linkage.rows]]
         return table
-
-    def _model(self, found: HiddenClusters, n: int) -> Clusters:
-        """Return the clusters whose centre somebody knows."""
-        centres = self.lattice.numbers(found.centres()[found.known])
-        shares = found.sizes[found.known] / n
-        errors = np.sqrt(shares * (1 - shares) / n)
-        return Clusters(self.names, centres, None, shares, errors, None, n)
 
 
 def cluster_terms(spec: SessionSpec) -> ClusterTerms:
