@@ -1,8 +1,9 @@
-"""One search on shares by two engines: two owners and a helper, and three parties without one (MPyC).
+"""One search on shares by several engines: owners and a helper, and three parties without one (MPyC, SPU).
 
 K2 over asia's eight variables, at most two parents. MPyC runs its parties as processes of this machine; the
 owners and the helper run in one process, one after the other. Without MPyC (``masquerade[mpyc]``) it is left
-out. SPU cannot share an environment with NumPy 2: see docs/howto/hidden-structure.md.
+out. SPU cannot share an environment with NumPy 2: where `MASQUERADE_SPU_PYTHON` names the Python of one that
+has it, `benchmarks/spu_process.py` runs there, and is told the task through a pipe.
 
 python -m benchmarks.hidden_engines [--n N] [--json FILE]
 """
@@ -15,6 +16,8 @@ import subprocess
 import sys
 import time
 from importlib.util import find_spec
+from itertools import product
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +100,45 @@ def by_mpyc(n, seconds=3600):
     }
 
 
+def by_spu(n, seconds=3600):
+    """Return what SPU's process found, and what it took; None where no environment is named that has it."""
+    python = os.environ.get("MASQUERADE_SPU_PYTHON")
+    if not python:
+        return None
+    codes, schema, order, _ = task(n)
+    score, search = ScoreTables.of("k2", n), Search.in_order(order, MAX_PARENTS)
+    sizes = {name: len(schema[name]) for name in schema}
+    kinds = set(sizes.values())
+    several = {prod(some) for k in range(MAX_PARENTS + 1) for some in product(kinds, repeat=k)}
+    shapes = product(several, kinds)
+    told = {
+        "n": n,
+        "sizes": sizes,
+        "codes": {name: np.asarray(codes[name]).tolist() for name in schema},
+        "candidates": {name: list(others) for name, others in search.candidates.items()},
+        "limit": MAX_PARENTS,
+        "tables": {
+            f"{shape[0]},{shape[1]}": {
+                "cells": score.cells(*shape).tolist(),
+                "margins": score.margins(*shape).tolist(),
+                "constant": score.constant(*shape),
+            }
+            for shape in shapes
+        },
+    }
+    command = [python, str(Path(__file__).with_name("spu_process.py"))]
+    options = {"capture_output": True, "text": True, "timeout": seconds, "check": True}
+    done = subprocess.run(command, input=json.dumps(told), **options)  # noqa: PLW1510, S603
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    return {
+        "engine": f"SPU {found.pop('version')}, three parties (ABY3), in one process",
+        **found,
+        "bytes_sent_by_a_party": None,
+        "rounds": None,
+        "trust": "of three parties no two collude; all follow the program; no helper",
+    }
+
+
 def by_helper(n, owners=PARTIES):
     """Return what owners and a helper found in one process, and what it took."""
     codes, schema, order, held = task(n)
@@ -112,7 +154,7 @@ def by_helper(n, owners=PARTIES):
 
 
 def main():
-    """Run both, compare with the search in clear, and show one table."""
+    """Run all, compare with the search in clear, and show one table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--party", type=int)
@@ -125,7 +167,7 @@ def main():
     source = Records(codes, mq.Policy.clear(schema))
     clear = mq.learn.structure(source, order, max_parents=MAX_PARENTS, score="k2").structure
     found = []
-    for row in (by_helper(given.n), by_mpyc(given.n)):
+    for row in (by_helper(given.n), by_mpyc(given.n), by_spu(given.n)):
         if row is not None:
             told = row.pop("parents")
             row["equal_to_clear"] = {x: set(y) for x, y in told.items()} == {

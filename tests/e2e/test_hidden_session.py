@@ -100,8 +100,22 @@ def test_a_killed_party_ends_a_computation_between_processes_and_another_finds_w
         world.start("south")
         world.wait("south")
         operator.ask("run", {"session": "example"})
+        until = time.monotonic() + SECONDS
+        while burnt(world, "north") < 2:
+            assert time.monotonic() < until
+            time.sleep(0.002)
+        world.processes["south"].send_signal(signal.SIGSTOP)  # no round goes on meanwhile
+        world.processes["helper"].kill()
+        world.processes["helper"].wait()
+        world.processes["south"].send_signal(signal.SIGCONT)
+        assert waited(operator, "example")["state"] == "interrupted"
+        assert not list(world.folder.glob("*/state/models/*"))
+
+        world.start("helper")
+        world.wait("helper")
+        operator.ask("run", {"session": "example"})
         done = waited(operator, "example")
         assert done["state"] == "done"
-        assert [burnt(world, name) for name in OWNERS] == [2, 2]  # begun anew, not taken up
+        assert [burnt(world, name) for name in OWNERS] == [3, 3]  # begun anew, not taken up
         check(json.loads((world.folder / "south" / "state" / "models" / "example.json").read_text()))
         assert "deals falsely" in json.dumps(done["guarantee"])
