@@ -28,10 +28,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import masquerade as mq
@@ -242,3 +244,19 @@ def words_of(command: str) -> list[str]:
     words = shlex.split(command, comments=True)
     end = next((i for i, word in enumerate(words) if word in {"|", ">", ">>", "<", "&&", ";"}), len(words))
     return words[:end]
+
+
+@cache
+def known_commands() -> dict[tuple[str, ...], set[str]]:
+    """Return every command with its options."""
+    found: dict[tuple[str, ...], set[str]] = {}
+
+    def walk(command: Any, path: tuple[str, ...]) -> None:
+        found[path] = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
+        if hasattr(command, "list_commands"):  # also those of other packages
+            context = command.make_context("masquerade", [], resilient_parsing=True)
+            for name in command.list_commands(context):
+                walk(command.get_command(context, name), (*path, name))
+
+    walk(get_command(app), ())
+    return found

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import expect
+from tests.e2e.docs_runner import known_commands
 from tests.e2e.pictures import PRINTED, WRITTEN
 from tests.survey.browser import PHONE, Visit, running
 
@@ -131,6 +132,7 @@ def test_the_site_is_whole_loads_nothing_from_elsewhere_and_can_be_used(tmp_path
     every_link_leads_somewhere(built)
     nothing_is_loaded_from_elsewhere(tmp_path, built)
     every_public_name_is_there(tmp_path, built)
+    every_command_and_option_is_there(tmp_path)
     with running() as (_, browser):
         for screen in (PHONE, DESKTOP):
             pages_are_accessible_and_no_request_leaves(tmp_path, browser.new_context(**screen))
@@ -175,6 +177,19 @@ def every_public_name_is_there(site, built):
         for one in public:
             if not inspect.ismodule(one):
                 assert f"{one.__module__}.{one.__qualname__}" in built[page].places
+            if inspect.isfunction(one):
+                words = set(re.findall(r"\w+", page.read_text(encoding="utf-8")))
+                assert set(inspect.signature(one).parameters) <= words, one
+
+
+def every_command_and_option_is_there(site):
+    for path, options in known_commands().items():
+        if path:
+            page = (site / "reference" / "commands" / f"{path[0]}.html").read_text(encoding="utf-8")
+            assert f"masquerade {' '.join(path)}" in page
+            assert {
+                one for one in options - {"--help", "-h"} if one.startswith("-") and one not in page
+            } == set()
 
 
 def pages_are_accessible_and_no_request_leaves(site, context):
