@@ -51,9 +51,14 @@ class _Terms:
 
     @property
     def agreement(self) -> bytes:
-        """Return the digest of the session's text, variables, owners and records."""
+        """Return the digest of the session's text, variables, owners, records and the score's tables."""
         held = product_agreement(self._schema, self._held, str(self._spec.helper), self._n, self._alignment)
-        return agreement_of("hidden structure", self._spec.digest, held.hex())
+        tables = self._score.fingerprint(len(variable) for variable in self._schema.variables)
+        return agreement_of("hidden structure", self._spec.digest, held.hex(), tables)
+
+    @property
+    def _score(self) -> ScoreTables:
+        return ScoreTables.of(str(self._spec.learn.options.get("score", "bic")), self._n)
 
     def program(self, part: Participant, key: Callable[[str, int], bytes]) -> Steps[str]:
         """Find parents, and open the counts that are to be opened; the same text at every party."""
@@ -62,12 +67,11 @@ class _Terms:
         holder = {own: owner for owner, names in self._held.items() for own in names}
         columns = HiddenColumns(sizes, holder, {own: codes[own] for own in self._held[name]}, self._n)
         engine = HelpedEngine(name, self.owners, key, self._n)
-        score = ScoreTables.of(str(self._spec.learn.options.get("score", "bic")), self._n)
         found, counts = yield from with_counts(
             engine,
             columns,
             self.search,
-            score,
+            self._score,
             sorted(self._spec.open_counts),
             admit=lambda families: self._admit(part, families),
         )
