@@ -344,8 +344,8 @@ def folded(label: str) -> str:
 def _problem(mark: int, kind: pa.DataType, field: Field, *, text: bool) -> str:
     if mark == MISSING:
         return (
-            "is missing and the policy does not say what a missing value stands for (missing: …); disguised "
-            "records miss nothing"
+            "is missing and the policy does not say what a missing value stands for (missing: …), "
+            "and disguised records miss nothing"
         )
     if mark == OUTSIDE:
         return "lies outside the policy's bins"

@@ -11,7 +11,7 @@ import pandas as pd
 
 import masquerade as mq
 from masquerade.core.guarantee import Disclosure
-from masquerade.services.parties.kinds import Outflow, Partition, Role, SessionKind
+from masquerade.parties import Outflow, Partition, Role, SessionKind
 
 
 class Teller:

@@ -70,11 +70,11 @@ def end(notes):
     return None if found is None else found.mark
 
 
-def written(path, number=5, notes=None):
+def written(path, number=5, notes=None, draw="d"):
     """Write a ledger of some releases; return its lines."""
     with ReleaseLedger.open(path, notes=notes) as ledger:
         for i in range(number):
-            ledger.append(replace(RELEASE, session=f"s{i}", draw=f"d{i}"))
+            ledger.append(replace(RELEASE, session=f"s{i}", draw=f"{draw}{i}"))
     return path.read_bytes().splitlines(keepends=True)
 
 
@@ -169,7 +169,7 @@ def test_deleted_added_and_reordered_lines_are_named(tmp_path, change, line):
 
 
 def test_a_line_of_another_ledger_does_not_fit(tmp_path):
-    ours, theirs = written(tmp_path / "a"), written(tmp_path / "b")
+    ours, theirs = written(tmp_path / "a"), written(tmp_path / "b", draw="other")
     (tmp_path / "a").write_bytes(b"".join([*ours[:2], *theirs[2:]]))
     assert "line 3: does not follow the line before" in refused(tmp_path / "a")
 
