@@ -75,12 +75,15 @@ class Coordinator:
     def share(self, model: dict[str, Any]) -> None:
         """Give everybody the model and end the session; whoever has ended it already is left in peace."""
         self.note("sharing the model")
-        for member in self.spec.members:
-            offer = say.Begin(spec=self.spec, epoch=self.epoch.hex())
+        offer = say.Begin(spec=self.spec, epoch=self.epoch.hex())
+
+        def give(member: str) -> None:
             if not self._say(member, "begin", offer, say.Begun).ended:
                 self._say(member, "model", say.Share(epoch=self.epoch.hex(), model=model), say.Done)
                 self._countersign(member)
                 self._say(member, "end", say.InEpoch(epoch=self.epoch.hex()), say.Done)
+
+        self._at_once(give, self.spec.members)
         shutil.rmtree(self._folder / self.epoch.hex(), ignore_errors=True)
 
     @property
@@ -168,7 +171,7 @@ class Coordinator:
                 lambda: self._say(member, "begin", offer, say.Begun), member, self._wait, self.note
             )
 
-        begun = {member: begin(member) for member in self.spec.members}
+        begun = self._at_once(begin, self.spec.members)
         for member in self.spec.members:
             self._show_end(member)
         return begun
@@ -237,8 +240,7 @@ class Coordinator:
             alignment=first.alignment,
             aligned={party: it.signature for party, it in settled.items()},
         )
-        for member in spec.members:
-            self._say(member, "arrange", message, say.Done)
+        self._at_once(lambda member: self._say(member, "arrange", message, say.Done), spec.members)
 
     def _seen_in_linking(self) -> Guarantee | None:
         """Return who learns what about keys; a party that convenes a keyed session learns as a party does."""
