@@ -64,20 +64,13 @@ def test_a_party_holds_a_part_of_its_records_however_many_there_are():
     assert fewest["bytes_of_a_record_on_the_disk"] is None
 
 
-def test_a_session_between_processes_takes_two_cores_a_minute_and_a_party_holds_few_bytes_of_a_record():
+def test_a_session_between_processes_takes_two_cores_a_minute_and_a_party_holds_a_part_of_its_records():
     kept = json.loads((KEPT / "parties_network.json").read_text(encoding="utf-8"))
     _, fewer, whole = kept["model_two_over_the_network"]
     assert (fewer["records"], whole["records"]) == (1_000_000, 10_000_000)
     assert whole["cpu_seconds_of_the_miner"] + sum(whole["cpu_seconds_of_a_party"]) <= 120
-    grown = (whole["largest_party_mib"] - fewer["largest_party_mib"]) * 2**20
-    assert grown <= 48 * (whole["records"] - fewer["records"])
+    assert whole["seconds"] <= 60
     assert whole["miner_mib"] <= 1.5 * fewer["miner_mib"]
-
-
-def test_a_party_between_processes_holds_little_more_of_ten_times_as_many_records():
-    kept = json.loads((KEPT / "parties_network_busy.json").read_text(encoding="utf-8"))
-    _, fewer, whole = kept["model_two_over_the_network"]
-    assert (fewer["records"], whole["records"]) == (1_000_000, 10_000_000)
     assert whole["largest_party_mib"] - fewer["largest_party_mib"] <= 64
     said = (KEPT.parent / "README.md").read_text(encoding="utf-8")
     assert f"{fewer['largest_party_mib']} and {whole['largest_party_mib']} MiB" in said
@@ -98,6 +91,10 @@ def test_structures_on_shares_are_the_clear_ones_in_time_and_memory():
     assert step["records"] == 1_000_000
     assert step["equal_to_clear"]
     assert step["cpu_seconds"] < 60
+    between = kept["k_means_session"]  # by the clock over TLS the aim of 60 s is missed
+    assert between["records"] == 1_000_000
+    assert between["equal_to_clear"]
+    assert between["seconds_of_the_session"] < 180
     studied = {(one["network"], one["records"]): one["equal_to_clear"] for one in kept["studied"]}
     networks = ("asia", "survey", "sachs", "child")
     assert set(studied) == {(name, n) for name in networks for n in (1000, 10_000)}
@@ -140,15 +137,13 @@ def test_k2_on_alarm_is_no_slower_than_pyagrum_with_two_threads():
 
 def test_what_a_user_waits_for_is_said_as_it_was_kept():
     said = (KEPT.parent / "README.md").read_text(encoding="utf-8")
-    _, fewer, whole = json.loads((KEPT / "parties_network.json").read_text())["model_two_over_the_network"]
-    grown = (whole["largest_party_mib"] - fewer["largest_party_mib"]) * 2**20 / 9_000_000
+    _, _, whole = json.loads((KEPT / "parties_network.json").read_text())["model_two_over_the_network"]
     linked = json.loads((KEPT / "linking.json").read_text())
     alarm = json.loads((KEPT / "structure_alarm.json").read_text())["ratio_at_most"]
     held = [one["most_mib"] for one in json.loads((KEPT / "party_memory.json").read_text())["parties"]]
     spark = json.loads((KEPT / "spark_structure.json").read_text())
     for figure in (
         f"60 s | {whole['seconds']} s",
-        f"{whole['largest_party_mib']} MiB, {grown:.0f} bytes a further record",
         f"{linked['ratio_by_the_clock']:.2f}× by the clock, {linked['ratio_of_processor_time']:.2f}× of the",
         f"took {linked['openmined_psi']['seconds'] / linked['linking']['seconds']:.1f} times as long",
         f"{linked['memory_of_a_party'][1]['most_mib']:.0f} MiB, {linked['bytes_of_a_further_key']:.0f} bytes",
@@ -299,8 +294,9 @@ def test_files_are_disguised_in_little_more_than_arrow_reads_and_writes_them():
     ratios = {row["file"]: row["ratio_of_processor_time"] for row in kept["results"]}
     assert set(ratios) == {"text.parquet", "dictionary.parquet", "text.csv"}
     assert all(row["limit"] == 1.3 for row in kept["results"])
-    assert {file for file, ratio in ratios.items() if ratio > 1.3} <= {"dictionary.parquet", "text.csv"}
-    assert ratios["dictionary.parquet"] < 1.6  # missed, and no further than this
-    assert ratios["text.csv"] < 1.8
+    assert max(ratios.values()) <= 1.3
+    said = (KEPT.parent / "README.md").read_text(encoding="utf-8")
+    text, coded, csv = (ratios[name] for name in ("text.parquet", "dictionary.parquet", "text.csv"))
+    assert f"Parquet of text {text:.2f}×, of dictionaries {coded:.2f}× and CSV {csv:.2f}×" in said
     small, large = (row["peak_mib"] for row in kept["memory"])
     assert large <= 1.15 * small  # ten times the records
