@@ -216,7 +216,7 @@ def command_page(command: Any, name: str, context: Any) -> str:
         if len(path) > 1:
             lines += [f"## masquerade {' '.join(path)}", ""]
         lines += [escaped(inspect.cleandoc(one.help or "")), ""]
-        if not hasattr(one, "list_commands"):
+        if one.params or not hasattr(one, "list_commands"):  # a group may be a command itself
             lines += [
                 "```sh",
                 f"masquerade {' '.join(path)} {usage(one)}".rstrip(),

@@ -247,12 +247,13 @@ def words_of(command: str) -> list[str]:
 
 
 @cache
-def known_commands() -> dict[tuple[str, ...], set[str]]:
-    """Return every command with its options."""
+def known_commands(*, hidden: bool = True) -> dict[tuple[str, ...], set[str]]:
+    """Return every command with its options, also those that its help does not show."""
     found: dict[tuple[str, ...], set[str]] = {}
 
     def walk(command: Any, path: tuple[str, ...]) -> None:
-        found[path] = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
+        shown = [one for one in command.params if hidden or not getattr(one, "hidden", False)]
+        found[path] = {option for parameter in shown for option in parameter.opts} | {"--help", "-h"}
         if hasattr(command, "list_commands"):  # also those of other packages
             context = command.make_context("masquerade", [], resilient_parsing=True)
             for name in command.list_commands(context):
