@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import socket
@@ -10,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import httpx
 import pytest
@@ -550,6 +552,52 @@ def test_a_peer_that_keeps_its_connection_open_does_not_delay_the_end(world):
             began = time.monotonic()
             stack.close()
     assert time.monotonic() - began < 25  # the goodbye of TLS is waited for 30 seconds
+
+
+def test_a_connection_that_is_secured_only_at_the_end_is_closed(world):
+    """Whoever is in the middle of a handshake when a service stops is not left to the garbage collector."""
+    handler = Recorder()
+    service = Service("party", peers=[world.south()], limits=Limits(), handler=handler)
+    come, go = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with warnings.catch_warnings(record=True) as told, ThreadPoolExecutor(2) as pool, ExitStack() as stack:
+        warnings.simplefilter("always")
+        url = stack.enter_context(background(service, **world.tls("north")))
+        at = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        context = ssl.create_default_context(cafile=world.authority)
+        context.load_cert_chain(world.pairs["south"].certificate, world.pairs["south"].key)
+        sending = HttpTransport("south", [world.north(url)], place="wait", retries=0, **world.tls("south"))
+        with closing(handler), sending, socket.create_connection(at, timeout=PATIENCE) as half:
+            answer = pool.submit(sending.exchange, "north", SECRET)
+            assert handler.started.wait(PATIENCE)
+            secured = context.wrap_bio(come, go, server_hostname="127.0.0.1")
+            while True:
+                try:
+                    secured.do_handshake()
+                    break  # our side is done, and the server has not heard of it
+                except ssl.SSLWantReadError:
+                    half.sendall(go.read())
+                    come.write(half.recv(65536))
+            ending = pool.submit(stack.close)
+            while listens(at):
+                time.sleep(0.01)
+            half.sendall(go.read())
+            with suppress(ConnectionResetError):
+                while half.recv(65536):
+                    pass
+            assert not ending.done()  # nobody waited for the work to see the connection closed
+            handler.go.set()
+            assert answer.result()[2:] == SECRET
+            ending.result()
+        gc.collect()
+    assert not [str(each.message) for each in told if issubclass(each.category, ResourceWarning)]
+
+
+def listens(at):
+    try:
+        socket.create_connection(at, timeout=PATIENCE).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_a_signal_lets_work_finish_that_nobody_waits_for():

@@ -166,8 +166,10 @@ class NodeServer(ABC):
 class _Server(uvicorn.Server):
     """A server that tells its address, and that takes a signal as a wish to finish and return."""
 
+    config: _Config
+
     def __init__(
-        self, config: uvicorn.Config, service: Service, grace_seconds: float, started: Callable[[], None]
+        self, config: _Config, service: Service, grace_seconds: float, started: Callable[[], None]
     ) -> None:
         super().__init__(config)
         self.service, self._grace, self._tell = service, grace_seconds, started
@@ -180,8 +182,17 @@ class _Server(uvicorn.Server):
         """Stop listening, and wait for requests and then for jobs that nobody waits for any more."""
         deadline = time.monotonic() + self._grace
         self.service.stop()
+        self.config.ended = True
         await super().shutdown(sockets)
         await self.service.jobs.finish(deadline - time.monotonic())
+        await self._close_all()
+
+    async def _close_all(self) -> None:
+        """Close what is open still, so that nothing is left to the garbage collector after the loop."""
+        while self.server_state.connections:
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
+            await asyncio.sleep(0)  # it is lost one turn of the loop later
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Take SIGTERM and SIGINT as a wish to end in order: unlike the base, they are not raised again."""
@@ -232,21 +243,25 @@ class _Config(uvicorn.Config):
     """How a server runs, and where its connections come in."""
 
     gate: _Gate
+    ended = False
+    """Whether it closes every connection: from when it was told to stop, new ones too."""
 
 
 class _Protocol(H11Protocol):
     """HTTP/1.1 that hands on the caller's certificate and does not wait for headers for ever."""
 
+    config: _Config
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if isinstance(self.config, _Config):
-            self.config.gate.finished(transport.get_extra_info("peername"))
+        self.config.gate.finished(transport.get_extra_info("peername"))
         secured = transport.get_extra_info("ssl_object")
         shown = None if secured is None else secured.getpeercert(binary_form=True)
         self.app_state = {**self.app_state, CERTIFICATE: shown}  # a copy: the given one is all connections'
         self._wait()
+        if self.config.ended:
+            transport.abort()  # it came in before the end, and its handshake took until now
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
