@@ -19,15 +19,17 @@ from masquerade.crypto.function_shares import point_keys, threshold_keys
 from masquerade.crypto.keys import derive
 from masquerade.crypto.symmetric import stream
 from masquerade.protocols.hidden.engine import Deal, Words
+from masquerade.protocols.hidden.masked_bits import factors, numbers, planes, words_of
 
 Keys = Callable[[str, str, int], bytes]  # of a party, for a purpose and the number of a deal
 
 HIGH = 4  # bits of a place that a product resolves, beyond those of the shared unit vector
-PRODUCT, MATRIX, LOOKUP, LESS, MASK, COUNTS, CROSSED, SHARE = (
+PRODUCT, MATRIX, LOOKUP, LESS, SIGNS, MASK, COUNTS, CROSSED, SHARE = (
     "product",
     "matrix",
     "lookup",
     "less",
+    "signs",
     "mask",
     "counts",
     "crossed",
@@ -35,7 +37,7 @@ PRODUCT, MATRIX, LOOKUP, LESS, MASK, COUNTS, CROSSED, SHARE = (
 )
 MOST_DEALT = 1 << 27  # numbers of one deal
 MOST_PLACES, MOST_COMPARED_BITS = 24 + HIGH, 63  # bits
-ARITY = {PRODUCT: 1, MATRIX: 3, LOOKUP: 3, LESS: 2, SHARE: 2}
+ARITY = {PRODUCT: 1, MATRIX: 3, LOOKUP: 3, LESS: 2, SIGNS: 2, SHARE: 2}
 
 
 def ring(bits: int) -> Any:
@@ -108,6 +110,7 @@ class Dealer:
             MATRIX: self._matrix,
             LOOKUP: self._lookup,
             LESS: self._less,
+            SIGNS: self._signs,
             MASK: self._mask,
             COUNTS: self._counts,
             CROSSED: self._crossed,
@@ -160,12 +163,13 @@ class Dealer:
             if not 1 <= high < bits <= MOST_PLACES:
                 raise InputError(f"A table of 2^{bits} places is not looked up.")
             return count << high
-        if kind == LESS and not 1 <= sizes[1] <= MOST_COMPARED_BITS:
+        compared = kind in (LESS, SIGNS)
+        if compared and not 1 <= sizes[1] <= MOST_COMPARED_BITS:
             raise InputError(f"Numbers of {sizes[1]} bits are not compared.")
         if kind == MATRIX:
             rows, left, right = sizes
             return max(rows * left, rows * right, left * right)
-        return sizes[1] if kind == SHARE else sizes[0] * (64 if kind == LESS else 1)
+        return sizes[1] if kind == SHARE else sizes[0] * (64 if compared else 1)
 
     def _draw(self, party: int, purpose: str, number: int, count: int, kind: Any = np.uint64) -> Words:
         return expanded(self._keys(self._parties[party], purpose, number), count, kind)
@@ -177,6 +181,16 @@ class Dealer:
         """Return what the second party adds to what the first one draws."""
         rest = values.ravel() - self._draw(0, purpose, deal.number, values.size, values.dtype)
         return rest.astype(rest.dtype.newbyteorder("<")).tobytes()
+
+    def _planes(self, purpose: str, number: int, shape: tuple[int, int]) -> Words:
+        """Return bits of which both parties draw a share."""
+        first, second = (self._draw(party, purpose, number, prod(shape)) for party in (0, 1))
+        return (first ^ second).reshape(shape)
+
+    def _other_bits(self, deal: Deal, purpose: str, bits: Words) -> bytes:
+        """Return the second party's share of bits of which the first one draws one."""
+        rest = bits.ravel() ^ self._draw(0, purpose, deal.number, bits.size)
+        return rest.astype("<u8", copy=False).tobytes()
 
     def _roots(self, deal: Deal, count: int) -> tuple[Words, Words]:
         first, second = (self._draw(party, "roots", deal.number, 2 * count) for party in (0, 1))
@@ -211,6 +225,16 @@ class Dealer:
         first, _ = threshold_keys(below, np.uint64(1) - np.uint64(2) * top, bits, roots)
         shared = first.shared()
         return shared, shared + self._rest(deal, "top", top)
+
+    def _signs(self, deal: Deal, count: int, bits: int) -> tuple[bytes, ...]:
+        number, words = deal.number, words_of(count)
+        lefts, of_left = factors(bits)
+        left = self._planes("left", number, (lefts, words))
+        right = self._planes("right", number, (of_left.size, words))
+        flip = self._planes("flip", number, (1, words))
+        rest = self._other_bits(deal, "bits", planes(self._sum("place", number, count), bits + 1))
+        rest += self._other_bits(deal, "products", left[of_left] & right)
+        return b"", rest + self._rest(deal, "flipped", numbers(flip[0], count))
 
     def _mask(self, deal: Deal, bits: int, records: int, *facts: int) -> tuple[bytes, ...]:
         """Remember whose masks cover what; an owner that computes nothing gets the keys of both."""

@@ -6,8 +6,9 @@ one computing party it could unmask everything. All are taken to follow the prog
 
 Products are Beaver's (1991); a table is looked up by a shared unit vector (Boyle, Gilboa & Ishai 2016) for
 the lower digits of the masked place and one product for the higher; numbers are compared by the sign of their
-masked difference and a shared threshold (Boyle et al. 2021). Indicators are masked once in a session, in the
-smallest ring that counts all records.
+masked difference: of a few by a shared threshold (Boyle et al. 2021) in one round, of many by the bits of their
+masks (`masked_bits`), a few bytes each. Indicators are masked once in a session, in the smallest ring that
+counts all records.
 """
 
 from __future__ import annotations
@@ -35,18 +36,29 @@ from masquerade.protocols.hidden.dealer import (
     MATRIX,
     PRODUCT,
     SHARE,
+    SIGNS,
     expanded,
     held_purpose,
     ring,
     times,
 )
 from masquerade.protocols.hidden.engine import Deal, Integers, Reply, Round, SecretEngine, Steps, Words
+from masquerade.protocols.hidden.masked_bits import (
+    Groups,
+    Planes,
+    factors,
+    halvings,
+    numbers,
+    planes,
+    words_of,
+)
 
 Secret = NDArray[np.unsignedinteger[Any]]  # a share; programs know it as the number
 BOTH = 2**16  # instead of an owner: what only the computing parties have shares of
 AT_ONCE = 2048  # unit vectors expanded at a time
 MOST_SHOWN = 1 << 23  # numbers of a round: of one that needs more, several are made
-MOST_LOOKED_UP, MOST_COMPARED = 1 << 15, 1 << 14  # in a round, since keys are dealt for each
+MOST_LOOKED_UP = 1 << 15  # in a round, since keys are dealt for each
+FEW_COMPARED, MOST_COMPARED = 1 << 12, 1 << 20  # by keys in one round; by bits at once
 MOST_RECORDS = 2**31
 
 
@@ -232,9 +244,10 @@ class HelpedEngine(SecretEngine[Secret]):
         return found
 
     def less(self, first: Secret, second: Secret, *, bits: int = 62) -> Steps[Secret]:
-        """Compare by the sign of the masked difference."""
+        """Compare by the sign of the masked difference: of a few in one round, of many in few bytes."""
         difference = (first - second).ravel().astype(np.uint64)
-        runs = [self._negative(difference[some], bits) for some in batches(difference.size, MOST_COMPARED)]
+        negative = self._negative if difference.size <= FEW_COMPARED else self._negative_by_bits
+        runs = [negative(difference[some], bits) for some in batches(difference.size, MOST_COMPARED)]
         found = yield from joined(runs)
         return found.reshape(first.shape)
 
@@ -255,6 +268,39 @@ class HelpedEngine(SecretEngine[Secret]):
         bit += self._rest(reply.dealt[size:], "top", deal, count)
         top = (total >> np.uint64(bits)).astype(bool)
         return np.where(top, np.uint64(1 - self._me) - bit, bit)
+
+    def _negative_by_bits(self, difference: Secret, bits: int) -> Steps[Secret]:
+        """Return 1 where a difference is negative, else 0; the same as by a shared threshold."""
+        count, words, first = difference.size, words_of(difference.size), self._me == 0
+        deal, (lefts, of_left) = self._deal(SIGNS, count, bits), factors(bits)
+        modulus = np.uint64((1 << (bits + 1)) - 1)
+        masked = (difference + self._mask("place", deal, count)) & modulus
+        reply = yield Round(self._mine(masked), deal)
+        opened = planes(self._total(reply, count) & modulus, bits + 1)
+        ends = 8 * words * np.cumsum([bits + 1, of_left.size])
+        mask = self._bits(reply.dealt[: ends[0]], "bits", deal, (bits + 1, words))
+        products = self._bits(reply.dealt[ends[0] : ends[1]], "products", deal, (of_left.size, words))
+        flipped = self._rest(reply.dealt[ends[1] :], "flipped", deal, count)
+        left = self._mask("left", deal, lefts * words).reshape(-1, words)
+        right = self._mask("right", deal, of_left.size * words).reshape(-1, words)
+        groups = Groups(mask[:bits], opened[:bits], first=first)
+        for step in halvings(bits):
+            x, y = groups.wanted(step.pairs)
+            a, b, of = left[step.left], right[step.right], step.of_left
+            shown = yield from self._either(np.concatenate([x ^ a, y ^ b]))
+            x, y = shown[: step.pairs][of], shown[step.pairs :]
+            product = (x & b) ^ (a[of] & y) ^ products[step.right]
+            groups.join(step.pairs, product ^ (x & y) if first else product)
+        sign = groups.larger[0] ^ mask[bits] ^ self._mask("flip", deal, words)
+        shown = yield from self._either((sign ^ opened[bits] if first else sign)[None])
+        other = numbers(shown[0], count).astype(bool)
+        return np.where(other, np.uint64(first) - flipped, flipped)
+
+    def _either(self, shares: Planes) -> Steps[Planes]:
+        """Show shares of bits that lie under masks, and return these bits."""
+        reply = yield Round(self._mine(shares.ravel()))
+        first, second = (_checked(words, shares.size, np.uint64) for words in reply.shown[:2])
+        return (first ^ second).reshape(shares.shape)
 
     # ---- counts of indicators
 
@@ -395,6 +441,10 @@ class HelpedEngine(SecretEngine[Secret]):
         if len(dealt) != count * np.dtype(kind).itemsize:
             raise DecodingError("What the helper dealt has another size.")
         return np.frombuffer(dealt, dtype=np.dtype(kind).newbyteorder("<")).astype(kind)
+
+    def _bits(self, dealt: bytes, purpose: str, deal: Deal, shape: tuple[int, int]) -> Planes:
+        """Return a share of bits that were dealt: drawn by the first party, sent to the second."""
+        return self._rest(dealt, purpose, deal, prod(shape)).reshape(shape)
 
     def _mine(self, words: Words) -> Words:
         return words if self._me < 2 else words[:0]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError
 from masquerade.protocols.hidden.engine import Integers, SecretEngine, Steps
 
-AT_ONCE = 1 << 16  # records
+AT_ONCE = 1 << 18  # records
 MOST_BITS, COUNT_BITS, WORD = 62, 40, 64
 MOST_STEPS = 1000
 FINEST, USUAL, COARSEST = 24, 16, 4  # bits of a unit that centres are kept to
@@ -327,39 +327,42 @@ def _from_secret(engine: SecretEngine[Any], table: Any, centres: Any, plan: Lloy
 def _nearest(engine: SecretEngine[Any], distances: Sequence[Any], bits: int) -> Steps[Any]:
     """Return a secret 1 for every record under its nearest centre, else 0 (records × centres)."""
     values, records = list(distances), len(distances[0])
-    ahead = [[engine.constant(np.ones(records, dtype=np.int64))] for _ in values]
+    ones = engine.constant(np.ones(records, dtype=np.int64))
+    ahead: list[list[Any]] = [[None] for _ in values]  # of each side its marks; none yet: it stands alone
     while len(values) > 1:
         pairs = range(0, len(values) - 1, 2)
         left, right = (engine.stack([values[at + side] for at in pairs]) for side in (0, 1))
         further = yield from engine.less(right, left, bits=bits)
         bit = [further[np.arange(at * records, (at + 1) * records)] for at in range(len(pairs))]
-        # the distance that is ahead, and with it every mark of its side, in one product
-        weights, numbers = [], []
-        for which, at in enumerate(pairs):
-            weights.append(bit[which])
-            numbers.append(values[at + 1] - values[at])
-            for side in (0, 1):
-                for mark in ahead[at + side]:
-                    weights.append(bit[which])
-                    numbers.append(mark)
-        product = yield from engine.product(engine.stack(weights), engine.stack(numbers))
-        parts = [product[np.arange(at * records, (at + 1) * records)] for at in range(len(weights))]
+        # the distance that is ahead, but of the last pair, and with it every mark of its side, in one product
+        numbers = [
+            ([values[at + 1] - values[at]] if len(values) > 2 else [])
+            + [mark for side in (0, 1) for mark in ahead[at + side] if mark is not None]
+            for at in pairs
+        ]
+        weights = [bit[which] for which, some in enumerate(numbers) for _ in some]
+        parts: list[Any] = []
+        if weights:
+            flat = engine.stack([number for some in numbers for number in some])
+            product = yield from engine.product(engine.stack(weights), flat)
+            parts = [product[np.arange(at * records, (at + 1) * records)] for at in range(len(weights))]
+        taken = iter(parts)
         joined_values, joined_marks = [], []
-        at_part = 0
-        for at in pairs:
-            joined_values.append(values[at] + parts[at_part])
-            at_part += 1
+        for which, at in enumerate(pairs):
+            joined_values.append(values[at] + next(taken) if len(values) > 2 else None)
             marks = []
             for side in (0, 1):
                 for mark in ahead[at + side]:
-                    marks.append(parts[at_part] if side else mark - parts[at_part])
-                    at_part += 1
+                    alone = mark is None
+                    part = bit[which] if alone else next(taken)
+                    marks.append(part if side else (ones if alone else mark) - part)
             joined_marks.append(marks)
         if len(values) % 2:
             joined_values.append(values[-1])
             joined_marks.append(ahead[-1])
         values, ahead = joined_values, joined_marks
-    return engine.stack(ahead[0]).reshape(len(distances), records).T
+    marks = [ones if mark is None else mark for mark in ahead[0]]
+    return engine.stack(marks).reshape(len(distances), records).T
 
 
 def _means(engine: SecretEngine[Any], totals: _Totals, plan: Lloyd) -> Steps[Any]:
