@@ -6,9 +6,9 @@ one computing party it could unmask everything. All are taken to follow the prog
 
 Products are Beaver's (1991); a table is looked up by a shared unit vector (Boyle, Gilboa & Ishai 2016) for
 the lower digits of the masked place and one product for the higher; numbers are compared by the sign of their
-masked difference: of a few by a shared threshold (Boyle et al. 2021) in one round, of many by the bits of their
-masks (`masked_bits`), a few bytes each. Indicators are masked once in a session, in the smallest ring that
-counts all records.
+masked difference: of a few by a shared threshold (Boyle et al. 2021) in one round, of many by the bits of
+their masks (`masked_bits`), a few bytes each. Indicators are masked once in a session, in the smallest ring
+that counts all records.
 """
 
 from __future__ import annotations

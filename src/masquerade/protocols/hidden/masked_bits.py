@@ -2,8 +2,8 @@
 
 A difference of so many bits is opened under a mask, modulo one bit more. Its sign is the top bit of what was
 opened, of the mask, and the borrow between them; and there is a borrow where the mask is larger in the bits
-below. Parties have shares of the mask's bits, each share a bit that is added modulo 2. Neighbouring bits join,
-the higher one deciding, until one is left (Catrina & de Hoogh 2010 compare so, with shares of numbers).
+below. Parties have shares of the mask's bits, each share a bit that is added modulo 2. Neighbouring bits
+join, the higher one deciding, until one is left (as Catrina & de Hoogh 2010 compare with a public number).
 
 Bits of one place of many numbers are a plane, packed into words: what is done with one is done with 64.
 """
@@ -25,7 +25,7 @@ def words_of(count: int) -> int:
 
 
 def planes(values: Planes, bits: int) -> Planes:
-    """Return the lowest bits of numbers, a plane each, the lowest first; the last word is padded with zeros."""
+    """Return the lowest bits of numbers, a plane each, the lowest first; the last word ends in zeros."""
     found = np.zeros((bits, 8 * words_of(values.size)), dtype=np.uint8)
     one = np.uint64(1)
     for place in range(bits):
@@ -59,9 +59,7 @@ def halvings(bits: int) -> list[Halving]:
     while bits > 1:
         pairs = bits // 2
         of_left = np.concatenate([np.arange(pairs), np.arange(1, pairs)])
-        found.append(
-            Halving(pairs, slice(left, left + pairs), slice(right, right + of_left.size), of_left)
-        )
+        found.append(Halving(pairs, slice(left, left + pairs), slice(right, right + of_left.size), of_left))
         left, right, bits = left + pairs, right + of_left.size, bits - pairs
     return found
 

@@ -11,7 +11,7 @@ from masquerade.learn.score_tables import ScoreTables
 from masquerade.protocols.hidden.engine import run
 from masquerade.protocols.hidden.family_counts import HiddenColumns
 from masquerade.protocols.hidden.guarantee import structure_guarantee
-from masquerade.protocols.hidden.helped_engine import HelpedEngine
+from masquerade.protocols.hidden.helped_engine import FEW_COMPARED, HelpedEngine
 from masquerade.protocols.hidden.structure import Search, parents
 
 TWO, THREE = ("a", "b"), ("a", "b", "c")
@@ -154,7 +154,7 @@ def test_indicators_shares_and_matrices_are_shown_uniform(flip):
 
 
 @pytest.mark.parametrize(
-    "kind", ["product", "lookup", "less", "mask", "counts", "share", "matrix", "crossed"]
+    "kind", ["product", "lookup", "less", "signs", "mask", "counts", "share", "matrix", "crossed"]
 )
 @pytest.mark.parametrize("lie", ["shorter", "longer", "none"])
 def test_a_helper_that_deals_another_length_ends_the_computation(kind, lie):
@@ -178,6 +178,8 @@ def test_a_helper_that_deals_another_length_ends_the_computation(kind, lie):
         y = yield from own(engine, "c", np.arange(40))
         yield from engine.product(x, y)
         yield from engine.less(x, y, bits=20)
+        many = np.arange(FEW_COMPARED + 1) % 40
+        yield from engine.less(x[many], y[many], bits=20)
         yield from engine.lookup(x, np.arange(40)[None], np.zeros(40, dtype=int))
         yield from engine.inner(x[:, None], y[:, None])
         held = {

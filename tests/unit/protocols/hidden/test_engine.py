@@ -10,6 +10,8 @@ from masquerade.core.errors import RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.protocols.hidden.dealer import times
 from masquerade.protocols.hidden.engine import Deal, Round, run
+from masquerade.protocols.hidden.helped_engine import FEW_COMPARED, batches
+from masquerade.protocols.hidden.masked_bits import Groups, halvings, numbers, planes
 
 TWO, FOUR = ("a", "b"), ("a", "b", "c", "d")
 CASES = 100_000
@@ -40,8 +42,13 @@ def test_gadgets_are_exact_for_many_numbers_and_at_the_limits(parties):
         products = yield from engine.open(product)
         smaller = yield from own(engine, "b", low)
         larger = yield from own(engine, last, high)
-        less = yield from engine.less(smaller, larger)
+        less = yield from engine.less(smaller, larger)  # so many by bits
         lesses = yield from engine.open(less)
+        few = []
+        for some in batches(cases, FEW_COMPARED):  # these by keys
+            few += [(yield from engine.less(smaller[some], larger[some]))]
+        less = yield from engine.open(engine.stack(few))
+        assert np.array_equal(less, lesses)
         where = yield from own(engine, last, places - apart)
         rest = yield from own(engine, "a", apart)
         found = yield from engine.lookup(where + rest, tables, which)
@@ -124,6 +131,54 @@ def test_what_is_shown_is_uniform_for_any_input(secret):
     for words in (*masked, *total):
         low = np.bincount((words & np.array(31, words.dtype)).astype(int), minlength=32)
         assert chisquare(low).pvalue > ALPHA / 12
+
+
+@pytest.mark.parametrize("secret", [(3, 5), (-9, 1000)], ids=str)
+def test_what_is_shown_of_many_comparisons_is_uniform_for_any_input(secret):
+    """Both pairs come to the same bit: no word, no total and no plane of bits tells them apart."""
+    count = 64 * 256
+    first, second = (np.full(count, value) for value in secret)
+
+    def program(engine):
+        x = yield from own(engine, "a", first)
+        y = yield from own(engine, "b", second)
+        less = yield from engine.less(x, y, bits=11)
+        return (yield from engine.open(less))
+
+    watched = Watched(TWO)
+    assert set(watched.run(program).tolist()) == {1}
+    masked = watched.shown[:-2]
+    rounds = 1 + len(halvings(11)) + 1
+    assert len(masked) == 2 * rounds
+    total = [one + other for one, other in zip(masked[:2:2], masked[1:2:2], strict=True)]
+    total += [one ^ other for one, other in zip(masked[2::2], masked[3::2], strict=True)]
+    for words in (*masked, *total):
+        low = np.bincount((words & np.uint64(15)).astype(int), minlength=16)
+        assert chisquare(low).pvalue > ALPHA / (6 * rounds)
+    for words in (*masked[2:], *total[1:]):  # every plane by itself has as many ones as zeros
+        ones = np.bitwise_count(words.reshape(-1, count // 64)).sum(axis=1)
+        for some in ones:
+            assert chisquare([some, count - some]).pvalue > ALPHA / 400
+
+
+@pytest.mark.parametrize("bits", range(1, 8))
+def test_bits_of_a_mask_are_compared_as_numbers_are(bits):
+    """Every mask with every number, the shares' sums with clear products: larger where the mask is larger."""
+    number, mask = (part.ravel().astype(np.uint64) for part in np.indices((1 << bits, 1 << bits)))
+    assert np.array_equal(
+        sum(numbers(p, mask.size) << np.uint64(at) for at, p in enumerate(planes(mask, bits))), mask
+    )
+    share = np.random.default_rng(bits).integers(0, 2**63, planes(mask, bits).shape, dtype=np.uint64)
+    opened = planes(number, bits)
+    sides = [Groups(share, opened, first=True), Groups(planes(mask, bits) ^ share, opened, first=False)]
+    for step in halvings(bits):
+        wanted = [side.wanted(step.pairs) for side in sides]
+        left, right = (one ^ other for one, other in zip(*wanted, strict=True))
+        products = left[step.of_left] & right
+        sides[0].join(step.pairs, products)
+        sides[1].join(step.pairs, np.zeros_like(products))
+    [larger] = sides[0].larger ^ sides[1].larger
+    assert np.array_equal(numbers(larger, mask.size), mask > number)
 
 
 def test_randomness_is_dealt_once_and_in_order():
