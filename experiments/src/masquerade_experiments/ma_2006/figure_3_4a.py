@@ -15,6 +15,7 @@ from masquerade_experiments.ma_2006 import table_2_1
 from masquerade_experiments.ma_2006.given import number, whole
 from masquerade_experiments.ma_2006.trade_off import curves, falls_with_size, traded
 
+ID = "ma-2006-fig-3.4a"
 KEPT = (0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000)
 
@@ -45,7 +46,7 @@ def relative_entropy(counts: np.ndarray) -> float:
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
     """Check that distances fall with the sample, and that a larger sample pays for more disguise."""
-    return [*falls_with_size(frame), traded(frame, often=(0.65, SIZES[-1]), rarely=(0.95, SIZES[0]))]
+    return [*falls_with_size(frame, ID), traded(frame, often=(0.65, SIZES[-1]), rarely=(0.95, SIZES[0]))]
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -61,7 +62,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 EXPERIMENT = Experiment(
-    id="ma-2006-fig-3.4a",
+    id=ID,
     paper="Ma (2006)",
     item="Figure 3.4a",
     title="Accuracy against privacy: a joint distribution",

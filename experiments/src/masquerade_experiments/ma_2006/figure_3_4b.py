@@ -15,6 +15,7 @@ from masquerade_experiments.ma_2006 import two_triangles
 from masquerade_experiments.ma_2006.given import number, whole
 from masquerade_experiments.ma_2006.trade_off import curves, falls_with_size, traded
 
+ID = "ma-2006-fig-3.4b"
 KEPT = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 SIZES = (25_000, 50_000, 100_000, 200_000, 400_000)
 LEAST_SHARE = 0.015  # of the records, in every group: 1,500 of 100,000
@@ -40,7 +41,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
     """Check that distances fall with the sample, and that a larger sample pays for more disguise."""
-    return [*falls_with_size(frame), traded(frame, often=(0.3, SIZES[3]), rarely=(0.6, SIZES[0]))]
+    return [*falls_with_size(frame, ID), traded(frame, often=(0.3, SIZES[3]), rarely=(0.6, SIZES[0]))]
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -55,7 +56,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 EXPERIMENT = Experiment(
-    id="ma-2006-fig-3.4b",
+    id=ID,
     paper="Ma (2006)",
     item="Figure 3.4b",
     title="Accuracy against privacy: a density",

@@ -28,6 +28,7 @@ NOISE = (
     "At p = 0.3 the noise of a node with two parents nearly outweighs the bias of taking reports for "
     "truths, and few runs carry most of it; with more records it does not (Fig. 5)."
 )
+FEW = "Few runs carry most of a mean distance, so the paper's ten do not tell two such means apart; more do."
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)
@@ -77,12 +78,13 @@ def by_the_text(frame: pd.DataFrame) -> Iterator[Comparison]:
             "at most",
         )
         yield replace(naive, why=NOISE, check=f"masquerade reproduce {ID} --runs 200")
-        yield claimed(
+        parties = claimed(
             f"node {node}: mean distance at p = {GOOD} without a miner over that with one",
             chosen,
             (("ckl_without_miner", GOOD), ("ckl", GOOD)),
             "at most",
         )
+        yield replace(parties, why=FEW, check=f"masquerade reproduce {ID} --runs 200")
 
 
 def claimed(

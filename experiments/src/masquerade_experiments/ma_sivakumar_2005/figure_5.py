@@ -10,7 +10,7 @@ import numpy as np
 from masquerade.report import MUTED, SERIES, canvas, open_frame
 from masquerade_experiments.experiment import Comparison, Experiment, Row, Setting
 from masquerade_experiments.ma_sivakumar_2005.accuracy import distances, predicted
-from masquerade_experiments.ma_sivakumar_2005.distance import PROJECTED
+from masquerade_experiments.ma_sivakumar_2005.distance import PROJECTED, Expected
 from masquerade_experiments.ma_sivakumar_2005.figure_4 import GOOD
 from masquerade_experiments.ma_sivakumar_2005.figure_4 import RECORDS as GOOD_RECORDS
 from masquerade_experiments.ma_sivakumar_2005.runs import Measured, number, over_runs, with_errors
@@ -26,6 +26,7 @@ FEWEST = 2500
 DOUBLINGS = (1, 2, 3, 4, 5, 6, 7, 8)
 QUICK_DOUBLINGS = (1, 2, 3, 4)
 FEWEST_SIZES = 3
+ID = "ma-sivakumar-2005-fig-5"
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)
@@ -112,6 +113,8 @@ def many_records(frame: pd.DataFrame) -> Iterator[Comparison]:
             gap.value,
             gap.stderr,
             rule="at most",
+            why=scattered(predicted(node, hardest, most), predicted(node, GOOD, GOOD_RECORDS)),
+            check=f"masquerade reproduce {ID} --runs 60",
         )
         parties = over_runs(
             chosen,
@@ -125,6 +128,15 @@ def many_records(frame: pd.DataFrame) -> Iterator[Comparison]:
             parties.stderr,
             rule="at most",
         )
+
+
+def scattered(many: Expected, few: Expected) -> str:
+    """Say how far apart theory expects two mean distances, and how many runs would show it."""
+    apart, deviation = few.mean - many.mean, float(np.hypot(many.deviation, few.deviation))
+    return (
+        f"Theorem 2 expects {many.mean:.4f} for {few.mean:.4f}, and one run scatters by {deviation:.3f}: "
+        f"it takes about {(4 * deviation / apart) ** 2:,.0f} runs to tell these apart."
+    )
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -173,7 +185,7 @@ COMPARED = (
 )
 
 EXPERIMENT = Experiment(
-    id="ma-sivakumar-2005-fig-5",
+    id=ID,
     paper="Ma & Sivakumar (2005)",
     item="Figure 5",
     title="Accuracy of parameters against the number of records",
