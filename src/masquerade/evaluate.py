@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,34 +20,29 @@ from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.axes import Floats, contract
 from masquerade.core.covariance import contrast_spread_of
-from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
-from masquerade.core.intervals import quantile
+from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.core.shown import Printed
-from masquerade.core.spread import Spread, score_interval
 from masquerade.core.table import CountTable
 from masquerade.core.tally import RecordTally, Selected, Tally
-from masquerade.core.words import printable
 from masquerade.learn.bayes import NaiveBayes
 from masquerade.learn.disguised_views import (
     DisguisedLinearView,
     DisguisedNetworkView,
     DisguisedTreeView,
+    DisguisedView,
+    ReportChances,
     linear_view,
 )
 from masquerade.learn.information_loss import ckl, density_distance, kl, odds_ratio, positive_rows
 from masquerade.learn.linear import LinearClassifier
 from masquerade.learn.network import BayesianNetwork
-from masquerade.learn.performance import Calibration, Confusion, Measure
-from masquerade.learn.prediction_rows import LogScores, labels_of, row_codes, summed_logs
+from masquerade.learn.performance import Accuracy, Calibration, Confusion, Measure
+from masquerade.learn.prediction_rows import labels_of, row_codes
 from masquerade.learn.tree_model import DecisionTree
 from masquerade.sources.expectation import MOST_TRUTHS
 from masquerade.sources.query_plan import marginal_group
 from masquerade.sources.records import Records
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "Accuracy",
@@ -90,42 +85,6 @@ class Classifier(Protocol):
 
     def predict(self, frame: Any) -> NDArray[Any]:
         """Return the predicted labels of rows."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Accuracy(Printed):
-    """The share of records that are predicted right: unbiased, so it may lie outside [0, 1].
-
-    >>> source = mq.tally(mq.data.students())
-    >>> found = mq.evaluate.accuracy(mq.learn.naive_bayes(source, "sleep"), source)
-    >>> round(found.value, 3), round(found.stderr, 3), found.n
-    (0.733, 0.018, 600)
-    """
-
-    value: float
-    stderr: float
-    n: int
-    warning: str | None = None
-    spread: Spread | None = None
-    total: float = 1.0
-
-    def conf_int(self, level: float = 0.95) -> tuple[float, float]:
-        """Return a score interval on the reports: see `masquerade.core.spread.score_interval`.
-
-        Wilson's on clear records, Clopper's and Pearson's where few records tell; a normal one where the
-        source tells a standard error only.
-        """
-        z = quantile(level)
-        if self.spread is None:
-            return self.value - z * self.stderr, self.value + z * self.stderr
-        gaps = score_interval(np.zeros(()), self.spread, z)
-        return self.value + float(gaps.lower) / self.total, self.value + float(gaps.upper) / self.total
-
-    @printable
-    def summary(self) -> str:
-        """Return the accuracy as text."""
-        text = f"accuracy {self.value:.4f} ± {self.stderr:.4f} (n = {self.n:,})"
-        return text if self.warning is None else f"{text}\n{self.warning}"
 
 
 def accuracy(model: Classifier, source: Tally, target: str | None = None) -> Accuracy:
@@ -216,65 +175,6 @@ def _mean_over(source: Tally, f: Callable[[NDArray[np.intp]], NDArray[Any]], ove
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Emission:
-    """P(joint report of some features | class), classes × reports."""
-
-    names: tuple[str, ...]
-    sizes: tuple[int, ...]
-    table: Floats
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DisguisedView(LogScores):
-    """A naive Bayes classifier of disguised rows; `features` have the labels of the reports.
-
-    Where a policy has strata, a row's own stratum (which is never disguised) says which channels it
-    went through, so that rows must have this column too, even if it is no feature.
-
-    >>> policy = mq.data.students_policy()
-    >>> model = mq.learn.naive_bayes(mq.tally(mq.data.students(), schema=policy), "sleep", ["pills"])
-    >>> view = mq.evaluate.disguised_view(model, policy)
-    >>> [feature.name for feature in view.features], view.target.categories
-    (['pills'], ('bad', 'good'))
-    """
-
-    target: Variable
-    features: tuple[Variable, ...]
-    prior: Floats
-    emissions: Mapping[Category | None, tuple[_Emission, ...]]
-    stratum: Variable | None = None
-
-    def scores(self, codes: Mapping[str, NDArray[np.intp]]) -> Floats:
-        """Return ln P(class, report), rows × classes, from codes of the reports."""
-        if self.stratum is None:
-            return self._scores(None, codes)
-        if self.stratum.name not in codes:
-            raise SchemaError(f"There is no column {self.stratum.name!r} in the rows.")
-        own = codes[self.stratum.name]
-        result = np.empty((len(own), len(self.target)))
-        for code, label in enumerate(self.stratum.categories):
-            rows = np.flatnonzero(own == code)
-            result[rows] = self._scores(label, {name: column[rows] for name, column in codes.items()})
-        return result
-
-    def _scores(self, stratum: Category | None, codes: Mapping[str, NDArray[np.intp]]) -> Floats:
-        parts = [
-            (
-                part.table,
-                np.asarray(np.ravel_multi_index([codes[name] for name in part.names], part.sizes)),
-            )
-            for part in self.emissions[stratum]
-        ]
-        return summed_logs(self.prior, parts)
-
-    def _codes(self, frame: Any) -> dict[str, NDArray[np.intp]]:
-        known = {variable.name: variable for variable in self.features}
-        if self.stratum is not None:
-            known.setdefault(self.stratum.name, self.stratum)
-        return row_codes(frame, Schema(known.values()), list(known), disguised=True)
-
-
 @overload
 def disguised_view(model: NaiveBayes, policy: Policy) -> DisguisedView: ...
 
@@ -349,7 +249,7 @@ def disguised_view(
     )
 
 
-def _emission(model: NaiveBayes, group: Group) -> _Emission:
+def _emission(model: NaiveBayes, group: Group) -> ReportChances:
     """Return P(joint report of a group's features | class)."""
     tables = dict(zip((feature.name for feature in model.features), model.probabilities, strict=True))
     own = tuple(name for name in group.names if name in tables)
@@ -372,7 +272,7 @@ def _emission(model: NaiveBayes, group: Group) -> _Emission:
         reports = _through(used.matrix_channel, truth.ravel()).reshape(used.report_sizes)
         summed = reports.sum(axis=tuple(i for i, name in enumerate(used.names) if name not in tables))
         rows.append(summed.ravel())
-    return _Emission(own, sizes, np.array(rows))
+    return ReportChances(own, sizes, np.array(rows))
 
 
 def _through(channel: Channel, truth: Floats) -> Floats:

@@ -7,9 +7,9 @@ from masquerade.core.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from masquerade.audit.attacker import Success as Success
     from masquerade.audit.attacker import attack as attack
-    from masquerade.audit.canaries import Canaries as Canaries
-    from masquerade.audit.canaries import make_canaries as make_canaries
     from masquerade.audit.canaries import read_canaries as read_canaries
+    from masquerade.audit.canary_key import Canaries as Canaries
+    from masquerade.audit.canary_key import make_canaries as make_canaries
     from masquerade.audit.coalitions import audit_coalitions as audit_coalitions
     from masquerade.audit.differencing import audit_answers as audit_answers
     from masquerade.audit.differencing import audit_states as audit_states

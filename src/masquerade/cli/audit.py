@@ -139,7 +139,7 @@ def make(
 
     Example: masquerade audit canaries make policy.yaml --out canaries.csv --key canaries.key
     """
-    from masquerade.audit.canaries import make_canaries  # noqa: PLC0415  (loads numba)
+    from masquerade.audit.canary_key import make_canaries  # noqa: PLC0415  (loads numba)
 
     output.check_target(out, overwrite=overwrite)
     output.check_target(key, overwrite=overwrite)

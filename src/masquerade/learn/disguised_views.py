@@ -10,11 +10,70 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.core.errors import InputError
-from masquerade.core.schema import Schema, Variable
+from masquerade.core.errors import InputError, SchemaError
+from masquerade.core.schema import Category, Schema, Variable
 from masquerade.learn.linear import LinearClassifier
-from masquerade.learn.prediction_rows import labels_of, row_codes
+from masquerade.learn.prediction_rows import LogScores, labels_of, row_codes, summed_logs
 from masquerade.learn.tree_model import DecisionTree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportChances:
+    """P(joint report of some features | class), classes × reports."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    table: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DisguisedView(LogScores):
+    """A naive Bayes classifier of disguised rows; `features` have the labels of the reports.
+
+    Where a policy has strata, a row's own stratum (which is never disguised) says which channels it
+    went through, so that rows must have this column too, even if it is no feature.
+
+    >>> policy = mq.data.students_policy()
+    >>> model = mq.learn.naive_bayes(mq.tally(mq.data.students(), schema=policy), "sleep", ["pills"])
+    >>> view = mq.evaluate.disguised_view(model, policy)
+    >>> [feature.name for feature in view.features], view.target.categories
+    (['pills'], ('bad', 'good'))
+    """
+
+    target: Variable
+    features: tuple[Variable, ...]
+    prior: Floats
+    emissions: Mapping[Category | None, tuple[ReportChances, ...]]
+    stratum: Variable | None = None
+
+    def scores(self, codes: Mapping[str, NDArray[np.intp]]) -> Floats:
+        """Return ln P(class, report), rows × classes, from codes of the reports."""
+        if self.stratum is None:
+            return self._scores(None, codes)
+        if self.stratum.name not in codes:
+            raise SchemaError(f"There is no column {self.stratum.name!r} in the rows.")
+        own = codes[self.stratum.name]
+        result = np.empty((len(own), len(self.target)))
+        for code, label in enumerate(self.stratum.categories):
+            rows = np.flatnonzero(own == code)
+            result[rows] = self._scores(label, {name: column[rows] for name, column in codes.items()})
+        return result
+
+    def _scores(self, stratum: Category | None, codes: Mapping[str, NDArray[np.intp]]) -> Floats:
+        parts = [
+            (
+                part.table,
+                np.asarray(np.ravel_multi_index([codes[name] for name in part.names], part.sizes)),
+            )
+            for part in self.emissions[stratum]
+        ]
+        return summed_logs(self.prior, parts)
+
+    def _codes(self, frame: Any) -> dict[str, NDArray[np.intp]]:
+        known = {variable.name: variable for variable in self.features}
+        if self.stratum is not None:
+            known.setdefault(self.stratum.name, self.stratum)
+        return row_codes(frame, Schema(known.values()), list(known), disguised=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

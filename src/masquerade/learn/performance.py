@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from masquerade.core.axes import Floats
 from masquerade.core.intervals import quantile
 from masquerade.core.palette import ESTIMATE, LINE
 from masquerade.core.plots import Dots, dot_plot, new_axes
 from masquerade.core.schema import Category, Variable
 from masquerade.core.shown import Printed
+from masquerade.core.spread import Spread, score_interval
 from masquerade.core.table import cell_frame
 from masquerade.core.words import category_text, printable
 
@@ -42,6 +45,42 @@ class Measure(Printed):
     def summary(self) -> str:
         """Return it as text."""
         return f"{self.name} {self.value:.4f} ± {self.stderr:.4f} (n = {self.n:,})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Accuracy(Printed):
+    """The share of records that are predicted right: unbiased, so it may lie outside [0, 1].
+
+    >>> source = mq.tally(mq.data.students())
+    >>> found = mq.evaluate.accuracy(mq.learn.naive_bayes(source, "sleep"), source)
+    >>> round(found.value, 3), round(found.stderr, 3), found.n
+    (0.733, 0.018, 600)
+    """
+
+    value: float
+    stderr: float
+    n: int
+    warning: str | None = None
+    spread: Spread | None = None
+    total: float = 1.0
+
+    def conf_int(self, level: float = 0.95) -> tuple[float, float]:
+        """Return a score interval on the reports: see `masquerade.core.spread.score_interval`.
+
+        Wilson's on clear records, Clopper's and Pearson's where few records tell; a normal one where the
+        source tells a standard error only.
+        """
+        z = quantile(level)
+        if self.spread is None:
+            return self.value - z * self.stderr, self.value + z * self.stderr
+        gaps = score_interval(np.zeros(()), self.spread, z)
+        return self.value + float(gaps.lower) / self.total, self.value + float(gaps.upper) / self.total
+
+    @printable
+    def summary(self) -> str:
+        """Return the accuracy as text."""
+        text = f"accuracy {self.value:.4f} ± {self.stderr:.4f} (n = {self.n:,})"
+        return text if self.warning is None else f"{text}\n{self.warning}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
