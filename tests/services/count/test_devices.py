@@ -4,18 +4,20 @@ import subprocess
 import sys
 
 import pytest
-from tests.services.count.world import World, libraries_of, memory_of, until
+from tests.services.count.world import LONG, World, libraries_of, memory_of, until
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
+from masquerade.services.count.desk import Desk
+from masquerade.services.count.messages import letter_id
 
 PEOPLE, MOST_KILOBYTES = 20, 40 * 1024
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    made = World(tmp_path_factory.mktemp("devices"), "frequency", PEOPLE, patience=20.0)
-    made.serve("miner")
+    made = World(tmp_path_factory.mktemp("devices"), "frequency", PEOPLE, patience=LONG)
+    made.serve("miner", left=made.left)
     made.enrol()
     made.start_devices()
     yield made
@@ -49,7 +51,7 @@ def test_learners_on_devices_give_the_clear_models_and_all_else_holds(world):
 
     # a miner that is killed has what was counted, and asks on
     world.kill("miner")
-    world.serve("miner")
+    world.serve("miner", left=world.left)
     again = world.source()
     assert learnt(again) == learnt(world.clear())
     assert world.status()["rounds"] == rounds
@@ -57,6 +59,8 @@ def test_learners_on_devices_give_the_clear_models_and_all_else_holds(world):
     # somebody leaves between two rounds: the round is void, and the next one would tell what they answered
     gone = world.names[7]
     world.devices[gone].kill()
+    world.devices[gone].wait()
+    world.left.write_text(gone)
     question = [mq.Query(by=("smoker", "region", "illness"))]
     with pytest.raises(RoundAborted) as told:
         again.answer(question)
@@ -73,6 +77,12 @@ def test_learners_on_devices_give_the_clear_models_and_all_else_holds(world):
             assert process.returncode == 0, (world.folder / f"{name}.log").read_text()
     with pytest.raises(QueryRefused, match="closed"):
         again.answer(question)
+
+
+def test_a_desk_waits_for_replies_until_its_patience_has_an_end():
+    desk = Desk(people=2, held=0, patience=0.01)
+    assert list(desk.replies({"a": b"to a", "b": b"to b"})) == []
+    assert not desk.take("a", letter_id(b"to a"), b"late")  # and what comes after that is lost
 
 
 def test_a_device_loads_no_numeric_library():

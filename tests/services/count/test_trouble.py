@@ -31,7 +31,7 @@ QUESTION = [mq.Query(by=("smoker", "illness"))]
 def made(tmp_path):
     worlds = []
 
-    def make(protocol, *, deadly=None, hasty=False, **more):
+    def make(protocol, *, deadly=None, hasty=False, leaving=False, **more):
         world = World(tmp_path, protocol, PEOPLE, **{"minimum": 10, "patience": LONG} | more)
         worlds.append(world)
         if hasty:
@@ -39,7 +39,8 @@ def made(tmp_path):
             world.node.write_text(yaml.safe_dump(text))
         for role in world.files:
             if role == "miner" or role.startswith("leader"):
-                world.serve(role, deadly=(deadly or {}).get(role, ""))
+                left = world.left if leaving and role == "miner" else None
+                world.serve(role, deadly=(deadly or {}).get(role, ""), left=left)
         world.enrol()
         return world
 
@@ -247,13 +248,21 @@ def test_a_mix_whose_leader_or_miner_is_killed_after_the_keys_fails_closed(made,
 
 def test_somebody_who_leaves_between_two_rounds_of_sums_ends_them(made):
     """A sum over eleven beside one over twelve would show one person's record: nobody answers any more."""
-    world = made("aggregation", patience=15.0)
-    gone, left = world.names[3], threading.Event()
+    world = made("aggregation", leaving=True)
+    gone, left, silent = world.names[3], threading.Event(), threading.Event()
 
     def change(name, device):
-        if name == gone:
-            step = device.step
-            device.step = lambda: 0.05 if left.is_set() else step()
+        if name != gone:
+            return
+        step = device.step
+
+        def last():
+            if not left.is_set():
+                return step()
+            silent.set()
+            return 0.05
+
+        device.step = last
 
     world.start_threads(change)
     people = world.source()
@@ -261,6 +270,8 @@ def test_somebody_who_leaves_between_two_rounds_of_sums_ends_them(made):
     [clear] = world.clear().answer(QUESTION)
     assert (table.values == clear.values).all()
     left.set()
+    assert silent.wait(LONG)  # what it was about to answer is answered
+    world.left.write_text(gone)
     more = [mq.Query(by=("smoker", "region", "illness"))]
     for _ in range(2):
         with pytest.raises(QueryRefused, match="1 of the 12 users counted before left, fewer than 10"):

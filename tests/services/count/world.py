@@ -35,6 +35,24 @@ setattr(Leader, step, killed)
 from masquerade.cli import main
 main()
 """
+PATIENT = """
+import sys
+from pathlib import Path
+from masquerade.services.count.desk import Desk
+left = Path(sys.argv.pop(1))
+real = Desk.replies
+def replies(desk, letters, patience=None):
+    gone = set(left.read_text().split() if left.exists() else ()) & set(letters)
+    waited = len(letters) - len(gone)
+    for reply in real(desk, letters, patience) if waited else ():
+        yield reply
+        waited -= 1
+        if not waited:
+            return
+Desk.replies = replies
+from masquerade.cli import main
+main()
+"""
 LONG = 300.0  # seconds that nothing here takes, on a machine ten times slower either
 
 
@@ -54,17 +72,22 @@ class World:
         self.folder, self.records = folder / "count", made_up(people)
         self.files = write_count(self.folder, protocol=protocol, records=self.records, **more)
         self.node = self.files["miner"]
+        self.left = self.folder / "left"  # the names of those who answer no more, once there are any
         self.names = self.files["names"].read_text().split()
         self.servers: dict[str, subprocess.Popen[bytes]] = {}
         self.devices: dict[str, subprocess.Popen[bytes]] = {}
         self.threads: list[threading.Thread] = []
         self.stopping = threading.Event()
 
-    def serve(self, *roles: str, deadly: str = "") -> None:
-        """Start servers; one that is `deadly` is killed when it has done that, before it says so."""
+    def serve(self, *roles: str, deadly: str = "", left: Path | None = None) -> None:
+        """Start servers; one that is `deadly` is killed when it has done that, before it says so.
+
+        A miner with a file `left` loses its patience with those named there when all others have answered.
+        """
         for role in roles:
             log = self.folder / f"{role}.log"
             program = ["-c", DEADLY, deadly] if deadly else ["-m", "masquerade"]
+            program = ["-c", PATIENT, str(left)] if left else program
             command = [sys.executable, *program, "count", "serve", str(self.files[role])]
             self.servers[role] = _started(command, log)
 
