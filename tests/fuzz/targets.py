@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import openpyxl
 import pyarrow as pa
 from pyarrow import parquet
 
@@ -58,6 +57,8 @@ from masquerade.services.survey.settings import SurveySettings
 from masquerade.sources import joined
 from masquerade.survey.form_file import read_questionnaire
 from masquerade.survey.survey_file import Survey
+from tests.fuzz import workbooks
+from tests.fuzz.workbooks import asked
 from tests.vectors.message_vectors import Example, examples
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -232,7 +233,10 @@ def _files(folder: Path) -> Iterator[Target]:
         b'"visibleIf": "{a} = \'y\' or {a} anyof [2]"}]}]}]}'
     )
     yield file("surveyjs", _questionnaire, ".json", form, weight=2)
-    yield file("xlsform", _questionnaire, ".xlsx", _workbook(), weight=1, plain=False)
+    yield file("xlsform", _questionnaire, ".xlsx", workbooks.workbook(), weight=1, plain=False)
+    yield _workbook_parts(folder)
+    seeds = _seeds("xlsform-cells", *workbooks.cell_seeds())
+    yield Target("xlsform-cells", workbooks.read_cells, seeds, weight=2, plain=True)
     yield file("json-file", read_json, ".json", b'{"a": [1, 2.5, "x", {"b": null}]}', weight=8)
     yield _package()
 
@@ -318,24 +322,18 @@ def _release_files(folder: Path) -> Iterator[Target]:
 
 
 def _questionnaire(path: Path) -> None:
-    found = read_questionnaire(path)
-    Policy.from_dict(found.policy_values())
-    found.survey_values("https://s.example", None)
+    asked(read_questionnaire(path))
 
 
-def _workbook() -> bytes:
-    book = openpyxl.Workbook()
-    for name, rows in {
-        "survey": [("type", "name", "label::English (en)", "relevant"), ("select_one l", "a", "A?", ""),
-                   ("select_one l", "b", "B?", "${a} = 'y' or selected(${a}, 'n')"), ("text", "c", "C?", "")],
-        "choices": [("list_name", "name", "label::English (en)"), ("l", "y", "Yes"), ("l", "n", "No")],
-    }.items():  # fmt: skip
-        sheet = book.create_sheet(name)
-        for row in rows:
-            sheet.append(row)
-    packed = io.BytesIO()
-    book.save(packed)
-    return packed.getvalue()
+def _workbook_parts(folder: Path) -> Target:
+    path = folder / "xlsform-parts.xlsx"
+
+    def run(data: bytes) -> None:
+        workbooks.pack(path, data)
+        _questionnaire(path)
+
+    seeds = workbooks.packed_seeds()
+    return Target("xlsform-parts", run, _seeds("xlsform-parts", *seeds), weight=1, plain=True)
 
 
 def _survey_report(folder: Path) -> Target:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from masquerade.core.errors import InputError
 from masquerade.survey.questionnaire import (
@@ -36,9 +36,17 @@ _SELECTED: Final = re.compile(r"selected\(\s*\$\{\s*([^}]+?)\s*\}\s*,\s*(?:'([^'
 _NOT: Final = re.compile(r"not\(\s*(.*?)\s*\)\s*")
 
 
+Cells = Iterable[Iterable[object]]  # of a sheet, line by line
+Rows = list[dict[str, str]]
+
+
 def read(path: Path) -> Questionnaire:
     """Return the questionnaire in a workbook."""
-    sheets = _sheets(path)
+    return questionnaire_of(_sheets(path), path.stem)
+
+
+def questionnaire_of(sheets: Mapping[str, Rows], title: str) -> Questionnaire:
+    """Return the questionnaire in the rows of its sheets; `title` is that of a form that has none."""
     if "survey" not in sheets:
         raise InputError("has no sheet 'survey': this is not an XLSForm.")
     settings = next(iter(sheets.get("settings", [])), {})
@@ -75,13 +83,13 @@ def read(path: Path) -> Questionnaire:
             why = "ask each of its choices as a question of its own" if lowered.startswith("select") else (
                 "pages ask questions with answers to choose from")  # fmt: skip
             left_out.append(f"{where}, {name!r}: type {kind[:40]!r} cannot be asked; {why}.")
-    title = _texts(settings, "form_title", default) or {default: path.stem}
+    titles = _texts(settings, "form_title", default) or {default: title}
     told = [language for question in questions for language in question.text]
     languages = spoken(told or [default], left_out)
-    return finished(Questionnaire(title, languages, questions, left_out), problems, _atom)
+    return finished(Questionnaire(titles, languages, questions, left_out), problems, _atom)
 
 
-def _sheets(path: Path) -> dict[str, list[dict[str, str]]]:
+def _sheets(path: Path) -> dict[str, Rows]:
     """Return the rows of the three sheets, by the names in their first line, as texts with their `line`."""
     try:
         library = import_module("openpyxl")
@@ -91,16 +99,16 @@ def _sheets(path: Path) -> dict[str, list[dict[str, str]]]:
         with zipfile.ZipFile(path) as packed:
             size = sum(part.file_size for part in packed.infolist())
         book = library.load_workbook(path, read_only=True, data_only=True) if size <= MOST_BYTES else None
-    except OSError as error:
-        raise InputError(f"cannot be read ({(error.strerror or 'input/output error').lower()}).") from None
-    except Exception:  # noqa: BLE001  (a library's own)
+    except Exception as error:  # noqa: BLE001  (a library's own, some of which are errors of input too)
+        if isinstance(error, OSError) and error.strerror:
+            raise InputError(f"cannot be read ({error.strerror.lower()}).") from None
         raise InputError("is not a readable Excel workbook.") from None
     if book is None:
         raise InputError(f"unpacked, the workbook has more than {MOST_BYTES >> 20} MiB.")
     try:
         wanted = ("survey", "choices", "settings")
         return {
-            sheet.title.strip().lower(): list(_rows(sheet))
+            sheet.title.strip().lower(): rows_of(sheet.title, sheet.iter_rows(values_only=True))
             for sheet in book.worksheets
             if sheet.title.strip().lower() in wanted
         }
@@ -112,18 +120,22 @@ def _sheets(path: Path) -> dict[str, list[dict[str, str]]]:
         book.close()
 
 
-def _rows(sheet: Any) -> Iterator[dict[str, str]]:
+def rows_of(title: str, cells: Cells) -> Rows:
+    """Return the lines of a sheet by the names in its first, as texts, each with its number as `line`."""
     names: list[str] = []
-    for line, row in enumerate(sheet.iter_rows(values_only=True), start=1):
+    rows: Rows = []
+    for line, row in enumerate(cells, start=1):
         if line > MOST_ROWS:
-            raise InputError(f"the sheet {sheet.title!r} has more than {MOST_ROWS:,} lines.")
-        cells = ["" if cell is None else _cell(cell) for cell in row]
-        if not any(cells):
+            raise InputError(f"the sheet {title!r} has more than {MOST_ROWS:,} lines.")
+        told = ["" if cell is None else _cell(cell) for cell in row]
+        if not any(told):
             continue
         if not names:
-            names = [re.sub(r"\s*::?\s*", "::", cell.strip()) for cell in cells]
+            names = [re.sub(r"\s*::?\s*", "::", cell.strip()) for cell in told]
             continue
-        yield {name: cell for name, cell in zip(names, cells, strict=False) if name} | {"line": str(line)}
+        known = {name: cell for name, cell in zip(names, told, strict=False) if name}
+        rows.append(known | {"line": str(line)})
+    return rows
 
 
 def _cell(value: object) -> str:
@@ -132,7 +144,7 @@ def _cell(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _lists(rows: list[dict[str, str]], default: str, problems: list[str]) -> dict[str, dict[str, Texts]]:
+def _lists(rows: Rows, default: str, problems: list[str]) -> dict[str, dict[str, Texts]]:
     found: dict[str, dict[str, Texts]] = {}
     for row in rows:
         name = (row.get("list_name") or row.get("list name") or "").strip()
