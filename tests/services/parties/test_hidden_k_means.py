@@ -15,7 +15,7 @@ from tests.services.parties.deployments import HELPER, MINER, SESSION, Goal, dep
 import masquerade as mq
 from masquerade.core.errors import MasqueradeError
 from masquerade.protocols.codec import tag_of
-from masquerade.protocols.hidden.computation import Continuation
+from masquerade.protocols.hidden.computation import Continuation, Turn
 from masquerade.protocols.hidden.guarantee import HELD_CELLS
 from masquerade.protocols.hidden.places import PlaceOffer
 from masquerade.services.common.state import peek_claims
@@ -161,6 +161,12 @@ def test_who_stops_between_rounds_ends_the_computation_and_another_begins_anew(t
         with deployment.halting("south", "computation", 5, lost=True):
             status = deployment.run()
         assert status["state"] == "interrupted", status
+        turns = [turn for _, turn in deployment.replies("north", "computation") if tag_of(turn) == Turn.TAG]
+        files = (deployment.settings("north").state).glob("state.sqlite*")
+        on_disk = b"".join(file.read_bytes() for file in files)
+        assert b"computation" in on_disk  # that they were given, and nothing else of them
+        assert turns
+        assert not any(turn[-64:] in on_disk for turn in turns)
         deployment.start("south")
         old = [b for b, _ in deployment.replies("north", "computation") if tag_of(b) == Continuation.TAG]
         for party in OWNERS:

@@ -1,5 +1,7 @@
 """Every message is worked on once: jobs in threads, and replies that are on the disk before they are sent.
 
+Of a `PassingReply` only that it was given is: nobody could go on with it after a crash.
+
 A job belongs to its idempotency key, not to the connection that started it. Whoever asks again with the same
 key while it runs waits for the same job, and afterwards gets the stored reply, byte for byte.
 """
@@ -40,6 +42,10 @@ class Call:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
+class PassingReply(bytes):
+    """A reply that is of no use once this process has ended: it is given again from memory alone."""
+
+
 Handler = Callable[[Call], bytes]
 
 
@@ -51,6 +57,7 @@ class Outcome:
     body: bytes
     failure: Exception | None = None
     replayed: bool = False
+    passing: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -165,15 +172,16 @@ class Jobs:
                 return Outcome(stored.status, bytes(stored.reply), replayed=True)
         done = self._handled(call, handler)
         if call.key is not None:
-            self._replies.keep(call.peer.name, call.key, call.place, digest, done.status, done.body)
+            row = (call.peer.name, call.key, call.place, digest, done.status, done.body)
+            self._replies.keep(*row, passing=done.passing)
         return done
 
     def _handled(self, call: Call, handler: Handler) -> Outcome:
         most = self._limits.reply_bytes
         try:
-            reply = bytes(handler(call))
+            reply = handler(call)
             if len(reply) <= most:
-                return Outcome(200, reply)
+                return Outcome(200, bytes(reply), passing=isinstance(reply, PassingReply))
             failure: Exception = TooLarge(f"The reply would be longer than {most:,} bytes.")
         except Busy:
             raise  # nothing was done, so there is nothing to keep: the same key may try again

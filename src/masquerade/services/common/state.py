@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import secrets
 import struct
+import threading
 import time
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ SESSION: Final = "session"
 INTERRUPTED: Final = "interrupted"
 MOST_REPLIES: Final = 100_000
 MOST_REPLY_BYTES: Final = 1 << 29
+MOST_PASSING_BYTES: Final = 1 << 26  # of a peer's passing replies, the newest aside
 BURNT: Final = "burnt.sqlite"
 INCARNATION: Final = "incarnation"
 PROGRESS: Final = "progress"
@@ -59,6 +61,9 @@ class ReplyStore:
     Each peer has room for so many and so many bytes; nobody's requests push out another's. Beyond, the bytes
     of its oldest answers go, but not the fact that they were given: asked for again they are refused
     (`KeySpent`) rather than worked out a second time. Facts go, oldest first, beyond `most` alone.
+
+    Of a `passing` reply only the fact is on the disk: its bytes are given again while the process lives and
+    later ones have not taken their room. It is for what nobody can go on with after a crash.
     """
 
     TABLES: ClassVar[str] = """
@@ -87,6 +92,8 @@ END;
         self, store: DurableStore, *, most: int = MOST_REPLIES, most_bytes: int = MOST_REPLY_BYTES
     ) -> None:
         self._store, self._most, self._most_bytes = store, most, most_bytes
+        self._passing: dict[str, dict[str, StoredReply]] = {}  # by peer and key, the oldest first
+        self._guard = threading.Lock()
 
     @classmethod
     def in_memory(cls, longest: int) -> ReplyStore:
@@ -102,14 +109,26 @@ END;
         if not rows:
             return None
         place, digest, status, reply = rows[0]
-        if reply is None:
+        if reply is not None:
+            return StoredReply(place, digest, status, bytes(reply))
+        with self._guard:
+            passing = self._passing.get(peer, {}).get(key)
+        if passing is None:
             raise KeySpent("This request was answered before, and the answer is no longer kept.")
-        return StoredReply(place, digest, status, bytes(reply))
+        return passing
 
     def keep(  # noqa: PLR0917  (a row of the table)
-        self, peer: str, key: str, place: str, body_digest: bytes | str, status: int, reply: bytes
+        self,
+        peer: str,
+        key: str,
+        place: str,
+        body_digest: bytes | str,
+        status: int,
+        reply: bytes,
+        *,
+        passing: bool = False,
     ) -> None:
-        """Keep an answer; it is on the disk when this returns, so that it may be sent."""
+        """Keep an answer, or that it was given; that is on the disk when this returns: it may be sent."""
         if len(reply) > self._most_bytes:
             raise InputError(f"A reply of {len(reply)} bytes cannot be kept: at most {self._most_bytes} are.")
         with self._store.transaction():
@@ -118,16 +137,24 @@ END;
                 if before != (place, body_digest, status, reply):
                     raise KeySpent("This request was answered before, in another way.")
                 return
+            kept = None if passing else bytes(reply)
             self._store.run(
                 "INSERT INTO replies (peer, key, place, body_digest, status, reply, size, kept) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (peer, key, place, body_digest, status, bytes(reply), len(reply), time.time()),
+                (peer, key, place, body_digest, status, kept, len(kept or b""), time.time()),
             )
             self._make_room(peer)
+        if passing:
+            self._let_pass(peer, key, StoredReply(place, body_digest, status, bytes(reply)))
 
     def forget(self, place: str) -> None:
         """Destroy the answers given at a place and below it; asked for again they are refused."""
         below = f"{place}/"
+        with self._guard:
+            for peer, passing in self._passing.items():
+                self._passing[peer] = {
+                    key: it for key, it in passing.items() if not f"{it.place}/".startswith(below)
+                }
         with self._store.transaction():
             self._store.run(
                 "UPDATE replies SET reply = NULL, size = 0 "
@@ -135,6 +162,17 @@ END;
                 (place, len(below), below),
             )
         self._store.empty_log()  # older pages are not left in the log either
+
+    def _let_pass(self, peer: str, key: str, given: StoredReply) -> None:
+        """Have the bytes of a passing reply in memory, in place of the oldest beyond the room for them."""
+        with self._guard:
+            passing = self._passing.setdefault(peer, {})
+            size = sum(len(it.reply) for it in passing.values())
+            for oldest in list(passing):
+                if size <= MOST_PASSING_BYTES:
+                    break
+                size -= len(passing.pop(oldest).reply)
+            passing[key] = given
 
     def _make_room(self, peer: str) -> None:
         """Bring a peer's replies within both bounds; the oldest give way."""

@@ -19,6 +19,7 @@ from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import Codes
 from masquerade.learn.model_file import model_of
 from masquerade.protocols.session import Transport
+from masquerade.services.common.jobs import PassingReply
 from masquerade.services.common.problems import TooLarge
 from masquerade.services.common.release_ledger import WITNESS, SignedMark
 from masquerade.services.common.settings import Strict
@@ -99,7 +100,8 @@ class Party:
             try:
                 part.check_wanted()
                 if role not in self._control:
-                    return self._answer(peer, part, role, body)
+                    reply = self._answer(peer, part, role, body)
+                    return PassingReply(reply) if part.roles[role].passing else reply
                 self._check_convener(peer, part.spec)
                 kind, act = self._control[role]
                 message = say.decode(body, kind)

@@ -5,12 +5,13 @@ import threading
 
 import pytest
 
-from masquerade.services.common.jobs import Call, Jobs, in_thread
+from masquerade.crypto.errors import KeySpent
+from masquerade.services.common.jobs import Call, Jobs, PassingReply, in_thread
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import Busy, TimedOut
 from masquerade.services.common.service import Metrics
 from masquerade.services.common.settings import Limits
-from masquerade.services.common.state import ReplyStore
+from masquerade.services.common.state import ReplyStore, State
 
 SECONDS = 600.0  # a limit that a machine ten times slower keeps; nobody waits for it where all goes well
 CALL = Call(Peer("south"), "echo", b"x", "a-key-of-mine")
@@ -55,6 +56,25 @@ def test_what_a_busy_handler_refuses_is_not_kept():
     first, second = asyncio.run(twice())
     assert (first.body, second.body, first.replayed, second.replayed) == (b"done", b"done", False, True)
     assert len(tries) == 2
+
+
+def test_a_passing_reply_is_given_again_while_the_process_lives_and_never_worked_out_twice(tmp_path):
+    tries = []
+
+    def handler(call):
+        tries.append(call)
+        return PassingReply(b"masked")
+
+    async def asked(replies):
+        return await Jobs(replies, Limits()).answer(CALL, handler)
+
+    with State.open(tmp_path / "state") as state:
+        first, second = (asyncio.run(asked(state.replies)) for _ in range(2))
+    assert (first.body, second.body, first.replayed, second.replayed) == (b"masked", b"masked", False, True)
+    assert type(first.body) is bytes
+    with State.open(tmp_path / "state") as state, pytest.raises(KeySpent, match="no longer kept"):
+        asyncio.run(asked(state.replies))
+    assert len(tries) == 1
 
 
 def test_an_exit_from_a_handler_is_an_error_of_that_call_alone():

@@ -228,6 +228,38 @@ def test_a_reply_is_kept_once(folder):
         assert state.replies.find("a", "k") == ("p", b"d", 200, b"r")
 
 
+def test_of_a_passing_reply_only_that_it_was_given_is_on_the_disk(folder, monkeypatch):
+    monkeypatch.setattr(state_module, "MOST_PASSING_BYTES", 250)
+    masked = os.urandom(100)
+    with State.open(folder) as state:
+        for number in range(4):
+            state.replies.keep("a", f"k{number}", "sessions/x/turns", "d", 200, masked, passing=True)
+        state.replies.keep("b", "k0", "sessions/xy/turns", "d", 200, masked, passing=True)
+        state.replies.keep("b", "k1", "sessions/xy", "d", 200, masked * 9, passing=True)
+        again = StoredReply("sessions/x/turns", "d", 200, masked)
+        assert all(state.replies.find("a", f"k{number}") == again for number in (1, 2, 3))
+        state.replies.keep("a", "k3", *again, passing=True)
+        with pytest.raises(KeySpent, match="in another way"):
+            state.replies.keep("a", "k3", "sessions/x/turns", "d", 200, b"another", passing=True)
+        with pytest.raises(KeySpent, match="no longer kept"):
+            state.replies.find("a", "k0")  # later ones have taken its room
+        assert state.replies.find("b", "k0") is not None
+        assert state.replies.find("b", "k1") is not None
+        state.replies.forget("sessions/x")
+        with pytest.raises(KeySpent, match="no longer kept"):
+            state.replies.find("a", "k3")
+        assert state.replies.find("b", "k0") is not None
+        state.replies.forget("sessions/xy")
+        with pytest.raises(KeySpent, match="no longer kept"):
+            state.replies.find("b", "k1")
+        state.replies.keep("b", "k2", "sessions/z", "d", 200, masked, passing=True)
+        on_disk = b"".join(file.read_bytes() for file in folder.glob("state.sqlite*"))
+        assert masked not in on_disk
+        assert b"sessions/z" in on_disk
+    with State.open(folder) as state, pytest.raises(KeySpent, match="no longer kept"):
+        state.replies.find("b", "k2")  # answered before, by a process that is no more: never once again
+
+
 def test_beyond_its_room_a_reply_goes_but_not_that_it_was_given(folder):
     with State.open(folder) as state:
         replies = ReplyStore(state._store, most=4, most_bytes=100)

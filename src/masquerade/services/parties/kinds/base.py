@@ -123,6 +123,8 @@ class Role(ABC):
     """Where its messages go: `sessions/SESSION/NAME` at a party's address."""
     fresh: ClassVar[bool] = True
     """Whether every question makes a release of its own; reports that are drawn once leave once."""
+    passing: ClassVar[bool] = False
+    """Whether replies are of no use after a crash, as nothing is taken up: then they are not on the disk."""
     steps: ClassVar[tuple[Step, ...]] = ()
     """The messages that ask about tables or give anything away; others only prepare."""
 

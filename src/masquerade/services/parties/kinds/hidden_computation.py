@@ -46,6 +46,7 @@ class ComputationRole(Role):
 
     name = "computation"
     fresh = False
+    passing = True  # keys live in memory: who is restarted takes no further turn, and deals nothing
 
     def player(self, part: Participant) -> ComputingParty:
         """Return who takes turns; every computation is burnt on the disk before its first."""

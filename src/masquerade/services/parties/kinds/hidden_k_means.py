@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 USUAL = 2**20  # records, as which a session is looked at before these are known
 
 
+class _PlacedParty(PlacedOwner):
+    """A party that is told places; `found` are its files, each with the pseudonyms of its people."""
+
+    def __init__(self, part: Participant) -> None:
+        self.found = ScatteredCellsRole().blocks(part)
+        super().__init__(part.epoch, [(tuple(block.codes), linkage.tags) for block, linkage in self.found])
+
+
 class _PlacesRole(Role):
     """A party tells of whom it holds which cells, and is told where its records stand among everybody's."""
 
@@ -42,10 +50,9 @@ class _PlacesRole(Role):
         ),
     )
 
-    def player(self, part: Participant) -> PlacedOwner:
+    def player(self, part: Participant) -> _PlacedParty:
         """Return who is told places, block by block in the order of the files."""
-        found = ScatteredCellsRole().blocks(part)
-        return PlacedOwner(part.epoch, [(tuple(block.codes), linkage.tags) for block, linkage in found])
+        return _PlacedParty(part)
 
 
 class _Terms:
@@ -76,10 +83,10 @@ class _Terms:
 
     def program(self, part: Participant, key: Callable[[str, int], bytes]) -> Steps[str]:
         """Find clusters; the same text at every party."""
-        offer = part.player(_PlacesRole.name).offer
-        plan = self.plan(offer.records)
+        placed_party: _PlacedParty = part.player(_PlacesRole.name)
+        plan = self.plan(placed_party.offer.records)
         engine = HelpedEngine(part.node.name, self.owners, key, plan.n)
-        found = yield from clusters(engine, self._held(part, offer.records, offer.places), plan)
+        found = yield from clusters(engine, self._held(placed_party), plan)
         model = known_clusters(self.names, self.lattice, found.centres(), found.sizes, plan.n)
         took = {"steps": found.steps, "never_large_enough": int((~found.known).sum())}
         return json.dumps({"model": model.to_dict(), "took": took}, sort_keys=True)
@@ -88,11 +95,10 @@ class _Terms:
         """Return the clusters."""
         return Clusters.from_dict(json.loads(found)["model"]).to_dict()
 
-    def _held(self, part: Participant, n: int, places: Any) -> Integers:
+    def _held(self, party: _PlacedParty) -> Integers:
         """Return this party's part of the table, in units, zero where a cell is not its own."""
-        table = np.zeros((n, len(self.names)), dtype=np.int64)
-        blocks = ScatteredCellsRole().blocks(part)
-        for (block, linkage), where in zip(blocks, places, strict=True):
+        table = np.zeros((party.offer.records, len(self.names)), dtype=np.int64)
+        for (block, linkage), where in zip(party.found, party.offer.places, strict=True):
             for column, name in enumerate(self.names):
                 if name in block.codes:
                     numbers = self._numbers[column] - self.lattice.origin[column]
