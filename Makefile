@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements
-# one more than there are cores: many tests wait for services, browsers and databases of their own
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)')
+# two more than there are cores: many tests wait for services, browsers and databases of their own
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 2)')
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 CODE := src experiments tests benchmarks scripts/advisories scripts/gallery scripts/lock scripts/notebooks \
 	scripts/sbom scripts/site_hooks.py
@@ -12,14 +12,15 @@ CODE := src experiments tests benchmarks scripts/advisories scripts/gallery scri
 # modules are compiled once, not by every program that tests start
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow coverage fuzz servers lint bench bench-large docs dist lock clean
+.PHONY: demo test test-slow coverage fuzz servers prepared lint bench bench-large docs dist lock clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/masquerade demo --out demo --overwrite
 	$(BIN)/masquerade survey demo --once
 	@echo "To answer that survey yourself, in a browser: $(BIN)/masquerade survey demo"
 
-test: $(VENV)/.installed-test lint servers
+test: $(VENV)/.installed-test
+	$(MAKE) --jobs lint servers prepared
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 # studies that take long, and further cases of what `make test` tries once
@@ -36,6 +37,11 @@ fuzz: $(VENV)/.installed-test
 
 servers: $(VENV)/bin/python
 	scripts/install-servers $(VENV)/node
+
+# once, what every process that runs tests would do at its start: rewrite their asserts, compile kernels
+prepared: $(VENV)/.installed-test
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || true  # the tests themselves tell what is wrong
+	@$(BIN)/python -m tests.prepared
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check $(CODE)
@@ -84,6 +90,7 @@ $(VENV)/.installed $(VENV)/.installed-demo $(VENV)/.installed-test $(VENV)/.inst
 		$(VENV)/.installed-release: \
 		$(VENV)/bin/python pyproject.toml experiments/pyproject.toml $(wildcard $(LOCK)/*.txt)
 	@echo "Installing masquerade and what it needs ($(LOCK)/$(SET).txt) into $(VENV): some minutes, without a word ..."
-	$(PIP) --require-hashes --requirement $(LOCK)/$(SET).txt
+	$(PIP) --no-compile --require-hashes --requirement $(LOCK)/$(SET).txt
+	@$(BIN)/python -W ignore -m compileall -qq -j 0 -x "site-packages/.*/tests/" $(VENV)/lib || true  # pip would do it on one core
 	$(PIP) --no-deps --no-build-isolation --editable . --editable experiments
 	touch $@

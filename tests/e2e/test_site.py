@@ -9,6 +9,7 @@ import re
 import runpy
 import subprocess
 import sys
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -167,6 +168,7 @@ def nothing_is_loaded_from_elsewhere(site, built):
 
 
 def every_public_name_is_there(site, built):
+    words = cache(lambda page: set(re.findall(r"\w+", page.read_text(encoding="utf-8"))))
     for name in mq.__all__:
         thing = getattr(mq, name)
         page = site / "reference" / "api" / f"{getattr(thing, '__name__', 'masquerade')}.html"
@@ -178,8 +180,7 @@ def every_public_name_is_there(site, built):
             if not inspect.ismodule(one):
                 assert f"{one.__module__}.{one.__qualname__}" in built[page].places
             if inspect.isfunction(one):
-                words = set(re.findall(r"\w+", page.read_text(encoding="utf-8")))
-                assert set(inspect.signature(one).parameters) <= words, one
+                assert set(inspect.signature(one).parameters) <= words(page), one
 
 
 def every_command_and_option_is_there(site):

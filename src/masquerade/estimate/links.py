@@ -103,12 +103,17 @@ class _AxisChannels(NamedTuple):
         )
 
     def links(self, members: Ints, reports: Floats) -> Links:
-        """Return the links whose axes have these channels (−1 for none), from their tables of reports."""
+        """Return the links whose axes have these channels (−1 for none), from their tables of reports.
+
+        All arrays are in C order, whatever that of the members is, so that the kernel is compiled once.
+        """
+        members = np.ascontiguousarray(members)
         sizes = self.sizes[members].transpose(0, 2, 1).copy()
-        ends = np.cumsum(sizes.prod(axis=2)[:, ::-1].T, axis=1)
+        offsets = np.zeros((2, len(members) + 1), dtype=np.int64)
+        np.cumsum(sizes.prod(axis=2)[:, ::-1].T, axis=1, out=offsets[:, 1:])
         return Links(
             reports,
-            np.concatenate([np.zeros((2, 1), dtype=np.int64), ends], axis=1),
+            offsets,
             np.count_nonzero(members >= 0, axis=1),
             sizes,
             self.kinds[members],
@@ -138,6 +143,7 @@ class LinkLayout:
 
     def batch(self, members: Ints, subsets: Ints, of: Ints, counts: Ints, n: int) -> PackedLinks:
         """Return links to be fitted from the tables of their subsets, which stand one behind the other."""
+        members = np.ascontiguousarray(members)
         shapes = self.reports[subsets]
         cells = shapes.prod(axis=1)
         apart = cells[:, None] // np.cumprod(shapes, axis=1)  # cells from one code to the next

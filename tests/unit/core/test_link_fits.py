@@ -11,6 +11,7 @@ from masquerade.core.evidence import Reduction
 from masquerade.core.link_fits import fit_links, one_link
 from masquerade.estimate.em import maximum_likelihood
 from masquerade.estimate.evidence import GaussianEvidence, ReportEvidence
+from masquerade.estimate.links import LinkLayout
 from masquerade.estimate.reports import Reports
 
 
@@ -38,6 +39,18 @@ def test_links_of_all_kinds_of_evidence_keep_their_order():
         assert fits.statistic[i] == pytest.approx(alone.statistic[0], abs=1e-4)
         assert fits.expected[i].shape == alone.expected[0].shape
         np.testing.assert_allclose(fits.expected[i], alone.expected[0], atol=0.1)
+
+
+@pytest.mark.parametrize("order", "CF")
+def test_the_kernel_gets_arrays_of_one_layout_in_whatever_order_links_are_named(order):
+    """For another layout it would be compiled again, which takes a quarter of a minute."""
+    layout = LinkLayout([None, symmetric(3, 0.2), symmetric(2, 0.1)], (2, 3, 2))
+    members = np.array([[0, 1, 2], [2, 1, -1], [1, 0, 2]], order=order)
+    subsets, of = layout.subsets(members)
+    counts = np.arange(layout.reports[subsets].prod(axis=1).sum())
+    links = layout.batch(members, subsets, of, counts, 100).links
+    assert all(part.flags.c_contiguous for part in links)
+    assert links.offsets.tolist() == [[0, 12, 18, 30], [0, 12, 18, 30]]
 
 
 def test_each_link_needs_its_places():
