@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 import numpy as np
-from benchmarks import growing, growth, sessions, spark_structure
+from benchmarks import growing, growth, hidden_engines, sessions, spark_structure
 from benchmarks.frequency import Took, row, shown
 
 import masquerade as mq
@@ -123,7 +123,10 @@ def test_all_engines_find_the_clear_structure():
     assert all(engine["equal_to_clear"] for engine in kept["engines"])
     assert "SPU" in spu["engine"]
     assert "MPyC" in mpyc["engine"]
-    assert mpyc["bytes_sent_by_a_party"] > helped["bytes_sent_by_a_party"]
+    assert mpyc["bytes_sent_by_a_party"] > spu["bytes_sent_by_a_party"] > helped["bytes_sent_by_a_party"]
+    assert min(mpyc["rounds"], spu["rounds"]) > helped["rounds"] > 0
+    told = (KEPT.parents[1] / "docs" / "howto" / "hidden-structure.md").read_text(encoding="utf-8")
+    assert "\n".join(hidden_engines.table(kept["engines"])) in told
 
 
 def test_k2_on_alarm_is_no_slower_than_pyagrum_with_two_threads():

@@ -156,6 +156,22 @@ class SecretEngine(ABC, Generic[S]):
         return values, places
 
 
+def at_once(value: T) -> Steps[T]:
+    """Return a value as a program that shows nothing: of an engine that has its own network."""
+    yield from ()
+    return value
+
+
+def finished(steps: Steps[T]) -> T:
+    """Run a program to its end whose engine has its own network."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+    raise InputError("This engine has no network of its own: its rounds have to be carried.")
+
+
 class Helper(Protocol):
     """Deals randomness that parties compute with; it is shown nothing."""
 

@@ -9,20 +9,20 @@ Numbers are whole and of at most 62 bits: nothing wraps around.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from asyncio import Future
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.hidden.engine import Integers, Reply, Round, SecretEngine, Steps
+from masquerade.protocols.hidden.engine import Cost, Integers, SecretEngine, Steps, at_once
 
 BITS = 64
 LEAST_PARTIES = 3
 AT_ONCE = 1 << 16  # numbers of unit vectors that are formed together
-T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -33,6 +33,55 @@ class Lines:
     owner: int
     words: NDArray[np.uint8] | None
     shared: Any = None
+
+
+class _Clock:
+    """Counts rounds that follow one another, though MPyC has many messages under way at once.
+
+    A message belongs to the round after the last one of which this party had read a message when it asked
+    for this one or sent its own under the same label (all parties send the same labels). The messages of a
+    round are thus those that could have gone together, and rounds are the longest chain of messages that
+    this party had to wait for.
+    """
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self._label, self._round = 0, 0
+
+    def round_of(self, label: int) -> int:
+        """Return the round of a label; a party sends and asks under one before it does under the next."""
+        if label != self._label or not self._round:
+            self._label, self._round = label, self.rounds + 1
+        return self._round
+
+    def read(self, number: int) -> None:
+        """Note that a message of a round was read."""
+        self.rounds = max(self.rounds, number)
+
+
+class _Watched:
+    """A connection of MPyC to a peer, and a clock that sees what passes; nothing more is sent."""
+
+    def __init__(self, connection: Any, clock: _Clock, loop: Any) -> None:
+        self._connection, self._clock, self._loop = connection, clock, loop
+
+    def send(self, label: int, payload: bytes) -> None:
+        """Send a message."""
+        self._clock.round_of(label)
+        self._connection.send(label, payload)
+
+    def receive(self, label: int) -> Any:
+        """Return a message, or the promise of one."""
+        number = self._clock.round_of(label)
+        found = self._connection.receive(label)
+        if isinstance(found, Future):
+            found.add_done_callback(lambda _: self._clock.read(number))
+        else:  # here already: read when whoever asked goes on
+            self._loop.call_soon(self._clock.read, number)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
 
 
 class MpycEngine(SecretEngine[Any]):
@@ -49,10 +98,18 @@ class MpycEngine(SecretEngine[Any]):
         self._mpc, self.parties = runtime, tuple(parties)
         self.name = self.parties[runtime.pid]
         self._numbers = runtime.SecInt(BITS)
+        self._clock = _Clock()
+        for peer in runtime.parties:
+            if peer.pid != runtime.pid:
+                peer.protocol = _Watched(peer.protocol, self._clock, runtime._loop)  # noqa: SLF001
+        self._before = self._sent()
 
     @property
-    def sent(self) -> int:
-        """Return how many bytes this party has sent so far."""
+    def cost(self) -> Cost:
+        """Return the rounds so far, and the bytes that this party sent, labels and lengths among them."""
+        return Cost(rounds=self._clock.rounds, sent=self._sent() - self._before)
+
+    def _sent(self) -> int:
         return sum(int(getattr(peer.protocol, "nbytes_sent", 0)) for peer in self._mpc.parties)
 
     def constant(self, values: Integers) -> Any:
@@ -64,7 +121,7 @@ class MpycEngine(SecretEngine[Any]):
         if (values is not None) != (owner == self.name):
             raise InputError("Numbers are shared by the party that knows them.")
         given = np.zeros(shape, dtype=np.int64) if values is None else np.asarray(values).reshape(shape)
-        return self._at_once(self._mpc.input(self.constant(given), senders=self.parties.index(owner)))
+        return at_once(self._mpc.input(self.constant(given), senders=self.parties.index(owner)))
 
     def indicators(self, owner: str, lines: NDArray[np.uint8] | None, shape: tuple[int, int]) -> Lines:
         """Return a handle; the lines are shared when they are first counted with others'."""
@@ -74,7 +131,7 @@ class MpycEngine(SecretEngine[Any]):
 
     def counts(self, pairs: Sequence[tuple[Lines, Lines]]) -> Steps[list[Any]]:
         """Multiply lines of different owners and sum over records."""
-        return self._at_once([self._of(left) @ self._of(right).T for left, right in pairs])
+        return at_once([self._of(left) @ self._of(right).T for left, right in pairs])
 
     def crossed(self, pairs: Sequence[tuple[Lines, Lines]]) -> Steps[list[Lines]]:
         """Multiply lines of different owners record by record."""
@@ -85,7 +142,7 @@ class MpycEngine(SecretEngine[Any]):
             columns = np.tile(np.arange(right.shape[0]), left.shape[0])
             product = self._of(left)[rows] * self._of(right)[columns]
             found.append(Lines((len(rows), n), -1, None, product))
-        return self._at_once(found)
+        return at_once(found)
 
     def linear(self, matrix: Integers, secret: Any) -> Any:
         """Return a public matrix times a secret vector, or each column of a secret matrix."""
@@ -94,11 +151,11 @@ class MpycEngine(SecretEngine[Any]):
 
     def product(self, first: Any, second: Any) -> Steps[Any]:
         """Multiply number by number."""
-        return self._at_once(first * second)
+        return at_once(first * second)
 
     def inner(self, first: Any, second: Any) -> Steps[Any]:
         """Multiply two matrices (records × lines)."""
-        return self._at_once(first.T @ second)
+        return at_once(first.T @ second)
 
     def lookup(self, secret: Any, tables: Integers, which: Integers) -> Steps[Any]:
         """Look secret places up by unit vectors, which are formed of their bits."""
@@ -118,19 +175,19 @@ class MpycEngine(SecretEngine[Any]):
                 units = self._mpc.np_concatenate((units - high, high), axis=1)
             rows = whole[np.asarray(which)[some]].astype(object)
             found.append(self._mpc.np_sum(units * self._numbers.array(rows), axis=1))
-        return self._at_once(self.stack(found).reshape(secret.shape))
+        return at_once(self.stack(found).reshape(secret.shape))
 
     def less(self, first: Any, second: Any, *, bits: int = 62) -> Steps[Any]:
         """Compare number by number."""
         if bits > BITS - 2:
             raise InputError(f"Differences of {bits} bits are more than {BITS - 2}.")
-        return self._at_once(first < second)
+        return at_once(first < second)
 
     def open(self, secret: Any, bits: Sequence[int] | None = None) -> Steps[Integers]:  # noqa: ARG002
         """Return the numbers themselves, to everybody; all of their bits, however few there should be."""
         found = self._mpc.run(self._mpc.output(secret))
         numbers = np.array([int(value) for value in np.ravel(found)], dtype=np.int64)
-        return self._at_once(numbers.reshape(secret.shape))
+        return at_once(numbers.reshape(secret.shape))
 
     def stack(self, secrets: Sequence[Any]) -> Any:
         """Return secrets one after another."""
@@ -142,19 +199,3 @@ class MpycEngine(SecretEngine[Any]):
             given = np.zeros(lines.shape, dtype=np.uint8) if lines.words is None else lines.words
             lines.shared = self._mpc.input(self.constant(given.astype(np.int64)), senders=lines.owner)
         return lines.shared
-
-    @staticmethod
-    def _at_once(value: T) -> Generator[Round, Reply, T]:
-        """Return a value as a program that shows nothing: MPyC has its own rounds."""
-        yield from ()
-        return value
-
-
-def finished(steps: Steps[T]) -> T:
-    """Run a program to its end whose engine has its own network."""
-    try:
-        next(steps)
-    except StopIteration as end:
-        found: T = end.value
-        return found
-    raise InputError("This engine has no network of its own: its rounds have to be carried.")
