@@ -15,7 +15,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
@@ -90,6 +89,8 @@ def shared_normals(secret: bytes, question: str) -> Normals:
 
     The bytes are a stream under a key of its own for every question; 53 bits make a number.
     """
+    from scipy.special import ndtri  # noqa: PLC0415  (scipy is slow to import)
+
     stream = KeyedStream(code(secret, f"masquerade projection {question}".encode()))
 
     def normals(n: int) -> Floats:

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from masquerade.channels.basic import identity
 from masquerade.channels.channel import Channel
@@ -215,6 +213,9 @@ def _mixtures(channel: Channel) -> tuple[Truths, Floats] | None:
     Formula: truths and reports fall into parts that do not mix; the inverse is made of those of the parts.
     Cost: one small inverse a part, never the whole matrix.
     """
+    from scipy.sparse import csr_array  # noqa: PLC0415  (scipy is slow to import)
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
+
     size = channel.truths
     if channel.reports != size or channel.sampled is not None:
         return None
