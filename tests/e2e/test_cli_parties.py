@@ -172,7 +172,10 @@ def test_a_party_is_killed_and_the_session_ends_well(tmp_path, monkeypatch):
 
         port = yaml.safe_load(world.file("north").read_text())["listen"]["port"]
         measured = httpx.get(
-            f"https://127.0.0.1:{port}/metrics", verify=context(world.folder / "tls"), trust_env=False
+            f"https://127.0.0.1:{port}/metrics",
+            verify=context(world.folder / "tls"),
+            trust_env=False,
+            timeout=SECONDS,
         ).text
         assert 'place="sessions/{session}/{role}"' in measured
 

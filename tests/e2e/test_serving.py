@@ -258,7 +258,7 @@ def test_no_more_at_once_than_allowed():
             time.sleep(0.01)
         busy = post(url, "echo", b"x" * 1_000_000)  # the refusal is seen although the body was on its way
         assert (busy.status_code, busy.json()["error"]) == (503, "busy")
-        assert httpx.get(f"{url}/health", trust_env=False).status_code == 200
+        assert httpx.get(f"{url}/health", trust_env=False, timeout=PATIENCE).status_code == 200
         assert post(url, "echo", b"x", Authorization=f"Bearer {'w' * 20}").status_code == 200
         handler.go.set()
         assert [each.result().status_code for each in running] == [200, 200]
@@ -446,7 +446,7 @@ def test_health_readiness_and_metrics(world):
     trusting = ssl.create_default_context(cafile=world.authority)
     with (
         background(service, **world.tls("north")) as url,
-        httpx.Client(base_url=url, verify=trusting, trust_env=False) as web,
+        httpx.Client(base_url=url, verify=trusting, trust_env=False, timeout=PATIENCE) as web,
     ):
         assert web.get("/health").json() == {"alive": True}
         assert (web.get("/ready").status_code, web.get("/ready").json()) == (503, {"ready": False})
@@ -626,8 +626,14 @@ def test_what_does_not_finish_within_the_grace_is_told_so():
 def test_nothing_of_a_body_reaches_the_log(capfd):
     with plain(Recorder()) as url, transport(url) as sending:
         sending.exchange("north", SECRET)
-        httpx.post(f"{url}/v1/echo?patient=smokes", content=SECRET, headers=headers(), trust_env=False)
-        httpx.get(f"{url}/smokes", trust_env=False)
+        httpx.post(
+            f"{url}/v1/echo?patient=smokes",
+            content=SECRET,
+            headers=headers(),
+            trust_env=False,
+            timeout=PATIENCE,
+        )
+        httpx.get(f"{url}/smokes", trust_env=False, timeout=PATIENCE)
     text = capfd.readouterr().err
     lines = [json.loads(line) for line in text.splitlines()]
     assert [line["facts"]["status"] for line in lines] == [200, 200, 404]
@@ -655,4 +661,4 @@ def test_json_there_and_back():
         assert sending.post_json("north", "json", [1, "two"]) == {"got": [1, "two"]}
         with pytest.raises(ServiceFailed, match="not JSON"):
             sending.post_json("north", "other", 1)
-        assert httpx.get(f"{url}/ready", trust_env=False).json() == {"ready": True}
+        assert httpx.get(f"{url}/ready", trust_env=False, timeout=PATIENCE).json() == {"ready": True}

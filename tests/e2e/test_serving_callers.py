@@ -92,8 +92,8 @@ def test_a_certificate_of_another_authority_or_none_is_refused_in_the_handshake(
 class Listener:
     """A TLS server that only listens: what of a request reaches it before it is found out?"""
 
-    def __init__(self, pair):
-        self.heard, self.connections = b"", 0
+    def __init__(self, pair, enough=None):
+        self.heard, self.connections, self.enough = b"", 0, enough  # it hangs up when it has heard enough
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pair.certificate, pair.key)
         self._socket = context.wrap_socket(
@@ -109,7 +109,9 @@ class Listener:
             try:
                 connection.do_handshake()
                 self.connections += 1
-                while chunk := connection.recv(65536):
+                while (self.enough is None or self.enough not in self.heard) and (
+                    chunk := connection.recv(65536)
+                ):
                     self.heard += chunk
             except OSError:
                 pass
@@ -152,12 +154,11 @@ def test_a_pinned_server_of_another_authority_hears_nothing(world):
 def test_the_listener_would_have_heard(world):
     stranger = world.pairs["stranger"]
     with (
-        Listener(stranger) as listener,
+        Listener(stranger, enough=SECRET) as listener,
         HttpTransport(
             "south",
             [world.north(listener.url, fingerprints=(stranger.fingerprint,))],
             retries=0,
-            timeout=0.5,
             **world.tls("south"),
         ) as sending,
         pytest.raises(PartyUnreachable),
@@ -241,7 +242,11 @@ def test_wrong_tokens_are_refused(capfd):
             {"Authorization": token_digest(TOKEN)},
         ):
             answer = httpx.post(
-                f"{url}/v1/echo", content=SECRET, headers={**VERSION, **credentials}, trust_env=False
+                f"{url}/v1/echo",
+                content=SECRET,
+                headers={**VERSION, **credentials},
+                trust_env=False,
+                timeout=PATIENCE,
             )
             assert (answer.status_code, answer.json()["error"]) == (401, "not_admitted")
             assert answer.headers["WWW-Authenticate"] == "Bearer"
@@ -258,8 +263,13 @@ def test_wrong_tokens_are_refused(capfd):
 def test_callers_without_credentials_are_admitted_only_where_that_was_said():
     handler = Recorder()
     with plain(handler, anonymous=Peer("anybody")) as url:
-        assert httpx.post(f"{url}/v1/echo", headers=VERSION, trust_env=False).status_code == 200
-        wrong = httpx.post(f"{url}/v1/echo", headers=headers("wrong token"), trust_env=False)
+        assert (
+            httpx.post(f"{url}/v1/echo", headers=VERSION, trust_env=False, timeout=PATIENCE).status_code
+            == 200
+        )
+        wrong = httpx.post(
+            f"{url}/v1/echo", headers=headers("wrong token"), trust_env=False, timeout=PATIENCE
+        )
         assert wrong.status_code == 401
     assert [call.peer.name for call in handler.calls] == ["anybody"]
 
@@ -272,10 +282,15 @@ def test_other_versions_are_refused():
     with plain(handler) as url:
         for version in ({}, *({"Masquerade-Version": offer} for offer in ("2", "2, 3", "1 2", "1,", "one"))):
             sent = {"Authorization": f"Bearer {TOKEN}", **version}
-            answer = httpx.post(f"{url}/v1/echo", content=b"x", headers=sent, trust_env=False)
+            answer = httpx.post(
+                f"{url}/v1/echo", content=b"x", headers=sent, trust_env=False, timeout=PATIENCE
+            )
             assert (answer.status_code, answer.json()["error"]) == (426, "wrong_version")
             assert "version 1" in answer.json()["message"]
-        assert httpx.get(f"{url}/version", trust_env=False).json() == {"service": "party", "versions": [1]}
+        assert httpx.get(f"{url}/version", trust_env=False, timeout=PATIENCE).json() == {
+            "service": "party",
+            "versions": [1],
+        }
         with transport(url) as sending, pytest.MonkeyPatch.context() as patch:
             patch.setattr(client, "VERSIONS", ("7", "8"))
             with pytest.raises(WrongVersion):
@@ -289,7 +304,9 @@ def test_the_newest_version_that_both_speak_is_agreed_on(monkeypatch):
     with plain(handler) as url:
         for offer, agreed in (("1", "1"), ("1, 2", "2"), ("2,1,9", "2"), ("4, 3", "3")):
             sent = {"Authorization": f"Bearer {TOKEN}", "Masquerade-Version": offer}
-            answer = httpx.post(f"{url}/v1/echo", content=b"x", headers=sent, trust_env=False)
+            answer = httpx.post(
+                f"{url}/v1/echo", content=b"x", headers=sent, trust_env=False, timeout=PATIENCE
+            )
             assert (answer.status_code, answer.headers["Masquerade-Version"]) == (200, agreed)
         monkeypatch.setattr(client, "VERSIONS", ("1", "2"))
         with transport(url) as sending:
@@ -368,12 +385,17 @@ def test_garbage_is_refused_and_the_service_goes_on(capfd):
             "/v1/" + "a" * 201,
             "/v1/a%0Ab",
         ):
-            answer = httpx.post(url + path, content=b"x", headers=headers(), trust_env=False)
+            answer = httpx.post(
+                url + path, content=b"x", headers=headers(), trust_env=False, timeout=PATIENCE
+            )
             assert answer.status_code == 404, path
         assert (
-            httpx.request("DELETE", f"{url}/v1/echo", headers=headers(), trust_env=False).status_code == 404
+            httpx.request(
+                "DELETE", f"{url}/v1/echo", headers=headers(), trust_env=False, timeout=PATIENCE
+            ).status_code
+            == 404
         )
-        assert httpx.get(f"{url}/openapi.json", trust_env=False).status_code == 404
+        assert httpx.get(f"{url}/openapi.json", trust_env=False, timeout=PATIENCE).status_code == 404
         assert post(url, "echo", b"x", **{"Idempotency-Key": "short"}).status_code == 422
         assert handler.calls == []
         assert post(url, "echo", b"x").status_code == 200
@@ -388,12 +410,17 @@ def test_places_have_templates():
         sending.exchange("north", b"x", place="sessions/s1/columns")
         with pytest.raises(NotFound):
             sending.exchange("north", b"x", place="sessions/s1/other")
-        got = httpx.get(f"{url}/v1/sessions/s2/columns", headers=headers(), trust_env=False)
+        got = httpx.get(f"{url}/v1/sessions/s2/columns", headers=headers(), trust_env=False, timeout=PATIENCE)
         assert got.status_code == 404
-        assert httpx.post(f"{url}/v1/sessions/s2/other", headers=VERSION, trust_env=False).status_code == 401
+        assert (
+            httpx.post(
+                f"{url}/v1/sessions/s2/other", headers=VERSION, trust_env=False, timeout=PATIENCE
+            ).status_code
+            == 401
+        )
         with pytest.raises(InputError, match="A place consists of"):
             sending.exchange("north", b"x", place="sessions?x=1")
-        counted = httpx.get(f"{url}/metrics", trust_env=False).text
+        counted = httpx.get(f"{url}/metrics", trust_env=False, timeout=PATIENCE).text
     assert handler.calls[0].parameters == {"session": "s1"}
     assert 'masquerade_requests_total{place="sessions/{session}/columns",status="200"} 1.0' in counted
     assert "s1" not in counted

@@ -65,7 +65,7 @@ def collecting(
         trusted = True if authority is None else ssl.create_default_context(cafile=authority)
         with (
             background(collector.service(), port=port, tls=tls) as url,
-            httpx.Client(base_url=url, trust_env=False, verify=trusted) as http,
+            httpx.Client(base_url=url, trust_env=False, verify=trusted, timeout=600) as http,
         ):
             yield collector, url, http
     finally:

@@ -37,7 +37,7 @@ def changed(world, name, old, new):
 
 def ready(world, name):
     port = world.settings(name).listen.port
-    return httpx.get(f"https://127.0.0.1:{port}/ready", verify=context(world)).status_code == 200
+    return httpx.get(f"https://127.0.0.1:{port}/ready", verify=context(world), timeout=600).status_code == 200
 
 
 def test_a_randomness_server_that_is_started_again_has_lost_the_key(world, capfd):
