@@ -5,20 +5,23 @@ are linked by a shared key. The structure must be that of the joined records in 
 runs in one process, all members one after the other, messages counted.
 
 python -m benchmarks.hidden [--json FILE]
-A step over the network alone: python -c "from benchmarks.hidden import k_means_session as s; print(s())"
+A part of it alone, the rest of FILE as it was: --only k_means_session
 """
 
+import argparse
 import gzip
+import json
 import os
 import resource
 import time
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from benchmarks.parties_network import held
-from benchmarks.timing import json_option, keep
+from benchmarks.timing import keep
 
 import masquerade as mq
 from masquerade.learn.clusters import lloyd_step
@@ -27,7 +30,7 @@ from masquerade.learn.network import parse_bif
 from masquerade.protocols.hidden import Cost, Dealer, HelpedEngine, run
 from masquerade.protocols.hidden.dealer import local_keys
 from masquerade.protocols.hidden.k_means import Lloyd, clusters
-from masquerade.services.parties.example import vertical
+from masquerade.services.parties.example import Plan, horizontal, named, vertical
 from masquerade.services.parties.session import Goal
 from masquerade.simulation import hidden_structure
 from masquerade.sources.records import Records
@@ -38,7 +41,7 @@ MAX_PARENTS, SEED = 3, 24
 CLUSTERED, COLUMNS, CENTRES = 1_000_000, 4, 3
 STUDIED = ("asia", "survey", "sachs", "child")
 STUDIED_SCORES = ("k2", "bic", "bdeu")
-TABLE, LEVELS = (100_000, 8), 256
+TABLE, LEVELS, TABLE_STEPS = (100_000, 8), 256, 3
 
 
 def order_of(network):
@@ -212,21 +215,88 @@ def k_means_session(records=CLUSTERED):
     }
 
 
+def scattered_cells(frame, policy, holder, goal):
+    """Return a plan in which every single cell lies with one of two owners, whichever others are beside it.
+
+    Records of which an owner holds the same columns are in one file of that owner's.
+    """
+    keyed, names = named(frame), np.array(frame.columns)
+    parts = {}
+    for place, owner in enumerate(OWNERS):
+        held = holder == place
+        patterns, which = np.unique(held, axis=0, return_inverse=True)
+        parts[owner] = [
+            keyed.loc[which.ravel() == at, ["person", *names[pattern]]].reset_index(drop=True)
+            for at, pattern in enumerate(patterns)
+            if pattern.any()
+        ]
+    return Plan("hidden-k-means", parts, dict.fromkeys(OWNERS, policy), "person", goal, "keyed")
+
+
+def k_means_table_sessions(steps=TABLE_STEPS):
+    """Take some steps between processes over mutual TLS on a table held by two in three ways."""
+    table, start = drawn_table(*TABLE, 4)
+    frame, schema = frame_of(table)
+    policy, names = mq.Policy.clear(schema), schema.names
+    centres = start
+    for _ in range(steps):
+        sizes, sums = lloyd_step(table, np.ones(len(table)), centres)
+        centres = sums / sizes[:, None]
+    goal = Goal(model="k-means", k=CENTRES, names=names, start=start.tolist())
+    columns = {owner: names[place::2] for place, owner in enumerate(OWNERS)}
+    ways = {
+        "horizontal": horizontal(frame, policy, OWNERS, goal, seed=SEED),
+        "vertical": vertical(frame, policy, columns, "hidden-k-means", goal, seed=SEED, linking="keyed"),
+        "any cells": scattered_cells(frame, policy, holders(TABLE)["any cells"], goal),
+    }
+    found = []
+    terms = {"clusters": {"steps": steps}}
+    for name, way in ways.items():
+        made = replace(way, protocol="hidden-k-means", linking="keyed", terms=terms)
+        busy = os.getloadavg()[0]
+        status, _, spent, memory = held(made)
+        model = mq.learn.Clusters.from_dict(status["model"])
+        same = np.allclose(model.centres, centres, rtol=0, atol=1e-9)
+        same &= np.array_equal(np.rint(model.shares * TABLE[0]), sizes)
+        found.append(
+            {
+                "partition": name,
+                "files_of_an_owner": len(made.frames[OWNERS[0]]),
+                "records": status["records"],
+                "equal_to_clear": bool(same),
+                "seconds_of_the_session": status["seconds"],
+                "cpu_seconds": {node: round(value, 1) for node, value in spent.items()},
+                "most_mib": round(max(memory.values())),
+                **status["model"]["computation"],
+                "load_of_the_machine_before": round(busy, 1),
+            }
+        )
+        print(found[-1], flush=True)
+    return {"records": TABLE[0], "columns": TABLE[1], "centres": CENTRES, "partitions": found}
+
+
+PARTS = {
+    "sessions": lambda: [session(name, n) for name, n in NETWORKS.items()],
+    "one_process": lambda: [one_process(name, n) for name, n in NETWORKS.items()],
+    "studied": lambda: [studied(name, n) for name in STUDIED for n in (1000, 10_000)],
+    "k_means_step": k_means_step,
+    "k_means_table": k_means_partitions,
+    "k_means_table_sessions": k_means_table_sessions,
+    "k_means_session": k_means_session,
+}
+
+
 def main():
-    """Measure a small and a large network over the network and beside it, and a step of k-means."""
-    path = json_option(__doc__)
-    found = {"sessions": [], "one_process": []}
-    for name, n in NETWORKS.items():
-        found["sessions"].append(session(name, n))
-        print(found["sessions"][-1], flush=True)
-        found["one_process"].append(one_process(name, n))
-        print(found["one_process"][-1], flush=True)
-    found["studied"] = [studied(name, n) for name in STUDIED for n in (1000, 10_000)]
-    found["k_means_step"] = k_means_step()
-    print(found["k_means_step"], flush=True)
-    found["k_means_table"] = k_means_partitions()
-    found["k_means_session"] = k_means_session()
-    keep(path, found)
+    """Measure a small and a large network over the network and beside it, and clusters."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", choices=PARTS)
+    given = parser.parse_args()
+    found = json.loads(given.json.read_text("utf-8")) if given.json and given.only else {}
+    for name in [given.only] if given.only else PARTS:
+        found[name] = PARTS[name]()
+        print({name: found[name]}, flush=True)
+    keep(given.json, found)
 
 
 if __name__ == "__main__":

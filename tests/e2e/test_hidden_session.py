@@ -11,11 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from sklearn.datasets import load_iris
 from tests.e2e.test_cli_parties import SECONDS, World, processes
 from tests.services.parties.deployments import waited
 
 import masquerade as mq
+from masquerade.learn.label_tree import LabelTree
 from masquerade.services.common.client import Operator
 from masquerade.services.common.settings import load
 from masquerade.services.common.state import peek_claims
@@ -69,11 +71,31 @@ def petals():
     return replace(plan, protocol="hidden-k-means", linking="keyed", terms=terms), check
 
 
+def with_tree(files, plan):
+    """Let the nodes of asia's session consent to a tree of the same people; return it, and the clear one."""
+    said = {"session": "tree", "protocol": "hidden-tree"}
+    for file in files.values():
+        values = yaml.safe_load(file.read_text())
+        values["consents"] = [it for own in values.get("consents", []) for it in (own, own | said)]
+        file.write_text(yaml.safe_dump(values))
+    told = {"target": "dysp", "max_depth": 2, "min_records": 5}
+    spec = load(files["university"].parent.parent / "session.yaml", SessionSpec, environment={})
+    goal = Goal(model="tree", significance=1, **told).model_dump(exclude_defaults=True)
+    text = spec.model_dump(mode="json", exclude_defaults=True) | said | {"learn": goal}
+    frame = pd.concat([own[0].set_index("person") for own in plan.frames.values()], axis=1)
+    features = [name for names in OWNERS.values() for name in names if name != "dysp"]
+    source = mq.tally(frame, schema=mq.data.network("asia").schema)
+    due = mq.learn.decision_tree(source, features=features, significance=None, **told)
+    return SessionSpec.model_validate(text), LabelTree.of(due)
+
+
+@pytest.mark.filterwarnings("ignore::masquerade.core.errors.MasqueradeWarning")
 @pytest.mark.parametrize("made", [asia, petals])
 def test_a_killed_party_ends_a_computation_between_processes_and_another_finds_what_is_clear(made, tmp_path):
     plan, check = made()
     files = write_deployment(tmp_path / "try", plan)
     files["university"].write_text(files["university"].read_text() + "retries: 1\n")
+    tree, due = with_tree(files, plan) if made is asia else (None, None)
     with processes(World(tmp_path / "try")) as world, ExitStack() as stack:
         names = ("north", "south", "university", "helper")
         for name in names:
@@ -119,3 +141,28 @@ def test_a_killed_party_ends_a_computation_between_processes_and_another_finds_w
         assert [burnt(world, name) for name in OWNERS] == [3, 3]  # begun anew, not taken up
         check(json.loads((world.folder / "south" / "state" / "models" / "example.json").read_text()))
         assert "deals falsely" in json.dumps(done["guarantee"])
+
+        if tree is None:
+            return
+        operator.ask("create", {"spec": tree.model_dump(mode="json")})
+        operator.ask("run", {"session": "tree"})
+        until = time.monotonic() + SECONDS
+        while burnt(world, "north") < 4:
+            assert time.monotonic() < until
+            time.sleep(0.002)
+        world.processes["helper"].send_signal(signal.SIGSTOP)
+        world.processes["north"].kill()
+        world.processes["north"].wait()
+        world.processes["helper"].send_signal(signal.SIGCONT)
+        assert waited(operator, "tree")["state"] == "interrupted"
+        assert not list(world.folder.glob("*/state/models/tree.json"))
+        world.start("north")
+        world.wait("north")
+        operator.ask("run", {"session": "tree"})
+        done = waited(operator, "tree")
+        assert done["state"] == "done", done
+        for name in OWNERS:
+            model = json.loads((world.folder / name / "state" / "models" / "tree.json").read_text())
+            assert LabelTree.from_dict(model).nodes == due.nodes
+        assert burnt(world, "north") == 5
+        assert len(due.nodes) > 3

@@ -106,6 +106,11 @@ def test_structures_on_shares_are_the_clear_ones_in_time_and_memory():
     ways = {(one["partition"], one["hidden_steps"]) for one in table["partitions"] if one["equal_to_clear"]}
     assert ways == {("horizontal", False), ("vertical", False), ("any cells", False), ("any cells", True)}
     assert all(one["steps"] > 3 for one in table["partitions"])
+    over_tls = kept["k_means_table_sessions"]
+    assert (over_tls["records"], over_tls["columns"]) == (100_000, 8)
+    same = {one["partition"]: one["records"] for one in over_tls["partitions"] if one["equal_to_clear"]}
+    assert same == dict.fromkeys(("horizontal", "vertical", "any cells"), 100_000)
+    assert all(one["steps"] == 3 for one in over_tls["partitions"])
 
 
 def test_what_is_new_is_counted_at_a_fraction_of_counting_anew():

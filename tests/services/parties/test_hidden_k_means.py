@@ -15,6 +15,7 @@ from tests.services.parties.deployments import HELPER, MINER, SESSION, Goal, dep
 import masquerade as mq
 from masquerade.core.errors import MasqueradeError
 from masquerade.protocols.codec import tag_of
+from masquerade.protocols.hidden import places
 from masquerade.protocols.hidden.computation import Continuation, Turn
 from masquerade.protocols.hidden.guarantee import HELD_CELLS
 from masquerade.protocols.hidden.places import PlaceOffer
@@ -103,7 +104,7 @@ def test_the_guarantee_says_what_rounds_tell_and_what_malicious_members_can_do(d
         "differences of two steps are about the records that moved",
         "an owner that brings false records",
         "deals falsely",
-        "a false order joins cells of different people",
+        "a record has cells of two pseudonyms, ends the computation",
         HELD_CELLS,
     ):
         assert words in text
@@ -177,14 +178,25 @@ def test_who_stops_between_rounds_ends_the_computation_and_another_begins_anew(t
             assert len(peek_claims(deployment.settings(party).state, RUNS)) == 2
 
 
-def test_a_convener_that_shows_other_clusters_is_refused(tmp_path, monkeypatch):
-    share = Coordinator.share
+def test_a_convener_that_adds_records_or_shows_other_clusters_is_refused(tmp_path, monkeypatch):
+    """With made-up records at a centre a cluster of one would be large enough to be opened."""
+    share, order = Coordinator.share, places._places
+
+    def padded(blocks):
+        found, n = order(blocks)
+        return found, n + 20
 
     def lying(run, model):
         share(run, {**model, "centres": [[0.0] * 3] * 3})
 
-    monkeypatch.setattr(Coordinator, "share", lying)
     with deployed(tmp_path, planned(least_size=3)) as deployment:
+        with monkeypatch.context() as patched:
+            patched.setattr(places, "_places", padded)
+            patched.setattr(places, "_check_cells", lambda *_: None)
+            status = deployment.run()
+            assert status["state"] == "interrupted"
+            assert "Records have a false order" in status["reason"]
+        monkeypatch.setattr(Coordinator, "share", lying)
         status = deployment.run()
         assert status["state"] == "interrupted"
         assert "another than this party found" in status["reason"]

@@ -14,7 +14,6 @@ adding and subtracting is not looked at: `Controlled`, which knows the questions
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,14 +31,13 @@ from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.function_shares import PointKeys, fresh_roots, point_keys
 from masquerade.protocols import codec
 from masquerade.protocols.hidden.dealer import expanded
-from masquerade.protocols.hidden.engine import Round, Steps
+from masquerade.protocols.hidden.engine import Steps, common_seed
 from masquerade.protocols.hidden.helped_engine import HelpedEngine
 
 MOST_QUESTIONS = 1 << 20
 COUNT_BITS = 40  # of a difference of counts
 CHECKS = 64  # sums of what must be zero: that all are, where one is not, has probability 2^-64
 ROOT = 16  # bytes
-NONCE = 4  # words
 
 Words = NDArray[np.uint64]
 
@@ -214,10 +212,7 @@ class ControlServer:
         engine, asked = self._engine, self._questions.asked
         some = chosen[asked]
         squares = yield from engine.product(some, some)
-        reply = yield Round(np.frombuffer(os.urandom(8 * NONCE), dtype=np.uint64).copy())
-        if any(words.shape != (NONCE,) or words.dtype != np.uint64 for words in reply.shown):
-            raise DecodingError("A server showed another number of numbers than the step has.")
-        seed = hashlib.sha256(b"".join(words.astype("<u8").tobytes() for words in reply.shown)).digest()
+        seed = yield from common_seed()
         weights = expanded(seed, CHECKS * some.size).reshape(CHECKS, some.size)
         one = some.sum(dtype=np.uint64) - self._constant(1)
         zeros = yield from engine.open(engine.stack([weights @ (squares - some), one]))

@@ -11,6 +11,8 @@ one: programs only hand it on, and add, subtract and index it as they would an a
 
 from __future__ import annotations
 
+import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
+from masquerade.crypto.errors import DecodingError
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.unsignedinteger[Any]]
+NONCE = 4  # words that a party brings to a common seed
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -56,6 +60,14 @@ class Reply:
 
 
 Steps = Generator[Round, Reply, T]
+
+
+def common_seed() -> Steps[bytes]:
+    """Return bytes that nobody knew before this round, made of what every party drew; for carried rounds."""
+    reply = yield Round(np.frombuffer(os.urandom(8 * NONCE), dtype=np.uint64).copy())
+    if any(words.shape != (NONCE,) or words.dtype != np.uint64 for words in reply.shown):
+        raise DecodingError("A party showed another number of numbers than the step has.")
+    return hashlib.sha256(b"".join(words.astype("<u8").tobytes() for words in reply.shown)).digest()
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.guarantee import Adversary, Disclosure, Guarantee
 from masquerade.protocols.hidden.k_means import Lloyd
 from masquerade.protocols.hidden.structure import Search
 from masquerade.protocols.hidden.tree import Growth
@@ -44,14 +44,17 @@ def structure_guarantee(
     return Guarantee(
         (*told, Disclosure(helper, asked, tuple(variables), bound)),
         computation_assumptions(owners, helper, convener, opened=bits, asked_tells=bound is None),
-        {
-            **dict.fromkeys((*readers, helper), "semi-honest"),
-            **({convener: "malicious"} if convener is not None and convener not in owners else {}),
-        },
+        _adversaries(owners, helper, convener),
         1,
         (*((helper, reader) for reader in readers), (owners[0], owners[1])),
         0,
     )
+
+
+def _adversaries(owners: Sequence[str], helper: str, convener: str | None) -> dict[str, Adversary]:
+    """Return who may do what: a convener outside carries what is signed and sealed, and may do anything."""
+    found: dict[str, Adversary] = dict.fromkeys((*owners, helper), "semi-honest")
+    return found if convener is None or convener in owners else {**found, convener: "malicious"}
 
 
 HELD_CELLS = "which of their cells lie where, by pseudonym"
@@ -61,6 +64,13 @@ def clusters_opened(*, least: int, steps: int, hide_steps: bool) -> str:
     """Return what opens of clusters, and when."""
     when = f"after {steps} steps, once" if hide_steps else f"after each of at most {steps} steps"
     return f"centres and sizes of clusters of at least {least} records {when}, and no record's cluster"
+
+
+def clusters_bits(plan: Lloyd) -> int:
+    """Return how many bits open of clusters at most."""
+    if not plan.hide_steps:
+        return plan.steps * sum(plan.opened_bits)
+    return sum(plan.opened_bits) + plan.k * (len(plan.most) * plan.centre_bits + 1)
 
 
 def clusters_guarantee(
@@ -84,22 +94,31 @@ def clusters_guarantee(
     moving = "two sessions over almost the same people differ by the few in whom they differ"
     if not plan.hide_steps:
         asked = "how many records and centres, and after how many steps none moved"
+        if plan.secret_start:
+            asked += ", and none was unknown"
         moving = (
             "differences of two steps are about the records that moved between clusters, perhaps fewer than "
             f"{plan.least}: whoever cannot live with that hides steps"
         )
     order = (
-        f"{convener} brings records into order as their pseudonyms say: a false order joins cells of "
-        "different people, and what opens is then false, unnoticed"
+        f"{convener} brings records into order as their pseudonyms say: an order in which a cell lies with "
+        "nobody or with two, or a record has cells of two pseudonyms, ends the computation before anything "
+        "opens, but for a probability below 2^-100"
     )
+    few = (
+        f"where clusters of fewer than {plan.least} records have fewer together, their size follows from the "
+        "number of all, and their sums for whoever knows all sums, from another step or as a column's owner"
+    )
+    bits = f"{clusters_bits(plan):,} bits at most"
     return Guarantee(
         (*told, Disclosure(helper, asked, tuple(variables), bound if plan.hide_steps else None)),
         (
-            *computation_assumptions(owners, helper, convener, asked_tells=not plan.hide_steps),
+            *computation_assumptions(owners, helper, convener, opened=bits, asked_tells=not plan.hide_steps),
             moving,
+            *((few,) if plan.least > 1 else ()),
             *(() if convener is None else (order,)),
         ),
-        dict.fromkeys((*readers, helper), "semi-honest"),
+        _adversaries(owners, helper, convener),
         1,
         (*((helper, reader) for reader in readers), (owners[0], owners[1])),
         0,
@@ -126,13 +145,12 @@ def tree_guarantee(
     names = (growth.target, *growth.features)
     told = [Disclosure(reader, tree_opened(growth, sizes), names, None) for reader in readers]
     asked = "how many questions of which sizes, which may tell what split, and no count or gain"
+    opened = growth.bits_opened(sizes)
+    bits = "as many bits as are opened" if opened is None else f"{opened:,} bits at most"
     return Guarantee(
         (*told, Disclosure(helper, asked, names, None)),
-        computation_assumptions(owners, helper, convener),
-        {
-            **dict.fromkeys((*readers, helper), "semi-honest"),
-            **({convener: "malicious"} if convener is not None and convener not in owners else {}),
-        },
+        computation_assumptions(owners, helper, convener, opened=bits),
+        _adversaries(owners, helper, convener),
         1,
         (*((helper, reader) for reader in readers), (owners[0], owners[1])),
         0,
@@ -144,7 +162,7 @@ def computation_assumptions(
     helper: str,
     convener: str | None,
     *,
-    opened: str = "as many bits as are opened",
+    opened: str,
     asked_tells: bool = True,
 ) -> tuple[str, ...]:
     """Return what a computation on shares rests on, a plain word about malicious members among it.

@@ -2,11 +2,13 @@
 
 Whoever convenes is told which cells each owner holds, of which pseudonyms, brings everybody into the order of
 the pseudonyms, and tells each owner the places of its own. An owner learns how many people there are, and
-nothing about whom others have.
+nothing about whom others have. Owners do not take its word: before anything is computed they check together
+that every cell lies with one of them, and that no record has cells of two pseudonyms.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -17,10 +19,14 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.words import counted
 from masquerade.protocols import codec
+from masquerade.protocols.hidden.dealer import expanded
+from masquerade.protocols.hidden.engine import SecretEngine, Steps, common_seed
 from masquerade.protocols.pseudonyms import PSEUDONYM_SIZE, words_of
 from masquerade.protocols.session import Responder, Transport, ask
 
 MOST_BLOCKS, MOST_RECORDS = 1000, 2**28
+CHECKS = 3  # sums that are zero for a true order; for a false one, all of them with less than 2^-100
+AT_ONCE = 1 << 16  # records
 Places = NDArray[np.unsignedinteger[Any]]
 Tags = NDArray[np.uint8]
 
@@ -77,6 +83,12 @@ class PlacedOwner(Responder):
         if self._offer is None:
             raise RoundAborted("The records of this session have no common order yet.", spent=False)
         return self._offer
+
+    @property
+    def placed_blocks(self) -> list[tuple[Sequence[str], Tags, Places]]:
+        """Return the variables, pseudonyms and places of every block."""
+        pairs = zip(self._blocks, self.offer.places, strict=True)
+        return [(names, tags, places) for (names, tags), places in pairs]
 
     def _held(self, request: HolderRequest) -> HeldCells:
         blocks = [
@@ -150,3 +162,50 @@ def _check_cells(blocks: Sequence[tuple[Sequence[str], Places]], names: Sequence
     if faults:
         told = "Every cell has to lie with one party."
         raise RoundAborted(" ".join([told, *faults]), spent=True)
+
+
+def check_order(
+    engine: SecretEngine[Any],
+    blocks: Sequence[tuple[Sequence[str], Tags, Places]],
+    names: Sequence[str],
+    n: int,
+) -> Steps[None]:
+    """Refuse an order of `n` records, unless every cell lies with one owner and no record is of two people.
+
+    `blocks` are this owner's variables, pseudonyms and places. Weights are drawn together, after places were
+    told: u for every cell, and w that sum to zero over the cells of a record.
+    Formula: Σ (u + w·p) over the cells that owners hold, p a number made of the pseudonym, less Σ u over all.
+    """
+    seed = yield from common_seed()
+    factors = expanded(hashlib.sha256(seed + b"pseudonyms").digest(), 2 * CHECKS).reshape(2, CHECKS, 1)
+    held = []
+    for own, tags, places in blocks:
+        order = np.argsort(places, kind="stable")
+        first, second = (words[order] for words in words_of(tags))
+        held.append((own, places[order], factors[0] * first + factors[1] * second))
+    mine, due = np.zeros(CHECKS, dtype=np.uint64), np.zeros(CHECKS, dtype=np.uint64)
+    for begin in range(0, n, AT_ONCE):
+        count = min(AT_ONCE, n - begin)
+        key = hashlib.sha256(seed + begin.to_bytes(8, "big")).digest()
+        shape = (2, CHECKS, len(names), count)
+        u, w = expanded(key, 2 * CHECKS * len(names) * count).reshape(shape)
+        w = np.concatenate([w[:, 1:], np.zeros_like(w[:, :1]) - w[:, 1:].sum(axis=1, keepdims=True)], axis=1)
+        due += u.sum(axis=(1, 2), dtype=np.uint64)
+        for own, places, numbers in held:
+            some = slice(*np.searchsorted(places, [begin, begin + count]))
+            at = places[some].astype(np.int64) - begin
+            for column, name in enumerate(names):
+                if name in own:
+                    cells = u[:, column, at] + w[:, column, at] * numbers[:, some]
+                    mine += cells.sum(axis=1, dtype=np.uint64)
+    total: Any = engine.constant((np.zeros_like(due) - due).view(np.int64))
+    for owner in engine.parties:
+        part = yield from engine.share(
+            owner, mine.view(np.int64) if owner == engine.name else None, (CHECKS,)
+        )
+        total = total + part
+    if np.any((yield from engine.open(total))):
+        raise RoundAborted(
+            "Records have a false order: a cell lies with nobody or with two, or a record is of two people.",
+            spent=True,
+        )

@@ -79,6 +79,27 @@ class Growth:
                 return None
         return ceil(bits - 1e-9)
 
+    def bits_opened(self, sizes: Mapping[str, int]) -> int | None:
+        """Return how many bits open at most, each number of them by whole bits; None: too many to say."""
+        branches = max((sizes[name] for name in self.features), default=1)
+        total, nodes = 0, 1
+        for depth in range(self.max_depth):
+            total += nodes * winner_bits(len(self.features) - depth)
+            nodes *= branches
+            if total > MOST_TOLD:
+                return None
+        return total + nodes * label_bits(sizes[self.target])
+
+
+def winner_bits(features: int) -> int:
+    """Return how many bits tell which of some features splits a node, or none."""
+    return max(features.bit_length(), 1)
+
+
+def label_bits(classes: int) -> int:
+    """Return how many bits tell a class."""
+    return max((classes - 1).bit_length(), 1)
+
 
 @dataclass(frozen=True)
 class TreeNode:
@@ -130,7 +151,7 @@ def tree(engine: SecretEngine[Any], columns: HiddenColumns, growth: Growth) -> S
         if not level:
             break
     leaves = [place for place, node in enumerate(nodes) if node.feature is None]
-    bits = [max((columns.sizes[growth.target] - 1).bit_length(), 1)] * len(leaves)
+    bits = [label_bits(columns.sizes[growth.target])] * len(leaves)
     opened = yield from engine.open(engine.stack([labels[place] for place in leaves]), bits)
     if opened.min() < 0 or opened.max() >= columns.sizes[growth.target]:
         raise InputError("An opened class is none of the target's: a party's share was false.")
@@ -224,7 +245,7 @@ class _Grower:
                 at += 1
         values = padded_rows(engine, engine.stack(rows), [1 + len(node.left) for node in level])
         _, places = yield from engine.largest(*values, bits=SCORE_BITS)
-        opened = yield from engine.open(places, [max(len(node.left).bit_length(), 1) for node in level])
+        opened = yield from engine.open(places, [winner_bits(len(node.left)) for node in level])
         found: list[str | None] = []
         for node, place in zip(level, opened.tolist(), strict=True):
             if not 0 <= place <= len(node.left):

@@ -10,9 +10,11 @@ from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.learn.score_tables import ScoreTables
 from masquerade.protocols.hidden.engine import run
 from masquerade.protocols.hidden.family_counts import HiddenColumns
-from masquerade.protocols.hidden.guarantee import structure_guarantee
+from masquerade.protocols.hidden.guarantee import clusters_guarantee, structure_guarantee, tree_guarantee
 from masquerade.protocols.hidden.helped_engine import FEW_COMPARED, HelpedEngine
+from masquerade.protocols.hidden.k_means import Lloyd, clusters
 from masquerade.protocols.hidden.structure import Search, parents
+from masquerade.protocols.hidden.tree import Growth, tree
 
 TWO, THREE = ("a", "b"), ("a", "b", "c")
 SIZES = {"u": 2, "v": 3, "w": 2, "x": 2}
@@ -86,6 +88,42 @@ def test_no_more_bits_open_than_the_guarantee_says(monkeypatch, hide_order):
     assert f"{search.bits_opened} bits at most" in text
     told = "no more by it than whether it ended" if hide_order else "make an answer to its own"
     assert told in text
+
+
+def tree_of(engine):
+    return (yield from tree(engine, columns_of(engine.name, 1), Growth("x", ("u", "v"), 2)))
+
+
+def clusters_of(engine, plan):
+    held = np.zeros((60, 2), dtype=np.int64)
+    for name, codes in columns_of(engine.name, 1).codes.items():
+        if name in "uv":
+            held[:, "uv".index(name)] = codes
+    return (yield from clusters(engine, held, plan))
+
+
+@pytest.mark.parametrize("what", ["tree", "open steps", "hidden steps"])
+def test_no_more_bits_open_of_a_tree_or_clusters_than_the_guarantee_says(monkeypatch, what):
+    opened, plain = [], HelpedEngine.open
+
+    def watched(engine, secret, bits):
+        opened.append((engine.name, bits))
+        return (yield from plain(engine, secret, bits))
+
+    monkeypatch.setattr(HelpedEngine, "open", watched)
+    if what == "tree":
+        Watched(TWO, 60).run(tree_of)
+        told = tree_guarantee(TWO, SIZES, Growth("x", ("u", "v"), 2), helper="helper")
+        due = 2 + 3 * 1 + 9 * 1  # which of two or none, of one or none in three branches, nine classes
+    else:
+        start = np.array([[0.0, 0.0], [1.0, 2.0]])
+        plan = Lloyd(60, 2, (1, 2), start, least=2, steps=2, hide_steps=what == "hidden steps")
+        Watched(TWO, 60).run(lambda engine: clusters_of(engine, plan))
+        told = clusters_guarantee(TWO, ("u", "v"), plan, helper="helper")
+        once = 2 * (6 + 7) + 2 * 6  # sums of 60 and of 120 at most, and sizes, of two clusters
+        due = once + 2 * (2 * 64 + 1) if plan.hide_steps else 2 * once
+    assert 0 < sum(sum(some) for name, some in opened if name == "a") <= due
+    assert f"{due} bits at most" in " ".join(told.assumptions)
 
 
 def test_what_is_shown_has_the_same_sizes_whatever_the_records_where_the_order_is_hidden():

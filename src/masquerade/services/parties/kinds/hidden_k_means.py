@@ -14,7 +14,7 @@ from masquerade.protocols.hidden.engine import Integers, Steps
 from masquerade.protocols.hidden.guarantee import HELD_CELLS, clusters_guarantee, clusters_opened
 from masquerade.protocols.hidden.helped_engine import HelpedEngine
 from masquerade.protocols.hidden.k_means import Lloyd, clusters
-from masquerade.protocols.hidden.places import HolderRequest, PlacedOwner, placed
+from masquerade.protocols.hidden.places import HolderRequest, PlacedOwner, check_order, placed
 from masquerade.protocols.session import agreement_of
 from masquerade.services.parties.kinds.any_cells import ScatteredCellsRole, schema_of_cells
 from masquerade.services.parties.kinds.base import Convener, Outflow, Partition, Role, Step
@@ -86,6 +86,7 @@ class _Terms:
         placed_party: _PlacedParty = part.player(_PlacesRole.name)
         plan = self.plan(placed_party.offer.records)
         engine = HelpedEngine(part.node.name, self.owners, key, plan.n)
+        yield from check_order(engine, placed_party.placed_blocks, self.names, plan.n)
         found = yield from clusters(engine, self._held(placed_party), plan)
         model = known_clusters(self.names, self.lattice, found.centres(), found.sizes, plan.n)
         took = {"steps": found.steps, "never_large_enough": int((~found.known).sum())}
