@@ -73,10 +73,11 @@ def encode(column: pa.Array | pa.ChunkedArray, field: Field, *, text: bool = Fal
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         found = marks[start : start + len(chunk)]
         if pa.types.is_dictionary(chunk.type):
-            _spread(chunk, field, found, text=text)
+            largest = _spread(chunk, field, found, text=text)
         else:
             found[:] = _marks(chunk, field, text=text)
-        if len(found) and found.max() >= size:
+            largest = size
+        if len(found) and largest >= size and found.max() >= size:
             problems += _problems(chunk, found, field, start, text=text)
         start += len(chunk)
     if problems:
@@ -154,10 +155,11 @@ def _marks(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
     return _look_up(values, field, text=text)
 
 
-def _spread(values: pa.DictionaryArray, field: Field, found: NDArray[Any], *, text: bool) -> None:
+def _spread(values: pa.DictionaryArray, field: Field, found: NDArray[Any], *, text: bool) -> int:
     """Mark the few distinct values, then write their marks to the rows that have them.
 
-    A listed value that no row uses may be unknown: frames carry such categories around.
+    Returns the largest mark that a row may have got. A listed value that no row uses may be unknown: frames
+    carry such categories around.
     """
     distinct = _marks(values.dictionary, field, text=text)
     table = np.append(distinct, missing_mark(field, text=text)).astype(found.dtype)
@@ -165,6 +167,7 @@ def _spread(values: pa.DictionaryArray, field: Field, found: NDArray[Any], *, te
     if indices.null_count:
         indices = indices.cast(pa.int64()).fill_null(len(distinct))
     spread(indices.to_numpy(), table, found)
+    return int((table if values.null_count else table[:-1]).max(initial=0))
 
 
 def _look_up(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:

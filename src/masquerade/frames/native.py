@@ -20,11 +20,12 @@ from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_yo
 from masquerade.frames.cores import on_all_cores
 from masquerade.frames.label_codes import expanded, kind_of
 from masquerade.frames.metadata import foreign_attributes, foreign_metadata
-from masquerade.kernels.spread import rows_with, spread
+from masquerade.kernels.spread import narrowed, rows_with, spread
 
 NewColumns = Mapping[str, "pa.Array | pa.ChunkedArray | None"]
 _MOST_NUMBERED = 1 << 16  # categories of all Polars columns together that are taken by their numbers
 _GLANCE = 1 << 14  # rows looked at first for one of each category
+_FEW_UNSEEN = 8  # categories not among them that are looked for one by one: most often nobody has them
 _ACCEPTED = "pandas and Polars data frames, PyArrow tables and record batches, and what narwhals reads"
 
 
@@ -132,16 +133,17 @@ def _polars_arrow(series: Any) -> pa.Array | pa.ChunkedArray:
     categories = series.dtype == nw.get_native_namespace(series).Categorical
     if not categories or not len(series) or series.null_count():
         return series.to_arrow()
-    codes = series.to_physical().to_numpy()
-    last = int(codes.max())
+    codes, last = narrowed(series.to_physical().to_numpy())
     if last >= _MOST_NUMBERED:
         return series.to_arrow()
-    codes = codes.astype(np.min_scalar_type(last))  # one short pass, and all that follow are shorter
     row = np.full(last + 1, -1, dtype=np.int64)  # that has the category
-    for some in (codes[:_GLANCE], codes):  # most often the first rows have them all
-        if row.min() < 0:
-            rows_with(some, row)
-    labels = series.gather(np.maximum(row, 0)).to_arrow()  # of those that nobody has, any
+    rows_with(codes[:_GLANCE], row)  # most often the first rows have them all
+    unseen = np.flatnonzero(row < 0)
+    if len(unseen) > _FEW_UNSEEN:
+        rows_with(codes, row)
+    else:
+        row[unseen] = [np.argmax(codes == code) for code in unseen]
+    labels = series[np.maximum(row, 0)].to_arrow()  # of those that nobody has, any
     return pa.DictionaryArray.from_arrays(pa.array(codes), expanded(_whole(labels)), safe=False)
 
 
@@ -341,7 +343,12 @@ def _polars_like(library: Any, frame: Any, name: str, values: Any) -> Any:
     if pa.types.is_dictionary(values.type):
         words = _whole(values)
         labels = _polars_like(library, frame, name, words.dictionary)
-        return labels.gather(library.Series(words.indices)).alias(name)
+        if words.null_count:
+            return labels.gather(library.Series(words.indices)).alias(name)
+        # A third of the time of `gather`. Places are as wide as Polars wants them: the memory of a copy of
+        # its own goes back to the system at once, and every column fetches it anew.
+        places = pa.array(words.indices.to_numpy().astype(np.uint32))
+        return labels[library.Series(places)].alias(name)
     series = library.Series(name, values)
     dtype = frame.schema.get(name)
     if dtype is None or _polars_family(library, dtype) != _family(values.type):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from masquerade.kernels.spread import rows_with, spread
+from masquerade.kernels.spread import narrowed, rows_with, spread
 
 
 @pytest.mark.parametrize("rows", [0, 5, 40_000])
@@ -16,6 +16,40 @@ def test_as_numpy_takes(rows, kind, ordered):
     out = np.empty(rows, dtype=np.uint8)
     spread(indices, table.astype(np.uint8), out)
     assert np.array_equal(out, table.astype(np.uint8)[indices])
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+@pytest.mark.parametrize("step", [1, 2])
+def test_bytes_that_begin_and_end_anywhere(kind, step):
+    generator = np.random.default_rng()
+    indices = generator.integers(0, 100, 40_003).astype(np.int8)[1::step]
+    table = generator.permutation(101).astype(kind)
+    out = np.full(40_004, 7, dtype=kind)[2::step][: len(indices)]
+    spread(indices, table, out)
+    assert np.array_equal(out, table[indices])
+
+
+def test_a_table_longer_than_its_indices_can_say():
+    indices = np.random.default_rng().integers(0, 128, 40_000).astype(np.int8)
+    table = np.arange(300)[::-1] % 251
+    out = np.empty(40_000, dtype=np.uint8)
+    spread(indices, table.astype(np.uint8), out)
+    assert np.array_equal(out, table[indices])
+    indices[5] = -56  # as a byte without sign 200, which is inside
+    with pytest.raises(IndexError, match="outside"):
+        spread(indices, table.astype(np.uint8), out)
+
+
+@pytest.mark.parametrize(
+    ("largest", "kind"), [(0, np.uint8), (255, np.uint8), (256, np.uint16), (70_000, np.uint32)]
+)
+def test_codes_as_narrow_as_they_can_be(largest, kind):
+    codes = np.random.default_rng().integers(0, largest + 1, 1000).astype(np.uint32)
+    codes[500] = largest
+    small, found = narrowed(codes)
+    assert found == largest
+    assert small.dtype == kind
+    assert np.array_equal(small, codes)
 
 
 @pytest.mark.parametrize("wrong", [-1, 3])
