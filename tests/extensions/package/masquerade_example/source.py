@@ -8,9 +8,7 @@ from typing import Any
 import pandas as pd
 
 import masquerade as mq
-from masquerade.core.covariance import IndependentCovariance
-from masquerade.core.errors import InputError
-from masquerade.core.guarantee import Disclosure
+from masquerade.core import Disclosure, IndependentCovariance, InputError
 from masquerade.estimate.evidence import GaussianEvidence
 
 
