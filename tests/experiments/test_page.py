@@ -16,7 +16,8 @@ from tests.experiments.test_runner import COIN, HUNGRY, LATER, ODD, chosen
 
 from masquerade_experiments.command import notes
 from masquerade_experiments.experiment import Comparison
-from masquerade_experiments.page import report_html
+from masquerade_experiments.ma_2006.averages import mean_of
+from masquerade_experiments.page import effort, report_html, row
 from masquerade_experiments.result_files import write_results
 from masquerade_experiments.runner import reproduce
 from masquerade_experiments.summary import (
@@ -29,6 +30,7 @@ from masquerade_experiments.summary import (
     table_cells,
 )
 from masquerade_experiments.wording import difference_text, figure, paper_text, setting_text, with_error
+from masquerade_experiments.zhan_2004.presentation import mean_and_error
 
 MATCH = Comparison("a", 1.0, 1.1, stderr=0.1)
 DIFFER = Comparison("b", 1.0, 2.0, stderr=0.1, why="It must.")
@@ -97,11 +99,24 @@ def test_the_verdict_over_all_comparisons(outcomes, comparisons, verdict, counts
         (1.05, 0.03, "undecided"),  # no claim passes on the wrong side
         (1.0, 0.0, "matches"),
         (1.001, 0.0, "differs"),
+        (0.87, math.nan, "undecided"),  # one run has no error
+        (1.05, math.nan, "undecided"),
     ],
 )
 def test_claims_are_judged_by_sign_and_size(ours, stderr, verdict):
     assert Comparison("claim", 1.0, ours, stderr, rule="at most").verdict == verdict
     assert Comparison("claim", -1.0, -ours, stderr, rule="at least").verdict == verdict
+
+
+def test_one_run_has_no_error_which_is_shown_and_said():
+    (spread, mean) = (mean_of(pd.Series([0.5])).spread, mean_and_error(pd.Series([0.5])))
+    assert math.isnan(spread)
+    assert math.isnan(mean[1])
+    alone = Comparison("value", 1.0, 0.5, mean[1])
+    assert (row(alone)["ours"], alone.z, alone.verdict) == ("0.5 ± –", None, "undecided")
+    assert comparison_values(alone)["stderr"] is None
+    assert Comparison("value", 1.0, 0.9, mean[1], reading=0.2).verdict == "matches"
+    assert effort(2, 1, 3.0, 7).endswith("One run has no standard error (–).")
 
 
 def test_who_is_left_undecided_is_told_how_to_decide(outcomes):
@@ -144,7 +159,7 @@ def test_figures(value, text):
         (-0.41234, 0.1, "−0.41 ± 0.10"),
         (1234.5, 56.7, "1,234 ± 57"),
         (3.0, 0.0, "3"),
-        (3.0, math.nan, "3"),
+        (3.0, math.nan, "3 ± –"),
         (math.nan, 0.1, "–"),
         (2.0, 1e-12, "2 ± 1.0e−12"),
     ],

@@ -33,11 +33,11 @@ class Comparison:
 
     `origin` tells where the value beside ours comes from: printed in the paper (a value or a claim of its
     text), or worked out from its theorems for the data and networks that stand in for lost ones. `stderr` is
-    the standard error of ours over the runs (0 where nothing is random), `paper_stderr` that of the paper's
-    own figure where it can be worked out. `reading` is how far a value read off a printed figure, or rounded
-    in print, can be from what was meant. With the rules "at most" and "at least" the value is a bound: a
-    claim, which holds if ours keeps it by more than chance explains. `why` explains a difference that is
-    expected, before it is seen, and `check` is a command that shows the reason.
+    the standard error of ours over the runs (0 where nothing is random, nan from one run alone),
+    `paper_stderr` that of the paper's own figure where it can be worked out. `reading` is how far a value
+    read off a printed figure, or rounded in print, can be from what was meant. With the rules "at most" and
+    "at least" the value is a bound: a claim, which holds if ours keeps it by more than chance explains. `why`
+    explains a difference that is expected, before it is seen, and `check` is a command that shows the reason.
     """
 
     what: str
@@ -72,7 +72,7 @@ class Comparison:
     @property
     def z(self) -> float | None:
         """Return the difference in combined standard errors; None without a value or an error."""
-        if self.paper is None or self.combined == 0:
+        if self.paper is None or not self.combined > 0:
             return None
         return (self.ours - self.paper) / self.combined
 
@@ -82,11 +82,14 @@ class Comparison:
 
         A value: within the reading error and four combined standard errors. A claim: on the right side of
         the bound by two standard errors it is shown, on the wrong side by as many it is refuted, and between
-        them the runs tell neither.
+        them the runs tell neither. One run has no error: within the reading a value agrees, else it tells
+        neither.
         """
         if self.excess is None:
             return "no figure to compare"
         rounding = 1e-12 * max(1.0, abs(self.ours))
+        if math.isnan(self.combined) and not math.isnan(self.ours):
+            return "matches" if self.rule == "equal" and self.excess <= rounding else "undecided"
         if self.rule == "equal" or self.combined == 0:
             allowed = MOST_STANDARD_ERRORS * self.combined
             return "matches" if self.excess <= allowed + rounding else "differs"

@@ -96,4 +96,5 @@ def effort(settings: int, runs: int, seconds: float, seed: int) -> str:
     """Return how much was run, and from which seed on."""
     times = f"{runs:,} run{'' if runs == 1 else 's'}"
     where = "" if settings == 1 else f" at each of {settings} settings"
-    return f"{times}{where}, {seconds:,.1f} s; the first seed is {seed}."
+    alone = " One run has no standard error (–)." if runs == 1 else ""
+    return f"{times}{where}, {seconds:,.1f} s; the first seed is {seed}.{alone}"

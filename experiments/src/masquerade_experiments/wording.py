@@ -32,11 +32,15 @@ def figure(value: float, digits: int = SETTING_DIGITS) -> str:
 
 
 def with_error(value: float, stderr: float) -> str:
-    """Return a figure and its standard error, both to the error's second digit.
+    """Return a figure and its standard error, both to the error's second digit; one that is not known as –.
 
     >>> with_error(0.41234, 0.00567), with_error(1234.5, 56.7), with_error(0.5, 0.0)
     ('0.4123 ± 0.0057', '1,234 ± 57', '0.5')
+    >>> with_error(0.41234, float("nan"))
+    '0.4123 ± –'
     """
+    if math.isfinite(value) and math.isnan(stderr):
+        return f"{figure(value)} ± {NONE}"
     if not (math.isfinite(value) and math.isfinite(stderr)) or stderr <= 0:
         return figure(value)
     if stderr < 1e-6 * max(1e-3, abs(value)) or abs(value) >= 1e9:

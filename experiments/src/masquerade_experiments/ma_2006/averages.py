@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,8 +23,8 @@ class Mean:
 
 
 def mean_of(values: pd.Series[float]) -> Mean:
-    """Return the mean of one figure per run; one run alone has no known error, shown as 0."""
-    spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    """Return the mean of one figure per run; one run alone has no error (nan)."""
+    spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
     return Mean(float(values.mean()), spread / len(values) ** 0.5, spread)
 
 

@@ -70,13 +70,14 @@ def comparisons(frame: pd.DataFrame) -> Iterator[Comparison]:
             theory / np.sqrt(runs),
             origin="theory",
         )
-        yield Comparison(
-            f"{point}: standard deviation of the estimates",
-            theory,
-            float(rows["estimate"].std()),
-            theory / np.sqrt(2 * max(runs - 1, 1)),
-            origin="theory",
-        )
+        if runs > 1:
+            yield Comparison(
+                f"{point}: standard deviation of the estimates",
+                theory,
+                float(rows["estimate"].std()),
+                theory / np.sqrt(2 * (runs - 1)),
+                origin="theory",
+            )
         own = mean_of(rows["variance_given_records"])
         yield Comparison(
             f"{point}: variance given the records by the library's standard error",

@@ -27,9 +27,9 @@ def number(setting: Setting, name: str) -> float:
 
 
 def mean_of(values: ArrayLike) -> Measured:
-    """Return the mean of independent values; a single one has an infinite standard error."""
+    """Return the mean of independent values; a single one has no standard error (nan)."""
     array = np.asarray(values, dtype=float)
-    spread = float(array.std(ddof=1) / np.sqrt(array.size)) if array.size > 1 else np.inf
+    spread = float(array.std(ddof=1) / np.sqrt(array.size)) if array.size > 1 else np.nan
     return Measured(float(array.mean()), spread)
 
 
@@ -37,7 +37,7 @@ def over_runs(frame: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) -
     """Return a statistic of all runs and its jackknife standard error, leaving out a run at a time."""
     runs = frame["run"].unique()
     left = np.array([statistic(frame[frame["run"] != run]) for run in runs]) if len(runs) > 1 else np.zeros(1)
-    spread = np.sqrt((len(runs) - 1) * left.var()) if len(runs) > 1 else np.inf
+    spread = np.sqrt((len(runs) - 1) * left.var()) if len(runs) > 1 else np.nan
     return Measured(statistic(frame), float(spread))
 
 

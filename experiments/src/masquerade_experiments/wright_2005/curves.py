@@ -123,9 +123,10 @@ def compared(frame: pd.DataFrame, counts: int) -> list[Comparison]:
 
 
 def slopes(frame: pd.DataFrame, role: str) -> tuple[float, float]:
-    """Return the power of n, mean over runs, and its standard error; 0 with a single run."""
+    """Return the power of n, mean over runs, and its standard error; nan with a single run."""
     each = [slope(own["users"].tolist(), own[role].tolist()) for _, own in frame.groupby("run")]
-    return float(np.mean(each)), float(np.std(each, ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0
+    spread = float(np.std(each, ddof=1)) if len(each) > 1 else np.nan
+    return float(np.mean(each)), spread / len(each) ** 0.5
 
 
 def drawn(frame: pd.DataFrame, what: str) -> Figure:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -40,8 +42,8 @@ CORRECTED = (
 
 
 def mean_and_error(values: pd.Series[float]) -> tuple[float, float]:
-    """Return the mean over runs and its standard error; one run alone has no known error, shown as 0."""
-    spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    """Return the mean over runs and its standard error; one run alone has none (nan)."""
+    spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
     return float(values.mean()), spread / len(values) ** 0.5
 
 
