@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from masquerade.channels.policy import Group, Policy
+from masquerade.core.schema import Category
 from masquerade.core.words import category_text, gamma_text
 
 NAMESPACE: Final = "ddi:codebook:2_5"
@@ -70,7 +71,8 @@ def codebook(
     data = _add(root, "dataDscr")
     for place, (name, categories) in enumerate(columns, start=1):
         wording = (wordings or {}).get(name, Wording())
-        variable = _add(data, "var", ID=f"V{place}", name=name, intrvl="discrete", files=_FILE, dcml="0")
+        decimals = "0" if all(type(one) is int for one in categories) else ""
+        variable = _add(data, "var", ID=f"V{place}", name=name, intrvl="discrete", files=_FILE, dcml=decimals)
         for language, asked in (wording.question or {"": name}).items():
             _add(variable, "labl", asked, language, level="variable")
         if wording.question:
@@ -84,7 +86,7 @@ def codebook(
             _add(entry, "catValu", category_text(category))
             for language, texts in (told or {"": [category_text(one) for one in categories]}).items():
                 _add(entry, "labl", texts[code], language, level="category")
-        _disguise(variable, policy, name)
+        _disguise(variable, policy, name, categories)
     ET.indent(root, " ")
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
@@ -110,10 +112,12 @@ def _whole(policy: Policy) -> str:
     return f"policy {policy.id}" if text is None else text
 
 
-def _disguise(variable: ET.Element, policy: Policy, name: str) -> None:
-    """Say how a column was drawn: in words, then exactly."""
+def _disguise(variable: ET.Element, policy: Policy, name: str, categories: Sequence[Category]) -> None:
+    """Say how a column was drawn, in words, and is written; then by which probabilities exactly."""
     drawn = [group for group in policy.groups if name in group.reports and group.disguised]
+    written = "numeric" if all(type(one) in {int, float} for one in categories) else "character"
     if not drawn:
+        _add(variable, "varFormat", type=written)
         note = "Not disguised: the value is what was answered." if name in policy.schema else "Not an answer."
         _add(variable, "notes", note, type=CONTROL)
         return
@@ -122,6 +126,7 @@ def _disguise(variable: ET.Element, policy: Policy, name: str) -> None:
     together = f" together with {', '.join(group.names)}" if len(group.names) > 1 else ""
     drawn_how = f"A category drawn at random{together}, by probabilities that follow from the answer;"
     _add(derived, "drvdesc", f"{drawn_how} estimates undo it, of single values nobody can.")
+    _add(variable, "varFormat", type=written)
     if policy.stratum_variable is not None:
         _add(variable, "notes", f"Drawn by a channel for each {policy.stratum_variable}: see the policy.",
              type=CONTROL)  # fmt: skip

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -24,7 +27,7 @@ CONTENT = {
     "fileTxt": ["fileName", "dimensns"],
     "dimensns": ["caseQnty", "varQnty"],
     "dataDscr": ["var"],
-    "var": ["labl", "qstn", "catgry", "derivation", "notes"],
+    "var": ["labl", "qstn", "catgry", "derivation", "varFormat", "notes"],
     "qstn": ["qstnLit"],
     "catgry": ["catValu", "labl"],
     "derivation": ["drvdesc"],
@@ -98,6 +101,78 @@ def test_it_says_what_was_asked_and_how_it_was_disguised(book):
     [whole] = of(book, "stdyDscr", "method", "notes")
     assert Policy.from_public_text(whole.text, POLICY.id) == POLICY
     assert [one.text for one in of(book, "fileDscr", "fileTxt", "dimensns", "caseQnty")] == ["12"]
+
+
+def for_ipums(root):
+    """Add what files of IPUMS have beside and its reader insists on: positions, a series, terms of use."""
+
+    def add(parent, name, text="-", **attributes):
+        made = ET.SubElement(parent, f"{{{NAMESPACE}}}{name}", attributes)
+        made.text = text
+        return made
+
+    [study], [file] = of(root, "stdyDscr"), of(root, "fileDscr", "fileTxt")
+    terms, series = add(add(study, "dataAccs"), "useStmt"), add(of(study, "citation")[0], "serStmt")
+    for parent, name, attributes in (
+        (terms, "citReq", {}),
+        (terms, "conditions", {}),
+        (series, "serName", {"abbr": "-"}),
+        (series, "serInfo", {}),
+        (file, "fileCont", {}),
+        (file, "fileStrc", {"type": "rectangular"}),
+        (file, "fileType", {"charset": "utf-8"}),
+        (file, "format", {}),
+        (file, "filePlac", {}),
+    ):
+        add(parent, name, **attributes)
+    for variable in of(root, "dataDscr", "var"):
+        add(variable, "location", width="1", StartPos="1", EndPos="1")
+        add(variable, "txt")
+        add(variable, "concept")
+    return ET.tostring(root, encoding="unicode")
+
+
+IPUMS = ["ipumspy==0.9.0", "importlib-metadata==4.13.0"]  # an older one than ours: installed apart
+READ = """
+import json, sys
+from ipumspy import readers
+book = readers.read_ipums_ddi(sys.argv[1])
+kinds = {one.name: one.python_type.__name__ for one in book.data_description}
+told = {one.name: [one.label, one.codes, kinds[one.name], one.notes] for one in book.data_description}
+print(json.dumps([book.file_description.filename, told]))
+"""
+
+
+@pytest.mark.slow
+def test_a_foreign_reader_finds_the_variables_their_labels_and_categories(tmp_path):
+    place, file = tmp_path / "ipumspy", tmp_path / "codebook.xml"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(place), *IPUMS]
+    subprocess.run(install, check=True, capture_output=True)  # noqa: S603
+    variables = {
+        "year": {"categories": [2019, 2020, 2021]},
+        "pills": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.25}},
+        "Größe": {"categories": ["< 1 & m", "“2”"], "channel": {"kind": "symmetric", "p": 0.2}},
+    }
+    policy = Policy.from_dict({"masquerade": 1, "variables": variables})
+    told = {"pills": Wording({"en": "Pills <ever>?"}, {"en": ["Yes, ever", "No"]})}
+    text = codebook(policy, cases=12, wordings=told, file_name="data.csv", more={"mode": ("device", "dice")})
+    file.write_text(for_ipums(read(text)), encoding="utf-8")
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-W", "ignore", "-c", READ, str(file)],
+        env={**os.environ, "PYTHONPATH": str(place)},
+        check=True,
+        capture_output=True,
+    )
+    name, found = json.loads(done.stdout)
+    assert name == "data.csv"
+    assert {one: tuple(known[:3]) for one, known in found.items()} == {
+        "year": ("year", {"2019": 2019, "2020": 2020, "2021": 2021}, "int"),
+        "pills": ("Pills <ever>?", {"Yes, ever": "yes", "No": "no"}, "str"),
+        "Größe": ("Größe", {"< 1 & m": "< 1 & m", "“2”": "“2”"}, "str"),
+        "mode": ("mode", {"device": "device", "dice": "dice"}, "str"),
+    }
+    channel = json.loads(found["pills"][3])
+    assert channel["rows"] == [{"0": "3/4", "1": "1/4"}, {"0": "1/4", "1": "3/4"}]
 
 
 def test_letters_that_xml_has_no_place_for_are_left_out():

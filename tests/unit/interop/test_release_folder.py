@@ -50,6 +50,7 @@ DDI_ATTRIBUTES = {
     "IDNo": {"agency"},
     "notes": {"type"},
     "derivation": {"var"},
+    "varFormat": {"type"},
 }
 
 
