@@ -118,6 +118,9 @@ def test_a_useless_channel_is_refused_before_the_fieldwork(tmp_path):
     told = refused("policy", "check", file)
     assert "nothing can be learnt" in told
     assert "the unrelated-question design (kind: unrelated_question) does" in told
+    (tmp_path / "clear.csv").write_text("coin\n1\n2\n", encoding="utf-8")
+    drawn = refused("disguise", tmp_path / "clear.csv", "--policy", file, "--out", tmp_path / "out.csv")
+    assert told.removeprefix(f"masquerade: {file}: ") in drawn
     both = "masquerade: 1\nvariables: {a: {categories: [1, 2]}, b: {categories: [1, 2]}}\n"
     both += "joint: [{variables: [a, b], channel: {kind: flip, theta: 0.5}}]\n"
     file.write_text(both, encoding="utf-8")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from masquerade.channels.estimability import refuse_unusable
 from masquerade.channels.policy import Policy, check_policy, policy_of
 from masquerade.core.errors import UnknownValue
 from masquerade.crypto.symmetric import Keystream
@@ -72,6 +73,7 @@ def disguise_file(
     600
     """
     remembered, policy = memo_of(memo, id), policy_of(policy)
+    refuse_unusable(policy)
     kept = checked_keep(keep, policy)
     read = [*policy.schema, *kept, *([id] if id else [])]
     with open_batches(source, list(dict.fromkeys(read)), dialect=dialect) as batches:

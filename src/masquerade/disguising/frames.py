@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import ipc
 
+from masquerade.channels.estimability import refuse_unusable
 from masquerade.channels.policy import Policy, policy_of
 from masquerade.core.errors import InputError
 from masquerade.crypto.symmetric import Keystream
@@ -56,6 +57,7 @@ def disguise(
     [300.0, 300.0]
     """
     policy = policy_of(policy)
+    refuse_unusable(policy)
     if isinstance(frame, (str, Path)):
         return _disguise_whole(frame, policy, memo=memo, person=id, keep=keep, shuffle=shuffle)
     if isinstance(frame, Baskets):

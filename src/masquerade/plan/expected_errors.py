@@ -10,17 +10,15 @@ from statistics import NormalDist
 
 import numpy as np
 
-from masquerade.channels.channel import MOST_ENTRIES, Channel
 from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import NotEstimable, SingularChannel
-from masquerade.estimate.inverse import UNRELATED, estimable
+from masquerade.estimate.inverse import estimable
 from masquerade.plan.questions import Table
 from masquerade.plan.variance import AxisMoments, BlockDeal, axis_moments
 
 LEVEL = 0.95
-USELESS = 1e-9  # γ − 1 of a channel that tells nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,29 +88,6 @@ def expected_errors(
             first = np.multiply.outer(first, axis.shares).ravel()
         variance = second - first**2
         found.append(ExpectedError(table, len(variance), float(variance.mean()), float(variance.max())))
-    return found
-
-
-def unusable(policy: Policy) -> dict[tuple[str, ...], str]:
-    """Return the groups whose reports tell nothing about some category, and why."""
-    found: dict[tuple[str, ...], str] = {}
-    for group in policy.groups:
-        channel = group.channel
-        if not isinstance(channel, Channel) or channel.is_identity:
-            continue
-        if channel.truths * channel.reports > MOST_ENTRIES:
-            continue
-        instead = f" {UNRELATED}" if set(group.sizes) == {2} else ""
-        if channel.gamma != math.inf and float(channel.gamma) - 1 < USELESS:
-            why = "every report is as likely under any truth (γ = 1): nothing can be learnt."
-            found[group.names] = why + instead
-            continue
-        if any(channel.tells(group.sizes, (place,)) for place in range(len(group.names))):
-            continue
-        try:
-            channel.inverse  # noqa: B018  (computed to see whether it exists)
-        except SingularChannel as error:
-            found[group.names] = str(error) + instead * (UNRELATED not in str(error))
     return found
 
 

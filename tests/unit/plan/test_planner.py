@@ -10,7 +10,7 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.plan.candidates import Task, candidates, rounded_down
-from masquerade.plan.expected_errors import expected_errors, unusable
+from masquerade.plan.expected_errors import expected_errors
 from masquerade.plan.questions import tables_of
 
 SURVEY = {"smoker": ["yes", "no"], "region": ["north", "south", "west"], "age": list(range(6))}
@@ -211,12 +211,6 @@ def test_the_package_can_be_called_whatever_was_loaded_first():
 
     assert package(SURVEY, privacy=1, n=10).n == 10
     assert mq.plan(SURVEY, privacy=1, n=10).n == 10
-
-
-def test_useless_channels_are_named():
-    channels = {"smoker": mq.channels.binary("0.5"), "region": mq.channels.symmetric(3, "0.3")}
-    found = unusable(mq.Policy.build(SURVEY, channels))
-    assert list(found) == [("smoker",)]
 
 
 @pytest.mark.parametrize("picture", ["error", "needed", "queries", "detectable"])
