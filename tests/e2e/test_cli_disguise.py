@@ -279,11 +279,11 @@ def test_an_empty_table_is_no_error(tmp_path):
     assert (tmp_path / "out.csv").read_text() == ",".join(COLUMNS) + "\n"
 
 
-def test_a_singular_channel_may_disguise(tmp_path):
+def test_a_channel_that_tells_nothing_draws_nothing(tmp_path):
     data, rules = world(tmp_path, policy=POLICY.replace("p: 0.25", "p: 0.5"))
-    ok("disguise", data, "-p", rules, "-o", tmp_path / "out.csv")
-    written = (tmp_path / "out.csv").read_text().splitlines()
-    assert len(written) == len(data.read_text().splitlines())
+    line = refused("disguise", data, "-p", rules, "-o", tmp_path / "out.csv")
+    assert "smoker: every report is as likely under any truth" in line
+    assert not (tmp_path / "out.csv").exists()
 
 
 def test_an_unwritable_folder(tmp_path, monkeypatch):

@@ -17,8 +17,7 @@ LARGE = 2**16  # entries of a channel that is not inverted on the way to a relea
 
 def unusable(policy: Policy) -> dict[tuple[str, ...], str]:
     """Return the groups whose reports tell nothing about some category, and why."""
-    found = {group.names: _why(group) for group in policy.groups}
-    return {names: why for names, why in found.items() if why}
+    return _found(policy, MOST_ENTRIES)
 
 
 def refuse_unusable(policy: Policy) -> None:
@@ -26,18 +25,25 @@ def refuse_unusable(policy: Policy) -> None:
 
     Variables that are disguised together may tell of tables what they do not tell of each: they pass.
     """
-    known: dict[int, str] = {}  # items of baskets have one channel, thousands of them
-    said = []
-    for group in policy.groups:
-        if len(group.names) == 1:
-            own = id(group.channel)
-            known[own] = why = known[own] if own in known else _why(group, most=LARGE)
-            said += [f"{group.names[0]}: {why}"] if why else []
+    said = [f"{names[0]}: {why}" for names, why in _found(policy, LARGE).items() if len(names) == 1]
     if said:
         raise PolicyError(" ".join(said))
 
 
-def _why(group: Group, most: int = MOST_ENTRIES) -> str:
+def _found(policy: Policy, most: int) -> dict[tuple[str, ...], str]:
+    """Return what tells nothing in any stratum, and why; channels above a size are not inverted."""
+    known: dict[tuple[int, tuple[int, ...]], str] = {}  # items of baskets have one channel, thousands of them
+    told: dict[tuple[str, ...], str] = {}
+    for stratum in policy.strata or (None,):
+        for group in policy.groups_of(stratum):
+            own = id(group.channel), group.sizes
+            if own not in known:
+                known[own] = _why(group, most)
+            told[group.names] = known[own] if told.get(group.names, "-") else ""
+    return {names: why for names, why in told.items() if why}
+
+
+def _why(group: Group, most: int) -> str:
     """Return why a group's reports tell nothing about some category; "" if they do."""
     channel = group.channel
     if not isinstance(channel, Channel) or channel.is_identity:

@@ -48,3 +48,19 @@ def test_a_large_channel_is_not_inverted_on_the_way_to_a_release():
     assert "inverse" not in vars(fine)
     with pytest.raises(PolicyError, match="nothing can be learnt"):
         refuse_unusable(mq.Policy.build({"a": labels}, {"a": mq.channels.symmetric(300, "299/300")}))
+
+
+def test_a_variable_that_some_stratum_tells_of_is_drawn():
+    coin, clear = {"kind": "binary", "p": "1/2"}, {"kind": "binary", "p": "1/4"}
+    values = {
+        "masquerade": 1,
+        "variables": {
+            "region": {"categories": ["n", "s"]},
+            "smoker": {"categories": ["yes", "no"], "channel": coin},
+        },
+        "strata": {"by": "region", "channels": {"n": {"smoker": clear}}},
+    }
+    refuse_unusable(mq.Policy.from_dict(values))
+    values["strata"]["channels"] = {"n": {"smoker": coin}}
+    with pytest.raises(PolicyError, match="smoker: "):
+        refuse_unusable(mq.Policy.from_dict(values))
