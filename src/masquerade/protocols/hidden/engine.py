@@ -3,7 +3,8 @@
 A program is written once and run by every party on its own shares. Whenever parties have to tell each other
 something it yields a `Round`, what this party shows (always under a mask, but for what is opened on purpose),
 and is sent a `Reply`, what everybody showed. So the same program runs in one process (`run`) and between
-services, one message a round; an engine that has its own network never yields.
+services, one message a round, and `Driver` counts what it takes; an engine that has its own network never
+yields, and counts itself (`cost`).
 
 Numbers are integers modulo 2^64, negative ones from the top down. A `Secret` is whatever an engine keeps of
 one: programs only hand it on, and add, subtract and index it as they would an array.

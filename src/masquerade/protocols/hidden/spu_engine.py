@@ -47,6 +47,9 @@ class SpuSecret:
     def __sub__(self, other: SpuSecret) -> SpuSecret:
         return self._engine.step("subtract", [self, other])
 
+    def __len__(self) -> int:
+        return self.shape[0]
+
     def __getitem__(self, index: Any) -> SpuSecret:
         """Return numbers at public places, by any of NumPy's indices."""
         places = np.arange(prod(self.shape)).reshape(self.shape)[index]
@@ -60,8 +63,7 @@ class SpuSecret:
     @property
     def T(self) -> SpuSecret:  # noqa: N802  (as NumPy's)
         """Return the columns as rows."""
-        places = np.arange(prod(self.shape)).reshape(self.shape).T
-        return self._engine.step("taken", [self], arrays=[places.ravel()]).reshape(*places.shape)
+        return self._engine.step("transpose", [self])
 
     def reshape(self, *shape: Any) -> SpuSecret:
         """Return the same numbers in another shape."""
@@ -174,16 +176,11 @@ class SpuEngine(SecretEngine[SpuSecret]):
 
     def counts(self, pairs: Sequence[tuple[SpuSecret, SpuSecret]]) -> Steps[list[SpuSecret]]:
         """Multiply lines of different owners and sum over records."""
-        return at_once([self.step("inner", [left.T, right.T]) for left, right in pairs])
+        return at_once([self.step("counts", [left, right]) for left, right in pairs])
 
     def crossed(self, pairs: Sequence[tuple[SpuSecret, SpuSecret]]) -> Steps[list[SpuSecret]]:
         """Multiply lines of different owners record by record."""
-        found = []
-        for left, right in pairs:
-            rows = np.repeat(np.arange(left.shape[0]), right.shape[0])
-            columns = np.tile(np.arange(right.shape[0]), left.shape[0])
-            found.append(self.step("product", [left[rows], right[columns]]))
-        return at_once(found)
+        return at_once([self.step("crossed", [left, right]) for left, right in pairs])
 
     def linear(self, matrix: Integers, secret: SpuSecret) -> SpuSecret:
         """Return a public matrix times a secret vector, or each column of a secret matrix."""

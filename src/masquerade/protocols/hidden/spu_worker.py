@@ -87,7 +87,7 @@ class Node:
 class Arithmetic:
     """What each step computes, in JAX: whole numbers of 64 bits that wrap around; nothing is a fraction."""
 
-    MESSAGES = frozenset({"product", "inner", "lookup", "less"})
+    MESSAGES = frozenset({"product", "inner", "counts", "crossed", "lookup", "less"})
 
     def __init__(self, jnp: Any) -> None:
         self._jnp = jnp
@@ -114,7 +114,11 @@ class Arithmetic:
 
     def taken(self, _facts: Sequence[int], secret: Any, places: Any) -> Any:
         """Return numbers of a flattened array at public places."""
-        return secret.reshape(-1)[places]
+        return self._jnp.take(secret.reshape(-1), places, mode="clip")  # they are in bounds
+
+    def transpose(self, _facts: Sequence[int], secret: Any) -> Any:
+        """Return the columns as rows."""
+        return secret.T
 
     def stack(self, _facts: Sequence[int], *secrets: Any) -> Any:
         """Return flattened arrays one after another."""
@@ -131,6 +135,14 @@ class Arithmetic:
     def inner(self, _facts: Sequence[int], first: Any, second: Any) -> Any:
         """Return the matrix product of the first, transposed, and the second."""
         return first.T @ second
+
+    def counts(self, _facts: Sequence[int], first: Any, second: Any) -> Any:
+        """Return in how many records each line of the one and of the other are 1."""
+        return first @ second.T
+
+    def crossed(self, _facts: Sequence[int], first: Any, second: Any) -> Any:
+        """Return the products of lines record by record, the first varying slowest."""
+        return (first[:, None] * second[None]).reshape(-1, first.shape[1])
 
     def less(self, _facts: Sequence[int], first: Any, second: Any) -> Any:
         """Return 1 where the first is less, by the sign of the difference."""

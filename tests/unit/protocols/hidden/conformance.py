@@ -2,7 +2,7 @@
 
 Three parties run it, whatever the engine. MPyC's are processes, and this file is one of them:
 
-python -m tests.unit.protocols.hidden.conformance -M3 -I0 -B9000
+python -m tests.unit.protocols.hidden.conformance [--learnt] -M3 -I0 -B9000
 """
 
 import json
@@ -11,7 +11,9 @@ import sys
 import numpy as np
 from tests.unit.protocols.hidden.programs import own
 
-from masquerade.protocols.hidden import MpycEngine, finished
+from masquerade.protocols.hidden import HiddenColumns, MpycEngine, finished
+from masquerade.protocols.hidden.k_means import Lloyd, clusters
+from masquerade.protocols.hidden.tree import Growth, tree
 
 PARTIES = ("a", "b", "c")
 CASES, LENGTH, RECORDS = 120, 101, 40
@@ -110,18 +112,43 @@ def short(engine):
     return (yield from engine.open(square))
 
 
+def learnt(engine):
+    """Find clusters, with open and with hidden steps, and a tree."""
+    generator = np.random.default_rng(25)
+    whole = np.vstack([generator.integers(low, low + 30, (6, 2)) for low in (0, 60)])
+    holder = generator.integers(0, 3, whole.shape)
+    held = np.where(holder == PARTIES.index(engine.name), whole, 0)
+    start = np.array([[0.0, 0.0], [40.0, 40.0]])
+    found = {}
+    for hide in (False, True):
+        plan = Lloyd(len(whole), 2, (90, 90), start, 2, 2, hide_steps=hide)
+        ended = yield from clusters(engine, held, plan)
+        found[f"sizes, {hide}"], found[f"sums, {hide}"] = ended.sizes.tolist(), ended.sums.tolist()
+    codes = dict(zip("xyz", generator.integers(0, 2, (3, 30)), strict=True))
+    codes["t"] = codes["x"] & codes["y"]
+    owners = {"x": "a", "y": "b", "z": "c", "t": "a"}
+    own_codes = {name: codes[name] for name, owner in owners.items() if owner == engine.name}
+    columns = HiddenColumns(dict.fromkeys(codes, 2), owners, own_codes, 30)
+    nodes = yield from tree(engine, columns, Growth.of("t", ["x", "y", "z"], 2))
+    found["splits"] = [[node.feature, node.label] for node in nodes]
+    return found
+
+
 def main():
     """Be one of MPyC's parties, and print what was found and what it took."""
     from mpyc.runtime import mpc  # noqa: PLC0415  (reads the arguments of the process, and need not be there)
 
     mpc.run(mpc.start())
     engine = MpycEngine(mpc, PARTIES)
-    finished(short(engine))
-    first = engine.cost
-    found = finished(Task(narrow=True).program(engine))
-    costs = [vars(one) for one in (first, engine.cost)]
+    if "--learnt" in sys.argv:
+        told = finished(learnt(engine))
+    else:
+        finished(short(engine))
+        first = engine.cost
+        found = finished(Task(narrow=True).program(engine))
+        costs = [vars(one) for one in (first, engine.cost)]
+        told = {"found": {name: some.tolist() for name, some in found.items()}, "costs": costs}
     mpc.run(mpc.shutdown())
-    told = {"found": {name: some.tolist() for name, some in found.items()}, "costs": costs}
     sys.stdout.write(json.dumps(told) + "\n")
 
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from benchmarks.hidden_engines import by_spu, mpyc_parties, spu_parties, task
-from tests.unit.protocols.hidden.conformance import PARTIES, Task, short
+from tests.unit.protocols.hidden.conformance import PARTIES, Task, learnt, short
 from tests.unit.protocols.hidden.programs import Watched
 
 import masquerade as mq
@@ -43,6 +43,13 @@ def test_three_parties_of_mpyc_do_everything_exactly():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec("mpyc") is None, reason="MPyC is not installed")
+def test_three_parties_of_mpyc_learn_what_owners_with_a_helper_learn():
+    told = mpyc_parties("tests.unit.protocols.hidden.conformance", "--learnt")
+    assert told == [Watched(PARTIES).run(learnt)] * 3
+
+
+@pytest.mark.slow
 @pytest.mark.skipif("MASQUERADE_SPU_PYTHON" not in os.environ, reason="no environment with SPU is named")
 class TestSpu:
     def test_three_parties_do_everything_exactly(self):
@@ -59,6 +66,10 @@ class TestSpu:
             assert 0 < first.sent < whole.sent
             assert whole.rounds > 3
 
+    def test_three_parties_learn_what_owners_with_a_helper_learn(self):
+        told = spu_parties(PARTIES, lambda engine: finished(learnt(engine)))
+        assert told == [Watched(PARTIES).run(learnt)] * 3
+
     def test_a_party_that_has_gone_ends_it_for_all(self):
         def work(engine):
             finished(short(engine))  # all have met
@@ -68,7 +79,7 @@ class TestSpu:
                 finished(short(engine))
             return engine.name
 
-        assert spu_parties(PARTIES, work, seconds=20) == list(PARTIES)
+        assert spu_parties(PARTIES, work, seconds=60) == list(PARTIES)
 
     def test_the_parents_are_those_of_clear_records(self):
         codes, schema, order, _ = task(40)
