@@ -3,7 +3,8 @@
 Two parties of 100,000 keys, who have nine tenths in common, link with every step signed; every message passes
 as bytes. Four multiplications a key cannot be avoided: each side masks its own set and the other's. They are
 timed alone, on the same machine and all its cores, before and after. What a party holds is measured in
-processes of their own: it masks its set and another's of the same size, and takes its own back.
+processes of their own: it masks its set and another's of the same size, and takes its own back; replies that
+it may be asked for again lie in its folder, as those of a party's service do.
 
 python -m benchmarks.linking [--keys N] [--psi PYTHON] [--memory N ...] [--json FILE]
 
@@ -15,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -22,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from benchmarks.timing import keep
 
+from masquerade.core.scratch import Scratch
 from masquerade.crypto.code_rows import Texts
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.point_sets import hashed, masked
@@ -108,12 +111,17 @@ def held(count):
     small.receive(LinkingOffer(session, roster, 10).encode())  # what is compiled once is there
     keys = KeyColumn(pa.array(np.arange(count)))
     _, start = memory()
-    party = LinkingParty("clinic", keys, roster=roster, most=count)
-    own = MaskedPoints.decode(party.receive(LinkingOffer(session, roster, count).encode()))
-    offsets = np.arange(count + 1) * 8
-    other = hashed(Texts(np.arange(count).view(np.uint8), offsets), b"another").tobytes()
-    party.receive(MaskedPoints(session, "registry", other).encode())
-    party.receive(ReturnedPoints(session, own.points).encode())
+    with tempfile.TemporaryDirectory() as folder:
+        party = LinkingParty("clinic", keys, roster=roster, most=count, scratch=Scratch(Path(folder)))
+        sent, given = Path(folder) / "own", Path(folder) / "other"  # a party holds no message of others
+        own = MaskedPoints.decode(party.receive(LinkingOffer(session, roster, count).encode()))
+        sent.write_bytes(ReturnedPoints(session, own.points).encode())
+        del own
+        other = hashed(Texts(np.arange(count).view(np.uint8), np.arange(count + 1) * 8), b"another").tobytes()
+        given.write_bytes(MaskedPoints(session, "registry", other).encode())
+        del other
+        party.receive(given.read_bytes())
+        party.receive(sent.read_bytes())
     assert len(party.tags) == count
     print(json.dumps({"keys": count, "mib_at_start": round(start, 1), "most_mib": round(memory()[0], 1)}))
 

@@ -72,6 +72,14 @@ class Scratch:
         """Return a column that is filled piece by piece."""
         return GrowingColumn(self)
 
+    def kept(self, data: bytes) -> memoryview:
+        """Return the same bytes; long ones lie in a file, and in memory only while somebody looks at them."""
+        if self.folder is None:
+            return memoryview(data)
+        column = self.column()
+        column.append(np.frombuffer(data, np.uint8))
+        return column.array().data
+
     def file(self) -> IO[bytes]:
         """Open a file without a name."""
         return tempfile.TemporaryFile(dir=self.folder)

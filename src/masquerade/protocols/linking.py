@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Adversary, Disclosure, Guarantee
+from masquerade.core.scratch import HELD, Scratch
 from masquerade.crypto.code_rows import Texts, codes, keyed_tags
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
@@ -221,7 +222,8 @@ class LinkingParty(Responder):
     `roster` are the parties that it must have, this one among them; None takes whom it is offered. Fewer
     common records than `least` are refused: whoever compares says which are common, and could single out a
     person. With `identity` and the identities of the others (`peers`, by name) all steps are signed; without,
-    whoever carries the messages must be trusted to pass sets on as they are.
+    whoever carries the messages must be trusted to pass sets on as they are. Long replies, which are said
+    again when asked again, lie in `scratch`.
     """
 
     BEGINS = LinkingOffer
@@ -236,8 +238,9 @@ class LinkingParty(Responder):
         identity: SigningKey | None = None,
         peers: Mapping[str, bytes] | None = None,
         least: int = 0,
+        scratch: Scratch = HELD,
     ) -> None:
-        self.name, self._least, self._most = name, least, most
+        self.name, self._least, self._most, self._scratch = name, least, most, scratch
         self._roster = None if roster is None else frozenset(roster)
         if self._roster is not None and (name not in self._roster or len(self._roster) < 2):
             raise InputError("The roster of a session has two parties or more, this one among them.")
@@ -271,10 +274,12 @@ class LinkingParty(Responder):
             before, reply = self._replies[step]
             if before != digest:
                 raise KeySpent("This step of the session was done already, with another message.")
-            return reply
-        reply = self._reply(found).encode()
-        self._replies[step] = (digest, reply)
-        return reply
+            return bytes(reply)
+        answer = self._reply(found)
+        del found  # a set as large as the one that is written now
+        said = answer.encode()
+        self._replies[step] = (digest, self._scratch.kept(said))
+        return said
 
     @property
     def tags(self) -> Tags:
@@ -318,7 +323,7 @@ class LinkingParty(Responder):
         """Start with fresh masks and without any pseudonym."""
         self._tags: Tags | None = None
         self._common: Tags | None = None
-        self._replies: dict[tuple[bytes, str], tuple[bytes, bytes]] = {}
+        self._replies: dict[tuple[bytes, str], tuple[bytes, memoryview]] = {}
         self._sent, self._sizes, self._confirmed = b"", dict[str, int](), False
         self._mask, self._blind = ristretto255.random_secret(), ristretto255.random_secret()
 
@@ -348,8 +353,11 @@ class LinkingParty(Responder):
         self.session, self._offer, self._chain = offer.session, offer, chain
         points = np.empty((len(self._keys), POINT_SIZE), np.uint8)
         for at, forms in enumerate(self._forms()):
-            points[at * ROWS_AT_ONCE : (at + 1) * ROWS_AT_ONCE] = hashed(forms, DOMAIN + offer.session)
-        sent = masked(points[self._order], self._blind).tobytes()
+            some = masked(hashed(forms, DOMAIN + offer.session), self._blind)
+            points[at * ROWS_AT_ONCE : (at + 1) * ROWS_AT_ONCE] = some
+        points = points[self._order]
+        sent = points.tobytes()
+        del points
         self._sent = digest_of(sent)
         return self._signed(MaskedPoints(offer.session, self.name, b""), sent)
 

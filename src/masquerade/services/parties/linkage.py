@@ -121,6 +121,7 @@ class _LinkingRole(Role):
             roster=part.spec.parties,
             identity=part.node.identity,
             peers=part.node.identities_of(part.spec.parties),
+            scratch=part.scratch,
         )
 
 

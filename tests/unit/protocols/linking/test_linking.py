@@ -2,12 +2,15 @@
 
 import hashlib
 import hmac
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from masquerade.core import scratch
 from masquerade.core.errors import InputError, RoundAborted
+from masquerade.core.scratch import Scratch
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.protocols.codec import tag_of
@@ -104,6 +107,31 @@ def test_sets_are_shuffled_before_they_leave():
     ]
     assert sorted(sent) == sorted(own)
     assert sent != own
+
+
+def test_long_replies_lie_in_files_and_are_said_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(scratch, "IN_MEMORY", 100)
+    parties = {
+        name: LinkingParty(name, KEYS[name], scratch=Scratch(tmp_path)) for name in ("clinic", "registry")
+    }
+    seen = []
+
+    class Carrier(LocalTransport):
+        def exchange(self, party, message):
+            seen.append((party, message, super().exchange(party, message)))
+            mapped = Path("/proc/self/maps").read_text(encoding="utf-8")
+            long_ones = [reply for _, _, reply in seen if len(reply) > 100]
+            assert mapped.count(str(tmp_path)) == len(long_ones)
+            return seen[-1][2]
+
+    assert Joiner(tuple(parties), Carrier({n: p.receive for n, p in parties.items()})).link() == 30
+    assert not list(tmp_path.iterdir())
+    assert len([reply for _, _, reply in seen if len(reply) > 100]) == 6
+    for party, message, reply in seen:
+        assert parties[party].receive(message) == reply
+    for party in parties.values():
+        party.forget()
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text(encoding="utf-8")
 
 
 def test_who_learns_what():
