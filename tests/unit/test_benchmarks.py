@@ -91,10 +91,12 @@ def test_structures_on_shares_are_the_clear_ones_in_time_and_memory():
     assert step["records"] == 1_000_000
     assert step["equal_to_clear"]
     assert step["cpu_seconds"] < 60
-    between = kept["k_means_session"]  # by the clock over TLS the aim of 60 s is missed
+    between = kept["k_means_session"]
     assert between["records"] == 1_000_000
     assert between["equal_to_clear"]
-    assert between["seconds_of_the_session"] < 180
+    assert between["seconds_of_the_session"] < 60
+    said = (KEPT.parent / "README.md").read_text(encoding="utf-8")
+    assert f"{round(between['bytes_dealt'] / 1e6)} MB" in said
     studied = {(one["network"], one["records"]): one["equal_to_clear"] for one in kept["studied"]}
     networks = ("asia", "survey", "sachs", "child")
     assert set(studied) == {(name, n) for name in networks for n in (1000, 10_000)}

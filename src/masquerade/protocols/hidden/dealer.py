@@ -64,7 +64,7 @@ def times(left: Words, right: Words) -> Words:
         some = slice(start, start + step)
         a, b = left[:, some], right[:, some]
         if kind == np.uint64:
-            out += np.array([[np.dot(x, y) for y in b] for x in a], dtype=kind).reshape(out.shape)
+            out += a @ b.T
             continue
         low_a, low_b = (x & np.array(0xFFFF, dtype=kind) for x in (a, b))
         out += _exact(low_a, low_b).astype(kind)
