@@ -116,7 +116,11 @@ def control_text(result: PrivateAnswers) -> list[RenderableType]:
 def hidden_model_text(result: HiddenModel[Any], what: str, *, same: bool) -> list[RenderableType]:
     """Return what learning a tree or clusters on shares came to, and whether joined records say the same."""
     cost = result.cost
-    compared = "As on joined records." if same else "Not as on joined records; steps may be too few."
+    compared = (
+        "As on joined records."
+        if same
+        else "Not as on joined records: steps may be too few, or clusters too small."
+    )
     lines = [
         f"{what} over {people(result.n)} of {listed(list(result.owners))}, on shares. {compared}",
         (

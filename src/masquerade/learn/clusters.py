@@ -38,7 +38,8 @@ class Clusters(Printed, Saved):
 
     The errors take as given which cells belong to which centre; those of a centre with no records are
     infinite. Clusters that were found on shares have neither errors of centres nor `within`, the sum of
-    squared distances: both would need sums that are not opened.
+    squared distances: both would need sums that are not opened. Of one that was too small its share is not
+    opened either: zero, with an infinite error.
 
     >>> clusters = mq.learn.k_means(mq.tally(mq.data.students()), 2, ["year"])
     >>> clusters.centres.round(2).tolist(), clusters.shares.round(2).tolist()
@@ -99,7 +100,8 @@ class Clusters(Printed, Saved):
                 for name, centre, error in zip(self.names, self.centres[place], errors, strict=True)
             )
             share, error = 100 * self.shares[place], 100 * self.share_stderr[place]
-            lines.append(f"{share:.1f}% ± {error:.1f}: {about}")
+            told = f"{share:.1f}% ± {error:.1f}" if np.isfinite(error) else "share not opened, too small"
+            lines.append(f"{told}: {about}")
         return "\n".join(lines)
 
 
@@ -225,11 +227,18 @@ def lloyd_step(points: Any, weights: Any, centres: Any) -> tuple[Any, Any]:
     return sizes, sums
 
 
-def known_clusters(names: Sequence[str], lattice: Lattice, centres: Any, sizes: Any, n: int) -> Clusters:
-    """Return clusters of which centres (in units) and sizes are all that is known; NaN: not even these."""
+def known_clusters(
+    names: Sequence[str], lattice: Lattice, centres: Any, sizes: Any, n: int, *, least: int = 1
+) -> Clusters:
+    """Return clusters of which centres (in units) and sizes are all that is known; NaN: not even these.
+
+    Sizes below `least` are not opened, and zero.
+    """
     known = ~np.isnan(np.asarray(centres)).any(axis=1)
     shares = np.asarray(sizes)[known] / n
     errors = np.sqrt(shares * (1 - shares) / n)
+    if least > 1:
+        errors[shares == 0] = np.inf
     return Clusters(tuple(names), lattice.numbers(centres[known]), None, shares, errors, None, n)
 
 

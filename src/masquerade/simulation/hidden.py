@@ -200,7 +200,7 @@ def hidden_clusters(
         return clusters(engine, np.where(holder == list(owners).index(engine.name), table, 0), plan)
 
     found, cost, seconds = _computed(tuple(owners), n, program)
-    model = known_clusters(names, lattice, found.centres(), found.sizes, n)
+    model = known_clusters(names, lattice, found.centres(), found.sizes, n, least=least_size)
     guarantee = clusters_guarantee(tuple(owners), names, plan, helper=HELPER)
     return HiddenModel(model, n, tuple(owners), cost, seconds, guarantee)
 

@@ -76,7 +76,7 @@ def test_clusters_of_scattered_cells_are_those_of_the_joined_records(done):
     deployment, model = done
     assert_clear(model, people())
     assert model["computation"]["steps"] > 2
-    assert model["computation"]["never_large_enough"] == 0
+    assert model["computation"]["centres_unknown"] == 0
     assert "3 clusters of 90 records" in mq.learn.Clusters.from_dict(model).summary()
     for party in OWNERS:
         assert json.loads((deployment.settings(party).state / "models" / "example.json").read_text()) == model

@@ -8,7 +8,7 @@ from tests.statistical.checks import assert_unbiased, assert_variance
 
 import masquerade as mq
 from masquerade.core.errors import InputError
-from masquerade.learn.clusters import Lattice, _with_errors
+from masquerade.learn.clusters import Lattice, _with_errors, known_clusters
 
 GRID = tuple(range(6))
 
@@ -106,3 +106,15 @@ def test_numbers_on_a_lattice():
     for wrong in ([], [[]], [[np.inf]]):
         with pytest.raises(InputError):
             Lattice.of(wrong)
+
+
+def test_a_share_that_did_not_open_is_not_said_to_be_zero():
+    lattice, centres = Lattice.of([np.arange(5.0)]), np.array([[1.0], [3.0], [np.nan]])
+    small = known_clusters(["x"], lattice, centres, np.array([40, 0, 0]), 50, least=10)
+    assert small.share_stderr.tolist()[1:] == [np.inf]
+    assert "share not opened, too small: x 3" in small.summary()
+    again = mq.learn.Clusters.from_dict(small.to_dict())
+    assert again.to_dict() == small.to_dict()
+    empty = known_clusters(["x"], lattice, centres, np.array([50, 0, 0]), 50)
+    assert empty.share_stderr.tolist() == [0, 0]  # an empty cluster is known to be empty
+    assert "0.0% ± 0.0: x 3" in empty.summary()

@@ -88,8 +88,10 @@ class _Terms:
         engine = HelpedEngine(part.node.name, self.owners, key, plan.n)
         yield from check_order(engine, placed_party.placed_blocks, self.names, plan.n)
         found = yield from clusters(engine, self._held(placed_party), plan)
-        model = known_clusters(self.names, self.lattice, found.centres(), found.sizes, plan.n)
-        took = {"steps": found.steps, "never_large_enough": int((~found.known).sum())}
+        model = known_clusters(
+            self.names, self.lattice, found.centres(), found.sizes, plan.n, least=plan.least
+        )
+        took = {"steps": found.steps, "centres_unknown": int((~found.known).sum())}
         return json.dumps({"model": model.to_dict(), "took": took}, sort_keys=True)
 
     def model(self, found: str) -> dict[str, Any]:
