@@ -9,7 +9,11 @@ import doctest
 import tempfile
 from contextlib import chdir
 
+import pyarrow as pa
+
 import masquerade as mq
+from masquerade.crypto import sodium_rows
+from masquerade.crypto.code_rows import Texts
 from tests.e2e.test_docstrings import examples_of
 
 EXAMPLES = (
@@ -23,7 +27,7 @@ EXAMPLES = (
 
 
 def compile_kernels() -> None:
-    """Run examples of docstrings, whatever they show, and find a structure in disguised records."""
+    """Run examples of docstrings, whatever they show; disguise records, learn from them; link some keys."""
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
         for name in EXAMPLES:
             for example in examples_of(name):
@@ -33,8 +37,12 @@ def compile_kernels() -> None:
         {name: list(network.schema[name].categories) for name in network.structure},
         {name: mq.channels.for_gamma(2, 5) for name in network.structure},
     )
-    records = mq.simulate(network.sample(500, seed=1), policy, seed=2)
-    mq.learn.structure(mq.tally(records, policy), order=list(network.structure), max_parents=2)
+    reports = mq.disguise(pa.Table.from_pandas(network.sample(500, seed=1)), policy)
+    mq.learn.structure(mq.tally(reports, policy), order=list(network.structure), max_parents=2)
+    mq.learn.association_rules(mq.tally(reports, policy), 0.3, 0.5)
+    keys = Texts.of([b"P000001", b"P000002"])
+    points = sodium_rows.hashed_points(b"prepared", keys.data, keys.offsets)
+    sodium_rows.multiplied_points(points, bytes([1] * 32))
 
 
 if __name__ == "__main__":
