@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.quick_files import quick_folder
 
 # the same examples in every run, however slow the machine; HYPOTHESIS=search looks for others
-settings.register_profile("same", derandomize=True, database=None, deadline=None)
-settings.register_profile("search", deadline=None)
+slowly = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same", derandomize=True, database=None, **slowly)
+settings.register_profile("search", **slowly)
 settings.load_profile(os.environ.get("HYPOTHESIS", "same"))
 
 pytest_plugins = ["tests.skips"]

@@ -253,6 +253,8 @@ def test_commands_wait_for_services_that_are_being_started(tmp_path):
     folder, parties = tmp_path / "try", ("north", "south", "registry")
     ok("session", "example", folder, "--protocol", "pooled-counts", "--n", 60)
     with processes(World(folder)) as world:
+        # commands wait, not the node, which would pause longer and longer
+        world.miner.write_text(world.miner.read_text() + "retries: 1\n")
         for command, waited_for, started in (
             (("create", folder / "session.yaml"), ("university",), ("university",)),
             (("run", "example"), parties, parties),
