@@ -40,8 +40,8 @@ servers: $(VENV)/bin/python
 
 # once, what every process that runs tests would do at its start: rewrite their asserts, compile kernels
 prepared: $(VENV)/.installed-test
-	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || true  # the tests themselves tell what is wrong
-	@$(BIN)/python -m tests.prepared
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 || true  # the tests themselves tell what is wrong
+	@$(BIN)/python -m tests.prepared || true
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check $(CODE)
