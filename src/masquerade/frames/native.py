@@ -130,7 +130,7 @@ def _arrow(frame: Any, name: str) -> pa.Array | pa.ChunkedArray:
 
 def _polars_arrow(series: Any) -> pa.Array | pa.ChunkedArray:
     """Return a Polars column as Arrow; categories as Polars numbers them, without a look at every row."""
-    categories = series.dtype == nw.get_native_namespace(series).Categorical
+    categories = series.dtype.base_type() == nw.get_native_namespace(series).Categorical
     if not categories or not len(series) or series.null_count():
         return series.to_arrow()
     codes, last = narrowed(series.to_physical().to_numpy())
@@ -382,7 +382,7 @@ def _pandas_family(library: Any, dtype: Any) -> str:
 
 
 def _polars_family(library: Any, dtype: Any) -> str:
-    if dtype in (library.String, library.Categorical, library.Enum):
+    if dtype.base_type() in (library.String, library.Categorical, library.Enum):
         return "text"
     if dtype == library.Boolean:
         return "truth"

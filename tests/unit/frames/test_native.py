@@ -36,6 +36,12 @@ def of_arrow(values, kind):
 
 
 YES = ["yes", "no", "yes"]
+# numbered apart from other columns, in a byte; earlier versions of Polars number all in one way
+OWN_CATEGORIES = (
+    pl.Categorical(pl.Categories("answers", physical=pl.UInt8))
+    if hasattr(pl, "Categories")
+    else pl.Categorical
+)
 FRAMES = {
     "pandas str": (of_pandas(YES, "str"), TEXT),
     "pandas string": (of_pandas(YES, "string"), TEXT),
@@ -54,6 +60,7 @@ FRAMES = {
     "polars String": (of_polars(YES, pl.String), TEXT),
     "polars Categorical": (of_polars(YES, pl.Categorical), TEXT),
     "polars Enum": (of_polars(YES, pl.Enum(["no", "yes"])), TEXT),
+    "polars Categorical of its own": (of_polars(YES, OWN_CATEGORIES), TEXT),
     "polars Int64": (of_polars([2, 1, 2], pl.Int64), WHOLE),
     "polars UInt8": (of_polars([2, 1, 2], pl.UInt8), WHOLE),
     "polars Boolean": (of_polars([True, False, True], pl.Boolean), TRUTH),
