@@ -446,7 +446,7 @@ def test_the_jackknife_of_a_mean_is_its_standard_error():
     frame = pd.DataFrame({"run": range(12), "x": values})
     found = over_runs(frame, lambda rows: float(rows["x"].mean()))
     assert found == pytest.approx(mean_of(values))
-    assert over_runs(frame.head(1), lambda rows: float(rows["x"].mean())).stderr == np.inf
+    assert np.isnan(over_runs(frame.head(1), lambda rows: float(rows["x"].mean())).stderr)
 
 
 def test_a_single_run_has_no_error_over_runs_to_compare_with():
