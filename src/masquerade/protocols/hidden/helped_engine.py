@@ -57,6 +57,7 @@ Secret = NDArray[np.unsignedinteger[Any]]  # a share; programs know it as the nu
 BOTH = 2**16  # instead of an owner: what only the computing parties have shares of
 AT_ONCE = 2048  # unit vectors expanded at a time
 MOST_SHOWN = 1 << 23  # numbers of a round: of one that needs more, several are made
+MOST_MULTIPLIED = 1 << 20  # in a round: 16 MiB of each party, and a message may carry those of two
 MOST_LOOKED_UP = 1 << 15  # in a round, since keys are dealt for each
 FEW_COMPARED, MOST_COMPARED = 1 << 12, 1 << 20  # by keys in one round; by bits at once
 MOST_RECORDS = 2**31
@@ -168,7 +169,7 @@ class HelpedEngine(SecretEngine[Secret]):
     def product(self, first: Secret, second: Secret) -> Steps[Secret]:
         """Multiply shares number by number, both under fresh masks."""
         x, y = first.ravel(), second.ravel()
-        runs = [self._multiplied(x[some], y[some]) for some in batches(x.size, MOST_SHOWN // 2)]
+        runs = [self._multiplied(x[some], y[some]) for some in batches(x.size, MOST_MULTIPLIED)]
         found = yield from joined(runs)
         return found.reshape(first.shape)
 

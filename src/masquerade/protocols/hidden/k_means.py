@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError
 from masquerade.protocols.hidden.engine import Integers, SecretEngine, Steps
 
-AT_ONCE = 1 << 18  # records
+AT_ONCE, MOST_WORDS = 1 << 18, 1 << 21  # records, and numbers that are shown of them in a round
 MOST_BITS, COUNT_BITS, WORD = 62, 40, 64
 MOST_STEPS = 1000
 FINEST, USUAL, COARSEST = 24, 16, 4  # bits of a unit that centres are kept to
@@ -70,6 +70,11 @@ class Lloyd:
     def secret_start(self) -> bool:
         """Tell whether nobody knows the first centres."""
         return self.start is None
+
+    @property
+    def at_once(self) -> int:
+        """Return how many records are worked on together: what two parties show of them fits a message."""
+        return min(AT_ONCE, max(MOST_WORDS // (self.k + len(self.most)), 1))
 
     @cached_property
     def reach(self) -> int:
@@ -173,8 +178,8 @@ def clusters(
     if held.shape != (plan.n, len(plan.most)):
         raise InputError(f"The table has {plan.n:,} records of {len(plan.most)} columns.")
     tables = []
-    for begin in range(0, plan.n, AT_ONCE):
-        tables += [(yield from _table(engine, held[begin : begin + AT_ONCE]))]
+    for begin in range(0, plan.n, plan.at_once):
+        tables += [(yield from _table(engine, held[begin : begin + plan.at_once]))]
     drawn = (yield from _drawn(engine, tables, plan, draw)) if plan.secret_start else None
     if plan.hide_steps:
         return (yield from _hidden_steps(engine, tables, plan, drawn))
@@ -427,8 +432,8 @@ def _drawn(engine: SecretEngine[Any], tables: Sequence[Any], plan: Lloyd, draw: 
     found = []
     for which in range(k):
         total: Any = None
-        for start in range(which * among, (which + 1) * among, AT_ONCE):
-            some = np.arange(start, min(start + AT_ONCE, (which + 1) * among))
+        for start in range(which * among, (which + 1) * among, plan.at_once):
+            some = np.arange(start, min(start + plan.at_once, (which + 1) * among))
             part = yield from engine.inner(marks[some].reshape(len(some), 1), records[some])
             total = part if total is None else total + part
         found.append(total)

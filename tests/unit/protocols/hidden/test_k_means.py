@@ -11,8 +11,9 @@ from tests.unit.protocols.hidden.programs import Watched
 import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.learn.clusters import Lattice
-from masquerade.protocols.hidden.helped_engine import HelpedEngine
+from masquerade.protocols.hidden.helped_engine import MOST_MULTIPLIED, HelpedEngine
 from masquerade.protocols.hidden.k_means import Lloyd, clusters
+from masquerade.services.common.settings import Limits
 
 IRIS = load_iris().data
 LATTICE = Lattice.of(list(IRIS.T))
@@ -154,3 +155,11 @@ def test_numbers_that_are_too_large_are_refused():
     assert replace(fine, most=(2**20,) * 4, hide_steps=True).fraction < 16
     with pytest.raises(InputError, match="150 records of 4"):
         found(fine, WHOLE[:10])
+
+
+@pytest.mark.parametrize(("k", "columns"), [(3, 4), (16, 30), (2, 1), (500, 10_000)])
+def test_what_two_parties_show_of_records_at_once_fits_into_a_message(k, columns):
+    plan = Lloyd(1_000_000, k, (3,) * columns, None)
+    assert plan.at_once >= 1
+    assert 2 * 8 * plan.at_once * (k + columns) < Limits().body_bytes
+    assert Limits().body_bytes > 2 * 2 * 8 * MOST_MULTIPLIED
