@@ -7,6 +7,7 @@ import warnings
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 from tests.services.parties.deployments import (
@@ -88,6 +89,21 @@ def test_what_leaves_was_told_before_consent_and_the_guarantee_bounds_what_opens
         text = json.dumps(operator.ask("status", {"session": SESSION})["guarantee"])
     assert "the class of every leaf, at most" in text
     assert "deals falsely" in text
+
+
+def test_nothing_clear_is_in_any_message(done):
+    """Records in the shared order are known to the test: neither codes nor indicators pass by."""
+    deployment, _ = done
+    frame = joined(deployment.plan)
+    messages = [
+        part for seen in deployment.seen.values() for *_, body, reply in seen for part in (body, reply)
+    ]
+    assert len(messages) > 50
+    for name in SCHEMA:
+        for column in (frame[name] == SCHEMA[name].categories[0], frame[name], frame[name] - 1):
+            for kind in (np.uint8, "<u2", "<u8"):
+                line = np.asarray(column).astype(kind).tobytes()[:64]
+                assert not any(line in message for message in messages)
 
 
 def test_who_stops_ends_the_computation_and_a_convener_shows_no_other_tree(tmp_path, monkeypatch):
