@@ -1,15 +1,17 @@
 """What `masquerade reproduce all` found: every verdict, and what does not match with its reason and command.
 
-The experiments are run by the command itself, with the papers' numbers of runs; this reads the folder that it
-wrote, and keeps what a reader asks for.
+The experiments are run by the command itself, with the papers' numbers of runs, or with more in folders of
+their own where these do not decide; this reads what it wrote, and keeps what a reader asks for.
 
     masquerade reproduce all --out FOLDER
-    python -m benchmarks.reproduction FOLDER [--json FILE]
+    masquerade reproduce ma-sivakumar-2005-fig-4 --runs 200 --out MORE
+    python -m benchmarks.reproduction FOLDER [MORE ...] [--json FILE]
 """
 
 import argparse
 import json
 from collections import Counter
+from operator import itemgetter
 from pathlib import Path
 
 import pandas as pd
@@ -45,19 +47,20 @@ def itemsets(folder, identity):
 def main():
     """Read a folder, and print or keep what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     found = []
     for entry in ENTRIES:
-        text = (given.folder / entry.id / "comparison.json").read_text(encoding="utf-8")
-        found.append(experiment(json.loads(text)))
+        written = [it for folder in given.folders if (it := folder / entry.id / "comparison.json").exists()]
+        values = [json.loads(it.read_text(encoding="utf-8")) for it in written]
+        found.append(experiment(max(values, key=itemgetter("runs"))))
     for verdict, number in Counter(it["verdict"] for it in found).items():
         print(f"{number:>3} {verdict}")
     for it in found:
         for one in it["open"]:
             print(f"{it['id']}: {one['verdict']}: {one['what']}. {one['why']} {one['check']}")
-    wrong = [itemsets(given.folder, identity) for identity in ITEMSETS]
+    wrong = [itemsets(given.folders[0], identity) for identity in ITEMSETS]
     keep(given.json, {"experiments": found, "wrong itemsets": wrong})
 
 

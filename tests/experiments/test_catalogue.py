@@ -27,6 +27,10 @@ HURRIED = {
     "wright-2005-frequency-timing",
     "wright-2005-bayes-timing",
 }  # no judged value is a matter of chance
+SHARED = {  # one experiment, printed in two of the documents
+    "ma-sivakumar-2005-fig-4": "ma-2006-fig-5.7",
+    "ma-sivakumar-2005-fig-5": "ma-2006-fig-5.8",
+}
 PLANNED = [entry for entry in ENTRIES if isinstance(entry, Planned)]
 
 
@@ -169,14 +173,14 @@ def test_every_difference_of_the_whole_run_has_a_reason_and_a_command_that_shows
         assert (it["verdict"] in {"undecided", "differs"}) == bool(it["open"])
         for one in it["open"]:
             assert one["verdict"] in {"undecided", "differs"}
-            if one["verdict"] == "undecided":
-                continue
-            differing.add(it["id"])
+            if one["verdict"] == "differs":
+                differing.add(it["id"])
             assert one["why"].endswith(".")
             program, command, *words = shlex.split(one["check"])
             assert (program, command) == ("masquerade", "reproduce")
             asked = parser.make_context(command, words).params
-            assert it["id"] in {entry.id for entry in select(asked["names"]).entries}
+            named = {entry.id for entry in select(asked["names"]).entries}
+            assert it["id"] in {*named, *(SHARED[name] for name in named if name in SHARED)}
     # and the page about the papers names them all, with a command each
     page = (Path(__file__).parents[2] / "docs" / "from-the-papers.md").read_text(encoding="utf-8")
     for identity in differing:

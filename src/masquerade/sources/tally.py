@@ -391,8 +391,8 @@ def _inferred_schema(data: Any, leave_out: Sequence[str | None]) -> Schema:
             for value in values.to_pylist():
                 if value is None or value != value:  # noqa: PLR0124  (NaN)
                     raise InputError(
-                        f"Column {name!r} has missing values: give a policy as 'schema' that says what "
-                        "they stand for."
+                        f"Column {name!r} has missing values: fill them in or leave such records out, or "
+                        "give a policy as 'schema' that says what they stand for."
                     )
                 labels[category(value)] = None
             if len(labels) > MOST_INFERRED:
@@ -401,7 +401,7 @@ def _inferred_schema(data: Any, leave_out: Sequence[str | None]) -> Schema:
                     "or leave the column out."
                 )
     if not found:
-        raise InputError("The data have no columns.")
+        raise InputError("The data have no records.")
     return Schema({name: sorted(labels, key=lambda v: (str(type(v)), v)) for name, labels in found.items()})
 
 

@@ -81,6 +81,12 @@ def test_polars_and_missing_values():
         mq.tally(pd.DataFrame({"a": ["x", None]}))
 
 
+def test_a_file_without_records_is_said_to_have_none(tmp_path):
+    (tmp_path / "empty.csv").write_text("a,b\n", encoding="utf-8")
+    with pytest.raises(InputError, match="no records"):
+        mq.tally(str(tmp_path / "empty.csv"))
+
+
 def test_contradictions_are_refused():
     policy = mq.Policy.clear(mq.Schema({"sex": ["f", "m"]}))
     with pytest.raises(InputError, match="not both"):
