@@ -170,7 +170,7 @@ def test_frames_cost_little_more_than_their_drawing_or_counting():
     ratios = {row["name"]: (row["ratio"], row["limit"]) for row in kept["results"]}
     assert len(ratios) == 12
     missed = {name for name, (ratio, limit) in ratios.items() if ratio > limit}
-    assert missed <= {"disguise polars Categorical", "disguise polars Enum", "tally polars Categorical"}
+    assert missed <= {"disguise polars Categorical"}  # near its limit: 2.00 to 2.28 in three runs
 
 
 def test_people_are_counted_on_small_devices_and_many_at_once():

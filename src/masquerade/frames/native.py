@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from narwhals import dependencies
 from narwhals.exceptions import DuplicateError
+from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_you_mean
 from masquerade.frames.cores import on_all_cores
@@ -136,15 +137,27 @@ def _polars_arrow(series: Any) -> pa.Array | pa.ChunkedArray:
     codes, last = narrowed(series.to_physical().to_numpy())
     if last >= _MOST_NUMBERED:
         return series.to_arrow()
-    row = np.full(last + 1, -1, dtype=np.int64)  # that has the category
+    labels = _polars_labels(series, codes, last)
+    return pa.DictionaryArray.from_arrays(pa.array(codes), labels, safe=False)
+
+
+def _polars_labels(series: Any, codes: NDArray[Any], last: int) -> pa.Array:
+    """Return what Polars' numbers up to the last stand for; of those that nobody has, any label.
+
+    All columns of a program share their numbers, so that a column has few of them.
+    """
+    numbers = nw.get_native_namespace(series).Series(np.arange(last + 1)).cast(series.to_physical().dtype)
+    if hasattr(numbers.cat, "to"):
+        labels = expanded(_whole(numbers.cat.to(series.dtype, strict=False).to_arrow()))
+        return labels.fill_null(labels[int(codes[0])])
+    row = np.full(last + 1, -1, dtype=np.int64)  # that has the category: Polars below 2
     rows_with(codes[:_GLANCE], row)  # most often the first rows have them all
     unseen = np.flatnonzero(row < 0)
     if len(unseen) > _FEW_UNSEEN:
         rows_with(codes, row)
     else:
         row[unseen] = [np.argmax(codes == code) for code in unseen]
-    labels = series[np.maximum(row, 0)].to_arrow()  # of those that nobody has, any
-    return pa.DictionaryArray.from_arrays(pa.array(codes), expanded(_whole(labels)), safe=False)
+    return expanded(_whole(series[np.maximum(row, 0)].to_arrow()))
 
 
 def _pandas_arrow(series: Any, name: str) -> pa.Array | pa.ChunkedArray:
