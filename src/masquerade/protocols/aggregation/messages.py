@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.crypto.errors import DecodingError, SealBroken
@@ -94,13 +94,15 @@ def _drawn(context: RoundContext) -> int:
 
 @dataclass(frozen=True)
 class RoundMessage(codec.Message):
-    """A message that belongs to one round; its tag follows from its name."""
+    """A message of one round. `NAME` is part of its wire tag: it stays when the class is renamed."""
 
+    NAME: ClassVar[str]
     round: Annotated[bytes, Fixed(TAG_SIZE)]
 
-    def __init_subclass__(cls, *, abstract: bool = False, eq: bool = True) -> None:
-        if not abstract:
-            super().__init_subclass__(tag=f"masquerade aggregation {cls.__name__.lower()} 1".encode(), eq=eq)
+    def __init_subclass__(cls, *, name: str | None = None, eq: bool = True) -> None:
+        if name is not None:
+            super().__init_subclass__(tag=f"masquerade aggregation {name} 1".encode(), eq=eq)
+            cls.NAME = name
             KINDS[cls.TAG] = cls
 
     @classmethod
@@ -113,7 +115,7 @@ class RoundMessage(codec.Message):
 
 
 @dataclass(frozen=True)
-class UserMessage(RoundMessage, abstract=True):
+class UserMessage(RoundMessage):
     """A message of a user, signed; `signature` covers all that follows it."""
 
     signature: codec.Signature
@@ -157,7 +159,7 @@ class Signer(NamedTuple):
             self.work.verify(self.identity, signature, LABEL, kind.TAG, context.info, about, fields)
         except SealBroken:
             raise MessageRefused(
-                f"The {kind.__name__.lower()} is not signed by {self.name!r}, as enrolled.", [self.name]
+                f"The {kind.NAME} is not signed by {self.name!r}, as enrolled.", [self.name]
             ) from None
 
 
@@ -165,7 +167,7 @@ Attempt = Annotated[int, codec.Number(1, most=MOST_ATTEMPTS - 1)]
 Nonce = Annotated[bytes, Fixed(NONCE_SIZE)]
 
 
-class Announcement(RoundMessage):
+class Announcement(RoundMessage, name="announcement"):
     """The server opens a round: what names the session, the number of the round, what is asked."""
 
     nonce: Nonce
@@ -173,41 +175,41 @@ class Announcement(RoundMessage):
     questions: Annotated[tuple[Question, ...], codec.Many(MOST_QUESTIONS)]
 
 
-class Advert(UserMessage):
+class Advert(UserMessage, name="advert"):
     """The public keys of a round: for sealing shares, and for agreeing on masks."""
 
     sealing: Key
     masking: Key
 
 
-class Call(RoundMessage):
+class Call(RoundMessage, name="call"):
     """The server calls a committee that is to draw the graph."""
 
     attempt: Attempt
 
 
-class Commitment(UserMessage):
+class Commitment(UserMessage, name="commitment"):
     """A member of the committee fixes its nonce."""
 
     attempt: Attempt
     commitment: Digest
 
 
-class Commitments(RoundMessage):
+class Commitments(RoundMessage, name="commitments"):
     """The server shows the committee what all of it are committed to."""
 
     attempt: Attempt
     commitments: Annotated[tuple[Digest, ...], codec.Run(lambda context: context.committee)]
 
 
-class Reveal(UserMessage):
+class Reveal(UserMessage, name="reveal"):
     """A member of the committee shows its nonce; signed about all commitments."""
 
     attempt: Attempt
     nonce: Nonce
 
 
-class Neighbours(RoundMessage):
+class Neighbours(RoundMessage, name="neighbours"):
     """The server shows how the graph was drawn, nonces and signatures, and the signed keys of neighbours."""
 
     attempt: Attempt
@@ -215,14 +217,14 @@ class Neighbours(RoundMessage):
     adverts: Annotated[Items, Slots(_neighbours, ADVERT_SIZE + SIGNATURE_SIZE)]
 
 
-class Shares(UserMessage):
+class Shares(UserMessage, name="shares"):
     """A user's promise of its own seed, and shares of both its seeds sealed for every neighbour."""
 
     promise: Digest
     sealed_shares: Annotated[Items, Slots(_neighbours, SEALED_SIZE)]
 
 
-class Delivery(RoundMessage):
+class Delivery(RoundMessage, name="delivery"):
     """The server hands on what neighbours sealed for a user.
 
     >>> from masquerade.simulation import Aggregation, made_up_people
@@ -236,7 +238,7 @@ class Delivery(RoundMessage):
     sealed_shares: Annotated[Items, Slots(_neighbours, SEALED_SIZE)]
 
 
-class Vote(UserMessage):
+class Vote(UserMessage, name="vote"):
     """A masked vote, and with which neighbours it is masked."""
 
     masked_with: Annotated[list[bool], Bits(_neighbours)]
@@ -251,23 +253,23 @@ class Stretch(codec.Struct):
     nodes: Annotated[tuple[Annotated[bytes, Fixed(NODE_SIZE)], ...], codec.Many(MOST_LEAVES)]
 
 
-class Survivors(RoundMessage):
+class Survivors(RoundMessage, name="survivors"):
     """The server shows a user its stretch of the list of those who voted, and the way to the root."""
 
     stretch: Stretch
 
 
-class Endorsement(UserMessage):
+class Endorsement(UserMessage, name="endorsement"):
     """A witness stands by the list: nothing but a signature about its root and all lists before."""
 
 
-class Endorsements(RoundMessage):
+class Endorsements(RoundMessage, name="endorsements"):
     """The server shows the signatures of witnesses."""
 
     signatures: Annotated[Items, Slots(lambda context: context.witnesses, SIGNATURE_SIZE)]
 
 
-class Unmasking(UserMessage):
+class Unmasking(UserMessage, name="unmasking"):
     """Of every neighbour one share: of its own seed if it survived, else of the seed of its mask keys."""
 
     shares: Annotated[Items, Slots(_neighbours, SHARE_SIZE)]

@@ -124,7 +124,7 @@ class Server:
         """Take the reply of a user; a message that is refused (`MessageRefused`) changes nothing."""
         kind, expected = wire.kind_of(message), self._expected
         if expected is None or kind is not expected or place not in self._asked:
-            raise MessageRefused(f"A message of the kind {kind.__name__.lower()} is out of turn.")
+            raise MessageRefused(f"A message of the kind {kind.NAME} is out of turn.")
         signer = wire.Signer.at(place, self.terms, self._work)
         if place in self._said[expected]:
             raise MessageRefused(f"{signer.name!r} has replied already.", [signer.name])

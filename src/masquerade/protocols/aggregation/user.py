@@ -94,7 +94,7 @@ class User(Enrolled):
         now, handler = self._round, self._handlers.get(kind)
         due = wire.Neighbours if kind in wire.DRAWING else kind
         if now is None or handler is None or now.expected is not due:
-            raise MessageRefused(f"A message of the kind {kind.__name__.lower()} is out of turn.")
+            raise MessageRefused(f"A message of the kind {kind.NAME} is out of turn.")
         context = now.context.opening if kind in wire.DRAWING else now.context
         try:
             return handler(now, kind.opened(message, context))
