@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import masquerade as mq
 from masquerade.cli import output
@@ -160,6 +160,7 @@ def _split(text: str, schema: Schema) -> tuple[Variable, str]:
 class CellResult(Shown):
     """A table of counts as it is written to a file."""
 
+    result_name: ClassVar[str] = "CellResult"
     title: str
     rows: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]

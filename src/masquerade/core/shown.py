@@ -66,6 +66,7 @@ class Shown(Printed, ABC):
     """A result with a title, a frame of rows and notes; text, HTML and plain values follow from these."""
 
     __slots__ = ()
+    result_name: ClassVar[str]  # "result" in JSON; stays as it is when a class is renamed
     percent: ClassVar[tuple[str, ...]] = ()  # columns that are read as percentages
 
     @property
@@ -97,7 +98,7 @@ class Shown(Printed, ABC):
             {str(name): _plain(value) for name, value in row.items()}
             for row in self.to_frame().to_dict("records")
         ]
-        return {"result": type(self).__name__, "title": self.heading, "rows": rows, "notes": [*self.remarks]}
+        return {"result": self.result_name, "title": self.heading, "rows": rows, "notes": [*self.remarks]}
 
     def __repr__(self) -> str:
         """Show the result, the first rows if there are many."""

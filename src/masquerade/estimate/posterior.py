@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ class Posterior(Shown):
     within chains; `prior` is what the Dirichlet prior adds to every truth.
     """
 
+    result_name: ClassVar[str] = "Posterior"
     axes: tuple[Variable, ...]
     draws: Floats
     n: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -39,6 +39,7 @@ class Estimates(Shown):
     [0.25, 0.35]
     """
 
+    result_name: ClassVar[str] = "Estimates"
     title: str
     what: str
     names: tuple[str, ...]
@@ -169,6 +170,7 @@ class TestResult(Shown):
     162
     """
 
+    result_name: ClassVar[str] = "TestResult"
     title: str
     statistic: float
     df: float
@@ -237,6 +239,7 @@ class TestResults(Shown):
     [0.115, 0.634, 0.0]
     """
 
+    result_name: ClassVar[str] = "TestResults"
     title: str
     names: tuple[str, ...]
     tests: tuple[TestResult, ...]

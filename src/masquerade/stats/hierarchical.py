@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -43,6 +43,7 @@ class LogLinear(Shown):
     1
     """
 
+    result_name: ClassVar[str] = "LogLinear"
     generators: tuple[tuple[str, ...], ...]
     axes: tuple[Variable, ...]
     expected: Floats

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class Pooled(Shown):
     ({'pills': 0.32}, {'pills': 0.05})
     """
 
+    result_name: ClassVar[str] = "Pooled"
     terms: tuple[str, ...]
     values: Floats
     within: Floats

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
 
 import numpy as np
 
@@ -60,6 +60,7 @@ class Regression(Shown):
     [0.3]
     """
 
+    result_name: ClassVar[str] = "Regression"
     kind: str
     formula: str
     outcome: str
