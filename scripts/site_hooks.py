@@ -51,6 +51,7 @@ PACKAGES = {
     "masquerade.data": "Public data sets and example networks",
     "masquerade.sklearn": "scikit-learn estimators",
     "masquerade.testing": "Does a source keep its promises?",
+    "masquerade.extend": "Names for authors of plug-ins",
     "masquerade.core.errors": "Errors",
 }
 API, COMMANDS, NOTEBOOKS = "reference/api", "reference/commands", "notebooks"

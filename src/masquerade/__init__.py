@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from masquerade import channels as channels
     from masquerade import data as data
     from masquerade import evaluate as evaluate
+    from masquerade import extend as extend
     from masquerade import interop as interop
     from masquerade import learn as learn
     from masquerade import parties as parties

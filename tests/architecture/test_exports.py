@@ -42,6 +42,7 @@ PUBLIC = [
     "disguise",
     "disguise_file",
     "evaluate",
+    "extend",
     "interop",
     "learn",
     "parties",

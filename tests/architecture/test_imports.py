@@ -16,6 +16,7 @@ ALLOWED = {
     "plan": {"core", "kernels", "estimate", "channels", "plan"},
 }
 ABOVE = (
+    "extend",
     "testing",
     "evaluate",
     "data",

@@ -1,8 +1,8 @@
 """The policy file's channels, validated: one small model per kind, each builds its `Channel`.
 
 A kind of another package is an entry point of the group ``masquerade.channels``: its name is the `kind` in
-policy files, and it leads to a `Strict` model with that `kind` and `build`. γ and the rest follow from the
-probabilities of what it builds.
+policy files, and it leads to a `PolicyPart` model with that `kind` and `build`. γ and the rest follow from
+the probabilities of what it builds.
 """
 
 from __future__ import annotations
@@ -48,13 +48,23 @@ Number = Annotated[
 Label = StrictBool | StrictInt | StrictStr
 
 
-class Strict(BaseModel):
-    """A part of the policy file; unknown keys are refused."""
+class PolicyPart(BaseModel):
+    """Base of the models of a policy file, such as those of channels. Unknown keys are refused.
+
+    Examples
+    --------
+    >>> from typing import Literal
+    >>> class Lottery(mq.extend.PolicyPart):
+    ...     kind: Literal["lottery"]
+    ...     p: mq.extend.Number
+    >>> Lottery.model_validate({"kind": "lottery", "p": "1/3"}).p
+    Fraction(1, 3)
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Identity(Strict):
+class Identity(PolicyPart):
     """Not disguised."""
 
     kind: Literal["identity"]
@@ -63,7 +73,7 @@ class Identity(Strict):
         return basic.identity(_joint_size(variables))
 
 
-class Binary(Strict):
+class Binary(PolicyPart):
     """The first category is changed with probability p1, the second with p2; or both with p."""
 
     kind: Literal["binary"]
@@ -76,7 +86,7 @@ class Binary(Strict):
         return basic.binary(*_one_or_two(self.p, self.p1, self.p2))
 
 
-class Symmetric(Strict):
+class Symmetric(PolicyPart):
     """The truth with probability 1 − p, else any other category alike; also over several variables."""
 
     kind: Literal["symmetric"]
@@ -86,7 +96,7 @@ class Symmetric(Strict):
         return basic.symmetric(_joint_size(variables), self.p)
 
 
-class Ternary(Strict):
+class Ternary(PolicyPart):
     """Three categories in a ring: to the next with probability p1, to the one after with p2; or both p."""
 
     kind: Literal["ternary"]
@@ -99,7 +109,7 @@ class Ternary(Strict):
         return basic.ternary(*_one_or_two(self.p, self.p1, self.p2))
 
 
-class Grouped(Strict):
+class Grouped(PolicyPart):
     """Changed only within groups of categories: symmetric with p, or one channel per group."""
 
     kind: Literal["grouped"]
@@ -124,7 +134,7 @@ class Grouped(Strict):
         return basic.grouped(codes, within)
 
 
-class Matrix(Strict):
+class Matrix(PolicyPart):
     """Any probabilities: one row per truth, one column per report; 'reports' names the columns.
 
     With 'columns' a report is a combination of several, the first varying slowest.
@@ -142,7 +152,7 @@ class Matrix(Strict):
         return basic.matrix(self.rows, self.reports, self.columns)
 
 
-class Flip(Strict):
+class Flip(PolicyPart):
     """Multivariate randomized response: a whole group of variables as it is with theta, else reversed."""
 
     kind: Literal["flip"]
@@ -167,7 +177,7 @@ class Flip(Strict):
         return basic.flip([len(variable) for variable in variables], self.theta, groups, opposites)
 
 
-class Warner(Strict):
+class Warner(PolicyPart):
     """Warner's design: 'are you A?' with probability p, else 'are you not A?'."""
 
     kind: Literal["warner"]
@@ -178,7 +188,7 @@ class Warner(Strict):
         return survey_designs.warner(self.p)
 
 
-class UnrelatedQuestion(Strict):
+class UnrelatedQuestion(PolicyPart):
     """The sensitive question with probability p, else a harmless one with known prevalence of 'yes'."""
 
     kind: Literal["unrelated_question"]
@@ -190,7 +200,7 @@ class UnrelatedQuestion(Strict):
         return survey_designs.unrelated_question(self.p, self.prevalence)
 
 
-class ForcedResponse(Strict):
+class ForcedResponse(PolicyPart):
     """Forced 'yes' with probability p_yes, forced 'no' with p_no, else the truth."""
 
     kind: Literal["forced_response"]
@@ -202,7 +212,7 @@ class ForcedResponse(Strict):
         return survey_designs.forced_response(self.p_yes, self.p_no)
 
 
-class Crosswise(Strict):
+class Crosswise(PolicyPart):
     """'Are your answers to both questions the same?'; p is the prevalence of the harmless 'yes'.
 
     With an 'anchor' the truths are (yes, no, inattentive).
@@ -217,7 +227,7 @@ class Crosswise(Strict):
         return survey_designs.crosswise(self.p, self.anchor)
 
 
-class Mangat(Strict):
+class Mangat(PolicyPart):
     """'Yes' is said as it is, 'no' with probability p, else 'yes' too."""
 
     kind: Literal["mangat"]
@@ -228,7 +238,7 @@ class Mangat(Strict):
         return survey_designs.mangat(self.p)
 
 
-class Triangular(Strict):
+class Triangular(PolicyPart):
     """A circle for 'no' to both questions, else a triangle; p is the prevalence of the harmless 'yes'."""
 
     kind: Literal["triangular"]
@@ -239,7 +249,7 @@ class Triangular(Strict):
         return survey_designs.triangular(self.p)
 
 
-class CheaterDetection(Strict):
+class CheaterDetection(PolicyPart):
     """Two groups with different chances of a forced 'yes' (and 'no'); truths are (yes, no, cheat)."""
 
     kind: Literal["cheater_detection"]
@@ -252,7 +262,7 @@ class CheaterDetection(Strict):
         return survey_designs.cheater_detection(self.p_yes, self.p_no, self.share)
 
 
-class StochasticLieDetector(Strict):
+class StochasticLieDetector(PolicyPart):
     """Two groups in which a 'no' is kept with probability p; truths are (yes, no, lying yes)."""
 
     kind: Literal["stochastic_lie_detector"]
@@ -264,7 +274,7 @@ class StochasticLieDetector(Strict):
         return survey_designs.stochastic_lie_detector(self.p, self.share)
 
 
-class UnrelatedUnknown(Strict):
+class UnrelatedUnknown(PolicyPart):
     """Two groups with chances p of the sensitive question, else a harmless one; both are variables."""
 
     kind: Literal["unrelated_unknown"]
@@ -276,7 +286,7 @@ class UnrelatedUnknown(Strict):
         return survey_designs.unrelated_unknown(self.p, self.share)
 
 
-class ListExperiment(Strict):
+class ListExperiment(PolicyPart):
     """How many statements hold, with a sensitive one in the second group; for that number and its answer."""
 
     kind: Literal["list_experiment"]
@@ -288,7 +298,7 @@ class ListExperiment(Strict):
         return survey_designs.list_experiment(len(variables[0]) - 1, self.share, self.groups)
 
 
-class DoubleList(Strict):
+class DoubleList(PolicyPart):
     """How many statements of two lists hold; the sensitive one is in the first or the second list."""
 
     kind: Literal["double_list"]
@@ -301,7 +311,7 @@ class DoubleList(Strict):
         return survey_designs.double_list(first, second, self.share, self.groups)
 
 
-class SelfProtectiveNo(Strict):
+class SelfProtectiveNo(PolicyPart):
     """Items of one design; the last variable tells who follows it and who says 'no' to all of them."""
 
     kind: Literal["self_protective_no"]
@@ -312,7 +322,7 @@ class SelfProtectiveNo(Strict):
         return survey_designs.self_protective_no([self.item.build([each]) for each in variables[:-1]])
 
 
-class Panel(Strict):
+class Panel(PolicyPart):
     """A variable in two waves that were disguised under one memo: the same answer has the same report."""
 
     kind: Literal["panel"]
@@ -323,7 +333,7 @@ class Panel(Strict):
         return survey_designs.panel(self.wave.build(variables[:1]))
 
 
-class Kuk(Strict):
+class Kuk(PolicyPart):
     """Kuk's cards: the number of red ones drawn from a deck that depends on the answer."""
 
     kind: Literal["kuk"]
@@ -336,7 +346,7 @@ class Kuk(Strict):
         return survey_designs.kuk(self.p1, self.p2, self.cards)
 
 
-class ForGamma(Strict):
+class ForGamma(PolicyPart):
     """The best symmetric channel with this γ."""
 
     kind: Literal["for_gamma"]
@@ -346,7 +356,7 @@ class ForGamma(Strict):
         return designs.for_gamma(_joint_size(variables), self.gamma)
 
 
-class ForEpsilon(Strict):
+class ForEpsilon(PolicyPart):
     """The best symmetric channel with this ε (local differential privacy)."""
 
     kind: Literal["for_epsilon"]
@@ -356,7 +366,7 @@ class ForEpsilon(Strict):
         return designs.for_epsilon(_joint_size(variables), self.epsilon)
 
 
-class BlockDesign(Strict):
+class BlockDesign(PolicyPart):
     """A balanced block of categories is reported, γ times as often if it holds the truth."""
 
     kind: Literal["block_design"]
@@ -369,7 +379,7 @@ class BlockDesign(Strict):
         return block_designs.block_design(len(variable), self.gamma, epsilon=self.epsilon, size=self.size)
 
 
-class SubsetSelection(Strict):
+class SubsetSelection(PolicyPart):
     """Any subset of 'size' categories is reported, γ times as often if it holds the truth."""
 
     kind: Literal["subset_selection"]
@@ -382,7 +392,7 @@ class SubsetSelection(Strict):
         return block_designs.subset_selection(len(variable), self.gamma, epsilon=self.epsilon, size=self.size)
 
 
-class HadamardResponse(Strict):
+class HadamardResponse(PolicyPart):
     """One of 2^m reports, those in the truth's half γ times as often."""
 
     kind: Literal["hadamard_response"]
@@ -394,7 +404,7 @@ class HadamardResponse(Strict):
         return block_designs.hadamard_response(len(variable), self.gamma, epsilon=self.epsilon)
 
 
-class Optimal(Strict):
+class Optimal(PolicyPart):
     """The least variance for some queries at γ, as it was computed: report m has weight γ inside block m.
 
     The weights are the channel; 'queries', 'prior', 'second_moment' and 'lower_bound' say what they are
@@ -418,7 +428,7 @@ class Optimal(Strict):
         return block_designs.staircase_channel(len(variable), self.gamma, blocks, self.weights)
 
 
-class Invariant(Strict):
+class Invariant(PolicyPart):
     """Invariant PRAM: leaves the given distribution as it is."""
 
     kind: Literal["invariant"]
@@ -430,7 +440,7 @@ class Invariant(Strict):
         return designs.invariant(self.prior, self.base.build(variables), self.strength)
 
 
-class Additive(Strict):
+class Additive(PolicyPart):
     """Noise added to a binned number, reported as a bin (the variable needs 'bins' of equal width)."""
 
     kind: Literal["additive"]
@@ -447,7 +457,7 @@ class Additive(Strict):
         raise ChannelError(f"additive noise needs 'bins' on {variables[0].name!r}, and that variable alone.")
 
 
-class Composition(Strict):
+class Composition(PolicyPart):
     """Several channels one after the other."""
 
     kind: Literal["composition"]
@@ -462,7 +472,7 @@ class Composition(Strict):
         return result
 
 
-class Undecided(Strict):
+class Undecided(PolicyPart):
     """What a drafted policy holds until a person decides."""
 
     kind: Literal["decide"]
@@ -482,15 +492,15 @@ def _brought(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     return handler(value)
 
 
-def model_of(kind: str) -> type[Strict]:
+def model_of(kind: str) -> type[PolicyPart]:
     """Return the model of a kind of channel, ours or another package's."""
-    found: type[Strict] = KINDS[kind] if kind in KINDS else load_plugin("channels", kind, _problem)
+    found: type[PolicyPart] = KINDS[kind] if kind in KINDS else load_plugin("channels", kind, _problem)
     return found
 
 
 def _problem(part: Any) -> str | None:
-    known = isinstance(part, type) and issubclass(part, Strict) and callable(getattr(part, "build", None))
-    return None if known else "it must lead to a model, a Strict of channel_spec, that has 'build'"
+    known = isinstance(part, type) and issubclass(part, PolicyPart) and callable(getattr(part, "build", None))
+    return None if known else "it must lead to a model, a PolicyPart of channel_spec, that has 'build'"
 
 
 OwnSpec = Annotated[
@@ -528,7 +538,7 @@ OwnSpec = Annotated[
     Field(discriminator="kind"),
 ]
 ChannelSpec = Annotated[OwnSpec, WrapValidator(_brought)]
-KINDS: dict[str, type[Strict]] = {
+KINDS: dict[str, type[PolicyPart]] = {
     model.model_fields["kind"].annotation.__args__[0]: model
     for model in OwnSpec.__origin__.__args__  # type: ignore[attr-defined]
 }

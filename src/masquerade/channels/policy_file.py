@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field as Item
 from pydantic import ValidationError, field_validator
 
-from masquerade.channels.channel_spec import KINDS, ChannelSpec, Label, Number, Strict, Undecided, model_of
+from masquerade.channels.channel_spec import (
+    KINDS,
+    ChannelSpec,
+    Label,
+    Number,
+    PolicyPart,
+    Undecided,
+    model_of,
+)
 from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.designs import for_epsilon
 from masquerade.core.errors import ChannelError, PolicyError, did_you_mean, in_one_line
@@ -24,7 +32,7 @@ Name = Annotated[str, Item(min_length=1)]
 ReportColumns = Name | Annotated[list[Name], Item(min_length=1)]
 
 
-class VariableSpec(Strict):
+class VariableSpec(PolicyPart):
     """One column: its categories (or bins of a number), its channel, what a missing value stands for."""
 
     categories: list[Label] | None = None
@@ -46,7 +54,7 @@ class VariableSpec(Strict):
         return channel
 
 
-class JointSpec(Strict):
+class JointSpec(PolicyPart):
     """Several variables through one channel over their combinations, the first varying slowest."""
 
     variables: list[str] = Item(min_length=1)
@@ -56,7 +64,7 @@ class JointSpec(Strict):
     channel: ChannelSpec
 
 
-class BlocksSpec(Strict):
+class BlocksSpec(PolicyPart):
     """Variables of which everybody is dealt a random few, and reports these at the full γ."""
 
     variables: list[str] = Item(min_length=1)
@@ -78,14 +86,14 @@ class BlocksSpec(Strict):
         return ClassResponse(tuple(map(len, variables)), self.k, bound, self.cells)
 
 
-class StrataSpec(Strict):
+class StrataSpec(PolicyPart):
     """Other channels for the records of some strata; the stratum itself is released undisguised."""
 
     by: str
     channels: dict[Label, dict[str, ChannelSpec]]
 
 
-class PolicySpec(Strict):
+class PolicySpec(PolicyPart):
     """A masquerade policy."""
 
     masquerade: int = Item(description="format version, 1")
@@ -139,7 +147,7 @@ def explain(error: ValidationError, values: object) -> str:
     return in_one_line([f"{path}: {problems[path]}" for path in deepest])
 
 
-def _words(problem: ErrorDetails, key: str, model: type[Strict], tags: Sequence[object]) -> str:
+def _words(problem: ErrorDetails, key: str, model: type[PolicyPart], tags: Sequence[object]) -> str:
     """Return what is wrong with one entry in plain words."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "union_tag_invalid":
@@ -153,7 +161,7 @@ def _words(problem: ErrorDetails, key: str, model: type[Strict], tags: Sequence[
     return WORDS[kind].format(**context) if kind in WORDS else told
 
 
-def place(location: Sequence[object], values: object) -> tuple[list[str], type[Strict], list[object]]:
+def place(location: Sequence[object], values: object) -> tuple[list[str], type[PolicyPart], list[object]]:
     """Split pydantic's location into the path in the file, the model it ends in, and names of its own.
 
     A part that the file does not hold at that point is pydantic's: a channel's kind or a type it tried.
@@ -161,7 +169,7 @@ def place(location: Sequence[object], values: object) -> tuple[list[str], type[S
     """
     path: list[str] = []
     tags: list[object] = []
-    model: type[Strict] = PolicySpec
+    model: type[PolicyPart] = PolicySpec
     here, tagged = values, False
     for i, part in enumerate(location):
         if isinstance(here, Mapping) and not tagged and here.get("kind") == part and part in KINDS:
@@ -182,7 +190,7 @@ def place(location: Sequence[object], values: object) -> tuple[list[str], type[S
     return path or ["policy"], model, tags
 
 
-PARTS: dict[str, type[Strict]] = {
+PARTS: dict[str, type[PolicyPart]] = {
     "variables": VariableSpec,
     "joint": JointSpec,
     "blocks": BlocksSpec,

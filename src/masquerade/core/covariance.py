@@ -317,6 +317,13 @@ class IndependentCovariance(BlockCovariance):
 
     `given` are the variances given the records; without them they are taken to be the same (noise that was
     added to exact counts of fixed records).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> covariance = mq.extend.IndependentCovariance(np.array([4.0, 9.0]), names=("smoker",))
+    >>> covariance.quadratic(np.array([1.0, -1.0]))
+    13.0
     """
 
     variances: Floats

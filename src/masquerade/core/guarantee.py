@@ -23,6 +23,13 @@ class Disclosure:
 
     `gamma` bounds how far any belief about the variables can shift (posterior odds over prior odds);
     None means no bound: they are seen as they are, or as good as.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> seen = mq.extend.Disclosure("the analyst", "disguised values", ("pills",), Fraction(3))
+    >>> round(seen.epsilon, 2)
+    1.1
     """
 
     role: str

@@ -286,7 +286,16 @@ class ReportEvidence:
 class GaussianEvidence:
     """Evidence from values and their covariance alone, taken as approximately normal.
 
-    For sources that have no table of reports: noisy counts, projections, anybody's own.
+    For sources that have no table of reports: noisy counts, projections, sources of other packages.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts = np.array([40.0, 60.0])
+    >>> covariance = mq.extend.IndependentCovariance(np.array([4.0, 9.0]), names=("smoker",))
+    >>> evidence = mq.extend.GaussianEvidence.of(counts, covariance)
+    >>> evidence.deviance(np.array([44.0, 60.0]))
+    4.0
     """
 
     values: Floats

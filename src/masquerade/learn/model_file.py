@@ -128,12 +128,51 @@ def _problem(part: Any) -> str | None:
 
 
 def header(kind: str) -> dict[str, Any]:
-    """Return how the values of every model begin."""
+    """Return the first entries of a model file.
+
+    Parameters
+    ----------
+    kind : str
+        Name of the entry point of the learner.
+
+    Returns
+    -------
+    dict
+        Format version and kind, to be followed by the model's own entries.
+
+    Examples
+    --------
+    >>> mq.extend.header("naive_bayes")
+    {'masquerade_model': 1, 'kind': 'naive_bayes'}
+    """
     return {VERSION_KEY: FORMAT, "kind": kind}
 
 
 def check_header(values: Any, kind: str | None) -> str:
-    """Return the kind of model that values describe; refuse another version or a kind other than `kind`."""
+    """Check the first entries of a model file.
+
+    Parameters
+    ----------
+    values : mapping
+        Content of the file.
+    kind : str or None
+        The kind that is expected. None accepts every known kind.
+
+    Returns
+    -------
+    str
+        The kind of the model.
+
+    Raises
+    ------
+    InputError
+        If the values are not a model, or are of a different version or kind.
+
+    Examples
+    --------
+    >>> mq.extend.check_header({"masquerade_model": 1, "kind": "naive_bayes"}, "naive_bayes")
+    'naive_bayes'
+    """
     if not isinstance(values, Mapping) or VERSION_KEY not in values:
         raise InputError(f"not a model: it must be a JSON object with {VERSION_KEY!r}: {FORMAT}.")
     version = values[VERSION_KEY]
@@ -148,7 +187,32 @@ def check_header(values: Any, kind: str | None) -> str:
 
 
 def entry(values: Mapping[str, Any], name: str, *kinds: type) -> Any:
-    """Return one of the values, which must be there and of one of the types."""
+    """Return one entry of a model file after checking its type.
+
+    Parameters
+    ----------
+    values : mapping
+        Content of the file.
+    name : str
+        Name of the entry.
+    *kinds : type
+        Accepted types.
+
+    Returns
+    -------
+    object
+        The entry.
+
+    Raises
+    ------
+    InputError
+        If the entry is missing or of a different type.
+
+    Examples
+    --------
+    >>> mq.extend.entry({"target": "smoker"}, "target", str)
+    'smoker'
+    """
     if not isinstance(values, Mapping):
         raise InputError(f"a part of a model must be an object with {name!r}.")
     if name not in values:

@@ -22,6 +22,7 @@ from masquerade.simulation.hidden import (
     hidden_structure,
     hidden_tree,
 )
+from masquerade.simulation.partition import Population as SuppressionRun
 from masquerade.simulation.partition import Suppression, suppression
 from masquerade.simulation.people import PEOPLE, People, Trouble, made_up_people, people_from, population
 from masquerade.simulation.threshold import KAnonymity, k_anonymity
@@ -45,6 +46,7 @@ __all__ = [
     "PrivateAnswers",
     "Spread",
     "Suppression",
+    "SuppressionRun",
     "Trouble",
     "duration",
     "hidden_clusters",

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from masquerade.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from masquerade.disguising.report_draws import disguise_codes as disguise_codes
+    from masquerade.survey.mechanism import panel_draws as panel_draws
+    from masquerade.survey.mechanism import panel_key as panel_key
     from masquerade.survey.page import build as build
     from masquerade.survey.survey_file import Survey as Survey
 

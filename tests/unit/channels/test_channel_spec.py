@@ -12,9 +12,9 @@ KINDS = """
 from typing import Literal
 
 from masquerade.channels import matrix
-from masquerade.channels.channel_spec import Number, Strict
+from masquerade.channels.channel_spec import Number, PolicyPart
 
-class Lazy(Strict):
+class Lazy(PolicyPart):
     kind: Literal["lazy"]
     p: Number
 

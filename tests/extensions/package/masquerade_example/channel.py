@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 from masquerade import Channel, Variable, channels
-from masquerade.channels.channel_spec import Number, Strict
+from masquerade.extend import Number, PolicyPart
 
 
-class Lottery(Strict):
+class Lottery(PolicyPart):
     """In a policy file: ``channel: {kind: lottery, p: 0.3}``."""
 
     kind: Literal["lottery"]

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 import masquerade as mq
-from masquerade.learn.model_file import check_header, entry, header
-from masquerade.learn.option_kinds import VARIABLE
+from masquerade.extend import VARIABLE, check_header, entry, header
 
 
 @dataclass(frozen=True)

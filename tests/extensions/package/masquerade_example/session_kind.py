@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 import masquerade as mq
-from masquerade.core import Disclosure
+from masquerade.extend import Disclosure
 from masquerade.parties import Outflow, Partition, Role, SessionKind
 
 

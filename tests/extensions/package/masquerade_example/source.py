@@ -8,8 +8,7 @@ from typing import Any
 import pandas as pd
 
 import masquerade as mq
-from masquerade.core import Disclosure, IndependentCovariance, InputError
-from masquerade.estimate.evidence import GaussianEvidence
+from masquerade.extend import Disclosure, GaussianEvidence, IndependentCovariance, InputError
 
 
 class Published:
