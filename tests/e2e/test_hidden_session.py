@@ -91,7 +91,7 @@ def with_tree(files, plan):
 
 
 def give_way(world):
-    """Lower the priority of the helper, which every round waits for: the test must see a run before it ends."""
+    """Lower the priority of the helper, which every round waits for: a run must be seen before it ends."""
     os.setpriority(os.PRIO_PROCESS, world.processes["helper"].pid, 10)
 
 

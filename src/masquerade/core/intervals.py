@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.core.errors import InputError
+from masquerade.core.distributions import two_sided_quantile
 
 Flags = NDArray[np.bool_]
 
@@ -37,16 +36,9 @@ class RatioErrors(NamedTuple):
     total_variance: Floats
 
 
-def quantile(level: float) -> float:
-    """Return how many standard errors to either side hold this share of a normal distribution."""
-    if not 0 < level < 1:
-        raise InputError(f"The confidence level must be between 0 and 1. Got {level} instead.")
-    return NormalDist().inv_cdf(0.5 + level / 2)
-
-
 def normal_interval(values: Floats, stderr: Floats, level: float) -> Interval:
     """Return values ± z standard errors."""
-    half = quantile(level) * stderr
+    half = two_sided_quantile(level) * stderr
     return Interval(values - half, values + half)
 
 

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.chi_square import chi_square_point, chi_square_tail
+from masquerade.core.distributions import chi_square_point, chi_square_tail
 from masquerade.core.evidence import DistanceEvidence, Draws
 from masquerade.core.intervals import Flags
 from masquerade.core.link_fits import LinkEvidence, fit_links

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 
 from masquerade.core.axes import Floats
+from masquerade.core.distributions import normal_quantile, two_sided_quantile
 from masquerade.core.errors import InputError
-from masquerade.core.intervals import quantile
 
 Simultaneous = Literal["bonferroni", "max-t"]
 METHODS: tuple[Simultaneous, ...] = ("bonferroni", "max-t")
@@ -28,8 +27,8 @@ def check_simultaneous(method: str | None) -> None:
 
 def bonferroni(level: float, intervals: int) -> float:
     """Return how many standard errors make this many intervals hold together, however they depend."""
-    quantile(level)
-    return NormalDist().inv_cdf(1 - (1 - level) / (2 * max(intervals, 1)))
+    two_sided_quantile(level)
+    return normal_quantile(1 - (1 - level) / (2 * max(intervals, 1)))
 
 
 def max_t(level: float, covariance: Floats) -> float:
@@ -44,7 +43,7 @@ def max_t(level: float, covariance: Floats) -> float:
     spread = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
     seen = spread > 1e-12 * max(float(spread.max(initial=0.0)), 1e-300)
     if not seen.any():
-        return quantile(level)
+        return two_sided_quantile(level)
     correlation = covariance[np.ix_(seen, seen)] / np.outer(spread[seen], spread[seen])
     values, directions = np.linalg.eigh((correlation + correlation.T) / 2)
     kept = values > 1e-10 * values.max()
@@ -54,7 +53,7 @@ def max_t(level: float, covariance: Floats) -> float:
         points = slice(begin, begin + 1024)
         most[points] = np.abs(_normal_points(begin, 1024, root.shape[1]) @ root.T).max(axis=1)
     found = float(np.quantile(most, level))
-    return max(min(found, bonferroni(level, int(seen.sum()))), quantile(level))
+    return max(min(found, bonferroni(level, int(seen.sum()))), two_sided_quantile(level))
 
 
 def _normal_points(begin: int, rows: int, columns: int) -> Floats:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.core.beta_quantile import beta_quantile
+from masquerade.core.distributions import beta_quantile, normal_share
 from masquerade.core.intervals import ConfidenceSet, Interval, RatioErrors
 
 Flags = NDArray[np.bool_]
@@ -266,7 +265,7 @@ def exact_interval(
     own = [np.broadcast_to(part, values.shape).ravel()[rows] for part in (values, spread.mean)]
     sums = [np.broadcast_to(part, values.shape).ravel()[rows] for part in (spread.variance, spread.third)]
     ends = []
-    for end, share in ((spread.low, NormalDist().cdf(-z)), (spread.high, NormalDist().cdf(z))):
+    for end, share in ((spread.low, normal_share(-z)), (spread.high, normal_share(z))):
         raw = np.broadcast_to(end, values.shape).ravel()[rows]
         n = np.broadcast_to(spread.n, values.shape).ravel()[rows].astype(float)
         gap, scale = _exact_end(raw - own[1], sums[0], sums[1], n, share)

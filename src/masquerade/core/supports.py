@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import spread_of
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError, SchemaError
-from masquerade.core.intervals import Interval, count_interval, quantile
+from masquerade.core.intervals import Interval, count_interval
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
 from masquerade.core.spread import Spread, score_interval, unbiased_factor
@@ -116,7 +117,7 @@ class SupportAnswer:
 
         Formula: `masquerade.core.spread.score_interval` with `Spread.of_two_kinds`.
         """
-        z, spread = quantile(level), self.spread
+        z, spread = two_sided_quantile(level), self.spread
         if spread is None:
             return count_interval(self.values, self.stderr**2, max(self.n, 1), z, self.ratio)
         return score_interval(self.values, spread, z)

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import Covariance, Kind, check_kind, heaviest_of, reduce_cells, spread_of
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError
 from masquerade.core.evidence import PROJECTIONS, Evidence, Fit, Projection
-from masquerade.core.intervals import Interval, count_interval, quantile
-from masquerade.core.late_method import LateMethod
+from masquerade.core.intervals import Interval, count_interval
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.shown import Printed
 from masquerade.core.simultaneous import MOST_CELLS, Simultaneous, bonferroni, check_simultaneous, max_t
 from masquerade.core.spread import ROUNDING, score_interval, unbiased_factor
+from masquerade.core.table_statistics import TableStatistics
 from masquerade.core.words import printable
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CountTable(Printed):
+class CountTable(Printed, TableStatistics):
     """Counts over the combinations of some variables, exact or estimated: a value that asks nobody anything.
 
     Estimates are unbiased and may be fractional or negative: that is information, and only
@@ -56,19 +57,6 @@ class CountTable(Printed):
     evidence: Evidence
     adjusted: Projection | None = None
     unbiased: Floats | None = None
-
-    shares = LateMethod("masquerade.stats")
-    difference = LateMethod("masquerade.stats")
-    ratio = LateMethod("masquerade.stats")
-    odds_ratio = LateMethod("masquerade.stats")
-    mantel_haenszel = LateMethod("masquerade.stats")
-    independence = LateMethod("masquerade.stats")
-    associations = LateMethod("masquerade.stats")
-    trend = LateMethod("masquerade.stats")
-    marginal_homogeneity = LateMethod("masquerade.stats")
-    contrast = LateMethod("masquerade.stats")
-    mean = LateMethod("masquerade.stats")
-    quantile = LateMethod("masquerade.stats")
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values, dtype=np.float64).view()
@@ -239,7 +227,7 @@ class CountTable(Printed):
         """Return how many standard errors intervals reach."""
         check_simultaneous(simultaneous)
         if simultaneous is None:
-            return quantile(level)
+            return two_sided_quantile(level)
         if simultaneous == "bonferroni":
             return bonferroni(level, self.values.size)
         return max_t(level, self.covariance.dense(MOST_CELLS, kind))

@@ -12,13 +12,13 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import Covariance, share_spread_of
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.intervals import (
     ConfidenceSet,
     Flags,
     Interval,
     RatioErrors,
-    quantile,
     ratio_errors,
 )
 from masquerade.core.plots import Dots, dot_plot
@@ -185,7 +185,7 @@ class ConditionalTable(Printed):
         )
 
     def _confidence(self, level: float) -> ConfidenceSet:
-        z = quantile(level)
+        z = two_sided_quantile(level)
         if self.evidence is None:
             return ConfidenceSet(self.estimate, self.estimate, np.ones(self.estimate.shape, dtype=bool))
         own, seen = self.evidence, self.seen

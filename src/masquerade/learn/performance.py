@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.intervals import quantile
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.palette import ESTIMATE, LINE
 from masquerade.core.plots import Dots, dot_plot, new_axes
 from masquerade.core.schema import Category, Variable
@@ -39,7 +39,7 @@ class Measure(Printed):
 
     def conf_int(self, level: float = 0.95) -> tuple[float, float]:
         """Return a normal interval."""
-        half = quantile(level) * self.stderr
+        half = two_sided_quantile(level) * self.stderr
         return self.value - half, self.value + half
 
     def summary(self) -> str:
@@ -70,7 +70,7 @@ class Accuracy(Printed):
         Wilson's on clear records, Clopper's and Pearson's where few records tell; a normal one where the
         source tells a standard error only.
         """
-        z = quantile(level)
+        z = two_sided_quantile(level)
         if self.spread is None:
             return self.value - z * self.stderr, self.value + z * self.stderr
         gaps = score_interval(np.zeros(()), self.spread, z)
@@ -111,7 +111,7 @@ class Confusion(Printed):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the shares with intervals, a row for each true class, colours for what was predicted."""
-        half = quantile(0.95) * self.stderr
+        half = two_sided_quantile(0.95) * self.stderr
         series = {
             f"{label}": Dots(self.shares[:, i], (self.shares - half)[:, i], (self.shares + half)[:, i])
             for i, label in enumerate(self.target.categories)
@@ -154,7 +154,7 @@ class Calibration(Printed):
         """Draw what was observed with intervals against what was predicted; honest ones lie on the line."""
         axes = new_axes(4.8, 4.4) if ax is None else ax
         axes.plot([0, 1], [0, 1], color=LINE, linewidth=1)
-        half = quantile(0.95) * self.stderr
+        half = two_sided_quantile(0.95) * self.stderr
         axes.errorbar(self.predicted, self.observed, yerr=half, fmt="o", color=ESTIMATE, elinewidth=1.5)
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.15, 1.15))
         axes.set_xlabel("predicted probability")

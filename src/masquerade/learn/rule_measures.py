@@ -8,7 +8,8 @@ from math import fsum
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.intervals import Interval, quantile
+from masquerade.core.distributions import two_sided_quantile
+from masquerade.core.intervals import Interval
 from masquerade.core.spread import unbiased_factor
 
 ROUNDING = 1e-9
@@ -82,7 +83,9 @@ def lift_interval(lift: Floats, stderr: Floats, level: float) -> Interval:
     """Return intervals of ratios, normal on the scale of logarithms."""
     known = np.isfinite(lift) & np.isfinite(stderr) & (lift > 0)
     factor = np.exp(
-        np.minimum(quantile(level) * np.divide(stderr, lift, out=np.zeros_like(lift), where=known), 700)
+        np.minimum(
+            two_sided_quantile(level) * np.divide(stderr, lift, out=np.zeros_like(lift), where=known), 700
+        )
     )
     return Interval(np.where(known, lift / factor, 0.0), np.where(known, lift * factor, np.inf))
 
@@ -91,7 +94,7 @@ def conviction_interval(conviction: Floats, stderr: Floats, level: float) -> Int
     """Return intervals of convictions, normal on the scale of 1/conviction: how often a rule fails."""
     finite = np.isfinite(conviction) & (conviction > 0)
     fails = np.where(finite, 1 / np.where(finite, conviction, 1.0), 0.0)
-    half = quantile(level) * np.where(finite, stderr, 0.0) * fails**2
+    half = two_sided_quantile(level) * np.where(finite, stderr, 0.0) * fails**2
     known = np.isfinite(stderr) & finite
     lower = np.where(known, 1 / positive(fails + half), 0.0)
     upper = np.where(known & (fails - half > ROUNDING), 1 / positive(fails - half), np.inf)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from masquerade.core.axes import Floats
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError, MasqueradeWarning
-from masquerade.core.intervals import Flags, Interval, RatioErrors, normal_interval, quantile
+from masquerade.core.intervals import Flags, Interval, RatioErrors, normal_interval
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.shown import Printed
 from masquerade.core.spread import ShareSpread, share_interval, unbiased_factor
@@ -478,7 +479,7 @@ def numbers_of(source: Tally, found: Itemsets, part: RuleBlock) -> dict[str, Flo
         ratio[:, None],
         errors,
         left.values,
-        quantile(found.level),
+        two_sided_quantile(found.level),
         n=found.n,
         sampling=with_left.ratio,
         spread=spread,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
+from masquerade.core.distributions import normal_quantile
 from masquerade.core.errors import InputError
 from masquerade.core.intervals import count_interval
 from masquerade.core.schema import Category, Schema, Variable
@@ -187,7 +187,7 @@ class DecisionTree(Printed, Saved):
         """
         if not 0 < confidence <= 0.5:
             raise InputError(f"The confidence of pruning must be in (0, 0.5]. Got {confidence} instead.")
-        z = NormalDist().inv_cdf(1 - confidence)
+        z = normal_quantile(1 - confidence)
         rates = [_upper_error(node, z) for node in self.nodes]
         cut: set[int] = set()
         for place in reversed(range(len(self.nodes))):

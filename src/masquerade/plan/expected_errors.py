@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 
 from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.axes import Floats
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import NotEstimable, SingularChannel
 from masquerade.estimate.inverse import estimable
 from masquerade.plan.questions import Table
@@ -45,17 +44,11 @@ class ExpectedError:
 
     def margin(self, n: float, level: float = LEVEL) -> float:
         """Return the half-width of an interval: ± this at the level, 95% by default."""
-        return quantile(level) * self.stderr(n)
+        return two_sided_quantile(level) * self.stderr(n)
 
     def needed(self, margin: float, level: float = LEVEL) -> float:
         """Return how many records bring the margin down to this."""
-        return self.variance * (quantile(level) / margin) ** 2
-
-
-@lru_cache(maxsize=64)
-def quantile(level: float) -> float:
-    """Return z of a two-sided interval."""
-    return NormalDist().inv_cdf(0.5 + level / 2)
+        return self.variance * (two_sided_quantile(level) / margin) ** 2
 
 
 def expected_errors(

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError
 from masquerade.plan.candidates import Candidate, Task
-from masquerade.plan.expected_errors import LEVEL, quantile
+from masquerade.plan.expected_errors import LEVEL
 from masquerade.plan.power import Rule, associated, needed
 
 MOST_PEOPLE = 10**10
@@ -94,7 +95,7 @@ def people(way: Candidate, task: Task, goal: Goal, epsilon: float) -> float:
     if goal.detect is not None:
         return people_to_detect(way, task, goal.detect, epsilon)
     largest = float(way.variances(epsilon).max())
-    return largest if goal.error is None else largest * (quantile(LEVEL) / goal.error) ** 2
+    return largest if goal.error is None else largest * (two_sided_quantile(LEVEL) / goal.error) ** 2
 
 
 def people_to_detect(way: Candidate, task: Task, sought: Detection, epsilon: float) -> float:

@@ -9,9 +9,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.palette import ESTIMATE, GRID, INK, LINE, MUTED, NAIVE, SERIES, STYLES, TYPE
 from masquerade.core.plots import INCHES_PER_ROW, MOST_ROWS, new_axes, shortened
-from masquerade.plan.expected_errors import LEVEL, quantile
+from masquerade.plan.expected_errors import LEVEL
 from masquerade.plan.questions import title
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def query_bars(plan: Plan, ax: Axes | None = None) -> Axes:
         margins = [item.margin(plan.n) for item, _ in shown]
         axes.barh(places, margins, color=ESTIMATE, height=0.62)
         if plan.task.floors_known:
-            floors = [quantile(LEVEL) * math.sqrt(floor / plan.n) for _, floor in shown]
+            floors = [two_sided_quantile(LEVEL) * math.sqrt(floor / plan.n) for _, floor in shown]
             axes.vlines(floors, places - 0.36, places + 0.36, color=INK, linewidth=1.6)
         axes.set_yticks(places, [shortened(title(item.table)) for item, _ in shown])
         axes.set_ylim(len(shown) - 0.4, -0.6)

@@ -8,10 +8,11 @@ from typing import Any
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy_level import gamma_of
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema, Variable
 from masquerade.plan.candidates import Candidate, Task, candidates
-from masquerade.plan.expected_errors import LEVEL, quantile
+from masquerade.plan.expected_errors import LEVEL
 from masquerade.plan.goals import Goal, people
 from masquerade.plan.priors import Prior, expected_shares
 from masquerade.plan.questions import Questions, tables_of
@@ -111,8 +112,8 @@ def _impossible(
     assert goal.n is not None  # noqa: S101  (both were given, or it would not be impossible)
     if epsilon is None:
         clear = float(((1 - task.squares) / task.cells).max())
-        if goal.error is not None and clear * (quantile(LEVEL) / goal.error) ** 2 > goal.n:
-            least = math.ceil(clear * (quantile(LEVEL) / goal.error) ** 2)
+        if goal.error is not None and clear * (two_sided_quantile(LEVEL) / goal.error) ** 2 > goal.n:
+            least = math.ceil(clear * (two_sided_quantile(LEVEL) / goal.error) ** 2)
             return f"{goal.words()} do not go together: even in clear, sampling takes {least:,} people."
         least = math.ceil(min(people(way, task, goal, MOST_EPSILON) for way in ways))
         return (
@@ -127,7 +128,7 @@ def _impossible(
         pass
     if goal.error is not None:
         best = min(float(way.variances(epsilon).max()) for way in ways)
-        margin = quantile(LEVEL) * math.sqrt(best / goal.n)
+        margin = two_sided_quantile(LEVEL) * math.sqrt(best / goal.n)
         options.append(f"±{100 * margin:.2g} points")
     return f"ε = {epsilon:.3g} and {goal.words()} do not go together. Possible: {'; '.join(options)}."
 

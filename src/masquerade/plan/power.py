@@ -16,6 +16,7 @@ import numpy as np
 from scipy import optimize, stats
 
 from masquerade.core.axes import Floats
+from masquerade.core.distributions import chi_square_point
 from masquerade.core.errors import InputError
 
 Rule = Literal["test", "bic"]
@@ -147,7 +148,7 @@ def detectable(
 
 
 def _threshold(freedom: int, n: float, rule: Rule, level: float) -> float:
-    return freedom * math.log(n) if rule == "bic" else float(stats.chi2.isf(level, freedom))
+    return freedom * math.log(n) if rule == "bic" else chi_square_point(level, freedom)
 
 
 def _nearest(reports: PairReports, truth: Floats) -> float:

@@ -15,12 +15,13 @@ from masquerade.channels.measures import breach_bound
 from masquerade.channels.policy import Policy
 from masquerade.channels.policy_file import FORMAT
 from masquerade.core.axes import Floats
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.schema import Schema
 from masquerade.core.shown import Printed
 from masquerade.core.words import counted, epsilon_text, gamma_text, percent, printable
 from masquerade.plan.candidates import Candidate, Joint, Split, Task
 from masquerade.plan.central import ASSUMPTION, central_epsilon
-from masquerade.plan.expected_errors import LEVEL, ExpectedError, expected_errors, quantile
+from masquerade.plan.expected_errors import LEVEL, ExpectedError, expected_errors
 from masquerade.plan.goals import Goal, pairs_in, people
 from masquerade.plan.power import Rule, detectable
 from masquerade.plan.questions import title
@@ -130,7 +131,9 @@ class Plan(Printed):
                 "cells": [item.cells for item in self.errors],
                 "stderr": [item.stderr(self.n) for item in self.errors],
                 "margin": [item.margin(self.n) for item in self.errors],
-                "worst_margin": [quantile(LEVEL) * math.sqrt(item.worst / self.n) for item in self.errors],
+                "worst_margin": [
+                    two_sided_quantile(LEVEL) * math.sqrt(item.worst / self.n) for item in self.errors
+                ],
                 "floor": floors if self.task.floors_known else math.nan,
             }
         )
@@ -164,7 +167,7 @@ class Plan(Printed):
             "reports": way.reports(self.epsilon),
             "bytes": max(math.ceil(bits / 8), 1),
             "stderr": stderr,
-            "margin": quantile(LEVEL) * stderr,
+            "margin": two_sided_quantile(LEVEL) * stderr,
             "needed_n": people(way, self.task, self.goal, self.epsilon) if self.goal.targeted else math.nan,
             "gap": variances[worst] / floor - 1 if self.task.floors_known else math.nan,
             "worst_query": title(self.task.tables[worst]),
@@ -194,9 +197,9 @@ class Plan(Printed):
                     {
                         "epsilon": epsilon,
                         "design": way.title,
-                        "margin": quantile(LEVEL) * math.sqrt(variance / self.n),
+                        "margin": two_sided_quantile(LEVEL) * math.sqrt(variance / self.n),
                         "needed_n": takes,
-                        "floor": quantile(LEVEL) * math.sqrt(floor / self.n)
+                        "floor": two_sided_quantile(LEVEL) * math.sqrt(floor / self.n)
                         if self.task.floors_known
                         else math.nan,
                     }

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from masquerade.core.atomic import write_whole
-from masquerade.core.intervals import quantile
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.palette import ESTIMATE, INK, MUTED, NAIVE, PAPER
 from masquerade.core.words import gamma_text
 from masquerade.learn.network_plot import Box, network_plot
@@ -25,7 +25,7 @@ from masquerade.report.study import VAGUE, Comparison, Study, run_study
 from masquerade.report.style import canvas, house_style, open_frame, png
 
 PEOPLE = 20_000
-Z95 = quantile(0.95)
+Z95 = two_sided_quantile(0.95)
 WIDTH = 5.6
 FARTHEST = 4.0
 AS_IT_IS = "disguised, as it is"

@@ -9,8 +9,9 @@ from markupsafe import Markup
 
 from masquerade import __version__
 from masquerade.channels import policy_text
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.words import percent
-from masquerade.plan.expected_errors import LEVEL, quantile
+from masquerade.plan.expected_errors import LEVEL
 from masquerade.report.style import filled, svg
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _query(row: dict[Any, Any]) -> dict[str, str]:
         "cells": f"{row['cells']:,}",
         "margin": _points(row["margin"]),
         "worst": _points(row["worst_margin"]),
-        "floor": _points(quantile(LEVEL) * row["floor"]),
+        "floor": _points(two_sided_quantile(LEVEL) * row["floor"]),
     }
 
 

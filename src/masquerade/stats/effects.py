@@ -9,9 +9,8 @@ from itertools import product
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.chi_square import chi_square_tail
+from masquerade.core.distributions import chi_square_tail, two_sided_quantile
 from masquerade.core.errors import InputError
-from masquerade.core.intervals import quantile
 from masquerade.core.schema import Category
 from masquerade.core.shown import p_text
 from masquerade.core.table import CountTable
@@ -337,7 +336,7 @@ def change(
     value = float(np.sum(weights * table.values)) / total
     stderr = np.sqrt(squared_error(table, (weights - value) / total))
     variance = null_variance(table, weights / total, value)
-    half = quantile(level) * stderr
+    half = two_sided_quantile(level) * stderr
     return Estimates(
         f"Change of {before} = {first.categories[code]} to {after}{given_text(where)}",
         "change",
@@ -422,7 +421,7 @@ def mantel_haenszel(
         error = np.sqrt(squared_error(table, weights(by_cell["above"] / above - by_cell["below"] / below)))
         value = above / below
         stderr = value * error
-        lower, upper = value * np.exp(np.array([-1, 1]) * quantile(level) * error)
+        lower, upper = value * np.exp(np.array([-1, 1]) * two_sided_quantile(level) * error)
     else:
         notes.append("The counts are too noisy for a common odds ratio: a sum of products is not positive.")
     if len(answer) == 2 and len(cells) > 1:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from masquerade.core.axes import Floats
+from masquerade.core.distributions import chi_square_point
 from masquerade.core.errors import InputError
 from masquerade.core.plots import Dots, chi_square_plot, dot_plot
 from masquerade.core.schema import Category
@@ -210,7 +211,7 @@ class TestResult(Shown):
             return None
         from scipy import optimize, stats  # noqa: PLC0415  (few ask)
 
-        threshold = float(stats.chi2.isf(level, self.df))
+        threshold = chi_square_point(level, self.df)
 
         def short(centre: float) -> float:
             return float(stats.ncx2.sf(threshold, self.df, centre) - power)

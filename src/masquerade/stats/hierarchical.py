@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.chi_square import chi_square_tail
+from masquerade.core.distributions import chi_square_tail, two_sided_quantile
 from masquerade.core.errors import InputError
 from masquerade.core.evidence import Fit
-from masquerade.core.intervals import quantile
 from masquerade.core.schema import Variable
 from masquerade.core.shown import Shown, p_text
 from masquerade.core.table import CountTable, cell_frame, cell_plot
@@ -87,7 +86,7 @@ class LogLinear(Shown):
 
     def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
         """Draw the fitted counts with their intervals; of several variables the last is told by colours."""
-        half = quantile(level) * self.stderr
+        half = two_sided_quantile(level) * self.stderr
         return cell_plot(
             self.axes,
             (self.expected, self.expected - half, self.expected + half),

@@ -8,9 +8,8 @@ from functools import partial
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.chi_square import chi_square_tail
+from masquerade.core.distributions import chi_square_tail, two_sided_quantile
 from masquerade.core.errors import InputError
-from masquerade.core.intervals import quantile
 from masquerade.core.link_test import link_tests
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Variable
@@ -233,7 +232,7 @@ def contrast(
         raise InputError(f"A contrast has a weight for every cell, {table.values.shape}. Got {given.shape}.")
     value = float(np.sum(given * table.values))
     stderr = float(np.sqrt(squared_error(table, given)))
-    half = quantile(level) * stderr
+    half = two_sided_quantile(level) * stderr
     p_value = normal_p((value - null) / stderr) if stderr > 0 else float("nan")
     return Estimates(
         f"Contrast of {' × '.join(table.names)}",

@@ -11,8 +11,9 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import share_spread_of
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError
-from masquerade.core.intervals import Flags, quantile, ratio_errors
+from masquerade.core.intervals import Flags, ratio_errors
 from masquerade.core.schema import Category, Variable
 from masquerade.core.spread import share_interval
 from masquerade.core.table import CountTable
@@ -127,7 +128,7 @@ def row_shares(table: CountTable, lead: int, level: float, chosen: Sequence[int]
     spread = None
     if len(inner) == 1 and chosen is None:
         spread = share_spread_of(table.covariance, lead, safe)
-    z = quantile(level)
+    z = two_sided_quantile(level)
     known = errors.total_variance <= ROUNDING * np.maximum(totals, 1.0) ** 2
     if not lead and chosen is None and known.all() and table.covariance.shape == shape:
         interval = table.conf_int(level)  # of counts in a number of records that is known

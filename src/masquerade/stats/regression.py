@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.chi_square import chi_square_tail
+from masquerade.core.distributions import chi_square_tail, two_sided_quantile
 from masquerade.core.errors import InputError
-from masquerade.core.intervals import quantile
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Category, Variable
 from masquerade.core.shown import Shown, p_text
@@ -118,7 +117,7 @@ class Regression(Shown):
         """Return intervals that hold with probability 1 − alpha."""
         import pandas as pd  # noqa: PLC0415  (a frame is asked for here)
 
-        half = quantile(1 - alpha) * self._errors
+        half = two_sided_quantile(1 - alpha) * self._errors
         return pd.DataFrame({0: self._series(self.values - half), 1: self._series(self.values + half)})
 
     def cov_params(self) -> pd.DataFrame:
@@ -156,7 +155,7 @@ class Regression(Shown):
             axis=-1,
         )
         stderr = np.sqrt(np.maximum(np.einsum("rkp,pq,rkq->rk", slopes, self.covariance, slopes), 0.0))
-        lower, upper = _ends(found, stderr, quantile(level), self._scale)
+        lower, upper = _ends(found, stderr, two_sided_quantile(level), self._scale)
         names = [variable.name for variable in variables]
         shown = [labels[row] for row in rows]
         if self.family.shares:

@@ -10,8 +10,8 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.bins import bin_edges
 from masquerade.core.covariance import contrast_spread_of
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError
-from masquerade.core.intervals import quantile as normal_quantile
 from masquerade.core.schema import Category, Variable
 from masquerade.core.spread import score_interval
 from masquerade.core.table import CountTable
@@ -70,7 +70,7 @@ def _mean_of(
     weights = np.zeros(table.values.shape)
     weights[row] = (numbers - value) / total
     stderr = float(np.sqrt(squared_error(table, weights)))
-    z = normal_quantile(level)
+    z = two_sided_quantile(level)
     spread = contrast_spread_of(table.covariance, weights)
     if spread is None:
         return value, stderr, value - z * stderr, value + z * stderr
@@ -107,7 +107,7 @@ def quantile(
     groups = names_of(by)
     table = table_of(data, (*groups, of), where)
     lower_ends, upper_ends, numbers = _scale(table.axes[-1], edges)
-    z = normal_quantile(level)
+    z = two_sided_quantile(level)
     rows = [
         _quantile_of(table, place, q, z, (lower_ends, upper_ends), interpolate=numbers is None)
         for place in np.ndindex(table.values.shape[:-1])

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError
 from masquerade.core.intervals import (
     RatioErrors,
     count_interval,
     normal_interval,
-    quantile,
     ratio_errors,
 )
 from masquerade.core.spread import share_interval
@@ -23,7 +23,7 @@ def wilson(share, n, z):
 
 @pytest.mark.parametrize("n", [1, 40, 10_000])
 def test_without_disguise_counts_and_shares_have_wilsons_interval(n):
-    share, z = np.linspace(0, 1, 11), quantile(0.95)
+    share, z = np.linspace(0, 1, 11), two_sided_quantile(0.95)
     expected = wilson(share, n, z)
     counts = share * n
     found = count_interval(counts, counts - counts**2 / n, n, z)
@@ -58,4 +58,4 @@ def test_a_share_of_next_to_nothing_is_not_bounded():
 @pytest.mark.parametrize("level", [0, 1, -0.5, 95])
 def test_a_level_is_a_share(level):
     with pytest.raises(InputError, match="confidence level must be between 0 and 1"):
-        quantile(level)
+        two_sided_quantile(level)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.unit.core.linear import clear_table
 
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError
-from masquerade.core.intervals import quantile
 from masquerade.core.schema import Variable
 from masquerade.core.simultaneous import bonferroni, max_t
 
@@ -15,8 +15,8 @@ GROUP = Variable("group", ("a", "b", "c", "d"))
 
 
 def test_bonferroni_divides_what_may_fail():
-    assert bonferroni(0.95, 1) == pytest.approx(quantile(0.95))
-    assert bonferroni(0.95, 10) == pytest.approx(quantile(0.995))
+    assert bonferroni(0.95, 1) == pytest.approx(two_sided_quantile(0.95))
+    assert bonferroni(0.95, 10) == pytest.approx(two_sided_quantile(0.995))
 
 
 @pytest.mark.parametrize("cells", [2, 7, 40])
@@ -26,12 +26,12 @@ def test_independent_variables_need_sidaks_value(cells):
 
 
 def test_variables_that_are_all_the_same_need_no_more_than_one():
-    assert max_t(0.95, np.full((5, 5), 3.0)) == pytest.approx(quantile(0.95), rel=0.015)
+    assert max_t(0.95, np.full((5, 5), 3.0)) == pytest.approx(two_sided_quantile(0.95), rel=0.015)
 
 
 def test_what_does_not_vary_needs_nothing():
-    assert max_t(0.9, np.zeros((3, 3))) == quantile(0.9)
-    assert max_t(0.95, np.diag([4.0, 0.0])) == pytest.approx(quantile(0.95), rel=0.015)
+    assert max_t(0.9, np.zeros((3, 3))) == two_sided_quantile(0.9)
+    assert max_t(0.95, np.diag([4.0, 0.0])) == pytest.approx(two_sided_quantile(0.95), rel=0.015)
 
 
 def test_tables_hold_together():

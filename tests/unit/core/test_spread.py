@@ -16,10 +16,10 @@ from masquerade.core.covariance import (
     share_spread_of,
     spread_of,
 )
-from masquerade.core.intervals import quantile
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.spread import Spread, exact_interval, score_interval
 
-Z = quantile(0.95)
+Z = two_sided_quantile(0.95)
 
 
 def spread_of_reports(counts, weights) -> tuple[np.ndarray, Spread]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 
 import numpy as np
@@ -14,6 +15,7 @@ from statsmodels.stats.proportion import confint_proportions_2indep, proportion_
 
 import masquerade as mq
 from masquerade.core.errors import InputError, SchemaError
+from masquerade.core.table_statistics import TableStatistics
 from masquerade.stats._tables import category_of
 
 COUNTS = np.array([[40.0, 160.0], [75.0, 125.0]])
@@ -175,10 +177,12 @@ def test_statistics_of_one_table_are_its_methods():
     }.items():
         own = getattr(table, name)(*asked)
         assert own.to_dict() == getattr(mq.stats, name)(table, *asked).to_dict()
-        assert getattr(mq.CountTable, name) is getattr(mq.stats, name)
-    assert mq.CountTable.marginal_homogeneity is mq.stats.marginal_homogeneity
+    for name in vars(TableStatistics):
+        if not name.startswith("_"):
+            [_, *own] = inspect.signature(getattr(mq.CountTable, name)).parameters.values()
+            [_, *of_function] = inspect.signature(getattr(mq.stats, name)).parameters.values()
+            assert own == of_function
     assert table.contrast(np.ones(table.values.shape)).values[0] == pytest.approx(100)
-    assert table.shares.__doc__ == mq.stats.shares.__doc__
 
 
 def test_yes_is_known_in_the_languages_of_surveys():
