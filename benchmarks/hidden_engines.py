@@ -26,11 +26,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+from benchmarks.spu_engine import SpuEngine
 from benchmarks.timing import keep
 
 import masquerade as mq
 from masquerade.learn.score_tables import ScoreTables
-from masquerade.protocols.hidden import HiddenColumns, MpycEngine, Search, SpuEngine, finished, parents
+from masquerade.protocols.hidden import HiddenColumns, MpycEngine, Search, finished, parents
 from masquerade.simulation import hidden_structure
 from masquerade.sources.records import Records
 

@@ -1,8 +1,7 @@
 """Learning on shares: only the model opens, not the counts.
 
 `engine` is the seam (what programs do with secrets); `helped_engine` two computing parties and the helper of
-`dealer`, `mpyc_engine` three parties without one, `spu_engine` three with processes (`spu_worker`) in another
-environment; `computation` carries rounds between members of a session;
+`dealer`, `mpyc_engine` three parties without one; `computation` carries rounds between members of a session;
 `family_counts` are hidden counts over several owners, `structure` the parents of every variable, `tree` ID3,
 and `k_means` clusters of records whose cells lie anywhere, which `places` brings into a common order.
 `control` answers questions that two servers do not learn.
@@ -14,7 +13,6 @@ from masquerade.protocols.hidden.engine import Cost, SecretEngine, finished, run
 from masquerade.protocols.hidden.family_counts import FamilyCounts, HiddenColumns
 from masquerade.protocols.hidden.helped_engine import HelpedEngine
 from masquerade.protocols.hidden.mpyc_engine import MpycEngine
-from masquerade.protocols.hidden.spu_engine import SpuEngine
 from masquerade.protocols.hidden.structure import FamilyScore, Search, parents
 
 __all__ = [
@@ -31,7 +29,6 @@ __all__ = [
     "Questions",
     "Search",
     "SecretEngine",
-    "SpuEngine",
     "finished",
     "parents",
     "run",

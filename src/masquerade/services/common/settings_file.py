@@ -21,7 +21,7 @@ PREFIX = "MASQUERADE_"
 LEVEL = "__"
 # variables of the library itself: they are never overrides, whatever a settings file calls its keys
 RESERVED = frozenset({"MASQUERADE_DATA", "MASQUERADE_CACHE", "MASQUERADE_OFFLINE"})
-RESERVED |= {"MASQUERADE_URL", "MASQUERADE_DEBUG", "MASQUERADE_SPU_PYTHON"}
+RESERVED |= {"MASQUERADE_URL", "MASQUERADE_DEBUG"}
 MOST_BYTES = 1 << 20
 WORDS: Final = {
     "missing": "is missing.",

@@ -276,7 +276,7 @@ def test_the_environment_overrides(tmp_path):
 
 
 def test_variables_of_the_library_are_no_overrides(tmp_path):
-    own = {f"MASQUERADE_{name}": "x" for name in ("DATA", "CACHE", "OFFLINE", "URL", "DEBUG", "SPU_PYTHON")}
+    own = {f"MASQUERADE_{name}": "x" for name in ("DATA", "CACHE", "OFFLINE", "URL", "DEBUG")}
     assert loaded(tmp_path, "name: a", **own) == loaded(tmp_path, "name: a")
 
 

@@ -23,10 +23,10 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from benchmarks import spu_worker
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
-from masquerade.protocols.hidden import spu_worker
 from masquerade.protocols.hidden.engine import Cost, Integers, SecretEngine, Steps, at_once, finished
 
 PYTHON = "MASQUERADE_SPU_PYTHON"

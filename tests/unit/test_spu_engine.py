@@ -6,10 +6,11 @@ import sys
 
 import numpy as np
 import pytest
+from benchmarks import spu_worker
+from benchmarks.spu_engine import SpuEngine
+from benchmarks.spu_worker import Node, _ordered, read_frame, write_frame
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.hidden import SpuEngine, spu_worker
-from masquerade.protocols.hidden.spu_worker import Node, _ordered, read_frame, write_frame
 
 ADDRESSES = {name: f"127.0.0.1:{9001 + place}" for place, name in enumerate("abc")}
 
