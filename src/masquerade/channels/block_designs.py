@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from masquerade.core.errors import ChannelError
 
 MOST_REPORTS = 4096
 LARGEST_FIELD = 64  # of projective geometries: blocks of a 64th of the points serve γ beyond 60
+Gamma = TypeVar("Gamma", float, Fraction)
 Blocks = NDArray[np.bool_]
 
 
@@ -162,19 +164,23 @@ def subsets(categories: int, size: int) -> Blocks:
     return found
 
 
-def subset_second_moment(categories: int, gamma: Fraction, size: int) -> Fraction:
+def subset_second_moment(categories: int, gamma: Gamma, size: int) -> Gamma:
     """Return tr M⁻¹ of subset selection under a uniform prior: Σ over cells of a record's second moment.
 
-    Formula: (K−1)t²/((γ−1)²(f1 − f2)) + 1/K with f1 = d/K, f2 = f1(d−1)/(K−1), t = 1 + (γ−1)f1.
+    Exact if γ is a fraction. Subsets of size 1 are k-ary randomized response.
+
+    Formula: (K−1)u²/((γ−1)²(f1 − f2)) + 1/K with f1 = d/K, f2 = f1(d−1)/(K−1), u = 1 + (γ−1)f1.
+
+    >>> round(subset_second_moment(4, math.e, 1), 4)
+    8.5562
     """
-    share = Fraction(size, categories)
-    together = share * Fraction(size - 1, categories - 1)
-    total = 1 + (gamma - 1) * share
-    return (categories - 1) * total**2 / ((gamma - 1) ** 2 * (share - together)) + Fraction(1, categories)
+    others = categories - size
+    total = categories + (gamma - 1) * size
+    return ((categories - 1) ** 2 * total**2 / ((gamma - 1) ** 2 * (size * others)) + 1) / categories
 
 
-def best_subset_size(categories: int, gamma: Fraction) -> int:
-    """Return d* of subset selection, exactly."""
+def best_subset_size(categories: int, gamma: Gamma) -> int:
+    """Return the size of subsets with the least moment: one of the two next to K/(γ+1) (Ye & Barg 2018)."""
     below = math.floor(categories / (gamma + 1))
     sizes = {min(max(size, 1), categories - 1) for size in (below, below + 1)}
     return min(sorted(sizes), key=lambda size: subset_second_moment(categories, gamma, size))

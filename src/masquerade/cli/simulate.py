@@ -223,7 +223,8 @@ def hidden(
     owners: Annotated[
         str | None,
         option(
-            "Who holds which variables, as 'north=A,B; south=C'.", show_default="two, every other variable"
+            "Who holds which variables, as 'north=A,B; south=C'.",
+            show_default="two, every other variable; with MPyC three",
         ),
     ] = None,
     order: Annotated[
@@ -239,6 +240,14 @@ def hidden(
     hide_order: Annotated[
         bool, flag("Open only the parents at the end, not who won each step; scores every set of parents.")
     ] = False,
+    engine: Annotated[
+        Literal["dealer", "mpyc"] | None,
+        option(
+            "Who computes: two owners with a helper that deals randomness, or three owners and more without "
+            "one, in processes of MPyC.",
+            show_default="dealer",
+        ),
+    ] = None,
     target: Annotated[
         str | None, option("With tree: what it predicts.", "VARIABLE", show_default="the last variable")
     ] = None,
@@ -282,7 +291,7 @@ def hidden(
 
     _only_for(
         "--model structure", model == "structure",
-        order=order, score=score, max_parents=max_parents, hide_order=hide_order or None,
+        order=order, score=score, max_parents=max_parents, hide_order=hide_order or None, engine=engine,
     )  # fmt: skip
     _only_for("--model tree", model == "tree", target=target, max_depth=max_depth)
     _only_for(
@@ -298,11 +307,12 @@ def hidden(
     else:
         people, _ = _population(data, None, size, seed, exact=n is not None)
     schema = people.policy.schema
-    held = owners_in(owners, schema, "--owners") if owners else _halves(tuple(schema))
+    held = owners_in(owners, schema, "--owners") if owners else _owner_parts(tuple(schema), engine)
     if model == "structure":
         listed = tuple(schema) if order is None else names_in(order, schema, "--order")
         options = {"max_parents": 2 if max_parents is None else max_parents, "score": score or "k2"}
-        _hidden_structure(people, held, listed, options, hide_order=hide_order, json=json)
+        shared = {"hide_order": hide_order, "engine": engine or "dealer"}
+        _hidden_structure(people, held, listed, options, shared, json=json)
     elif model == "tree":
         wanted = tuple(schema)[-1] if target is None else variable_named(target, schema, "--target").name
         _hidden_tree(people, held, wanted, 2 if max_depth is None else max_depth, json=json)
@@ -322,8 +332,8 @@ def _hidden_structure(
     held: dict[str, tuple[str, ...]],
     order: tuple[str, ...],
     options: dict[str, Any],
+    shared: dict[str, Any],
     *,
-    hide_order: bool,
     json: bool,
 ) -> None:
     from masquerade.cli.simulation_report import hidden_text  # noqa: PLC0415  (loads much)
@@ -331,7 +341,7 @@ def _hidden_structure(
 
     schema = people.policy.schema
     with output.progress("learning on shares"):
-        found = hidden_structure(people.codes, schema, held, order, hide_order=hide_order, **options)
+        found = hidden_structure(people.codes, schema, held, order, **shared, **options)
     clear = mq.learn.structure(people.in_the_open(), order, **options).structure
     if json:
         output.emit({**found.to_dict(), "same_as_clear": clear == found.structure})
@@ -442,8 +452,10 @@ def _show_hidden(found: HiddenModel[Any], what: str, *, same: bool, json: bool) 
     output.emit(output.render(*hidden_model_text(found, what, same=same)))
 
 
-def _halves(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    return {"north": names[::2], "south": names[1::2]}
+def _owner_parts(names: tuple[str, ...], engine: str | None) -> dict[str, tuple[str, ...]]:
+    """Return variables dealt out in turn, to as many owners as the engine needs."""
+    owners = ("north", "south", "registry") if engine == "mpyc" else ("north", "south")
+    return {owner: names[place :: len(owners)] for place, owner in enumerate(owners)}
 
 
 def _only_for(what: str, due: bool, **given: object) -> None:  # noqa: FBT001

@@ -81,8 +81,9 @@ def hidden_text(result: HiddenStructure, clear: Mapping[str, tuple[str, ...]]) -
             f"of {listed(list(result.owners))}, by {result.score}, on shares. {same}"
         ),
         (
-            f"{cost.rounds:,} rounds, {cost.sent / 1e6:,.1f} MB between owners, {cost.dealt / 1e6:,.1f} MB "
-            f"from the helper, {duration(result.seconds)} in this process. "
+            f"{cost.rounds:,} rounds, {cost.sent / 1e6:,.1f} MB between owners, "
+            + (f"{cost.dealt / 1e6:,.1f} MB from the helper, " if cost.dealt else "no helper, ")
+            + f"{duration(result.seconds)} {'in this process' if cost.dealt else 'on this machine'}. "
             f"Opened: at most {result.bits_told} bits, no count."
         ),
     ]

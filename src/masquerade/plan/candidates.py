@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from masquerade.channels import optimum
-from masquerade.channels.block_designs import best_design
+from masquerade.channels.block_designs import best_design, best_subset_size, subset_second_moment
 from masquerade.channels.channel_spec import KINDS
 from masquerade.channels.privacy_level import gamma_of
 from masquerade.core.axes import Floats
@@ -21,7 +21,7 @@ from masquerade.core.words import counted
 from masquerade.plan.power import PairReports, pair_of_axes, symmetric_matrix
 from masquerade.plan.questions import Table
 from masquerade.plan.split import best_split
-from masquerade.plan.variance import BlockDeal, axis_moments, best_moment, best_size, subset_moment
+from masquerade.plan.variance import BlockDeal, axis_moments, best_moment
 
 MOST_JOINT = 1024  # combinations in one joint channel
 MOST_CLASSES = 1024  # of a block
@@ -155,7 +155,7 @@ class Split(Candidate):
         size = self.task.sizes[name]
         if size == 1 or gamma <= 1:
             return 1.0 if size == 1 else math.inf
-        return subset_moment(size, gamma) if self.symmetric else best_moment(size, gamma)
+        return subset_second_moment(size, gamma, 1) if self.symmetric else best_moment(size, gamma)
 
     def per_variable(self, epsilon: float) -> dict[str, float]:
         """Return the shares of ε."""
@@ -173,7 +173,7 @@ class Split(Candidate):
     def _channel(self, name: str, epsilon: str) -> dict[str, Any]:
         size = self.task.sizes[name]
         gamma = gamma_of(epsilon=epsilon)
-        subset = 1 if self.symmetric or size < 2 else best_size(size, float(gamma))
+        subset = 1 if self.symmetric or size < 2 else best_subset_size(size, float(gamma))
         if subset == 1:
             return {"kind": "for_epsilon", "epsilon": epsilon}
         exact = best_design(size, gamma)
@@ -200,7 +200,7 @@ class Split(Candidate):
         result = 1.0
         for name, value in self.per_variable(epsilon).items():
             size = self.task.sizes[name]
-            subset = 1 if self.symmetric or size < 2 else best_size(size, math.exp(value))
+            subset = 1 if self.symmetric or size < 2 else best_subset_size(size, math.exp(value))
             listed = math.comb(size, subset)
             result *= listed if listed <= optimum.MOST_LISTED else 2 * size
         return result

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
+from masquerade.channels.block_designs import best_subset_size, subset_second_moment
 from masquerade.core.axes import Floats
-from masquerade.plan.variance import best_size, moment_slope, subset_moment
+from masquerade.plan.variance import moment_slope
 
 LEAST_SHARE = 1e-3  # of an even share: a variable that is asked for gets something
 
@@ -40,8 +41,8 @@ def best_split(
         for place, value in zip(asked, values, strict=True):
             categories, gamma = sizes[place], float(np.exp(value))
             if categories > 1:
-                size = 1 if symmetric else best_size(categories, gamma)
-                moment = subset_moment(categories, gamma, size)
+                size = 1 if symmetric else best_subset_size(categories, gamma)
+                moment = subset_second_moment(categories, gamma, size)
                 logs[place] = np.log(moment)
                 slopes[place] = moment_slope(categories, gamma, size) / moment
         parts = [logs[group].sum(axis=1) for group in groups]

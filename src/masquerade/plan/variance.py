@@ -14,40 +14,24 @@ from itertools import chain, combinations
 
 import numpy as np
 
+from masquerade.channels.block_designs import best_subset_size, subset_second_moment
 from masquerade.channels.channel import Channel
 from masquerade.core.axes import Floats
 
 
-def subset_moment(categories: int, gamma: float, size: int = 1) -> float:
-    """Return t of subset selection (`size` 1: k-ary randomized response), the same under any truth.
-
-    Formula: (K−1)·u²/((γ−1)²(f1−f2)) + 1/K, f1 = d/K, f2 = f1(d−1)/(K−1), u = 1 + (γ−1)f1.
-
-    >>> round(subset_moment(4, math.e), 4)
-    8.5562
-    """
-    share = size / categories
-    spread = share * (1 - (size - 1) / (categories - 1))
-    total = 1 + (gamma - 1) * share
-    return (categories - 1) * total**2 / ((gamma - 1) ** 2 * spread) + 1 / categories
-
-
-def best_size(categories: int, gamma: float) -> int:
-    """Return the size of subsets with the least t: one of the two beside K/(γ+1) (Ye & Barg 2018)."""
-    below = math.floor(categories / (gamma + 1))
-    sizes = {min(max(size, 1), categories - 1) for size in (below, below + 1)}
-    return min(sorted(sizes), key=lambda size: subset_moment(categories, gamma, size))
-
-
 def best_moment(categories: int, gamma: float) -> float:
     """Return the least t of any channel over categories that are alike."""
-    return 1.0 if categories == 1 else subset_moment(categories, gamma, best_size(categories, gamma))
+    return (
+        1.0
+        if categories == 1
+        else subset_second_moment(categories, gamma, best_subset_size(categories, gamma))
+    )
 
 
 def moment_slope(categories: int, gamma: float, size: int) -> float:
-    """Return the derivative of `subset_moment` by ε = ln γ."""
+    """Return the derivative of `subset_second_moment` by ε = ln γ."""
     share = size / categories
-    main = subset_moment(categories, gamma, size) - 1 / categories
+    main = subset_second_moment(categories, gamma, size) - 1 / categories
     return gamma * main * (2 * share / (1 + (gamma - 1) * share) - 2 / (gamma - 1))
 
 

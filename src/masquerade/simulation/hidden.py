@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +24,20 @@ from masquerade.learn.scores import score_called
 from masquerade.protocols.hidden.dealer import Dealer, local_keys
 from masquerade.protocols.hidden.engine import Cost, Steps, run
 from masquerade.protocols.hidden.family_counts import HiddenColumns
-from masquerade.protocols.hidden.guarantee import clusters_guarantee, structure_guarantee, tree_guarantee
+from masquerade.protocols.hidden.guarantee import (
+    clusters_guarantee,
+    structure_guarantee,
+    structure_guarantee_without_dealer,
+    tree_guarantee,
+)
 from masquerade.protocols.hidden.helped_engine import HelpedEngine
 from masquerade.protocols.hidden.k_means import Lloyd, clusters
 from masquerade.protocols.hidden.structure import Search, parents
 from masquerade.protocols.hidden.tree import Growth, tree
+from masquerade.simulation.mpyc_parties import learn_structure
 
 HELPER = "helper"
+Engine = Literal["dealer", "mpyc"]
 T = TypeVar("T")
 M = TypeVar("M", Clusters, LabelTree)
 
@@ -70,13 +77,15 @@ def hidden_structure(
     max_parents: int = 3,
     score: str = "k2",
     hide_order: bool = False,
+    engine: Engine = "dealer",
 ) -> HiddenStructure:
     """Return the structure that K2 finds over columns of several owners, who see only the structure.
 
-    `codes` are all columns, row by row the same people; `owners` says who holds which, the first two compute
-    and a helper deals. `order` lists all variables, parents before children. What is found equals
-    `mq.learn.structure` with the same order and score on the joined records, up to ties within 2⁻²⁰ of a nat
-    for every cell.
+    `codes` are all columns, row by row the same people; `owners` says who holds which. With the engine
+    ``dealer`` the first two owners compute and a helper deals randomness; with ``mpyc`` three owners or more
+    compute in processes of their own, without a dealer. `order` lists all variables, parents before children.
+    The result equals `mq.learn.structure` with the same order and score on the joined records, up to ties
+    within 2⁻²⁰ of a nat for every cell.
 
     Formula: shares modulo 2^64; see `protocols.hidden.structure`.
     Reference: Wright & Yang (2004); Yang & Wright (2006); Boyle, Gilboa & Ishai (2016).
@@ -89,12 +98,19 @@ def hidden_structure(
     tables = ScoreTables.of(score, n)
     holder = {name: owner for owner, of in owners.items() for name in of}
     sizes = {name: len(schema[name]) for name in schema}
+    if engine == "mpyc":
+        found, cost, seconds = learn_structure(
+            codes, sizes, owners, order, max_parents=max_parents, score=score, hide_order=hide_order
+        )
+        guarantee = structure_guarantee_without_dealer(tuple(owners), tuple(schema), search)
+    else:
 
-    def program(engine: HelpedEngine) -> Steps[Any]:
-        own = {name: np.asarray(codes[name]) for name in owners[engine.name]}
-        return parents(engine, HiddenColumns(sizes, holder, own, n), search, tables)
+        def program(engine: HelpedEngine) -> Steps[Any]:
+            own = {name: np.asarray(codes[name]) for name in owners[engine.name]}
+            return parents(engine, HiddenColumns(sizes, holder, own, n), search, tables)
 
-    found, cost, seconds = _computed(tuple(owners), n, program)
+        found, cost, seconds = _computed(tuple(owners), n, program)
+        guarantee = structure_guarantee(tuple(owners), tuple(schema), search, helper=HELPER)
     return HiddenStructure(
         {name: tuple(other for other in schema if other in found[name]) for name in schema},
         score_called(score).name,
@@ -103,7 +119,7 @@ def hidden_structure(
         cost,
         seconds,
         search.bits_told,
-        structure_guarantee(tuple(owners), tuple(schema), search, helper=HELPER),
+        guarantee,
     )
 
 

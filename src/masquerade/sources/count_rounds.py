@@ -125,6 +125,33 @@ class CountedReports(ReportTally):
         return found
 
 
+class JointCounts(CountedReports):
+    """A `Tally` over joint tables of reports that others count; cells that meet conditions are picked here.
+
+    `most_cells` bounds the cells of one batch.
+    """
+
+    most_cells: int
+
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return the reasons to refuse queries: too many cells, or a channel that has no inverse."""
+        refusals = super().check(queries)
+        if refusals:
+            return refusals
+        tables = dict.fromkeys(self.joint(one) for query in queries for one in self.questions(query))
+        cells = sum(question.cells(self.sizes) for question in tables)
+        if cells > self.most_cells:
+            reason = (
+                f"A batch has at most {self.most_cells:,} cells, conditions included, this one {cells:,}."
+            )
+            return [Refusal("too_many_cells", reason)]
+        return []
+
+    def joint(self, question: Question) -> Question:
+        """Return the question about all variables of a question, without its conditions."""
+        return Question.about(question.names, {}, self.policy.observed)
+
+
 class KnownCounts(CountedReports):
     """What one round has counted, over `n` people, as a source of its own."""
 

@@ -26,7 +26,7 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import Merged, Tally, raise_refusals
 from masquerade.protocols.people.questions import Counts, Question
 from masquerade.protocols.vertical import combined, restricted
-from masquerade.sources.count_rounds import CountedReports
+from masquerade.sources.count_rounds import JointCounts
 from masquerade.sources.records import Records
 
 MOST_CELLS = 2**20  # of all tables that are asked for at once
@@ -124,8 +124,10 @@ def counted(records: Records, tables: Tables) -> list[list[int]]:
     ]
 
 
-class _CountedByParty(CountedReports):
+class _CountedByParty(JointCounts):
     """The tables that one party counts."""
+
+    most_cells = MOST_CELLS
 
     def __init__(self, party: str, policy: Policy, n: int, ask: Asked) -> None:
         super().__init__(policy)
@@ -134,7 +136,7 @@ class _CountedByParty(CountedReports):
 
     def count(self, questions: Sequence[Question]) -> list[Counts]:
         """Return tables; what meets conditions is picked from joint tables, and none is asked for twice."""
-        joint = [self._joint(question) for question in questions]
+        joint = [self.joint(question) for question in questions]
         fresh = [question for question in dict.fromkeys(joint) if question not in self._known]
         if fresh:
             told = self._ask(self._party, [question.columns for question in fresh])
@@ -146,21 +148,6 @@ class _CountedByParty(CountedReports):
                     raise self._wrong()
                 self._known[question] = np.array(cells, dtype=np.int64).reshape(shape)
         return [one.picked(self._known[one], wanted) for one, wanted in zip(joint, questions, strict=True)]
-
-    def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return why queries would be refused: too many cells, a channel that cannot be undone."""
-        refusals = super().check(queries)
-        if refusals:
-            return refusals
-        asked = dict.fromkeys(self._joint(one) for query in queries for one in self.questions(query))
-        cells = sum(question.cells(self.sizes) for question in asked)
-        if cells > MOST_CELLS:
-            reason = f"A batch has at most {MOST_CELLS:,} cells, conditions included, this one {cells:,}."
-            return [Refusal("too_many_cells", reason)]
-        return []
-
-    def _joint(self, question: Question) -> Question:
-        return Question.about(question.names, {}, self.policy.observed)
 
     def _wrong(self) -> RoundAborted:
         reason = f"Party {self._party!r} sent a table that is none, or of other records."

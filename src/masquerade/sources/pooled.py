@@ -16,14 +16,14 @@ import numpy as np
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.core.axes import Words
-from masquerade.core.errors import InputError, Refusal, RoundAborted
+from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.people.questions import Counts, Question
 from masquerade.protocols.pooling import MOST_CELLS, MaskedSum, PoolingParty
-from masquerade.sources.count_rounds import CountedReports
+from masquerade.sources.count_rounds import JointCounts
 from masquerade.sources.records import Records
 
 
@@ -35,13 +35,15 @@ def _split_tables(cells: Words, shapes: Sequence[tuple[int, ...]]) -> list[Words
     return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-class PooledTally(CountedReports):
+class PooledTally(JointCounts):
     """A `Tally` over the records of all parties of a pool.
 
     Parties that disguise share one policy, the pool's. Those with another form a pool of their own, three or
     more at a time, and `Merged` adds the pools: a sum over reports of different channels has no inverse, and
     the sums of fewer than three parties would be their own.
     """
+
+    most_cells = MOST_CELLS
 
     def __init__(self, pool: MaskedSum, policy: Policy) -> None:
         super().__init__(policy)
@@ -54,7 +56,7 @@ class PooledTally(CountedReports):
 
     def count(self, questions: Sequence[Question]) -> list[Counts]:
         """Return tables, in one round; what meets conditions is picked from joint tables."""
-        joint = [self._joint(question) for question in questions]
+        joint = [self.joint(question) for question in questions]
         asked = list(dict.fromkeys(joint))
         if any(question not in self._last for question in asked):
             totals = self._pool.totals([Query(by=question.columns) for question in asked])
@@ -63,23 +65,6 @@ class PooledTally(CountedReports):
                 raise RoundAborted("A pooled table does not add up to the number of records.", spent=True)
             self._last = {one: table.astype(np.int64) for one, table in zip(asked, tables, strict=True)}
         return [one.picked(self._last[one], wanted) for one, wanted in zip(joint, questions, strict=True)]
-
-    def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return why queries would be refused: too many cells of reports, a channel that cannot be undone."""
-        refusals = super().check(queries)
-        if refusals:
-            return refusals
-        asked = dict.fromkeys(self._joint(one) for query in queries for one in self.questions(query))
-        cells = sum(question.cells(self.sizes) for question in asked)
-        if cells > MOST_CELLS:
-            reason = (
-                f"A batch has at most {MOST_CELLS:,} pooled cells, conditions included, this one {cells:,}."
-            )
-            return [Refusal("too_many_cells", reason)]
-        return []
-
-    def _joint(self, question: Question) -> Question:
-        return Question.about(question.names, {}, self.policy.observed)
 
 
 def _pooled_guarantee(sums: Guarantee, policy: Policy) -> Guarantee:

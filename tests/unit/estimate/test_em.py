@@ -7,11 +7,10 @@ from tests.unit.estimate.cases import boundary_case, draw_table, gaussian_noise,
 
 from masquerade.core.axes import contract
 from masquerade.core.errors import InputError, NotConverged
-from masquerade.estimate.em import maximum_likelihood
+from masquerade.estimate.em import maximum_likelihood, squarem_step
 from masquerade.estimate.inverse import unbiased_map
 from masquerade.estimate.likelihood import likelihood
 from masquerade.estimate.newton import newton_step
-from masquerade.estimate.squarem import squarem_step
 from masquerade.estimate.symmetric import symmetric_mle
 
 

@@ -8,9 +8,10 @@ import pytest
 from scipy import stats
 
 import masquerade as mq
+from masquerade.channels.block_designs import subset_second_moment
 from masquerade.plan.central import central_epsilon
 from masquerade.plan.split import best_split
-from masquerade.plan.variance import BlockDeal, axis_moments, best_moment, subset_moment
+from masquerade.plan.variance import BlockDeal, axis_moments, best_moment
 
 
 def product_variance(axes):
@@ -34,12 +35,12 @@ def test_the_moment_of_a_symmetric_channel_is_the_same_under_any_truth(categorie
     closed = ((gamma + categories - 2) ** 2 + categories - 1) / (gamma - 1) ** 2
     for truth in np.random.default_rng(1).dirichlet(np.ones(categories), size=3):
         assert axis_moments(channel, truth).total == pytest.approx(closed)
-    assert subset_moment(categories, gamma) == pytest.approx(closed)
+    assert subset_second_moment(categories, gamma, 1) == pytest.approx(closed)
 
 
 def test_the_best_moment_is_that_of_the_best_subsets():
     for categories, gamma in ((6, math.e), (8, math.exp(0.5)), (20, 2.0)):
-        values = [subset_moment(categories, gamma, size) for size in range(1, categories)]
+        values = [subset_second_moment(categories, gamma, size) for size in range(1, categories)]
         assert best_moment(categories, gamma) == min(values)
     channel = mq.channels.subset_selection(6, gamma="27/10")
     truth = np.array([0.3, 0.3, 0.2, 0.1, 0.05, 0.05])

@@ -51,6 +51,26 @@ def structure_guarantee(
     )
 
 
+def structure_guarantee_without_dealer(
+    owners: Sequence[str], variables: Sequence[str], search: Search
+) -> Guarantee:
+    """Return the disclosures of a structure search by Shamir shares, where nobody deals randomness."""
+    most = (len(owners) - 1) // 2
+    deviating = (
+        "all follow the program, nothing checks it: an owner that brings false records or shows false shares "
+        "makes what opens false, and can choose them so that what opens answers a question of its own about "
+        f"others' records, {search.bits_opened} bits at most"
+    )
+    return Guarantee(
+        tuple(Disclosure(owner, opened_by(search), tuple(variables), None) for owner in owners),
+        (deviating, "records were linked row by row beforehand, and their number is public"),
+        _adversaries(owners, owners[0], None),
+        most,
+        (),
+        0,
+    )
+
+
 def _adversaries(owners: Sequence[str], helper: str, convener: str | None) -> dict[str, Adversary]:
     """Return who may do what: a convener outside carries what is signed and sealed, and may do anything."""
     found: dict[str, Adversary] = dict.fromkeys((*owners, helper), "semi-honest")
