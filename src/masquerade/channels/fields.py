@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -15,6 +15,8 @@ from masquerade.channels.designs import bin_labels
 from masquerade.channels.policy_file import VariableSpec
 from masquerade.core.errors import PolicyError, SchemaError, did_you_mean
 from masquerade.core.schema import Category, Field, Schema, Variable
+
+Columns = str | Sequence[str]
 
 
 def field_of(name: str, entry: VariableSpec) -> Field:
@@ -119,3 +121,13 @@ def matrix_spec(channel: Channel) -> dict[str, Any]:
 def without_none(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys that have a value."""
     return {key: value for key, value in entry.items() if value is not None}
+
+
+def one_or_all(columns: tuple[str, ...]) -> str | list[str]:
+    """Return a single column as text, several as a list, as a policy file has them."""
+    return columns[0] if len(columns) == 1 else list(columns)
+
+
+def plain_columns(report: Columns | None) -> str | list[str] | None:
+    """Return the report columns of a group as a policy file has them."""
+    return report if report is None or isinstance(report, str) else list(report)

@@ -19,10 +19,13 @@ from masquerade.channels.channel import MOST_ENTRIES, Channel
 from masquerade.channels.channel_spec import ChannelSpec
 from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.fields import (
+    Columns,
     category_named,
     field_of,
     known_variable,
     matrix_spec,
+    one_or_all,
+    plain_columns,
     recodes_in_file,
     without_none,
 )
@@ -31,7 +34,6 @@ from masquerade.core.atomic import write_whole
 from masquerade.core.errors import ChannelError, InputError, PolicyError, SchemaError
 from masquerade.core.schema import Category, Field, Schema, Variable
 
-Columns = str | Sequence[str]
 MOST_JUDGED = 512  # combinations of a joint channel that is judged when a policy is read
 MOST_POLICY_ENTRIES = 4 * MOST_ENTRIES  # of all channels together
 
@@ -187,7 +189,7 @@ class Policy:
             variables[field.variable.name] = entry
         joint = [
             {"variables": list(group.names)}
-            | ({"report": _one_or_all(group.reports)} if group.own_report else {})
+            | ({"report": one_or_all(group.reports)} if group.own_report else {})
             | {"channel": matrix_spec(group.channel)}
             for group in self.groups
             if (len(group.names) > 1 or group.names in self.report_names)
@@ -196,7 +198,7 @@ class Policy:
         blocks = [
             {
                 "variables": list(group.names),
-                "report": _plain(self.report_names.get(group.names)),
+                "report": plain_columns(self.report_names.get(group.names)),
                 "k": group.response.k,
                 "cells": str(group.response.cells),
                 "gamma": str(group.response.gamma),
@@ -590,11 +592,3 @@ def check_policy(policy: object) -> Policy:
             "Policy.from_dict(values)."
         )
     return policy
-
-
-def _one_or_all(columns: tuple[str, ...]) -> str | list[str]:
-    return columns[0] if len(columns) == 1 else list(columns)
-
-
-def _plain(report: Columns | None) -> str | list[str] | None:
-    return report if report is None or isinstance(report, str) else list(report)

@@ -118,9 +118,10 @@ class CountTable(Printed, TableStatistics):
         Each holds by itself with probability `level`; with `simultaneous` all cells hold together:
         ``bonferroni`` for any table, ``max-t`` narrower ones by the correlations of up to 2,048 cells.
 
-        Formula: see `masquerade.core.spread.score_interval`: the counts that a test with the variance under
-        that very count does not reject. Wilson's interval when nothing is disguised, Clopper's and Pearson's
-        where few reports decide, N̂ ± z·stderr when the disguise dominates. Where only a covariance is known:
+        Formula: see `masquerade.core.spread.score_interval`. The counts that a test does not
+        reject, with the variance under that very count: Wilson's interval when nothing is disguised,
+        Clopper's and Pearson's where few reports decide, N̂ ± z·stderr when the disguise dominates. Where
+        only a covariance is known:
         `masquerade.core.intervals.count_interval`.
         Error: measured, see docs/numerics.md.
         """

@@ -7,8 +7,8 @@ and no fewer say anything about them. The construction is rebuilt from the talk'
 which a user checks its points and everybody the users', are added: without them one bad point would spoil a
 class and nobody could say whose it was.
 
-Who learns what: `masquerade.protocols.threshold.row_schema.faithful_guarantee`. The collector sees all
-quasi-identifiers, and who submitted; the dealer must be trusted; two points a user mean that c colluding
+Who learns what: `faithful_guarantee` of `row_schema`. The collector sees all quasi-identifiers, and who
+submitted; the dealer must be trusted; two points a user mean that c colluding
 users lower k to k − 2c for every class, and that ⌈k/2⌉ of them know f.
 
 State is in memory, and a crash gives nothing away. A dealer that is gone has forgotten f, as it must: points
