@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 ROOT = Path(__file__).parents[2] / "src" / "masquerade"
 
 
@@ -69,3 +71,22 @@ def imports_in(nodes: list[ast.stmt], *, at_load: bool) -> Iterator[Imported]:
 
 
 MODULES = tuple(Module(path) for path in sorted(ROOT.rglob("*.py")))
+
+
+def for_each(items: Iterable[T]) -> Callable[[Callable[[T], None]], Callable[[], None]]:
+    """Make one test of a check of one item: it checks all items and reports every failure."""
+
+    def decorate(check: Callable[[T], None]) -> Callable[[], None]:
+        def test() -> None:
+            problems = {}
+            for item in items:
+                try:
+                    check(item)
+                except AssertionError as error:
+                    problems[str(getattr(item, "name", item))] = str(error)
+            assert not problems, "\n".join(f"{name}: {text}" for name, text in problems.items())
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return decorate

@@ -1,7 +1,6 @@
 """Only `crypto` touches ciphers and keys: what is dangerous lies behind one door."""
 
-import pytest
-from tests.architecture.modules import MODULES
+from tests.architecture.modules import MODULES, for_each
 
 BEHIND = {"cryptography", "coincurve", "rbcl", "gmpy2", "hmac"}
 
@@ -10,7 +9,7 @@ def touched(module):
     return {item.name.split(".")[0] for item in module.imports} & BEHIND
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.part != "crypto"], ids=lambda module: module.name)
+@for_each([m for m in MODULES if m.part != "crypto"])
 def test_only_crypto_touches_ciphers_and_keys(module):
     assert not touched(module)
 

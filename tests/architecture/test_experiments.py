@@ -5,7 +5,7 @@ import tomllib
 from importlib import import_module
 from pathlib import Path
 
-import pytest
+from tests.architecture.modules import for_each
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "src" / "masquerade_experiments"
 MODULES = sorted(FOLDER.rglob("*.py"))
@@ -24,7 +24,7 @@ def test_the_walk_finds_the_experiments():
     assert any(list(imported(path)) for path in MODULES)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(FOLDER)))
+@for_each(MODULES)
 def test_an_experiment_imports_public_names_only(path):
     for module, name in imported(path):
         assert name in import_module(module).__all__ or name == "__version__", f"{module}: {name}"

@@ -10,7 +10,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from tests.architecture.modules import MODULES, ROOT, Imported
+from tests.architecture.modules import MODULES, ROOT, Imported, for_each
 from tests.architecture.public_names import PUBLIC as NAMES
 
 import masquerade
@@ -75,7 +75,7 @@ def test_the_public_names_are_these():
     assert dir(masquerade) == sorted([*PUBLIC, "__version__"])
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@for_each(PUBLIC)
 def test_every_public_name_resolves_and_says_what_it_is(name):
     found = getattr(masquerade, name)
     assert inspect.getdoc(found)
@@ -90,7 +90,7 @@ def test_other_names_are_refused():
 PACKAGES = [module.name for module in MODULES if module.path.name == "__init__.py"]
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@for_each(PACKAGES)
 def test_every_package_says_its_public_names(name):
     package = importlib.import_module(name)
     assert package.__doc__
@@ -110,7 +110,7 @@ def strangers(module):
             yield imported.name
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+@for_each(MODULES)
 def test_private_modules_and_names_stay_in_their_package(module):
     assert list(strangers(module)) == []
 
@@ -168,7 +168,7 @@ def undocumented(node, prefix):
             yield from undocumented(child, name)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+@for_each(MODULES)
 def test_everything_public_has_a_docstring(module):
     if module.path.read_text(encoding="utf-8").strip():
         assert ast.get_docstring(module.tree)
@@ -197,7 +197,7 @@ def shown_on_a_page(name, thing):
     return re.search(rf"\b{name.rpartition('.')[2]}\b", "\n".join(code)) is not None
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
+@for_each(sorted(NAMES))
 def test_every_public_name_shows_an_example(name):
     thing = NAMES[name]
     if not kinds_without_example(thing):

@@ -4,7 +4,7 @@ import ast
 import sys
 
 import pytest
-from tests.architecture.modules import MODULES, Module, imports_in
+from tests.architecture.modules import MODULES, Module, for_each, imports_in
 
 # each floor may import those before it; learners are apart and speak to the core alone
 FLOORS = ("core", "kernels", "crypto", "estimate", "channels", "frames", "disguising", "protocols", "sources")
@@ -49,7 +49,7 @@ def test_every_folder_has_its_floor():
     assert len(BELOW_THE_TOP) > 40  # the walk found the package
 
 
-@pytest.mark.parametrize("module", BELOW_THE_TOP, ids=lambda module: module.name)
+@for_each(BELOW_THE_TOP)
 def test_imports_point_downward(module):
     allowed = set(ALLOWED[module.part])
     if module.part in ABOVE:
@@ -59,7 +59,7 @@ def test_imports_point_downward(module):
     assert ours(module) <= allowed
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.part == "core"], ids=lambda module: module.name)
+@for_each([m for m in MODULES if m.part == "core"])
 def test_the_core_needs_numpy_alone(module):
     others = {
         item.name.split(".")[0]
@@ -75,7 +75,7 @@ def test_the_core_needs_numpy_alone(module):
     assert not [item.name for item in module.imports if item.at_load and item.name.split(".")[0] in others]
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.part == "learn"], ids=lambda module: module.name)
+@for_each([m for m in MODULES if m.part == "learn"])
 def test_learners_never_load_a_frame_library_to_learn(module):
     loaded = {item.name.split(".")[0] for item in module.imports if item.at_load}
     assert not loaded & {"pandas", "polars", "pyarrow", "narwhals"}
@@ -104,7 +104,7 @@ RELEASING = [
 ]
 
 
-@pytest.mark.parametrize("module", RELEASING, ids=lambda module: module.name)
+@for_each(RELEASING)
 def test_nothing_on_the_way_to_a_release_can_be_seeded(module):
     assert seeds_of(module) == []
     assert not [item.name for item in module.imports if item.name in SEEDED]
@@ -126,7 +126,16 @@ def test_the_walk_sees_imports_wherever_they_stand():
     assert seen == {("a.b", True), ("c", True), ("c.d", True), ("e", True), ("g", False), ("h", True)}
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+@for_each(MODULES)
 def test_modules_stay_small(module):
     assert isinstance(module, Module)
     assert len(module.path.read_text(encoding="utf-8").splitlines()) <= 600
+
+
+def test_a_check_of_each_item_reports_every_failure():
+    @for_each([1, 2, 3])
+    def check(item):
+        assert item == 2, "is not two"
+
+    with pytest.raises(AssertionError, match=r"(?s)1: is not two.*3: is not two"):
+        check()

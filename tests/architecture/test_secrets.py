@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-import pytest
-from tests.architecture.modules import ROOT
+from tests.architecture.modules import ROOT, for_each
 
 SECRET = re.compile(r"(^|_)(secret|token|passphrase|mac|password|private|sealing)$")
 NO_SECRETS = {"script_text"}  # its tokens are words of a language
@@ -37,8 +36,6 @@ def test_comparisons_of_secrets_are_found():
     assert compared("secret is None or len(secret) == 32 or same(secret, other) or secret == None") == []
 
 
-@pytest.mark.parametrize(
-    "path", [it for it in sorted(ROOT.rglob("*.py")) if it.stem not in NO_SECRETS], ids=lambda path: path.stem
-)
+@for_each([it for it in sorted(ROOT.rglob("*.py")) if it.stem not in NO_SECRETS])
 def test_no_secret_is_compared_by_value(path):
     assert compared(path.read_text(encoding="utf-8")) == [], "use symmetric.same or hmac.compare_digest"

@@ -2,8 +2,7 @@
 
 import ast
 
-import pytest
-from tests.architecture.modules import MODULES
+from tests.architecture.modules import MODULES, for_each
 
 from masquerade.services.parties import kinds
 
@@ -35,7 +34,7 @@ def comparisons(tree):
     return found
 
 
-@pytest.mark.parametrize("module", ELSEWHERE, ids=lambda module: module.name)
+@for_each(ELSEWHERE)
 def test_only_a_kind_knows_its_name(module):
     assert names_used(module.tree) == []
     assert comparisons(module.tree) == []
