@@ -120,7 +120,7 @@ TWO, PEOPLE = ("x", "y"), 24
 
 
 def two_of_three():
-    """Return blocks in which c has y of everybody, and everybody's x lies with a or b; and who lies with a."""
+    """Return people, whose x lies with a, and blocks: c has y of everybody, a and b have x of some."""
     tags = np.frombuffer(os.urandom(16 * PEOPLE), dtype=np.uint8).reshape(PEOPLE, 16)
     tags = tags[np.lexsort(tuple(tags.T[::-1]))]  # whoever knows all people knows their order
     with_a = np.random.default_rng().permutation(PEOPLE) < PEOPLE // 2
