@@ -18,7 +18,7 @@ AGAIN = 6
 
 @pytest.mark.xfail(
     strict=True,
-    reason="a party begins up to 100 computations of a session whose start is drawn anew each time",
+    reason="a party begins up to 100 computations, whose start is drawn anew each time",
 )
 def test_a_convener_that_begins_anew_reads_other_clusters_every_time(tmp_path, monkeypatch):
     """Everything that opens passes by whoever carries the rounds, who may then call the session interrupted.
