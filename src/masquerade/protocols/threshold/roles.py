@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
@@ -197,6 +198,7 @@ class EvaluationLedger:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self._store = DurableStore(path, _EVALUATIONS)
+        self.first_uses: Counter[str] = Counter()  # by epoch, that this object has remembered
 
     def begin(self, epoch: str, notice: bytes) -> bool:
         """Remember a new epoch and its notice; False if the name was used before."""
@@ -220,7 +222,7 @@ class EvaluationLedger:
         """
         with self._store.transaction():
             number = self._store.value("SELECT number FROM epochs WHERE name = ?", (epoch,))
-            return [self._use(number, credential, mark) for credential, mark in uses]
+            return [self._use(epoch, number, credential, mark) for credential, mark in uses]
 
     def spent(self, epoch: str) -> int:
         """Return how many credentials were used in an epoch."""
@@ -239,8 +241,9 @@ class EvaluationLedger:
         """Let go of the file."""
         self._store.close()
 
-    def _use(self, number: int, credential: bytes, mark: bytes) -> bool:
+    def _use(self, epoch: str, number: int, credential: bytes, mark: bytes) -> bool:
         if self._store.run_all("INSERT OR IGNORE INTO uses VALUES (?, ?, ?)", [(number, credential, mark)]):
+            self.first_uses[epoch] += 1
             return True
         query = "SELECT mark FROM uses WHERE epoch = ? AND credential = ?"
         return bytes(self._store.value(query, (number, credential))) == mark

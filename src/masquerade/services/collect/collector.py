@@ -34,6 +34,7 @@ _MARK_SIZE = 16
 _FETCH_SECONDS = 5.0
 _LONGEST_NAME = 300
 _TAGS = "tags"  # a note
+OPENED = "opened"  # notes of the state: epochs, beside the reports themselves
 OFFICE = "enrolment office"
 
 
@@ -133,6 +134,19 @@ class CollectorService(CollectServer):
             self.check_only()
         else:
             self._kept = self._made(known)
+            self._check_opened(self._kept)
+
+    def _check_opened(self, kept: _EpochCollector) -> None:
+        """Refuse reports that are not those any more that were opened; remember that they are."""
+        noted = self.state.notes.get(OPENED, self.epoch) is not None
+        if noted and kept.state != "done":
+            raise InputError(
+                f"The classes of epoch {self.epoch!r} were opened here before, and the reports in "
+                f"{self.once} are gone or older: opened again with others, the difference would be single "
+                "people's rows. The epoch is over. Name a new one in the settings of both servers."
+            )
+        if kept.state == "done" and not noted:
+            self.state.notes.put(OPENED, self.epoch, b"")
 
     def _current(self) -> _EpochCollector:
         """Return the epoch, after getting its notice from the randomness server the first time."""
@@ -149,10 +163,10 @@ class CollectorService(CollectServer):
                 self._fetching.release()
         return self._kept
 
-    def may_open(self, epoch: str, notice: bytes) -> bool:  # noqa: ARG002
+    def may_open(self, epoch: str, notice: bytes) -> bool:
         """Tell whether an earlier epoch has reports: they are opened, or could be."""
         with closing(_reports(notice, self)) as kept:
-            return bool(kept.read())
+            return bool(kept.read()) or self.state.notes.get(OPENED, epoch) is not None
 
     def finished(self, epoch: str) -> bool:
         """Tell whether the classes of an earlier epoch were opened, and their tags published."""
@@ -213,6 +227,7 @@ class CollectorService(CollectServer):
     def _open(self, _given: dict[str, Any]) -> dict[str, Any]:
         kept = self._current()
         opening, guarantee = kept.open_classes(self.form.readable), _service_guarantee(self.terms, self.form)
+        self._check_opened(kept)
         level, levels = self.settings.epoch.level, 1 if self.levels is None else self.levels.levels
         if level:
             guarantee = replace(
