@@ -221,7 +221,7 @@ def test_any_flipped_bit_is_named_or_harmless(data):
 
 
 def test_made_up_classes_do_not_make_the_opening_take_hours(insiders, monkeypatch):
-    """Strangers make up classes of bad shares; of all of them no more choices are tried than of a few hundred.
+    """Strangers make up classes of bad shares; of all no more choices are tried than of a few hundred.
 
     By time it was 47 ms for a class of 16 at k = 5: two million such reports took 98 minutes.
     """
