@@ -11,9 +11,12 @@ from tests.services.collect.world import K, World, labels
 from masquerade.core.errors import InputError
 from masquerade.crypto import oprf
 from masquerade.crypto.class_secrets import key_of, secret_of, tag_of
+from masquerade.crypto.keys import derive
 from masquerade.crypto.symmetric import unseal
-from masquerade.protocols.threshold.messages import Layout, Notice
+from masquerade.protocols.threshold.messages import EvaluationRefusal, Layout, Notice, read_reply
+from masquerade.protocols.threshold.roles import Client, EvaluationLedger, RandomnessServer
 from masquerade.protocols.threshold.sealed_keys import SealedKeys
+from masquerade.services.collect.messages import Batch
 
 PASSPHRASE = "a passphrase that nobody guesses"  # noqa: S105  (of a test)
 
@@ -110,3 +113,24 @@ def test_reports_that_are_gone_or_were_put_back_do_not_open_a_second_time(tmp_pa
         )  # one more report, and the difference would be its row
         with pytest.raises(InputError, match="opened here before"):
             world.start("collector")
+
+
+@pytest.mark.xfail(
+    strict=True, reason="credentials follow from the identity, and who was enrolled is not kept"
+)
+def test_whoever_has_the_randomness_servers_identity_makes_no_credentials(tmp_path):
+    """Its file is in backups. While the epoch is open, it is worth an evaluation for every guess."""
+    world = World(tmp_path / "world")
+    with world.served(), world.collection() as to:
+        stolen = world.running["randomness"][1].identity.reveal()
+        thief = RandomnessServer(derive(stolen, "collect randomness server"), EvaluationLedger())
+        notice = to.notice()
+        known = {"identity": to.identities["randomness server"], "published": Notice.decode(notice).digest}
+        guesses = {to.form.fill(labels(row))[0] for row in world.rows}
+        requests = [
+            Client(thief.enrol(f"nobody {i}"), notice, **known).request(guess)
+            for i, guess in enumerate(sorted(guesses))
+        ]
+        reply = to.exchange("randomness server", Batch(tuple(requests)).encode(), place="evaluate")
+        answers = [read_reply(one) for one in Batch.decode(reply).items]
+    assert answers == [EvaluationRefusal("not_enrolled")] * len(guesses)
