@@ -180,7 +180,7 @@ def shuffled(starts: Ints, ends: Ints) -> Ints:
 
 
 def _few(size: np.int64, k: int) -> int:
-    """Return how many choices of k shares a class has, 0 where they are not few."""
+    """Return the number of choices of k shares of a class, 0 where it is large."""
     choices = comb(int(size), k)
     return choices if choices <= _MOST_CHOICES and choices * k * k <= _MOST_PRODUCTS else 0
 

@@ -204,14 +204,14 @@ def check_order(
             owner, mine.view(np.int64) if owner == engine.name else None, (CHECKS,)
         )
         total = total + part
-    if np.any((yield from engine.open((yield from refreshed(engine, total))))):
+    if np.any((yield from engine.open((yield from refresh_shares(engine, total))))):
         raise RoundAborted(
             "Records have a false order: a cell lies with nobody or with two, or a record is of two people.",
             spent=True,
         )
 
 
-def refreshed(engine: SecretEngine[Any], secret: Any) -> Steps[Any]:
+def refresh_shares(engine: SecretEngine[Any], secret: Any) -> Steps[Any]:
     """Return a secret in shares that nobody foresees: times one.
 
     A number that a computing owner shares is its own share, as it is. Opened as part of a sum of three owners

@@ -3,7 +3,7 @@
 Times of arrival are in logs and on the network, so the order of arrival would say whose report is whose.
 There is a slot for every report before it comes; it is written into one that is drawn at random, in place,
 and the journal of that change is gone when the change is made. When slots run out, all reports are drawn into
-twice as many. What lies on the disk has no order then, but for the one report that was being written when a
+twice as many. Files have no order of arrival then, but for the one report that was being written when a
 process was killed.
 """
 
@@ -38,7 +38,7 @@ _REPORTS: Final = Layout(
 class ReportStore:
     """A collector's reports, each of `size` bytes, in no order, and notes of how far it has got.
 
-    What it is told is on the disk before the call returns; without a path it is in memory.
+    Every call is durable when it returns; without a path the store is in memory.
     """
 
     def __init__(self, size: int, path: str | Path | None = None) -> None:
@@ -48,7 +48,7 @@ class ReportStore:
         if self._store.run("SELECT name FROM sqlite_master WHERE name = 'reports'"):
             with self._store.transaction():  # version 1 kept them as they came
                 runs = self._store.run("SELECT run FROM reports")
-                self._fill([one for (run,) in runs for one in self._apart(bytes(run))])
+                self._fill([one for (run,) in runs for one in self._split(bytes(run))])
                 self._store.run("DROP TABLE reports")
         self._free = self._found_free()
 
@@ -79,10 +79,10 @@ class ReportStore:
 
     def append(self, reports: bytes) -> None:
         """Keep more reports."""
-        new = list(self._apart(reports))
+        new = list(self._split(reports))
         with self._store.transaction():
             if len(new) > len(self._free):
-                self._fill([*self._apart(self.read()), *new])
+                self._fill([*self._split(self.read()), *new])
                 free = self._found_free()
             else:
                 free, chosen = np.split(self._free, [len(self._free) - len(new)])
@@ -93,7 +93,7 @@ class ReportStore:
     def read(self) -> bytes:
         """Return all reports, in an order that tells nothing of when they came."""
         rows = self._store.run("SELECT substr(kept, 2) FROM slots WHERE substr(kept, 1, 1) = ?", (_USED,))
-        return b"".join([kept for (kept,) in rows])
+        return b"".join([report for (report,) in rows])
 
     def note(self, name: str, content: bytes) -> None:
         """Keep a note."""
@@ -104,16 +104,16 @@ class ReportStore:
         return self._notes.get(_COLLECTOR, name)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._store.close()
 
-    def _apart(self, run: bytes) -> Iterator[bytes]:
+    def _split(self, run: bytes) -> Iterator[bytes]:
         return (run[at : at + self._size] for at in range(0, len(run), self._size))
 
     def _fill(self, reports: list[bytes]) -> None:
-        """Make slots anew, twice as many as there are reports, and draw these into them."""
+        """Replace all slots by twice as many as there are reports, and put these into random ones."""
         slots = [_FREE + bytes(self._size)] * max(FEWEST_SLOTS, 2 * len(reports))
-        for report, place in zip(reports, _drawn(len(slots))[: len(reports)].tolist(), strict=True):
+        for report, place in zip(reports, _random_places(len(slots))[: len(reports)].tolist(), strict=True):
             slots[place] = _USED + report
         self._store.run("DELETE FROM slots")
         self._store.run_all("INSERT INTO slots (place, kept) VALUES (?, ?)", enumerate(slots))
@@ -122,11 +122,11 @@ class ReportStore:
         """Return the free slots in an order that nobody foresees."""
         rows = self._store.run("SELECT place FROM slots WHERE substr(kept, 1, 1) = ?", (_FREE,))
         places = np.array(rows, dtype=np.int64).ravel()
-        return places[_drawn(len(places))]
+        return places[_random_places(len(places))]
 
 
-def _drawn(number: int) -> Ints:
-    """Return so many places in random order."""
+def _random_places(number: int) -> Ints:
+    """Return the places 0 … number − 1 in random order."""
     if not number:
         return np.zeros(0, dtype=np.int64)
     return shuffled(np.zeros(1, dtype=np.int64), np.array([number], dtype=np.int64))

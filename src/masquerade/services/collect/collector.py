@@ -137,7 +137,7 @@ class CollectorService(CollectServer):
             self._check_opened(self._kept)
 
     def _check_opened(self, kept: _EpochCollector) -> None:
-        """Refuse reports that are not those any more that were opened; remember that they are."""
+        """Raise `InputError` if other reports than these were opened before; else note that these are."""
         noted = self.state.notes.get(OPENED, self.epoch) is not None
         if noted and kept.state != "done":
             raise InputError(

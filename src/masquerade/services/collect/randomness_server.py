@@ -72,7 +72,7 @@ class RandomnessService(CollectServer):
             self.log.warning("key lost", code=KEY_LOST)
 
     def _check_ledger(self, known: bytes | None) -> None:
-        """Refuse a ledger that is another, or knows of fewer evaluations, than this server had.
+        """Raise `InputError` if the ledger is another one than this server had, or has fewer evaluations.
 
         Alone put back, it would have a credential evaluated twice, for another quasi-identifier.
         """

@@ -173,7 +173,7 @@ def test_a_check_of_the_order_does_not_tell_a_third_owner_whom_the_others_have(m
     for _ in range(5):
         _, found = seen_by_c()
         assert found is None  # by chance with a probability of 2^24 · 2^-192
-    monkeypatch.setattr(module, "refreshed", as_they_are)
+    monkeypatch.setattr(module, "refresh_shares", as_they_are)
     for _ in range(5):
         with_a, found = seen_by_c()
         assert np.array_equal(found, with_a)  # the attack: every one of 24 people
