@@ -33,7 +33,8 @@ SECRET_SIZE: Final = 8 * LIMBS
 DRAWS: Final = 20
 _WIDE: Final = 16  # bytes that are reduced to an element
 _MOST_DECODED: Final = 1024  # shares beyond 4k: error correction takes time with their square
-_MOST_CHOICES, _MOST_PRODUCTS = 5000, 2_000_000  # of k shares, and in all of them: a few milliseconds a class
+_MOST_CHOICES, _MOST_PRODUCTS = 5000, 2_000_000  # of k shares, and in all of them: some 40 ms a class
+MOST_CHOICES_IN_ALL: Final = 1 << 20  # of all classes: anybody can make up classes of bad shares, and many
 
 _keystream = Keystream()
 
@@ -136,7 +137,8 @@ def recover_secrets(shares: Shares, k: int) -> tuple[Elements, NDArray[np.bool_]
     Formula: `lagrange_at_zero` on k shares drawn at random, up to 20 times; then all choices of k shares if
     they are few, so that k good shares of a small class are always found; else `decode` on up to 4k + 1024
     shares, which finds the polynomial if at most (m − k)/2 of these m shares are bad. A class with exactly k
-    shares has nothing to spare: it is tried once.
+    shares has nothing to spare: it is tried once. Choices are tried of some 200 classes that take the most of
+    them, drawn at random, or of more that take fewer; where there are more still, the others are decoded.
     """
     secrets = np.zeros((len(shares.tags), LIMBS), dtype=np.uint64)
     found = np.zeros(len(shares.tags), dtype=np.bool_)
@@ -153,8 +155,12 @@ def recover_secrets(shares: Shares, k: int) -> tuple[Elements, NDArray[np.bool_]
         fits = [tag_of(secret) == tag for secret, tag in zip(as_bytes(values), wanted, strict=True)]
         found[left[fits]] = True
         secrets[left[fits]] = values[fits]
-    for c in np.flatnonzero(~found & (shares.sizes > k)):
-        for secret in _all_choices(shares, c, k) if _few(shares.sizes[c], k) else _corrected(shares, c, k):
+    left, choices = np.flatnonzero(~found & (shares.sizes > k)), 0
+    for c in left[shuffled(np.zeros(1, dtype=np.int64), np.array([left.size]))]:
+        number = _few(shares.sizes[c], k)
+        tried = 0 < number <= MOST_CHOICES_IN_ALL - choices
+        choices += number if tried else 0
+        for secret in _all_choices(shares, c, k) if tried else _corrected(shares, c, k):
             if tag_of(as_bytes(secret[None])[0]) == shares.tags[c]:
                 found[c], secrets[c] = True, secret
                 break
@@ -173,9 +179,10 @@ def shuffled(starts: Ints, ends: Ints) -> Ints:
     return shuffle
 
 
-def _few(size: np.int64, k: int) -> bool:
+def _few(size: np.int64, k: int) -> int:
+    """Return the number of choices of k shares of a class, 0 where it is large."""
     choices = comb(int(size), k)
-    return choices <= _MOST_CHOICES and choices * k * k <= _MOST_PRODUCTS
+    return choices if choices <= _MOST_CHOICES and choices * k * k <= _MOST_PRODUCTS else 0
 
 
 def _all_choices(shares: Shares, c: np.int64, k: int) -> Elements:

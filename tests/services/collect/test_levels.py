@@ -118,3 +118,31 @@ def test_a_level_comes_after_the_one_before_it(tmp_path):
     form.write_text(form.read_text().replace("- female", "- fmale", 1))
     with pytest.raises(InputError, match="every category must stand in one group"):
         load_form(form)
+
+
+def test_an_earlier_epoch_that_was_called_like_a_level_is_another_one(tmp_path):
+    """Rows of two epochs differ by those of whoever came or left: nothing is asked without agreement."""
+    form = {**FORM, "hierarchies": HIERARCHIES}
+    rows = sixty()[: K + 1]
+    earlier = World(tmp_path / "earlier", rows, epoch="spring-level-1")
+    later = World(tmp_path / "later", rows, form=form, epoch="spring")
+    records = tmp_path / "records"
+    records.mkdir()
+
+    def submit(world):
+        return run(
+            *("submit", world.files["rows"], "--collection", world.files["collection"]),
+            *("--credential", world.folder / "credentials", "--records", records),
+        )  # fmt: skip
+
+    for world in (earlier, later):
+        with world.served():
+            out = ("--office", world.files["office"], "--out", world.folder / "credentials")
+            ok("enrol", "--from", world.files["names"], *out)
+            said = submit(world)
+            status = json.loads(ok("status", "--node", world.files["randomness"], "--json").stdout)
+        if world is earlier:
+            assert status["evaluations"] == len(rows)
+        else:
+            assert "who agrees to that says so in these words" in " ".join(said.stderr.split())
+            assert status["evaluations"] == 0

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NoReturn, Self
+from typing import Final, NoReturn
 
-from masquerade.core.errors import FileError, InputError, QueryRefused, Refusal
+from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto import oprf, symmetric
 from masquerade.crypto.class_secrets import key_of, random_place, secret_of, share_of, tag_of
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken
@@ -31,11 +32,12 @@ from masquerade.crypto.keys import KEY_SIZE, SigningKey, derive
 from masquerade.crypto.oprf import POINT_SIZE
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.symmetric import seal
-from masquerade.protocols.durable_store import DurableStore, Notes
+from masquerade.protocols.durable_store import DurableStore
 from masquerade.protocols.durable_store import Layout as StoreLayout
 from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.threshold import messages as wire
 from masquerade.protocols.threshold.class_opening import Opening, Readable, Verdict, open_reports
+from masquerade.protocols.threshold.report_store import ReportStore
 from masquerade.protocols.threshold.sealed_keys import SealedKeys
 
 SERVER = "randomness server"
@@ -196,6 +198,7 @@ class EvaluationLedger:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self._store = DurableStore(path, _EVALUATIONS)
+        self.first_uses: Counter[str] = Counter()  # by epoch, that this object has remembered
 
     def begin(self, epoch: str, notice: bytes) -> bool:
         """Remember a new epoch and its notice; False if the name was used before."""
@@ -219,7 +222,7 @@ class EvaluationLedger:
         """
         with self._store.transaction():
             number = self._store.value("SELECT number FROM epochs WHERE name = ?", (epoch,))
-            return [self._use(number, credential, mark) for credential, mark in uses]
+            return [self._use(epoch, number, credential, mark) for credential, mark in uses]
 
     def spent(self, epoch: str) -> int:
         """Return how many credentials were used in an epoch."""
@@ -238,8 +241,9 @@ class EvaluationLedger:
         """Let go of the file."""
         self._store.close()
 
-    def _use(self, number: int, credential: bytes, mark: bytes) -> bool:
+    def _use(self, epoch: str, number: int, credential: bytes, mark: bytes) -> bool:
         if self._store.run_all("INSERT OR IGNORE INTO uses VALUES (?, ?, ?)", [(number, credential, mark)]):
+            self.first_uses[epoch] += 1
             return True
         query = "SELECT mark FROM uses WHERE epoch = ? AND credential = ?"
         return bytes(self._store.value(query, (number, credential))) == mark
@@ -415,70 +419,7 @@ class RandomnessServer:
         return symmetric.code(self._credentials, identifier)
 
 
-_CLOSING, _OPENED, _TAKEN_OVER = "closing", "opened", "taken over"  # notes
-_REPORTS: Final = StoreLayout(
-    "the reports of an epoch",
-    "the reports",
-    b"mqrp",
-    "CREATE TABLE reports (place INTEGER PRIMARY KEY, run BLOB NOT NULL);\n" + Notes.TABLE,
-)
-_COLLECTOR: Final = "collector"  # the scope of its notes
-
-
-class ReportStore:
-    """A collector's reports in the order received, and notes of how far it has got.
-
-    What it is told is on the disk before the call returns; without a path it is in memory.
-    """
-
-    def __init__(self, path: str | Path | None = None) -> None:
-        self._store = DurableStore(path, _REPORTS)
-        self._notes = Notes(self._store)
-
-    @classmethod
-    def in_folder(cls, folder: Path, size: int) -> Self:
-        """Open the store in a folder of its own, of reports of one size.
-
-        What the first version kept there, a file of reports and one for each note, is taken over once and as
-        a whole; a report that was cut short when the power failed is dropped.
-        """
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            store, before = cls(folder / "reports.sqlite"), folder / "reports"
-            if before.exists():
-                notes = sorted(folder.glob("*.note"))
-                with store._store.transaction():
-                    if store.noted(_TAKEN_OVER) is None:
-                        run = before.read_bytes()
-                        store.append(run[: len(run) // size * size])
-                        for note in notes:
-                            store.note(note.stem, note.read_bytes())
-                        store.note(_TAKEN_OVER, b"")
-                for file in (before, *notes):
-                    file.unlink()
-        except OSError as error:
-            raise FileError(f"{folder}: reports cannot be kept there ({error.strerror}).") from None
-        return store
-
-    def append(self, reports: bytes) -> None:
-        """Keep more reports."""
-        self._store.run("INSERT INTO reports (run) VALUES (?)", (reports,))
-
-    def read(self) -> bytes:
-        """Return all reports in the order received."""
-        return b"".join([run for (run,) in self._store.run("SELECT run FROM reports ORDER BY place")])
-
-    def note(self, name: str, content: bytes) -> None:
-        """Keep a note."""
-        self._notes.put(_COLLECTOR, name, content)
-
-    def noted(self, name: str) -> bytes | None:
-        """Return a note, None if there is none of this name."""
-        return self._notes.get(_COLLECTOR, name)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._store.close()
+_CLOSING, _OPENED = "closing", "opened"  # notes
 
 
 class Collector:
@@ -511,7 +452,7 @@ class Collector:
                 f"This collector opens classes of {k}; the notice says k = {self._notice.terms.k}."
             )
         self.layout = wire.Layout.of(self._notice)
-        self._store = ReportStore() if store is None else store
+        self._store = ReportStore(self.layout.size) if store is None else store
         self._lock = threading.RLock()
 
     @property

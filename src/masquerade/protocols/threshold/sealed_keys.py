@@ -72,7 +72,12 @@ class SealedKeys:
 
     def destroy(self, epoch: str) -> None:
         """Overwrite and remove the key of an epoch."""
-        place = _place(self._folder, epoch)
+        self.destroy_in(self._folder, epoch)
+
+    @staticmethod
+    def destroy_in(folder: Path, epoch: str) -> None:
+        """Overwrite and remove the key of an epoch, which takes no secret."""
+        place = _place(folder, epoch)
         try:
             with place.open("r+b") as stream:
                 stream.write(bytes(place.stat().st_size))

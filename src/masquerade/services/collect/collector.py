@@ -18,7 +18,8 @@ from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.protocols.threshold.class_opening import Opening, Readable
 from masquerade.protocols.threshold.messages import Closing, Layout, Notice, Terms
-from masquerade.protocols.threshold.roles import Collector, ReportStore
+from masquerade.protocols.threshold.report_store import ReportStore
+from masquerade.protocols.threshold.roles import Collector
 from masquerade.protocols.threshold.row_schema import COLLECTOR, NOTHING, Form, production_guarantee
 from masquerade.services.collect.messages import OpenTags, ShownNotice
 from masquerade.services.collect.results import packed, summary_of
@@ -33,6 +34,7 @@ _MARK_SIZE = 16
 _FETCH_SECONDS = 5.0
 _LONGEST_NAME = 300
 _TAGS = "tags"  # a note
+OPENED = "opened"  # notes of the state: epochs, beside the reports themselves
 OFFICE = "enrolment office"
 
 
@@ -132,6 +134,19 @@ class CollectorService(CollectServer):
             self.check_only()
         else:
             self._kept = self._made(known)
+            self._check_opened(self._kept)
+
+    def _check_opened(self, kept: _EpochCollector) -> None:
+        """Raise `InputError` if other reports than these were opened before; else note that these are."""
+        noted = self.state.notes.get(OPENED, self.epoch) is not None
+        if noted and kept.state != "done":
+            raise InputError(
+                f"The classes of epoch {self.epoch!r} were opened here before, and the reports in "
+                f"{self.once} are gone or older: opened again with others, the difference would be single "
+                "people's rows. The epoch is over. Name a new one in the settings of both servers."
+            )
+        if kept.state == "done" and not noted:
+            self.state.notes.put(OPENED, self.epoch, b"")
 
     def _current(self) -> _EpochCollector:
         """Return the epoch, after getting its notice from the randomness server the first time."""
@@ -148,10 +163,10 @@ class CollectorService(CollectServer):
                 self._fetching.release()
         return self._kept
 
-    def may_open(self, epoch: str, notice: bytes) -> bool:  # noqa: ARG002
+    def may_open(self, epoch: str, notice: bytes) -> bool:
         """Tell whether an earlier epoch has reports: they are opened, or could be."""
         with closing(_reports(notice, self)) as kept:
-            return bool(kept.read())
+            return bool(kept.read()) or self.state.notes.get(OPENED, epoch) is not None
 
     def finished(self, epoch: str) -> bool:
         """Tell whether the classes of an earlier epoch were opened, and their tags published."""
@@ -212,6 +227,7 @@ class CollectorService(CollectServer):
     def _open(self, _given: dict[str, Any]) -> dict[str, Any]:
         kept = self._current()
         opening, guarantee = kept.open_classes(self.form.readable), _service_guarantee(self.terms, self.form)
+        self._check_opened(kept)
         level, levels = self.settings.epoch.level, 1 if self.levels is None else self.levels.levels
         if level:
             guarantee = replace(

@@ -14,7 +14,9 @@ from typing import Any
 
 from masquerade.core.errors import QueryRefused
 from masquerade.protocols.threshold.generalisation import GeneralisedForm
+from masquerade.protocols.threshold.messages import Notice
 from masquerade.services.collect.client import Collection, Submission, deliver_all, to_submit
+from masquerade.services.collect.messages import ClientRecord
 from masquerade.services.collect.settings import CollectionSettings, load_levels
 
 Person = tuple[str, dict[str, Any], bytes]
@@ -100,11 +102,17 @@ class Participation:
         return [item for (item, _), is_open in zip(begun, states, strict=True) if not is_open]
 
     def _begun(self, to: Collection, item: Person, levels: GeneralisedForm | None, level: int) -> Submission:
-        """Return what a person sends at a level; records of other levels are not of another epoch."""
+        """Return what a person sends at a level; records of other levels are not of another epoch.
+
+        What they are is what their notices say: an epoch before this one may have been called like a level.
+        """
         person, row, secret = item
-        names = [self.settings.epoch.name_at(one) for one in range(1 if levels is None else levels.levels)]
-        own = {self.folder / f"{person}.{name}.record" for name in names}
-        another = any(other not in own for other in self.folder.glob(f"{glob.escape(person)}.*.record"))
+        forms = [to.form] if levels is None else [levels.at(one) for one in range(levels.levels)]
+        terms = [self.settings.epoch.terms(form, one) for one, form in enumerate(forms)]
+        another = False
+        for file in self.folder.glob(f"{glob.escape(person)}.*.record"):
+            record = ClientRecord.load(file)
+            another |= record is not None and Notice.decode(record.notice).terms not in terms
         shown = row if levels is None else levels.row(row, level)
         place = self.folder / f"{person}.{to.terms.epoch}.record"
         return Submission(shown, secret, to, place, words=self.words, another=another)

@@ -1,5 +1,6 @@
 """Records in a common order that owners need not take anybody's word for."""
 
+import hashlib
 import os
 from dataclasses import replace
 
@@ -9,7 +10,10 @@ from tests.unit.protocols.hidden.programs import Watched
 
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.protocols.hidden import places as module
+from masquerade.protocols.hidden.dealer import SHARE, expanded
+from masquerade.protocols.hidden.engine import Deal
 from masquerade.protocols.hidden.places import PlacedOwner, PlaceOffer, check_order, placed
+from masquerade.protocols.pseudonyms import words_of
 from masquerade.protocols.session import LocalTransport
 
 NAMES, SESSION = ("x", "y", "z"), os.urandom(16)
@@ -110,3 +114,66 @@ def test_places_of_another_number_or_beyond_all_or_given_twice_are_refused():
     owner.receive(good.encode())
     with pytest.raises(InputError, match="already"):
         owner.receive(good.encode())
+
+
+TWO, PEOPLE = ("x", "y"), 24
+
+
+def two_of_three():
+    """Return people, whose x lies with a, and blocks: c has y of everybody, a and b have x of some."""
+    tags = np.frombuffer(os.urandom(16 * PEOPLE), dtype=np.uint8).reshape(PEOPLE, 16)
+    tags = tags[np.lexsort(tuple(tags.T[::-1]))]  # whoever knows all people knows their order
+    with_a = np.random.default_rng().permutation(PEOPLE) < PEOPLE // 2
+    return (
+        tags,
+        with_a,
+        {"a": [(("x",), tags[with_a])], "b": [(("x",), tags[~with_a])], "c": [(("y",), tags)]},
+    )
+
+
+def whose(shown, tags, split):
+    """Return who has a cell of x with a, from what everybody sees and what c knows; None if nothing fits.
+
+    c knows everybody's pseudonym, and the part of a's share that it split its own sum by. What a showed last,
+    less that, is a sum over a's people, unless it is random: which sum is found by halves, 2^12 of each.
+    """
+    nonces = shown[:3]
+    seed = hashlib.sha256(b"".join(words.astype("<u8").tobytes() for words in nonces)).digest()
+    factors = expanded(hashlib.sha256(seed + b"pseudonyms").digest(), 2 * module.CHECKS).reshape(2, -1, 1)
+    first, second = words_of(tags)
+    key = hashlib.sha256(seed + (0).to_bytes(8, "big")).digest()
+    u, w = expanded(key, 2 * module.CHECKS * 2 * PEOPLE).reshape(2, module.CHECKS, 2, PEOPLE)
+    one = u[:, 0] + w[:, 1] * (factors[0] * first + factors[1] * second)
+    due = shown[-3] + u.sum(axis=(1, 2), dtype=np.uint64) - split
+    chosen = ((np.arange(1 << 12)[:, None] >> np.arange(12)) & 1).astype(np.uint64)
+    low, high = chosen @ one[:, :12].T, chosen @ one[:, 12:].T
+    at = {int(total): place for place, total in enumerate(low[:, 0])}
+    for place, rest in enumerate(due[0] - high[:, 0]):
+        found = at.get(int(rest))
+        if found is not None and np.array_equal(low[found] + high[place], due):
+            return np.concatenate([chosen[found], chosen[place]]).astype(bool)
+    return None
+
+
+def test_a_check_of_the_order_does_not_tell_a_third_owner_whom_the_others_have(monkeypatch):
+    def as_they_are(_engine, secret):
+        yield from ()
+        return secret
+
+    def seen_by_c():
+        tags, with_a, blocks = two_of_three()
+        owners = {name: PlacedOwner(SESSION, own) for name, own in blocks.items()}
+        n = placed(ABC, TWO, LocalTransport({name: it.receive for name, it in owners.items()}), SESSION)
+        watched = Watched(ABC, n)
+        watched.run(lambda engine: check_order(engine, owners[engine.name].placed_blocks, TWO, n))
+        [of_c] = [words for words in watched.shown[6:9] if words.size]
+        split = of_c + watched.engines["a"]._mask("share", Deal(0, SHARE, ()), module.CHECKS)
+        return with_a, whose(watched.shown, tags, split)
+
+    for _ in range(5):
+        _, found = seen_by_c()
+        assert found is None  # by chance with a probability of 2^24 · 2^-192
+    monkeypatch.setattr(module, "refresh_shares", as_they_are)
+    for _ in range(5):
+        with_a, found = seen_by_c()
+        assert np.array_equal(found, with_a)  # the attack: every one of 24 people

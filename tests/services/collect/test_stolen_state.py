@@ -1,0 +1,136 @@
+"""What a state folder gives to whoever steals it, or puts an older part of it back."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from tests.services.collect.test_restarts import changed
+from tests.services.collect.world import K, World, labels
+
+from masquerade.core.errors import InputError
+from masquerade.crypto import oprf
+from masquerade.crypto.class_secrets import key_of, secret_of, tag_of
+from masquerade.crypto.keys import derive
+from masquerade.crypto.symmetric import unseal
+from masquerade.protocols.threshold.messages import EvaluationRefusal, Layout, Notice, read_reply
+from masquerade.protocols.threshold.roles import Client, EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.sealed_keys import SealedKeys
+from masquerade.services.collect.messages import Batch
+
+PASSPHRASE = "a passphrase that nobody guesses"  # noqa: S105  (of a test)
+
+
+def sealed_world(folder, **changes):
+    world = World(folder, **changes)
+    secret = world.folder / "randomness" / "sealing"
+    secret.write_text(f"{PASSPHRASE}\n")
+    secret.chmod(0o600)
+    world.files["randomness"].write_text(world.files["randomness"].read_text() + "sealing: sealing\n")
+    return world
+
+
+def once(world, name):
+    return world.folder / name / "state" / "once"
+
+
+def guessed(world, to, number, report):
+    """Return the row in a report, by trying every quasi-identifier of the form with the epoch's key."""
+    layout = Layout.of(Notice.decode(to.notice()))
+    found, key = layout.read(report)[0], oprf.key_of(number)
+    for row in world.rows:
+        quasi, _ = to.form.fill(labels(row))
+        secret = secret_of(oprf.output_by(key, layout.terms.input_of(quasi)))
+        if tag_of(secret) == found["tag"].tobytes():
+            return unseal(key_of(secret), found["sealed"].tobytes(), layout.bound_to(tag_of(secret)))
+    return None
+
+
+def test_a_key_that_a_closing_says_is_destroyed_is_not_on_the_disk(tmp_path):
+    world = sealed_world(tmp_path / "world")
+    lonely = next(row for row in world.rows if (row["age"], row["region"]) == ("60 and over", "islands"))
+    with world.served(), world.collection() as to:
+        (one,) = world.everybody(to, [lonely])
+        number = SealedKeys(once(world, "randomness"), PASSPHRASE.encode()).find("spring")
+        report = world.report(lonely["person"])
+        _, sensitive = to.form.fill(labels(lonely))
+        assert guessed(world, to, number, report).endswith(sensitive)  # what an epoch's key is good for
+        world.stop("randomness")  # the next epoch begins before this one was closed, and seals nothing
+        changed(world, "randomness", "name: spring", "name: summer")
+        changed(world, "randomness", "sealing: sealing\n", "")
+        world.start("randomness")
+        world.operate("randomness", "close", epoch="spring")
+        assert one.deliver()  # the person was shown a signed word that the key is destroyed
+        assert SealedKeys(once(world, "randomness"), PASSPHRASE.encode()).find("spring") is None
+        everything = b"".join(
+            file.read_bytes() for file in (world.folder / "randomness").rglob("*") if file.is_file()
+        )
+        assert number not in everything
+
+
+def test_a_ledger_of_evaluations_that_was_put_back_does_not_give_a_second_evaluation(tmp_path):
+    world = sealed_world(tmp_path / "world")
+    with world.served(), world.collection() as to:
+        world.everybody(to, world.rows[: K - 1])
+        world.stop("randomness")
+        kept = shutil.copy2(once(world, "randomness") / "evaluations.sqlite", tmp_path / "earlier")
+        world.start("randomness")
+        curious = {**world.rows[0], "person": "curious"}
+        world.everybody(to, [curious])
+        world.stop("randomness")
+        (once(world, "randomness") / "evaluations.sqlite").write_bytes(kept.read_bytes())
+        with pytest.raises(InputError, match="ledger of evaluations"):
+            world.start("randomness")
+
+
+def test_a_ledger_of_evaluations_that_is_gone_does_not_begin_the_epoch_anew(tmp_path):
+    world = World(tmp_path / "world")
+    with world.served(), world.collection() as to:
+        world.everybody(to, world.rows[:2])
+        world.stop("randomness")
+        (once(world, "randomness") / "evaluations.sqlite").unlink()
+        with pytest.raises(InputError, match="ledger of evaluations"):
+            world.start("randomness")
+
+
+def test_reports_that_are_gone_or_were_put_back_do_not_open_a_second_time(tmp_path):
+    world = World(tmp_path / "world")
+    with world.served(), world.collection() as to:
+        made = world.everybody(to, world.rows[: K + 1])
+        world.operate("randomness", "close")
+        assert all(one.deliver() for one in made[:K])
+        [kept] = once(world, "collector").glob("epoch-*")
+        world.stop("collector")
+        shutil.copytree(kept, tmp_path / "earlier")
+        world.start("collector")
+        assert world.operate("collector", "open")["opened"] == K
+        world.stop("collector")
+        shutil.rmtree(kept)
+        with pytest.raises(InputError, match="opened here before"):
+            world.start("collector")
+        shutil.copytree(
+            tmp_path / "earlier", kept, dirs_exist_ok=True
+        )  # one more report, and the difference would be its row
+        with pytest.raises(InputError, match="opened here before"):
+            world.start("collector")
+
+
+@pytest.mark.xfail(
+    strict=True, reason="credentials follow from the identity, and who was enrolled is not kept"
+)
+def test_whoever_has_the_randomness_servers_identity_makes_no_credentials(tmp_path):
+    """Its file is in backups. While the epoch is open, it is worth an evaluation for every guess."""
+    world = World(tmp_path / "world")
+    with world.served(), world.collection() as to:
+        stolen = world.running["randomness"][1].identity.reveal()
+        thief = RandomnessServer(derive(stolen, "collect randomness server"), EvaluationLedger())
+        notice = to.notice()
+        known = {"identity": to.identities["randomness server"], "published": Notice.decode(notice).digest}
+        guesses = {to.form.fill(labels(row))[0] for row in world.rows}
+        requests = [
+            Client(thief.enrol(f"nobody {i}"), notice, **known).request(guess)
+            for i, guess in enumerate(sorted(guesses))
+        ]
+        reply = to.exchange("randomness server", Batch(tuple(requests)).encode(), place="evaluate")
+        answers = [read_reply(one) for one in Batch.decode(reply).items]
+    assert answers == [EvaluationRefusal("not_enrolled")] * len(guesses)
