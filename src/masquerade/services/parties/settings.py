@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Category
 from masquerade.services.common.settings import AnyPath, NodeSettings, PublicFile, SecretFile, Strict
+from masquerade.services.common.settings_file import explain, read
 from masquerade.services.parties.kinds import find
 from masquerade.services.parties.session import SessionSpec, SessionText
 from masquerade.sources.data_dependent_rules import DataDependentRules
@@ -78,16 +81,27 @@ class RulesSettings(Strict):
 class Consent(SessionText):
     """A session that a node takes part in; any difference to what is proposed is a refusal."""
 
+    spec: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """The digest of the session's whole text: what is learnt, from what, by whom (`session consent`)."""
     variables: tuple[str, ...] = ()
     """The variables of its policy that take part; a party lists at least one, a helper needs none."""
-    spec: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
-    """The digest of the whole session (`masquerade session create` prints it); with it nothing may differ."""
     least_records: int = Field(20, ge=1)
     """Fewer linked records are refused (who links says which are common), nor are so few counted apart."""
     other_people: bool = False
     """Let exact results be about other people than those of earlier sessions: they differ by these people."""
     rules: RulesSettings | None = None
     """Which counts are refused; for kinds of sessions that answer tables of counts."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pinned(cls, values: Any) -> Any:
+        """Refuse a consent to a name alone: whoever convenes would say what is learnt under it."""
+        if isinstance(values, dict) and values.get("spec") is None:
+            raise ValueError(
+                "a consent needs spec, the digest of what is learnt, from what and by whom; masquerade "
+                "session consent SESSION.yaml --node with this file prints the whole consent"
+            )
+        return values
 
     @model_validator(mode="after")
     def _ruled(self) -> Self:
@@ -112,9 +126,19 @@ class Consent(SessionText):
             found.append("open_counts")
         if set(self.parties) != set(spec.parties):
             found.append("parties")
-        if self.spec is not None and self.spec != spec.digest:
+        if self.spec != spec.digest:
             found.append("spec")
         return found
+
+
+def consent_values(spec: SessionSpec, variables: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the consent to exactly this session, as it is written in a node's file.
+
+    `variables` are those that a party brings; a helper brings none.
+    """
+    values = spec.model_dump(mode="json", include=set(SessionText.model_fields), exclude_defaults=True)
+    brought = list(variables)
+    return {**values, "spec": spec.digest, **({"variables": brought} if brought else {})}
 
 
 class SessionNodeSettings(NodeSettings):
@@ -163,3 +187,13 @@ class MinerSettings(SessionNodeSettings):
 
 
 KINDS: dict[str, type[SessionNodeSettings]] = {"party": PartySettings, "miner": MinerSettings}
+
+
+def load_before_consent(path: str | Path) -> SessionNodeSettings:
+    """Return the settings in a node's file without its consents, which may be of an earlier version."""
+    file, values = Path(path), {**read(Path(path)), "consents": []}
+    model = PartySettings if "data" in values else MinerSettings
+    try:
+        return model.model_validate(values, context={"folder": file.absolute().parent})
+    except ValidationError as error:
+        raise InputError(f"{file}: {explain(error, values, model, {})}") from None
