@@ -124,7 +124,7 @@ def other_count(miner, tmp_path):
 
 # how a reply in the first person's name is forged while their letter is out; `letter` is its true id
 FORGED = {
-    "signed by nobody": lambda m, letter, _: Reply(FIRST, letter, b"", bytes(64)),
+    "signed by nobody": lambda _, letter, __: Reply(FIRST, letter, b"", bytes(64)),
     "signed by a stranger": lambda m, letter, _: Reply.make(FIRST, letter, b"", m.terms.digest, STRANGER),
     "signed by another person of the count": lambda m, letter, _: Reply.make(
         FIRST, letter, b"", m.terms.digest, m.keys[SECOND]

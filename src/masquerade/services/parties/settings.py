@@ -98,8 +98,8 @@ class Consent(SessionText):
         """Refuse a consent to a name alone: whoever convenes would say what is learnt under it."""
         if isinstance(values, dict) and values.get("spec") is None:
             raise ValueError(
-                "a consent needs spec, the digest of what is learnt, from what and by whom; masquerade "
-                "session consent SESSION.yaml --node with this file prints the whole consent"
+                "needs spec, the digest of what is learnt, from what and by whom: masquerade session "
+                "consent SESSION.yaml --node FILE prints it"
             )
         return values
 

@@ -199,7 +199,7 @@ def test_an_objection_stops_the_round_and_says_who_objects():
 
 
 def started_again(village, name):
-    """Return a user whose device was started again: it refuses the middle of a round that it does not know."""
+    """Return a user whose device was started again, and refuses the middle of a round."""
     return User(name, village.identities[name], village.users[name]._reports, village.terms)
 
 
