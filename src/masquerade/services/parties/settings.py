@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -68,6 +68,16 @@ class RulesSettings(Strict):
             raise ValueError(str(error)) from None
         return self
 
+    def shows(self, sent: Collection[str], seen: Collection[str]) -> bool:
+        """Return True if reports of `sent`, with all that is `seen` beside them, show what is protected.
+
+        Reports count as what they are reports of: what they leave open is no protection here.
+        """
+        known = {*seen, *sent}
+        if self.most_variables is not None and len(known) > self.most_variables:
+            return True
+        return any(known.issuperset(some) and not set(some).isdisjoint(sent) for some in self.protect)
+
     def rules(self) -> Rules:
         """Return them as a source takes them; without anything protected, every table may be asked for."""
         data = self.data_dependent
@@ -90,7 +100,7 @@ class Consent(SessionText):
     other_people: bool = False
     """Let exact results be about other people than those of earlier sessions: they differ by these people."""
     rules: RulesSettings | None = None
-    """Which counts are refused; for kinds of sessions that answer tables of counts."""
+    """Which counts are refused; for kinds whose parties see what they answer, and can refuse it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -107,10 +117,9 @@ class Consent(SessionText):
     def _ruled(self) -> Self:
         if self.rules is not None:
             kind = find(self.protocol)
-            if not kind.answers_tables:
-                raise ValueError(f"rules: a session of {self.protocol} answers no tables of counts")
-            if kind.hides and not self.open_counts:
-                raise ValueError("rules: no counts open in this session, open_counts names none")
+            problem = kind.rules_problem(self)
+            if problem is not None:
+                raise ValueError(f"rules: {problem}")
             if self.rules.data_dependent is not None and not kind.pooled:
                 raise ValueError("rules: data_dependent rules need own counts, those of pooled-counts")
         return self
