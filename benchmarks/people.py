@@ -29,7 +29,7 @@ from masquerade.protocols.mix.roles import Respondent
 from masquerade.services.common.client import HttpTransport, Operator
 from masquerade.services.common.settings import load
 from masquerade.services.count.example import made_up, write_count
-from masquerade.services.count.messages import ASK_LETTER, Letter, Reply, Request
+from masquerade.services.count.messages import ASK_LETTER, DeviceReply, DeviceRequest, Letter
 from masquerade.services.count.office import enrol
 from masquerade.services.count.person_file import Admission
 from masquerade.services.count.settings import CountMinerSettings, CountOfficeSettings
@@ -112,13 +112,13 @@ class Load:
                     name = next(self.left, None)
                 if name is None:
                     return
-                said = Request.make(ASK_LETTER, name, self.digest, self.keys[name]).encode()
+                said = DeviceRequest.make(ASK_LETTER, name, self.digest, self.keys[name]).encode()
                 while (letter := Letter.decode(http.exchange(ASK_LETTER, said, once=False))).kind == "wait":
                     time.sleep(letter.pause / 1000)
                 codes = self.form.codes(self.records[name])
                 person = Respondent(name, self.keys[name], self.agreed)
                 sent = person.report(letter.content, codes, self.form)
-                reply = Reply.make(name, letter.id, sent, self.digest, self.keys[name])
+                reply = DeviceReply.make(name, letter.id, sent, self.digest, self.keys[name])
                 http.exchange("replies", reply.encode())
                 with self.lock:
                     self.requests += 2

@@ -20,9 +20,9 @@ from masquerade.services.count.messages import (
     LETTER_ID,
     NOT_TAKEN,
     TAKEN,
+    DeviceReply,
+    DeviceRequest,
     Letter,
-    Reply,
-    Request,
 )
 from masquerade.services.count.miner import NOT_SIGNED, MinerService
 from masquerade.services.count.server import ANYBODY
@@ -72,10 +72,10 @@ class Miner:
         return Letter.decode(self.say(ASK_LETTER, self.request(ASK_LETTER, FIRST).encode()))
 
     def request(self, what, name):
-        return Request.make(what, name, self.terms.digest, self.keys[name])
+        return DeviceRequest.make(what, name, self.terms.digest, self.keys[name])
 
     def reply(self, name, letter, content):
-        return Reply.make(name, letter, content, self.terms.digest, self.keys[name])
+        return DeviceReply.make(name, letter, content, self.terms.digest, self.keys[name])
 
     @property
     def due(self):
@@ -99,7 +99,7 @@ def miner(tmp_path):
 
 
 def forged_request(what, name, key=STRANGER, terms=b"\0" * 32):
-    return Request.make(what, name, terms, key).encode()
+    return DeviceRequest.make(what, name, terms, key).encode()
 
 
 def test_a_count_that_takes_a_name_for_a_signature_is_ended_by_a_stranger(miner, monkeypatch):
@@ -108,7 +108,7 @@ def test_a_count_that_takes_a_name_for_a_signature_is_ended_by_a_stranger(miner,
     miner.begin_round()
     letter = Letter.decode(miner.say(ASK_LETTER, forged_request(ASK_LETTER, FIRST)))
     for name in NAMES:
-        forged = Reply.make(name, letter.id, b"", miner.terms.digest, STRANGER)
+        forged = DeviceReply.make(name, letter.id, b"", miner.terms.digest, STRANGER)
         assert miner.say("replies", forged.encode()) == TAKEN
     miner.asking.join(LONG)
     (ended,) = miner.said
@@ -124,30 +124,32 @@ def other_count(miner, tmp_path):
 
 # how a reply in the first person's name is forged while their letter is out; `letter` is its true id
 FORGED = {
-    "signed by nobody": lambda _, letter, __: Reply(FIRST, letter, b"", bytes(64)),
-    "signed by a stranger": lambda m, letter, _: Reply.make(FIRST, letter, b"", m.terms.digest, STRANGER),
-    "signed by another person of the count": lambda m, letter, _: Reply.make(
+    "signed by nobody": lambda _, letter, __: DeviceReply(FIRST, letter, b"", bytes(64)),
+    "signed by a stranger": lambda m, letter, _: DeviceReply.make(
+        FIRST, letter, b"", m.terms.digest, STRANGER
+    ),
+    "signed by another person of the count": lambda m, letter, _: DeviceReply.make(
         FIRST, letter, b"", m.terms.digest, m.keys[SECOND]
     ),
-    "another person's reply under this name": lambda m, letter, _: Reply(
+    "another person's reply under this name": lambda m, letter, _: DeviceReply(
         FIRST, letter, b"", m.reply(SECOND, letter, b"").signature
     ),
-    "signed for another letter": lambda m, letter, _: Reply(
+    "signed for another letter": lambda m, letter, _: DeviceReply(
         FIRST, letter, b"", m.reply(FIRST, bytes(LETTER_ID), b"").signature
     ),
-    "signed for another content": lambda m, letter, _: Reply(
+    "signed for another content": lambda m, letter, _: DeviceReply(
         FIRST, letter, b"more", m.reply(FIRST, letter, b"").signature
     ),
-    "signed for another count": lambda m, letter, other: Reply(
-        FIRST, letter, b"", Reply.make(FIRST, letter, b"", other.terms.digest, m.keys[FIRST]).signature
+    "signed for another count": lambda m, letter, other: DeviceReply(
+        FIRST, letter, b"", DeviceReply.make(FIRST, letter, b"", other.terms.digest, m.keys[FIRST]).signature
     ),
-    "the signature of a request": lambda m, letter, _: Reply(
+    "the signature of a request": lambda m, letter, _: DeviceReply(
         FIRST, letter, b"", m.request(ASK_LETTER, FIRST).signature
     ),
-    "somebody who is not enrolled": lambda m, letter, _: Reply.make(
+    "somebody who is not enrolled": lambda m, letter, _: DeviceReply.make(
         "P00099", letter, b"", m.terms.digest, STRANGER
     ),
-    "the miner's own key": lambda m, letter, _: Reply.make(
+    "the miner's own key": lambda m, letter, _: DeviceReply.make(
         "P00099", letter, b"", m.terms.digest, m.service.identity
     ),
 }
@@ -216,9 +218,9 @@ def test_who_is_enrolled_is_told_to_those_who_are(what, miner):
         forged_request(what, "P00099", terms=miner.terms.digest),
         forged_request(what, FIRST, key=miner.keys[SECOND], terms=miner.terms.digest),
         forged_request(what, "P00099", key=miner.service.identity, terms=miner.terms.digest),
-        Request(what, SECOND, miner.request(what, FIRST).signature).encode(),
+        DeviceRequest(what, SECOND, miner.request(what, FIRST).signature).encode(),
         miner.request(place, FIRST).encode(),  # what was signed for the other place
-        Request(what, FIRST, miner.request(place, FIRST).signature).encode(),
+        DeviceRequest(what, FIRST, miner.request(place, FIRST).signature).encode(),
     ):
         with pytest.raises(NotAdmitted) as refused:
             miner.say(what, body)
@@ -292,15 +294,15 @@ class Hammer:
 
     def _sweep(self, http, number):
         me, key = self.world.names[0], self.insider.person.identity
-        request = Request.make(ASK_LETTER, me, self.digest, key)  # an insider knows the letter's id
+        request = DeviceRequest.make(ASK_LETTER, me, self.digest, key)  # an insider knows the letter's id
         try:
             letter = Letter.decode(http.exchange(ASK_LETTER, request.encode(), once=False)).id
         except QueryRefused:
             letter = bytes(LETTER_ID)
         for name in self.world.names:
-            forged = [("replies", Reply.make(name, letter, b"", self.digest, STRANGER).encode())]
+            forged = [("replies", DeviceReply.make(name, letter, b"", self.digest, STRANGER).encode())]
             if name != me:
-                forged += [("replies", Reply.make(name, letter, b"noise", self.digest, key).encode())]
+                forged += [("replies", DeviceReply.make(name, letter, b"noise", self.digest, key).encode())]
             forged += [(ASK_LETTER, forged_request(ASK_LETTER, name, terms=self.digest))]
             forged += [(ASK_TERMS, forged_request(ASK_TERMS, name, terms=self.digest))]
             for place, body in forged:

@@ -12,9 +12,9 @@ from masquerade.services.count.messages import (
     WAIT,
     Boards,
     CountTerms,
+    DeviceReply,
+    DeviceRequest,
     Letter,
-    Reply,
-    Request,
 )
 from tests.vectors.examples.mix import PUBLIC
 from tests.vectors.message_vectors import Example
@@ -43,9 +43,9 @@ EXAMPLES = [
     Example(Letter(WAIT, 250)),
     Example(Letter(MESSAGE, 0, b"what is due", bytes(range(16)))),
     Example(Letter(OVER)),
-    Example(Request(ASK_TERMS, "ann", bytes(range(64)))),
-    Example(Request(ASK_LETTER, "zoë", bytes(64))),
-    Example(Reply("ann", bytes(range(16)), b"what is said", bytes(range(64)))),
-    Example(Reply("zoë", bytes(16), b"", bytes(64))),
+    Example(DeviceRequest(ASK_TERMS, "ann", bytes(range(64)))),
+    Example(DeviceRequest(ASK_LETTER, "zoë", bytes(64))),
+    Example(DeviceReply("ann", bytes(range(16)), b"what is said", bytes(range(64)))),
+    Example(DeviceReply("zoë", bytes(16), b"", bytes(64))),
     Example(Boards((b"one", b""))),
 ]

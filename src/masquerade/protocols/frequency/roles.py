@@ -266,7 +266,7 @@ class User(Enrolled):
 
 
 def objection(error: MasqueradeError, about: bytes) -> wire.Objection:
-    """Return what a user says instead of going on; the words of an error never hold a record's values.
+    """Return a user's refusal to continue; the text of an error never contains a record's values.
 
     `about` is the SHA-256 of the message that is refused.
     """
@@ -343,8 +343,8 @@ class Round:
     def receive(self, data: bytes) -> None:
         """Take in a user's answer.
 
-        Bytes that are no user's raise `DecodingError` or `SealBroken` and change nothing: they could be
-        anybody's. Answers to earlier messages, refusals too, come late and are ignored.
+        Bytes that no user signed raise `DecodingError` or `SealBroken` and change nothing: a stranger may
+        have sent them. Answers to earlier messages, refusals too, are ignored.
         """
         signed = wire.Signed.decode(wire.bounded(data))
         signed.check(self.terms)
@@ -412,7 +412,7 @@ class Round:
     def _object(self, signed: wire.Signed) -> None:
         said = wire.Objection.decode(signed.payload)
         if said.about != hashlib.sha256(self.message).digest():
-            return  # of another round or step: it may be anybody who sends it again
+            return  # of another round or step: a stranger may have sent it again
         if self.phase == "keys" and said.code in REFUSED:
             raise QueryRefused([Refusal(said.code, f"{signed.user}: {said.reason}")])
         # whom an objection blames is a claim like any other: the one who stopped is known, the rest is said

@@ -46,9 +46,9 @@ class Desk:
             return Letter(OVER) if self._over else Letter(WAIT, pause)
 
     def take(self, person: str, letter: bytes, content: bytes) -> bool:
-        """Take a reply to the message that a person is due; one to another message is late, and lost.
+        """Take a reply to the pending message of a person; a reply to another message is late, and lost.
 
-        Whoever calls has checked that the person signed it.
+        The caller has checked that the person signed it.
         """
         with self._changed:
             if self._id != letter or person not in self._letters:

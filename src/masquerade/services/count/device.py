@@ -23,9 +23,9 @@ from masquerade.services.count.messages import (
     NOT_TAKEN,
     OVER,
     CountTerms,
+    DeviceReply,
+    DeviceRequest,
     Letter,
-    Reply,
-    Request,
 )
 from masquerade.services.count.person_file import Admission, PersonFile, read_record
 
@@ -99,17 +99,17 @@ class Device:
         role = self._participant or self._begun()
         if role is None:
             return 1.0
-        letter = Letter.decode(self._asked(ASK_LETTER))
+        letter = Letter.decode(self._request(ASK_LETTER))
         if letter.kind == OVER:
             self.over = True
         elif letter.kind == MESSAGE:
             self._answer(role, letter.content, letter.id)
         return letter.pause / 1000
 
-    def _asked(self, what: str) -> bytes:
-        """Return what the miner gives to a person who is enrolled, and shows it by a signature."""
+    def _request(self, what: str) -> bytes:
+        """Return the miner's answer to a request that this person signed."""
         person, terms = self.person, bytes.fromhex(self.admission.terms)
-        request = Request.make(what, person.name, terms, person.identity)
+        request = DeviceRequest.make(what, person.name, terms, person.identity)
         return self.http.exchange(what, request.encode(), once=False)
 
     def _answer(self, role: Participant, message: bytes, letter: bytes) -> None:
@@ -123,7 +123,7 @@ class Device:
                 reply = b""
             self._last = (digest, reply)
         person, terms = self.person, bytes.fromhex(self.admission.terms)
-        sent = Reply.make(person.name, letter, self._last[1], terms, person.identity)
+        sent = DeviceReply.make(person.name, letter, self._last[1], terms, person.identity)
         told = self.http.exchange("replies", sent.encode())
         if self._once and self._last[1]:
             self.over = True
@@ -135,7 +135,7 @@ class Device:
         known = self.person.known_terms(self.admission)
         if known is None:
             try:
-                known = self._asked(ASK_TERMS)
+                known = self._request(ASK_TERMS)
             except QueryRefused as refused:
                 if {one.code for one in refused.refusals} <= _NOT_YET:
                     return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, cast
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.crypto.keys import SigningKey, verify_signature
+from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
 from masquerade.protocols.codec import U32, Blob, Fixed, Key, Many, Message, OneOf, Reader, Signature, Text
 from masquerade.protocols.people.report_form import AnyPolicy, ReportForm
 from masquerade.protocols.people.roster import Members, PersonName, Roster, check_members
@@ -104,15 +104,15 @@ def _mix_terms(terms: CountTerms, policy: AnyPolicy) -> MixTerms:
     return MixTerms(terms.name, terms.miner, terms.leaders, terms.members, width=width, minimum=least)
 
 
-class Request(Message, tag=b"masquerade count request 1"):
-    """A person's device asks for the terms, or for the message that is due; signed under the terms."""
+class DeviceRequest(Message, tag=b"masquerade count request 1"):
+    """A signed request of a person's device, for the terms or for the pending message."""
 
     what: Annotated[str, OneOf(Text(16), (ASK_TERMS, ASK_LETTER))]
     person: PersonName
     signature: Signature
 
     @classmethod
-    def make(cls, what: str, person: str, terms: bytes, key: SigningKey) -> Request:
+    def make(cls, what: str, person: str, terms: bytes, key: SigningKey) -> DeviceRequest:
         """Return a signed request; `terms` is their digest, which the office gave."""
         return cls(what, person, key.sign(_REQUEST, terms, what.encode(), person.encode()))
 
@@ -123,7 +123,7 @@ class Request(Message, tag=b"masquerade count request 1"):
 
 
 class Letter(Message, tag=b"masquerade count letter 2"):
-    """What a device is told: to wait so many milliseconds, a message to answer, or that counting is over.
+    """The miner's answer to a device: wait for `pause` milliseconds, a message to answer, or the end.
 
     `id` is drawn when the message is handed out, so that no reply to an earlier one, however equal, fits it.
     """
@@ -134,8 +134,8 @@ class Letter(Message, tag=b"masquerade count letter 2"):
     id: Annotated[bytes, Fixed(LETTER_ID)] = bytes(LETTER_ID)
 
 
-class Reply(Message, tag=b"masquerade count reply 2"):
-    """What a person's device says to a letter, signed; empty if it has nothing to say, or refuses."""
+class DeviceReply(Message, tag=b"masquerade count reply 2"):
+    """A signed reply of a person's device to a letter; empty if there is nothing to say, or it refuses."""
 
     person: PersonName
     letter: Annotated[bytes, Fixed(LETTER_ID)]
@@ -143,14 +143,18 @@ class Reply(Message, tag=b"masquerade count reply 2"):
     signature: Signature
 
     @classmethod
-    def make(cls, person: str, letter: bytes, content: bytes, terms: bytes, key: SigningKey) -> Reply:
+    def make(cls, person: str, letter: bytes, content: bytes, terms: bytes, key: SigningKey) -> DeviceReply:
         """Return a signed reply to the letter of this id; `terms` is their digest."""
-        return cls(person, letter, content, key.sign(_REPLY, terms, person.encode(), letter, content))
+        unsigned = cls(person, letter, content, bytes(SIGNATURE_SIZE))
+        return cls(person, letter, content, key.sign(_REPLY, terms, *unsigned._fields()))
 
     def is_signed(self, terms: CountTerms) -> bool:
         """Return True if the person named is enrolled and signed this under these terms."""
-        fields = (terms.digest, self.person.encode(), self.letter, self.content)
-        return _is_signed(terms, self.person, self.signature, _REPLY, *fields)
+        return _is_signed(terms, self.person, self.signature, _REPLY, terms.digest, *self._fields())
+
+    def _fields(self) -> tuple[bytes, ...]:
+        """Return the fields that are signed; of the content a digest: hashing it stops no other thread."""
+        return self.person.encode(), self.letter, hashlib.sha256(self.content).digest()
 
 
 def _is_signed(terms: CountTerms, person: str, signature: bytes, label: str, *fields: bytes) -> bool:

@@ -35,9 +35,9 @@ from masquerade.services.count.messages import (
     WAIT,
     Boards,
     CountTerms,
+    DeviceReply,
+    DeviceRequest,
     Letter,
-    Reply,
-    Request,
 )
 from masquerade.services.count.rounds import (
     RoundBook,
@@ -52,7 +52,7 @@ from masquerade.sources.count_rounds import CountRounds, KnownCounts
 
 CLOSED, KEYS, RECORDS = "closed", "keys", "records"
 # one sentence, whether the name or the signature is wrong: it tells nobody who is enrolled
-NOT_SIGNED: Final = "This is not signed by somebody who is enrolled, under the terms of this count."
+NOT_SIGNED: Final = "This is not signed by an enrolled person, under the terms of this count."
 KEY_LOST: Final = Refusal(
     "key_lost", "The miner stopped after the keys of this mix were made: it is over. Name a new count."
 )
@@ -113,7 +113,7 @@ class _Mix:
             self._board = self._made[1]
         return self._board
 
-    def take(self, reply: Reply) -> bool:
+    def take(self, reply: DeviceReply) -> bool:
         """Keep the first submission that a person signed; return True if it is this one."""
         if reply.letter != self._letter:
             return False
@@ -212,7 +212,7 @@ class MinerService(CountServer):
             raise InputError("The description of the count names another miner's identity than this one's.")
         self.places = {
             "enrol": self.enrol,
-            ASK_TERMS: lambda call: self._requested(call)[0].encode(),
+            ASK_TERMS: lambda call: self._checked_request(call)[0].encode(),
             ASK_LETTER: self._letter,
             "replies": self._reply,
         }
@@ -251,22 +251,22 @@ class MinerService(CountServer):
         people = "nobody is enrolled yet" if self.terms is None else f"{len(self.terms.members):,} people"
         return f"count {name!r} by {protocol}: {people}"
 
-    def _requested(self, call: Call) -> tuple[CountTerms, str]:
+    def _checked_request(self, call: Call) -> tuple[CountTerms, str]:
         """Return the terms and the enrolled person whose device asks for what is at this place."""
-        terms, request = self.enrolled(), Request.decode(call.body)
+        terms, request = self.enrolled(), DeviceRequest.decode(call.body)
         if not request.is_signed(terms) or request.what != call.place:
             raise NotAdmitted(NOT_SIGNED)
         return terms, request.person
 
     def _letter(self, call: Call) -> bytes:
-        _, person = self._requested(call)
+        _, person = self._checked_request(call)
         if self.mix is not None:
             return self.mix.letter(person).encode()
         return self._desk().letter(person).encode()
 
     def _reply(self, call: Call) -> bytes:
         """Take a reply that its person signed for the letter that is out; before that nothing changes."""
-        terms, reply = self.enrolled(), Reply.decode(call.body)
+        terms, reply = self.enrolled(), DeviceReply.decode(call.body)
         if not reply.is_signed(terms):
             raise NotAdmitted(NOT_SIGNED)
         if self.mix is not None:

@@ -113,10 +113,10 @@ def written_consent(spec: SessionSpec, settings: SessionNodeSettings) -> dict[st
 
 def consent_text(spec: SessionSpec, values: dict[str, Any], file: str) -> str:
     """Return a consent as YAML for a node's file, with what it is to in words above."""
-    learnt = json.dumps(spec.learn.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
+    goal = json.dumps(spec.learn.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
     lines = [
         f"# Consent to session {spec.session!r} by {spec.protocol}, convened by {spec.convener}.",
-        f"# Learnt, and nothing else: {learnt}",
+        f"# Learnt, and nothing else: {goal}",
         f"# Put it below consents: in {file}",
     ]
     return "\n".join(lines) + "\n" + yaml.safe_dump([values], sort_keys=False, allow_unicode=True)

@@ -71,12 +71,12 @@ class RulesSettings(Strict):
     def shows(self, sent: Collection[str], seen: Collection[str]) -> bool:
         """Return True if reports of `sent`, with all that is `seen` beside them, show what is protected.
 
-        Reports count as what they are reports of: what they leave open is no protection here.
+        Reports count as what they are reports of: what they leave open does not protect here.
         """
-        known = {*seen, *sent}
-        if self.most_variables is not None and len(known) > self.most_variables:
+        combined = {*seen, *sent}
+        if self.most_variables is not None and len(combined) > self.most_variables:
             return True
-        return any(known.issuperset(some) and not set(some).isdisjoint(sent) for some in self.protect)
+        return any(combined.issuperset(some) and not set(some).isdisjoint(sent) for some in self.protect)
 
     def rules(self) -> Rules:
         """Return them as a source takes them; without anything protected, every table may be asked for."""
@@ -104,8 +104,8 @@ class Consent(SessionText):
 
     @model_validator(mode="before")
     @classmethod
-    def _pinned(cls, values: Any) -> Any:
-        """Refuse a consent to a name alone: whoever convenes would say what is learnt under it."""
+    def _check_pinned(cls, values: Any) -> Any:
+        """Raise ValueError for a consent to a name alone: the convener would say what is learnt under it."""
         if isinstance(values, dict) and values.get("spec") is None:
             raise ValueError(
                 "needs spec, the digest of what is learnt, from what and by whom: masquerade session "

@@ -217,7 +217,7 @@ class SessionKind(ABC):
         return self.partition is Partition.COLUMNS
 
     def rules_problem(self, text: SessionText) -> str | None:
-        """Return why a consent can have no rules, None if the party itself keeps them in such a session.
+        """Return the reason against rules in a consent, None if the party itself keeps them.
 
         A rule that nobody keeps is worse than none: it is refused when a node's file is read.
         """

@@ -77,7 +77,7 @@ class HelpedCounts(SessionKind):
     roles = (_ProductsRole(),)
 
     def rules_problem(self, text: SessionText) -> str | None:
-        """Return why a consent can have no rules: a party that convenes multiplies with what it likes."""
+        """Return the reason against rules: a party that convenes multiplies with any column."""
         if text.convener in text.parties:
             return (
                 f"nobody could keep them where a party convenes {self.name}: its own columns are masked, and "

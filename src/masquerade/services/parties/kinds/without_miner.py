@@ -171,8 +171,8 @@ class CrossParentsRole(CellsRole):
             raise part.spec.refused(f"what is to be learnt gives {peer!r} no need of these variables")
         consent = part.node.settings.consent(part.spec.session)
         if consent is not None and consent.rules is not None:
-            beside = [own for (_, to), own in crossing.items() if to == peer]
-            seen = {*part.arranged().owners.get(peer, ()), *(name for own in beside for name in own)}
+            beside = {name for (_, to), columns in crossing.items() if to == peer for name in columns}
+            seen = beside.union(part.arranged().owners.get(peer, ()))
             if consent.rules.shows(names, seen):
                 raise part.spec.refused(
                     f"{peer!r} would have reports of {', '.join(names)} beside variables with which they "
@@ -189,8 +189,8 @@ class WithoutMiner(SessionKind):
     roles = (CrossParentsRole(),)
     told: ClassVar[str] = BESIDE
     rules_kept = (
-        "each party refuses what it would count itself, and sends no reports to a party that could put "
-        "together with them what must stay undetermined"
+        "each party refuses what it would count itself, and sends no reports to a party that could "
+        "combine them into what must stay undetermined"
     )
     answers_tables = True  # counts, or parameters that are counts, though no message of a role asks for them
 
