@@ -226,8 +226,8 @@ def create(
     spec = load(file, SessionSpec, environment={})
     with _reached(node, wait) as operator:
         status = operator.ask("create", {"spec": spec.model_dump(mode="json")})
-    told = f"session {spec.session!r} is {status['state']}; the digest that consents name: {spec.digest}\n"
-    output.emit(status | {"digest": spec.digest} if json else told)
+    text = f"session {spec.session!r} is {status['state']}; the digest that consents name: {spec.digest}\n"
+    output.emit(status | {"digest": spec.digest} if json else text)
 
 
 @session_app.command("plan")
