@@ -29,7 +29,7 @@ from masquerade.protocols.mix.roles import Respondent
 from masquerade.services.common.client import HttpTransport, Operator
 from masquerade.services.common.settings import load
 from masquerade.services.count.example import made_up, write_count
-from masquerade.services.count.messages import Letter, Reply, letter_id
+from masquerade.services.count.messages import ASK_LETTER, DeviceReply, DeviceRequest, Letter
 from masquerade.services.count.office import enrol
 from masquerade.services.count.person_file import Admission
 from masquerade.services.count.settings import CountMinerSettings, CountOfficeSettings
@@ -91,7 +91,7 @@ class Load:
     """People in this process who send their records through a mix, some connections at a time."""
 
     def __init__(self, terms, keys, records, admission):
-        self.agreed, self.form = terms.agreed(), terms.report_form
+        self.agreed, self.form, self.digest = terms.agreed(), terms.report_form, terms.digest
         self.keys, self.records, self.admission = keys, records, admission
         self.left, self.requests, self.lock = iter(list(keys)), 0, threading.Lock()
 
@@ -112,13 +112,14 @@ class Load:
                     name = next(self.left, None)
                 if name is None:
                     return
-                said = json.dumps({"person": name}).encode()
-                while (letter := Letter.decode(http.exchange("letters", said, once=False))).kind == "wait":
+                said = DeviceRequest.make(ASK_LETTER, name, self.digest, self.keys[name]).encode()
+                while (letter := Letter.decode(http.exchange(ASK_LETTER, said, once=False))).kind == "wait":
                     time.sleep(letter.pause / 1000)
                 codes = self.form.codes(self.records[name])
                 person = Respondent(name, self.keys[name], self.agreed)
                 sent = person.report(letter.content, codes, self.form)
-                http.exchange("replies", Reply(name, letter_id(letter.content), sent).encode())
+                reply = DeviceReply.make(name, letter.id, sent, self.digest, self.keys[name])
+                http.exchange("replies", reply.encode())
                 with self.lock:
                     self.requests += 2
 

@@ -30,6 +30,7 @@ from masquerade.core.guarantee import Guarantee
 from masquerade.learn import catalogue
 from masquerade.protocols.vertical import restricted
 from masquerade.services.parties.example import vertical
+from masquerade.services.parties.settings import consent_values
 from masquerade.sources.own_tables import OwnTables, counted, view_of
 from masquerade_experiments.ma_2006 import iris
 
@@ -84,9 +85,7 @@ def held(deployment, sessions):
     for party in deployment.spec.parties:
         values = yaml.safe_load(deployment.files[party].read_text())
         (consent,) = values["consents"]
-        values["consents"] = [
-            {**consent, "session": name, "protocol": spec.protocol} for name, spec in specs.items()
-        ]
+        values["consents"] = [{**consent, **consent_values(spec)} for spec in specs.values()]
         deployment.files[party].write_text(yaml.safe_dump(values))
     found = {}
     with started(deployment):

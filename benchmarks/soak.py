@@ -46,7 +46,7 @@ from masquerade.services.common.settings import load
 from masquerade.services.parties.example import MINER, OWNERS, vertical, write_deployment
 from masquerade.services.parties.node import Node
 from masquerade.services.parties.session import Goal, SessionSpec
-from masquerade.services.parties.settings import MinerSettings, PartySettings
+from masquerade.services.parties.settings import MinerSettings, PartySettings, consent_values
 
 PEOPLE = 25
 KILL_BEFORE, KILL_AFTER, KILL_STEP, FULL = "killed before", "killed after", "killed at a step", "full disk"
@@ -153,10 +153,8 @@ class Deployment:
             values = yaml.safe_load(file.read_text()) | {"retries": 1}
             if name != MINER:
                 [consent] = values["consents"]
-                values["consents"] = [
-                    consent | {"session": spec.session, "protocol": spec.protocol, "linking": spec.linking}
-                    for _, spec in self.specs
-                ]
+                own = {"variables": consent["variables"]}
+                values["consents"] = [consent_values(spec) | own for _, spec in self.specs]
             file.write_text(yaml.safe_dump(values))
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["benchmarks.soak"])

@@ -25,7 +25,7 @@ from masquerade.services.common.state import peek_claims
 from masquerade.services.parties.example import scattered, vertical, write_deployment
 from masquerade.services.parties.session import Goal, SessionSpec
 from masquerade.services.parties.session_store import RUNS
-from masquerade.services.parties.settings import MinerSettings
+from masquerade.services.parties.settings import MinerSettings, consent_values
 
 OWNERS = {"north": ("asia", "smoke", "bronc", "xray"), "south": ("tub", "lung", "either", "dysp")}
 PEOPLE = 400
@@ -75,19 +75,21 @@ def petals():
 def with_tree(files, plan):
     """Let the nodes of asia's session consent to a tree of the same people; return it, and the clear one."""
     said = {"session": "tree", "protocol": "hidden-tree"}
-    for file in files.values():
-        values = yaml.safe_load(file.read_text())
-        values["consents"] = [it for own in values.get("consents", []) for it in (own, own | said)]
-        file.write_text(yaml.safe_dump(values))
     told = {"target": "dysp", "max_depth": 2, "min_records": 5}
     spec = load(files["university"].parent.parent / "session.yaml", SessionSpec, environment={})
     goal = Goal(model="tree", significance=1, **told).model_dump(exclude_defaults=True)
     text = spec.model_dump(mode="json", exclude_defaults=True) | said | {"learn": goal}
+    grown = SessionSpec.model_validate(text)
+    for file in files.values():
+        values = yaml.safe_load(file.read_text())
+        given = values.get("consents", [])
+        values["consents"] = [it for own in given for it in (own, own | consent_values(grown))]
+        file.write_text(yaml.safe_dump(values))
     frame = pd.concat([own[0].set_index("person") for own in plan.frames.values()], axis=1)
     features = [name for names in OWNERS.values() for name in names if name != "dysp"]
     source = mq.tally(frame, schema=mq.data.network("asia").schema)
     due = mq.learn.decision_tree(source, features=features, significance=None, **told)
-    return SessionSpec.model_validate(text), LabelTree.of(due)
+    return grown, LabelTree.of(due)
 
 
 def give_way(world):

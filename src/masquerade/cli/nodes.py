@@ -226,8 +226,8 @@ def create(
     spec = load(file, SessionSpec, environment={})
     with _reached(node, wait) as operator:
         status = operator.ask("create", {"spec": spec.model_dump(mode="json")})
-    told = f"session {spec.session!r} is {status['state']}; its digest, to pin in consents: {spec.digest}\n"
-    output.emit(status | {"digest": spec.digest} if json else told)
+    text = f"session {spec.session!r} is {status['state']}; the digest that consents name: {spec.digest}\n"
+    output.emit(status | {"digest": spec.digest} if json else text)
 
 
 @session_app.command("plan")
@@ -259,6 +259,7 @@ def plan(
                 "digest": spec.digest,
                 "party": settings.name,
                 "consented": found.consented,
+                "pinned": found.consented and "spec" not in found.differences,
                 "differences": list(found.differences),
                 "sends": [item.to_dict() for item in found.items],
                 "not_needed": list(found.unneeded),
@@ -281,11 +282,16 @@ def plan(
             "; ".join(channels) if reported else "",
             gamma_text(item.gamma),
         )
-    notes = [f"digest of the session, to pin in a consent: {spec.digest}"]
+    notes = [f"digest of the session: {spec.digest}"]
     if found.unneeded:
         notes.append(f"not needed, and not sent: {', '.join(found.unneeded)}.")
     if not found.consented:
-        notes.append(f"the party's file has no consent to {spec.session!r}: as things are, nothing leaves.")
+        notes.append(
+            f"the party's file has no consent to {spec.session!r}: as things are, nothing leaves. masquerade "
+            "session consent prints one."
+        )
+    elif not found.differences:
+        notes.append("the consent in the party's file names this digest: this session may run, no other.")
     if found.differences:
         notes.append(f"its consent says otherwise about {', '.join(found.differences)}: nothing leaves.")
     notes += [
@@ -294,6 +300,31 @@ def plan(
         for one in spent
     ]
     output.emit(output.render(table, *notes))
+
+
+@session_app.command("consent")
+def consent(
+    file: Annotated[Path, argument("The session (YAML).", "SESSION.yaml")],
+    *,
+    node: Annotated[
+        Path, required("The settings of a party or helper (YAML); its service need not run.", "--node")
+    ],
+    json: Json = False,
+) -> None:
+    """Print the consent of a node to exactly this session, for `consents` in its file.
+
+    It names the digest of the session's text: what is learnt, from what, by whom. Any other text under the
+    same name is refused. Look first at what would leave (session plan). Nothing is changed. Example:
+    masquerade session consent session.yaml --node party.yaml
+    """
+    from masquerade.services.common.settings import load  # noqa: PLC0415
+    from masquerade.services.parties.outflow_plan import consent_text, written_consent  # noqa: PLC0415
+    from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
+    from masquerade.services.parties.settings import load_before_consent  # noqa: PLC0415
+
+    spec = load(file, SessionSpec, environment={})
+    values = written_consent(spec, load_before_consent(node))
+    output.emit(values if json else consent_text(spec, values, str(node)))
 
 
 def _channel(policy: Policy, name: str) -> str:

@@ -116,11 +116,11 @@ def test_a_miner_killed_at_a_step_goes_on_and_after_votes_left_fails_closed(made
     def change(_name, device):
         answer = device._answer
 
-        def watched(role, message):
+        def watched(role, message, letter):
             if deadly and step_of(message) == deadly[0]:
                 deadly.pop(0)
                 kill_now(world.servers["miner"].pid)
-            answer(role, message)
+            answer(role, message, letter)
 
         device._answer = watched
 

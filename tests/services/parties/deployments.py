@@ -21,9 +21,9 @@ from masquerade.services.common.release_ledger import inspect
 from masquerade.services.common.settings import load
 from masquerade.services.parties.example import HELPER, MINER, Plan, horizontal, vertical, write_deployment
 from masquerade.services.parties.node import Node
-from masquerade.services.parties.session import Goal, SessionSpec
+from masquerade.services.parties.session import Goal, SessionSpec, SessionText
 from masquerade.services.parties.session_store import SCOPE
-from masquerade.services.parties.settings import MinerSettings, PartySettings
+from masquerade.services.parties.settings import Consent, MinerSettings, PartySettings, consent_values
 
 __all__ = ["HELPER", "MINER", "OWNERS", "Deployment", "Goal", "Plan", "deployed", "horizontal", "vertical"]
 
@@ -31,6 +31,7 @@ SCHEMA = eleven_nodes().schema
 CLEAR, TABLE_1 = mq.Policy.clear(SCHEMA), eleven_nodes_policy()
 SESSION = "example"
 OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
+OWN_TERMS = set(Consent.model_fields) - set(SessionText.model_fields) - {"spec"}  # of a consent alone
 SECONDS = 600.0  # a limit that a machine ten times slower keeps; nobody waits for it where all goes well
 
 
@@ -76,6 +77,18 @@ class Deployment:
             file.write_text(yaml.safe_dump(values | (changed or {}).get(name, {})))
         self.nodes, self._running, self.seen = {}, {}, {}
         self._stops, self._services = {}, {}
+
+    def consent_to(self, *specs, **more):
+        """Let every node consent to these very sessions and no others, once it is started (again).
+
+        What else its consent says stays; `more` is said in addition.
+        """
+        for file in self.files.values():
+            values = yaml.safe_load(file.read_text())
+            for consent in values.get("consents", [])[:1]:
+                own = {name: consent[name] for name in consent if name in OWN_TERMS} | more
+                values["consents"] = [{**consent_values(spec), **own} for spec in specs]
+            file.write_text(yaml.safe_dump(values))
 
     def settings(self, name):
         """Return the settings of a node."""

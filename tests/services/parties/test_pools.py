@@ -3,6 +3,8 @@
 import yaml
 from tests.services.parties.deployments import CLEAR, Deployment, Goal, horizontal, people
 
+from masquerade.services.parties.settings import consent_values
+
 PARTIES = ("north", "south", "east", "west", "registry")
 
 
@@ -13,7 +15,7 @@ def test_a_pool_that_differs_from_an_earlier_one_by_few_parties_is_refused(tmp_p
     for name in PARTIES[1:]:
         values = yaml.safe_load(deployment.files[name].read_text())
         (consent,) = values["consents"]
-        values["consents"] = [consent, {**consent, "session": "fewer", "parties": list(PARTIES[1:])}]
+        values["consents"] = [consent, {**consent, **consent_values(fewer)}]
         deployment.files[name].write_text(yaml.safe_dump(values))
     try:
         deployment.start()

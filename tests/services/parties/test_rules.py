@@ -16,7 +16,7 @@ from masquerade.protocols.vertical import restricted
 from masquerade.services.common.settings import load
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.local_data import check_records
-from masquerade.services.parties.settings import PartySettings
+from masquerade.services.parties.settings import PartySettings, consent_values
 
 PARTIES = ("north", "south", "registry")
 
@@ -33,7 +33,7 @@ def with_sessions(deployment, tables, rules):
         values = yaml.safe_load(deployment.files[party].read_text())
         (consent,) = values["consents"]
         ruled = {"rules": rules[party]} if party in rules else {}
-        values["consents"] = [{**consent, **ruled, "session": name} for name in specs]
+        values["consents"] = [{**consent, **ruled, **consent_values(spec)} for spec in specs.values()]
         deployment.files[party].write_text(yaml.safe_dump(values))
     return specs
 

@@ -33,6 +33,7 @@ from masquerade.protocols.session import ask
 from masquerade.protocols.vertical import CellRequest
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.session import JointSchema
+from masquerade.services.parties.settings import consent_values
 from masquerade.sources.products import RevealedVerticalCounts
 
 HELD = 120
@@ -139,10 +140,8 @@ def with_second_session(deployment, **more):
     second = deployment.spec.model_copy(update={"session": "second"})
     for file in deployment.files.values():
         values = yaml.safe_load(file.read_text())
-        values["consents"] = [
-            *values.get("consents", []),
-            *({**consent, "session": "second", **more} for consent in values.get("consents", [])),
-        ]
+        given = values.get("consents", [])
+        values["consents"] = [*given, *({**one, **consent_values(second), **more} for one in given)]
         file.write_text(yaml.safe_dump(values))
     return second
 
@@ -268,8 +267,9 @@ def test_after_a_restore_a_session_keeps_its_text(tmp_path):
         MaskedSum(deployment.spec.parties, Speaking(deployment, "pooling"), CLEAR).totals([mq.Query(by="A")])
         deployment.stop("north")
         shutil.rmtree(deployment.settings("north").state / "once")
-        deployment.start("north")
         other = deployment.spec.model_copy(update={"learn": Goal(model="tables", tables=(("A", "T", "E"),))})
+        deployment.consent_to(other)  # its operator has changed the file
+        deployment.start("north")
         offer = say.encode(say.Begin(spec=other, epoch=os.urandom(16).hex()))
         with pytest.raises(QueryRefused, match="something has left under another text"):
             deployment.say(MINER, "north", "begin", offer, session=SESSION)

@@ -31,6 +31,7 @@ def test_a_party_sends_what_is_needed_and_a_mistake_costs_nothing(tmp_path, monk
         )
         assert_refused(deployment, links, "Party 'north' refused: 'order' must list every variable once")
         monkeypatch.undo()
+        consented(deployment, deployment.spec)
         model = mq.learn.BayesianNetwork.from_dict(deployment.done())
         assert set(model.structure) == set(NETWORK)
         assert {
@@ -57,6 +58,8 @@ def plans_say_what_is_sent(deployment):
     assert (south["sends"], south["not_needed"]) == ([], ["S", "L", "B", "D"])
     told = " ".join(ok("session", "plan", session, "--node", deployment_file).stdout.split())
     assert "has them already: nothing new" in told
+    assert (shown["consented"], shown["pinned"], shown["differences"]) == (True, True, [])
+    assert "names this digest: this session may run, no other" in told
     assert f"γ spent before with {MINER} on A: 3" in told
     values = yaml.safe_load(deployment_file.read_text())
     values["consents"][0] |= {"spec": "0" * 64}
@@ -69,9 +72,18 @@ def plans_say_what_is_sent(deployment):
     assert "A kept with 75%, else swapped" in told
 
 
+def consented(deployment, spec):
+    """Let parties consent to another text, and start them again."""
+    deployment.stop(*OWNERS)
+    deployment.consent_to(spec)
+    deployment.start(*OWNERS)
+
+
 def assert_refused(deployment, goal, reason):
-    """Check that a session stops for a reason before anything has left."""
-    status = deployment.run(deployment.spec.model_copy(update={"learn": goal}))
+    """Check that a session that all consent to stops for a reason before anything has left."""
+    spec = deployment.spec.model_copy(update={"learn": goal})
+    consented(deployment, spec)
+    status = deployment.run(spec)
     assert status["state"] == "interrupted"
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(status["reason"])

@@ -4,7 +4,18 @@ from dataclasses import replace
 
 import masquerade as mq
 from masquerade.protocols.people.report_form import ReportForm
-from masquerade.services.count.messages import MESSAGE, OVER, WAIT, Boards, CountTerms, Letter, Reply
+from masquerade.services.count.messages import (
+    ASK_LETTER,
+    ASK_TERMS,
+    MESSAGE,
+    OVER,
+    WAIT,
+    Boards,
+    CountTerms,
+    DeviceReply,
+    DeviceRequest,
+    Letter,
+)
 from tests.vectors.examples.mix import PUBLIC
 from tests.vectors.message_vectors import Example
 
@@ -30,9 +41,11 @@ EXAMPLES = [
     Example(CLEAR, bad={"a report that it has not": replace(CLEAR, observed=CLEAR.observed[:1]).encode()}),
     Example(TERMS, bad={"two people with one identity": TWICE}),
     Example(Letter(WAIT, 250)),
-    Example(Letter(MESSAGE, 0, b"what is due")),
+    Example(Letter(MESSAGE, 0, b"what is due", bytes(range(16)))),
     Example(Letter(OVER)),
-    Example(Reply("ann", bytes(range(32)), b"what is said")),
-    Example(Reply("zoë", bytes(32))),
+    Example(DeviceRequest(ASK_TERMS, "ann", bytes(range(64)))),
+    Example(DeviceRequest(ASK_LETTER, "zoë", bytes(64))),
+    Example(DeviceReply("ann", bytes(range(16)), b"what is said", bytes(range(64)))),
+    Example(DeviceReply("zoë", bytes(16), b"", bytes(64))),
     Example(Boards((b"one", b""))),
 ]

@@ -59,6 +59,6 @@ EXAMPLES = [
     Example(Gathered(Step.KEYS, 7, (signed(Step.KEYS, b"keys").encode(), b""))),
     Example(Gathered(Step.ENDORSEMENT, 2**32 - 1, ())),
     Example(ShownVotes(7, (signed(Step.VOTE, b"no vote").encode(), b""))),
-    Example(Objection("already_spent", "a vote has left", ("ann", "zoë"))),
+    Example(Objection(bytes(range(32)), "already_spent", "a vote has left", ("ann", "zoë"))),
     Example(Enrolment("spring", POLICY.id, 3, dict(TERMS.members))),
 ]

@@ -204,9 +204,13 @@ class ShownVotes(Message, tag=b"masquerade frequency shown votes 1"):
     votes: Annotated[tuple[Annotated[bytes, Blob(LARGEST)], ...], Many(MOST_PROOFS)]
 
 
-class Objection(Message, tag=b"masquerade frequency objection 1"):
-    """Why a user does not go on, and who is to blame: the payload of a refusal."""
+class Objection(Message, tag=b"masquerade frequency objection 2"):
+    """Why a user does not go on, and who is to blame: the payload of a refusal.
 
+    `about` is the SHA-256 of the message that it refuses: shown in a later round, it stops nothing.
+    """
+
+    about: Digest
     code: Annotated[str, Text(255)]
     reason: Annotated[str, Text(4096)]
     culprits: Annotated[tuple[PersonName, ...], Many(1000)] = ()

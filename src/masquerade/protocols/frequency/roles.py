@@ -182,7 +182,7 @@ class User(Enrolled):
         try:
             step, number, payload = self._answer(wire.bounded(message))
         except MasqueradeError as error:
-            return self._signed(wire.Step.REFUSAL, number, objection(error).encode())
+            return self._signed(wire.Step.REFUSAL, number, objection(error, digest).encode())
         reply = self._signed(step, number, payload)
         self._last = (digest, reply)
         return reply
@@ -265,17 +265,20 @@ class User(Enrolled):
         ).encode()
 
 
-def objection(error: MasqueradeError) -> wire.Objection:
-    """Return what a user says instead of going on; the words of an error never hold a record's values."""
+def objection(error: MasqueradeError, about: bytes) -> wire.Objection:
+    """Return a user's refusal to continue; the text of an error never contains a record's values.
+
+    `about` is the SHA-256 of the message that is refused.
+    """
     if isinstance(error, QueryRefused):
-        return wire.Objection(error.refusals[0].code, str(error)[:1000])
+        return wire.Objection(about, error.refusals[0].code, str(error)[:1000])
     if isinstance(error, RoundAborted):
-        return wire.Objection("aborted", str(error)[:1000], error.culprits[:1000])
+        return wire.Objection(about, "aborted", str(error)[:1000], error.culprits[:1000])
     if isinstance(error, KeySpent):
-        return wire.Objection("already_spent", str(error)[:1000])
+        return wire.Objection(about, "already_spent", str(error)[:1000])
     if isinstance(error, DecodingError):
-        return wire.Objection("malformed", str(error)[:1000], ("miner",))
-    return wire.Objection("out_of_order", str(error)[:1000])
+        return wire.Objection(about, "malformed", str(error)[:1000], ("miner",))
+    return wire.Objection(about, "out_of_order", str(error)[:1000])
 
 
 Phase = Literal["keys", "endorsements", "votes", "done"]
@@ -340,8 +343,8 @@ class Round:
     def receive(self, data: bytes) -> None:
         """Take in a user's answer.
 
-        Bytes that are no user's raise `DecodingError` or `SealBroken` and change nothing: they could be
-        anybody's. Answers to earlier messages come late and are ignored.
+        Bytes that no user signed raise `DecodingError` or `SealBroken` and change nothing: a stranger may
+        have sent them. Answers to earlier messages, refusals too, are ignored.
         """
         signed = wire.Signed.decode(wire.bounded(data))
         signed.check(self.terms)
@@ -408,6 +411,8 @@ class Round:
 
     def _object(self, signed: wire.Signed) -> None:
         said = wire.Objection.decode(signed.payload)
+        if said.about != hashlib.sha256(self.message).digest():
+            return  # of another round or step: a stranger may have sent it again
         if self.phase == "keys" and said.code in REFUSED:
             raise QueryRefused([Refusal(said.code, f"{signed.user}: {said.reason}")])
         # whom an objection blames is a claim like any other: the one who stopped is known, the rest is said

@@ -1,13 +1,17 @@
-"""Where people's devices ask for what they are due: one message a person, handed out until it is answered."""
+"""Queue of pending messages, one per person: each is handed out until its person has answered it.
+
+It takes what it is given: a reply must be known to be its person's before it comes here (`MinerService`).
+"""
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from masquerade.services.count.messages import MESSAGE, OVER, WAIT, Letter, letter_id
+from masquerade.services.count.messages import LETTER_ID, MESSAGE, OVER, WAIT, Letter
 
 HOLD_SECONDS: Final = 2.0
 _SHORTEST, _EACH = 100, 4  # milliseconds to wait where nobody can be held, and for every person
@@ -19,7 +23,7 @@ class Desk:
     def __init__(self, people: int, held: int, patience: float) -> None:
         self._people, self._held, self._patience = people, held, patience
         self._letters: dict[str, bytes] = {}
-        self._ids: dict[str, bytes] = {}
+        self._id = bytes(LETTER_ID)
         self._replies: dict[str, bytes] = {}
         self._changed = threading.Condition()
         self._waiting = 0
@@ -38,13 +42,16 @@ class Desk:
             else:
                 pause = _SHORTEST + _EACH * self._people
             if person in self._letters:
-                return Letter(MESSAGE, 0, self._letters[person])
+                return Letter(MESSAGE, 0, self._letters[person], self._id)
             return Letter(OVER) if self._over else Letter(WAIT, pause)
 
     def take(self, person: str, letter: bytes, content: bytes) -> bool:
-        """Take a reply to the message that a person is due; one to another message is late, and lost."""
+        """Take a reply to the pending message of a person; a reply to another message is late, and lost.
+
+        The caller has checked that the person signed it.
+        """
         with self._changed:
-            if self._ids.get(person) != letter or person not in self._letters:
+            if self._id != letter or person not in self._letters:
                 return False
             self._replies[person] = content
             del self._letters[person]
@@ -55,10 +62,9 @@ class Desk:
         self, letters: Mapping[str, bytes], patience: float | None = None
     ) -> Iterator[tuple[str, bytes]]:
         """Hand out messages and yield replies as they come, until all are there or patience has an end."""
-        ids = {content: letter_id(content) for content in set(letters.values())}
         with self._changed:
             self._letters, self._replies = dict(letters), {}
-            self._ids = {person: ids[content] for person, content in letters.items()}
+            self._id = secrets.token_bytes(LETTER_ID)
             self._changed.notify_all()
         until, left = time.monotonic() + (self._patience if patience is None else patience), len(letters)
         try:

@@ -7,7 +7,6 @@ on with the same file; a round that it was in the middle of then goes on without
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +16,17 @@ from masquerade.core.errors import InputError, MasqueradeError, QueryRefused
 from masquerade.crypto.errors import KeySpent
 from masquerade.protocols.people.ledger import Claim, Ledger
 from masquerade.services.common.problems import PartyUnreachable
-from masquerade.services.count.messages import MESSAGE, NOT_TAKEN, OVER, CountTerms, Letter, Reply, letter_id
+from masquerade.services.count.messages import (
+    ASK_LETTER,
+    ASK_TERMS,
+    MESSAGE,
+    NOT_TAKEN,
+    OVER,
+    CountTerms,
+    DeviceReply,
+    DeviceRequest,
+    Letter,
+)
 from masquerade.services.count.person_file import Admission, PersonFile, read_record
 
 SUBMISSION = "count submission"
@@ -90,15 +99,20 @@ class Device:
         role = self._participant or self._begun()
         if role is None:
             return 1.0
-        said = json.dumps({"person": self.person.name}).encode()
-        letter = Letter.decode(self.http.exchange("letters", said, once=False))
+        letter = Letter.decode(self._request(ASK_LETTER))
         if letter.kind == OVER:
             self.over = True
         elif letter.kind == MESSAGE:
-            self._answer(role, letter.content)
+            self._answer(role, letter.content, letter.id)
         return letter.pause / 1000
 
-    def _answer(self, role: Participant, message: bytes) -> None:
+    def _request(self, what: str) -> bytes:
+        """Return the miner's answer to a request that this person signed."""
+        person, terms = self.person, bytes.fromhex(self.admission.terms)
+        request = DeviceRequest.make(what, person.name, terms, person.identity)
+        return self.http.exchange(what, request.encode(), once=False)
+
+    def _answer(self, role: Participant, message: bytes, letter: bytes) -> None:
         digest = hashlib.sha256(message).digest()
         if self._last is None or self._last[0] != digest:
             try:
@@ -108,7 +122,8 @@ class Device:
                 self.refused.append(_said(refused))
                 reply = b""
             self._last = (digest, reply)
-        sent = Reply(self.person.name, letter_id(message), self._last[1])
+        person, terms = self.person, bytes.fromhex(self.admission.terms)
+        sent = DeviceReply.make(person.name, letter, self._last[1], terms, person.identity)
         told = self.http.exchange("replies", sent.encode())
         if self._once and self._last[1]:
             self.over = True
@@ -120,7 +135,7 @@ class Device:
         known = self.person.known_terms(self.admission)
         if known is None:
             try:
-                known = self.http.exchange("terms", b"", once=False)
+                known = self._request(ASK_TERMS)
             except QueryRefused as refused:
                 if {one.code for one in refused.refusals} <= _NOT_YET:
                     return None

@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, cast
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.codec import U32, Blob, Key, Many, Message, OneOf, Reader, Text
+from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
+from masquerade.protocols.codec import U32, Blob, Fixed, Key, Many, Message, OneOf, Reader, Signature, Text
 from masquerade.protocols.people.report_form import AnyPolicy, ReportForm
 from masquerade.protocols.people.roster import Members, PersonName, Roster, check_members
 
@@ -21,6 +22,9 @@ PROTOCOLS: Final = ("frequency", "aggregation", "mix")
 MOST_PEOPLE: Final = 100_000
 MOST_BYTES: Final = 1 << 26
 WAIT, MESSAGE, OVER = "wait", "message", "over"
+ASK_TERMS, ASK_LETTER = "terms", "letters"
+LETTER_ID: Final = 16
+_REQUEST, _REPLY = "count request", "count reply"  # what signatures are about
 TAKEN, NOT_TAKEN = b'{"taken": true}', b'{"taken": false}'  # what is said to a reply
 AnyTerms: TypeAlias = "FrequencyTerms | AggregationTerms | MixTerms"
 
@@ -100,28 +104,70 @@ def _mix_terms(terms: CountTerms, policy: AnyPolicy) -> MixTerms:
     return MixTerms(terms.name, terms.miner, terms.leaders, terms.members, width=width, minimum=least)
 
 
-class Letter(Message, tag=b"masquerade count letter 1"):
-    """What a device is told: to wait so many milliseconds, a message to answer, or that counting is over."""
+class DeviceRequest(Message, tag=b"masquerade count request 1"):
+    """A signed request of a person's device, for the terms or for the pending message."""
+
+    what: Annotated[str, OneOf(Text(16), (ASK_TERMS, ASK_LETTER))]
+    person: PersonName
+    signature: Signature
+
+    @classmethod
+    def make(cls, what: str, person: str, terms: bytes, key: SigningKey) -> DeviceRequest:
+        """Return a signed request; `terms` is their digest, which the office gave."""
+        return cls(what, person, key.sign(_REQUEST, terms, what.encode(), person.encode()))
+
+    def is_signed(self, terms: CountTerms) -> bool:
+        """Return True if the person named is enrolled and signed this under these terms."""
+        fields = (terms.digest, self.what.encode(), self.person.encode())
+        return _is_signed(terms, self.person, self.signature, _REQUEST, *fields)
+
+
+class Letter(Message, tag=b"masquerade count letter 2"):
+    """The miner's answer to a device: wait for `pause` milliseconds, a message to answer, or the end.
+
+    `id` is drawn when the message is handed out, so that no reply to an earlier one, however equal, fits it.
+    """
 
     kind: Annotated[str, OneOf(Text(16), (WAIT, MESSAGE, OVER))]
     pause: U32 = 0
     content: Annotated[bytes, Blob(MOST_BYTES)] = b""
+    id: Annotated[bytes, Fixed(LETTER_ID)] = bytes(LETTER_ID)
 
 
-class Reply(Message, tag=b"masquerade count reply 1"):
-    """What a person's device says to a letter; empty where it has nothing to say, or refuses to go on."""
+class DeviceReply(Message, tag=b"masquerade count reply 2"):
+    """A signed reply of a person's device to a letter; empty if there is nothing to say, or it refuses."""
 
     person: PersonName
-    letter: Annotated[bytes, Blob(32)]
-    content: Annotated[bytes, Blob(MOST_BYTES)] = b""
+    letter: Annotated[bytes, Fixed(LETTER_ID)]
+    content: Annotated[bytes, Blob(MOST_BYTES)]
+    signature: Signature
+
+    @classmethod
+    def make(cls, person: str, letter: bytes, content: bytes, terms: bytes, key: SigningKey) -> DeviceReply:
+        """Return a signed reply to the letter of this id; `terms` is their digest."""
+        unsigned = cls(person, letter, content, bytes(SIGNATURE_SIZE))
+        return cls(person, letter, content, key.sign(_REPLY, terms, *unsigned._fields()))
+
+    def is_signed(self, terms: CountTerms) -> bool:
+        """Return True if the person named is enrolled and signed this under these terms."""
+        return _is_signed(terms, self.person, self.signature, _REPLY, terms.digest, *self._fields())
+
+    def _fields(self) -> tuple[bytes, ...]:
+        """Return the fields that are signed; of the content a digest: hashing it stops no other thread."""
+        return self.person.encode(), self.letter, hashlib.sha256(self.content).digest()
+
+
+def _is_signed(terms: CountTerms, person: str, signature: bytes, label: str, *fields: bytes) -> bool:
+    """Return True if an enrolled person signed; that nobody of the name is enrolled takes as long to say."""
+    identity = terms.members.get(person)
+    try:
+        verify_signature(terms.miner if identity is None else identity, signature, label, *fields)
+    except SealBroken:
+        return False
+    return identity is not None
 
 
 class Boards(Message, tag=b"masquerade count boards 1"):
     """Boards of a mix that the miner shows a leader together."""
 
     parts: Annotated[tuple[Annotated[bytes, Blob(1 << 30)], ...], Many(4)]
-
-
-def letter_id(content: bytes) -> bytes:
-    """Return what a reply names the message by that it answers."""
-    return hashlib.sha256(content).digest()

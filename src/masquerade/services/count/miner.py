@@ -20,10 +20,14 @@ from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
 from masquerade.protocols.mix.messages import MixTerms, Signed
 from masquerade.protocols.mix.roles import Miner
 from masquerade.protocols.people.questions import Question, smallest_cover
-from masquerade.services.common.client import HttpTransport, json_object, peer_transport
+from masquerade.services.common.client import HttpTransport, peer_transport
 from masquerade.services.common.jobs import Call
+from masquerade.services.common.problems import NotAdmitted
 from masquerade.services.count.desk import Desk
 from masquerade.services.count.messages import (
+    ASK_LETTER,
+    ASK_TERMS,
+    LETTER_ID,
     MESSAGE,
     NOT_TAKEN,
     OVER,
@@ -31,8 +35,9 @@ from masquerade.services.count.messages import (
     WAIT,
     Boards,
     CountTerms,
+    DeviceReply,
+    DeviceRequest,
     Letter,
-    Reply,
 )
 from masquerade.services.count.rounds import (
     RoundBook,
@@ -46,6 +51,8 @@ from masquerade.sources.aggregation import AggregationTally
 from masquerade.sources.count_rounds import CountRounds, KnownCounts
 
 CLOSED, KEYS, RECORDS = "closed", "keys", "records"
+# one sentence, whether the name or the signature is wrong: it tells nobody who is enrolled
+NOT_SIGNED: Final = "This is not signed by an enrolled person, under the terms of this count."
 KEY_LOST: Final = Refusal(
     "key_lost", "The miner stopped after the keys of this mix were made: it is over. Name a new count."
 )
@@ -72,6 +79,7 @@ class _Mix:
         self._closed = False
         self._batch: bytes | None = None
         self._nonce, self._said = secrets.token_urlsafe(24), dict[tuple[str, str], bytes]()
+        self._letter = secrets.token_bytes(LETTER_ID)
 
     def letter(self, person: str) -> Letter:
         """Return the board of keys for a person, until they have answered it."""
@@ -88,7 +96,7 @@ class _Mix:
                 board = self._keys()
             finally:
                 self._lock.release()
-        return Letter(MESSAGE, 0, board)
+        return Letter(MESSAGE, 0, board, self._letter)
 
     def _keys(self) -> bytes:
         """Return the board of all keys once every leader has it; what was made of it before stays."""
@@ -105,8 +113,10 @@ class _Mix:
             self._board = self._made[1]
         return self._board
 
-    def take(self, reply: Reply) -> bool:
-        """Keep the first submission that a person signed; tell whether it is this one."""
+    def take(self, reply: DeviceReply) -> bool:
+        """Keep the first submission that a person signed; return True if it is this one."""
+        if reply.letter != self._letter:
+            return False
         signed = Signed.opened(reply.content, self._terms, "submission")
         if signed.sender != reply.person:
             raise DecodingError("A submission comes from whoever signed it.")
@@ -179,7 +189,11 @@ class _Mix:
 
 
 class MinerService(CountServer):
-    """Office: enrol. Anybody: terms, letters, replies. Operator: check, ask, result, close, status."""
+    """Office: enrol. People enrolled: terms, letters, replies. Operator: check, ask, result, close, status.
+
+    People's devices come without a certificate: each message is signed by the identity that the office
+    enrolled, for this count and (a reply) for the letter that it answers. Nothing else is looked at before.
+    """
 
     settings: CountMinerSettings
 
@@ -198,8 +212,8 @@ class MinerService(CountServer):
             raise InputError("The description of the count names another miner's identity than this one's.")
         self.places = {
             "enrol": self.enrol,
-            "terms": lambda _call: self.enrolled().encode(),
-            "letters": self._letter,
+            ASK_TERMS: lambda call: self._checked_request(call)[0].encode(),
+            ASK_LETTER: self._letter,
             "replies": self._reply,
         }
         self.operations = {
@@ -237,18 +251,24 @@ class MinerService(CountServer):
         people = "nobody is enrolled yet" if self.terms is None else f"{len(self.terms.members):,} people"
         return f"count {name!r} by {protocol}: {people}"
 
+    def _checked_request(self, call: Call) -> tuple[CountTerms, str]:
+        """Return the terms and the enrolled person whose device asks for what is at this place."""
+        terms, request = self.enrolled(), DeviceRequest.decode(call.body)
+        if not request.is_signed(terms) or request.what != call.place:
+            raise NotAdmitted(NOT_SIGNED)
+        return terms, request.person
+
     def _letter(self, call: Call) -> bytes:
-        terms, person = self.enrolled(), json_object(call.body).get("person")
-        if not isinstance(person, str) or person not in terms.members:
-            raise InputError("Nobody of this name is enrolled.")
+        _, person = self._checked_request(call)
         if self.mix is not None:
             return self.mix.letter(person).encode()
         return self._desk().letter(person).encode()
 
     def _reply(self, call: Call) -> bytes:
-        terms, reply = self.enrolled(), Reply.decode(call.body)
-        if reply.person not in terms.members:
-            raise InputError("Nobody of this name is enrolled.")
+        """Take a reply that its person signed for the letter that is out; before that nothing changes."""
+        terms, reply = self.enrolled(), DeviceReply.decode(call.body)
+        if not reply.is_signed(terms):
+            raise NotAdmitted(NOT_SIGNED)
         if self.mix is not None:
             taken = self.mix.take(reply)
         else:

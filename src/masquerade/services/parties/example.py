@@ -23,7 +23,8 @@ from masquerade.services.common.example_deployment import ExampleDeployment
 from masquerade.services.parties import kinds
 from masquerade.services.parties.kinds.any_cells import AnyCells
 from masquerade.services.parties.kinds.pooled import PooledCounts
-from masquerade.services.parties.session import ADDED, Goal, SessionSpec, SessionText
+from masquerade.services.parties.session import Goal, SessionSpec
+from masquerade.services.parties.settings import consent_values
 
 MINER, HELPER = "university", "helper"
 OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
@@ -68,8 +69,6 @@ def write_deployment(folder: Path, plan: Plan, *, ports: Mapping[str, int] | Non
         shared = secrets.token_bytes(32)
         for party in parties:
             write_whole(folder / party / "linking.key", shared, private=True)
-    said = spec.model_dump(mode="json", include=set(SessionText.model_fields))
-    consent = {name: value for name, value in said.items() if name not in ADDED or value != ADDED[name]}
     files = {}
     for node in nodes:
         settings = made.settings(node) | {
@@ -77,9 +76,9 @@ def write_deployment(folder: Path, plan: Plan, *, ports: Mapping[str, int] | Non
         }
         if node in plan.frames:
             settings |= written_data(folder / node, plan, node, keyed=spec.linking == "keyed")
-            settings["consents"] = [{**consent, "variables": list(plan.policies[node].schema)}]
+            settings["consents"] = [consent_values(spec, plan.policies[node].schema)]
         elif node == HELPER:
-            settings["consents"] = [consent]
+            settings["consents"] = [consent_values(spec)]
         file = "miner.yaml" if node in {MINER, HELPER} else "party.yaml"
         files[node] = made.write(f"{node}/{file}", settings)
     made.write("session.yaml", {"masquerade": 1, **spec.model_dump(mode="json", exclude_defaults=True)})

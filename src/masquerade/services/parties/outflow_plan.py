@@ -5,10 +5,13 @@ It is the most that can leave: what is sent is written into the release ledger, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
+
+import yaml
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
@@ -17,7 +20,7 @@ from masquerade.services.parties.kinds import Outflow
 from masquerade.services.parties.linkage import MASKED_KEYS, PSEUDONYMS
 from masquerade.services.parties.local_data import brought
 from masquerade.services.parties.session import SessionSpec
-from masquerade.services.parties.settings import PartySettings
+from masquerade.services.parties.settings import PartySettings, SessionNodeSettings, consent_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,33 @@ def planned(spec: SessionSpec, settings: PartySettings, left: Sequence[Entry] = 
         () if consent is None else tuple(consent.differences(spec)),
         consent is not None,
     )
+
+
+def written_consent(spec: SessionSpec, settings: SessionNodeSettings) -> dict[str, Any]:
+    """Return the consent of a party or helper to exactly this session, with the variables that it needs."""
+    name = settings.name
+    if name == spec.helper:
+        return consent_values(spec)
+    if name not in spec.parties:
+        raise InputError(
+            f"{name!r} is neither a party nor the helper of session {spec.session!r}: it consents to nothing."
+        )
+    if not isinstance(settings, PartySettings):
+        raise InputError(f"{name!r} is a party of session {spec.session!r}, but its file has no data.")
+    variables = Policy.load(settings.data.policy).schema.names
+    needed = spec.needed(variables)
+    return consent_values(spec, variables if needed is None else needed)
+
+
+def consent_text(spec: SessionSpec, values: dict[str, Any], file: str) -> str:
+    """Return a consent as YAML for a node's file, with what it is to in words above."""
+    goal = json.dumps(spec.learn.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
+    lines = [
+        f"# Consent to session {spec.session!r} by {spec.protocol}, convened by {spec.convener}.",
+        f"# Learnt, and nothing else: {goal}",
+        f"# Put it below consents: in {file}",
+    ]
+    return "\n".join(lines) + "\n" + yaml.safe_dump([values], sort_keys=False, allow_unicode=True)
 
 
 def _linking(spec: SessionSpec) -> Iterator[tuple[str, Outflow]]:

@@ -347,10 +347,8 @@ class Party:
         if end is None or not end.signature:
             raise DecodingError("The message is no signed end of a release ledger.")
         convener = part.spec.convener
-        known = self.settings.peers.get(convener)
-        if known is not None and known.identity is not None:
-            signed = bytes.fromhex(message.signature)
-            verify_signature(bytes.fromhex(known.identity), signed, WITNESS, end.encode())
+        identity = self.identities([convener])[convener]  # refuses one that is not known: nothing is kept
+        verify_signature(identity, bytes.fromhex(message.signature), WITNESS, end.encode())
         try:
             self.store.witnessed(convener, end, message.signature, self.identity.public)
         except RoundAborted as error:

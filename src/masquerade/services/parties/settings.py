@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Category
 from masquerade.services.common.settings import AnyPath, NodeSettings, PublicFile, SecretFile, Strict
+from masquerade.services.common.settings_file import explain, read
 from masquerade.services.parties.kinds import find
 from masquerade.services.parties.session import SessionSpec, SessionText
 from masquerade.sources.data_dependent_rules import DataDependentRules
@@ -65,6 +68,16 @@ class RulesSettings(Strict):
             raise ValueError(str(error)) from None
         return self
 
+    def shows(self, sent: Collection[str], seen: Collection[str]) -> bool:
+        """Return True if reports of `sent`, with all that is `seen` beside them, show what is protected.
+
+        Reports count as what they are reports of: what they leave open does not protect here.
+        """
+        combined = {*seen, *sent}
+        if self.most_variables is not None and len(combined) > self.most_variables:
+            return True
+        return any(combined.issuperset(some) and not set(some).isdisjoint(sent) for some in self.protect)
+
     def rules(self) -> Rules:
         """Return them as a source takes them; without anything protected, every table may be asked for."""
         data = self.data_dependent
@@ -78,25 +91,35 @@ class RulesSettings(Strict):
 class Consent(SessionText):
     """A session that a node takes part in; any difference to what is proposed is a refusal."""
 
+    spec: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """The digest of the session's whole text: what is learnt, from what, by whom (`session consent`)."""
     variables: tuple[str, ...] = ()
     """The variables of its policy that take part; a party lists at least one, a helper needs none."""
-    spec: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
-    """The digest of the whole session (`masquerade session create` prints it); with it nothing may differ."""
     least_records: int = Field(20, ge=1)
     """Fewer linked records are refused (who links says which are common), nor are so few counted apart."""
     other_people: bool = False
     """Let exact results be about other people than those of earlier sessions: they differ by these people."""
     rules: RulesSettings | None = None
-    """Which counts are refused; for kinds of sessions that answer tables of counts."""
+    """Which counts are refused; for kinds whose parties see what they answer, and can refuse it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_pinned(cls, values: Any) -> Any:
+        """Raise ValueError for a consent to a name alone: the convener would say what is learnt under it."""
+        if isinstance(values, dict) and values.get("spec") is None:
+            raise ValueError(
+                "needs spec, the digest of what is learnt, from what and by whom: masquerade session "
+                "consent SESSION.yaml --node FILE prints it"
+            )
+        return values
 
     @model_validator(mode="after")
     def _ruled(self) -> Self:
         if self.rules is not None:
             kind = find(self.protocol)
-            if not kind.answers_tables:
-                raise ValueError(f"rules: a session of {self.protocol} answers no tables of counts")
-            if kind.hides and not self.open_counts:
-                raise ValueError("rules: no counts open in this session, open_counts names none")
+            problem = kind.rules_problem(self)
+            if problem is not None:
+                raise ValueError(f"rules: {problem}")
             if self.rules.data_dependent is not None and not kind.pooled:
                 raise ValueError("rules: data_dependent rules need own counts, those of pooled-counts")
         return self
@@ -112,9 +135,19 @@ class Consent(SessionText):
             found.append("open_counts")
         if set(self.parties) != set(spec.parties):
             found.append("parties")
-        if self.spec is not None and self.spec != spec.digest:
+        if self.spec != spec.digest:
             found.append("spec")
         return found
+
+
+def consent_values(spec: SessionSpec, variables: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the consent to exactly this session, as it is written in a node's file.
+
+    `variables` are those that a party brings; a helper brings none.
+    """
+    values = spec.model_dump(mode="json", include=set(SessionText.model_fields), exclude_defaults=True)
+    brought = list(variables)
+    return {**values, "spec": spec.digest, **({"variables": brought} if brought else {})}
 
 
 class SessionNodeSettings(NodeSettings):
@@ -163,3 +196,13 @@ class MinerSettings(SessionNodeSettings):
 
 
 KINDS: dict[str, type[SessionNodeSettings]] = {"party": PartySettings, "miner": MinerSettings}
+
+
+def load_before_consent(path: str | Path) -> SessionNodeSettings:
+    """Return the settings in a node's file without its consents, which may be of an earlier version."""
+    file, values = Path(path), {**read(Path(path)), "consents": []}
+    model = PartySettings if "data" in values else MinerSettings
+    try:
+        return model.model_validate(values, context={"folder": file.absolute().parent})
+    except ValidationError as error:
+        raise InputError(f"{file}: {explain(error, values, model, {})}") from None

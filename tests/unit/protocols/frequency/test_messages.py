@@ -31,7 +31,7 @@ PARSERS = {
 GOOD = {
     "signed": Signed("u1", Step.VOTE, 7, b"payload", bytes(64)).encode(),
     "gathered": Gathered(Step.KEYS, 7, (b"one", b"", b"three")).encode(),
-    "objection": Objection("code", "reason", ("u1", "u2")).encode(),
+    "objection": Objection(bytes(32), "code", "reason", ("u1", "u2")).encode(),
     "invitation": Invitation(
         TERMS.id, 3, ("u0", "u2", "u3"), (SMOKES, BY_REGION, Question(("region",), (("ill", 1),)))
     ).encode(TERMS),

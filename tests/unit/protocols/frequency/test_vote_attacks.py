@@ -192,10 +192,35 @@ def test_strangers_and_uninvited_members_are_not_heard():
 def test_an_objection_stops_the_round_and_says_who_objects():
     village = Village(4)
     current = village.until(village.round(), "endorsements")
-    said = village.users["u1"].receive(b"noise")
+    said = started_again(village, "u1").receive(current.message)
     with pytest.raises(RoundAborted, match="u1 stopped") as caught:
         current.receive(said)
     assert (caught.value.spent, caught.value.culprits) == (False, ("u1",))
+
+
+def started_again(village, name):
+    """Return a user whose device was started again, and refuses the middle of a round."""
+    return User(name, village.identities[name], village.users[name]._reports, village.terms)
+
+
+def test_an_objection_to_another_message_or_round_stops_nothing():
+    """It is truly signed: who sends it again, at another step or in a later round, ends no round by it."""
+    village = Village(4)
+    first = village.until(village.round(), "endorsements")
+    objections = [
+        started_again(village, "u1").receive(first.message),
+        village.users["u1"].receive(b"noise"),
+    ]
+    for said in objections:
+        assert Signed.decode(said).step is Step.REFUSAL
+        Signed.decode(said).check(village.terms)
+    later = village.round([BY_REGION], number=2)
+    for phase in ("keys", "endorsements", "votes"):
+        village.until(later, phase)
+        for said in objections:
+            later.receive(said)
+    village.until(later, "done")
+    assert later.tables
 
 
 def test_messages_out_of_order_get_an_objection_and_change_nothing():

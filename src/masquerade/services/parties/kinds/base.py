@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.messages import Learn
     from masquerade.services.parties.participant import Participant
-    from masquerade.services.parties.session import JointSchema, SessionSpec
+    from masquerade.services.parties.session import JointSchema, SessionSpec, SessionText
 
 Tables = list[tuple[str, ...]]
 
@@ -195,6 +195,10 @@ class SessionKind(ABC):
     """The roles of a party; linking is not among them."""
     answers_tables: ClassVar[bool] = False
     """Whether parties are asked for tables of counts, which rules can be about; follows from steps."""
+    rules_kept: ClassVar[str] = ""
+    """How a party keeps the rules of its own consent; empty where it cannot, and rules are refused."""
+    rules_unkept: ClassVar[str] = "this kind does not state how a party sees what it answers"
+    """Why a party that answers tables cannot keep rules, as the end of a sentence."""
 
     def __init_subclass__(cls) -> None:
         """Take a kind whose messages ask for tables as one that answers them."""
@@ -211,6 +215,19 @@ class SessionKind(ABC):
     def same_records(self) -> bool:
         """Tell whether the records that take part are the same at every party."""
         return self.partition is Partition.COLUMNS
+
+    def rules_problem(self, text: SessionText) -> str | None:
+        """Return the reason against rules in a consent, None if the party itself keeps them.
+
+        A rule that nobody keeps is worse than none: it is refused when a node's file is read.
+        """
+        if not self.answers_tables:
+            return f"a session of {self.name} answers no tables of counts"
+        if not self.rules_kept:
+            return f"nobody could keep them in a session of {self.name}: {self.rules_unkept}"
+        if self.hides and not text.open_counts:
+            return "no counts open in this session, open_counts names none"
+        return None
 
     def problems(self, spec: SessionSpec) -> Iterator[str]:
         """Yield what is wrong with a session of this kind, the most important first."""

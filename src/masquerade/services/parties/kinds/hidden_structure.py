@@ -124,6 +124,7 @@ class HiddenStructure(HiddenKind):
     why = "one party counts alone"
     partition = Partition.COLUMNS
     opens = "structure"
+    rules_kept = "each party runs the program, and gives no share of counts that it refuses"
     answers_tables = True  # those of `open_counts`, though no message asks for them
 
     def terms(self, part: Participant) -> _Terms:

@@ -80,6 +80,7 @@ class PooledCounts(SessionKind):
     partition = Partition.ROWS
     least_parties = 3
     pooled = True
+    rules_kept = "each party counts its own records, and refuses a question before it counts"
     roles = (_PoolRole(),)
 
     def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:  # noqa: ARG002

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.participant import Participant
-    from masquerade.services.parties.session import SessionSpec
+    from masquerade.services.parties.session import SessionSpec, SessionText
 
 
 EXACT, SHARE = "exact counts", "a share of exact counts"
@@ -70,7 +70,21 @@ class HelpedCounts(SessionKind):
     why = "one party counts alone"
     partition = Partition.COLUMNS
     helped = True
+    rules_kept = (
+        "each party whose variables a product has sees them all, and gives no share of one it refuses; "
+        "masked columns are signed under the names of their variables"
+    )
     roles = (_ProductsRole(),)
+
+    def rules_problem(self, text: SessionText) -> str | None:
+        """Return the reason against rules: a party that convenes multiplies with any column."""
+        if text.convener in text.parties:
+            return (
+                f"nobody could keep them where a party convenes {self.name}: its own columns are masked, and "
+                "with powers of two in one of them it reads others' records off the sum it asks for; let a "
+                "node outside convene"
+            )
+        return super().rules_problem(text)
 
     def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:  # noqa: ARG002
         """Yield exact counts of what is brought, alone and beside others' columns, and masked columns."""

@@ -46,6 +46,10 @@ class ProjectedCounts(SessionKind):
     why = "an owner who receives knows the rotation, and undoes it"
     partition = Partition.COLUMNS
     convener = Convener.OUTSIDER
+    rules_kept = (
+        "each owner sees all variables of a question, and turns nothing for one it refuses; columns of two "
+        "questions are turned differently"
+    )
     roles = (_OwnerRole(),)
 
     def faults(self, spec: SessionSpec, joint: JointSchema) -> Iterator[str]:

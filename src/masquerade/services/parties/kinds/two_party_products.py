@@ -47,6 +47,7 @@ class CountsOfTwo(base.SessionKind):
     why = "one of the two counts with the other's ciphertexts"
     partition = base.Partition.COLUMNS
     convener = base.Convener.ONE_OF_TWO
+    rules_unkept = "a party decrypts what it cannot look into, whatever the other one has multiplied"
     roles = (_EncryptionRole(),)
 
     def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:

@@ -169,6 +169,15 @@ class CrossParentsRole(CellsRole):
         names = cells_asked(message).names
         if not names or not set(names) <= set(crossing.get((part.node.name, peer), ())):
             raise part.spec.refused(f"what is to be learnt gives {peer!r} no need of these variables")
+        consent = part.node.settings.consent(part.spec.session)
+        if consent is not None and consent.rules is not None:
+            beside = {name for (_, to), columns in crossing.items() if to == peer for name in columns}
+            seen = beside.union(part.arranged().owners.get(peer, ()))
+            if consent.rules.shows(names, seen):
+                raise part.spec.refused(
+                    f"{peer!r} would have reports of {', '.join(names)} beside variables with which they "
+                    "must stay undetermined"
+                )
 
 
 class WithoutMiner(SessionKind):
@@ -179,6 +188,10 @@ class WithoutMiner(SessionKind):
     partition = Partition.COLUMNS
     roles = (CrossParentsRole(),)
     told: ClassVar[str] = BESIDE
+    rules_kept = (
+        "each party refuses what it would count itself, and sends no reports to a party that could "
+        "combine them into what must stay undetermined"
+    )
     answers_tables = True  # counts, or parameters that are counts, though no message of a role asks for them
 
     def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:
