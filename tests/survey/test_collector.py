@@ -344,9 +344,8 @@ def test_killed_at_any_time_it_loses_no_report_that_it_acknowledged(tmp_path):
         thread.join()
     process.wait()
     process.stderr.close()
-    with SurveyStore(folder / "collected") as store:
-        with store._reports.reading():
-            kept = [name.hex() for name, _ in store._reports.rows()]
+    with SurveyStore(folder / "collected") as store, store._reports.reading():
+        kept = [name.hex() for name, _ in store._reports.rows()]
     assert set(acknowledged) <= set(kept) <= set(sent)
     assert len(kept) == len(set(kept))
 

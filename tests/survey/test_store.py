@@ -133,7 +133,9 @@ def test_a_report_withdrawn_never_comes_back_and_all_is_deleted_in_the_end(store
     assert store.counts() | {"reports": 0, "withdrawn": 0, "invited": 0, "begun": 0} == store.counts()
 
 
-def test_postgres_rows_of_who_was_invited_and_what_was_answered_have_no_order(postgres, tmp_path, monkeypatch):
+def test_postgres_rows_of_who_was_invited_and_what_was_answered_have_no_order(
+    postgres, tmp_path, monkeypatch
+):
     """By rows, transactions and values: nothing of the order in which people came is left in the tables."""
     hidden, people = 20, 60
     monkeypatch.setattr(postgres_tables, "LEAST_HIDDEN", hidden)  # 128 in earnest: fewer people do here

@@ -5,7 +5,7 @@ and of a write-ahead log tell which row came first, and two tables that grow tog
 A `SlotTable` has all its rows from the beginning. A row is a number and a blob of one size, free or used. A
 record overwrites the blob of a free row that is chosen at random, by as many bytes: SQLite then changes these
 bytes of the file and no others. There is no index, and no journal (`DurableStore.overwriting`). When no row
-is free, the table is written again with twice as many, all records at new random places.
+is free, the table is written again with four times as many, all records at new random places.
 
 A blob begins with a checksum. A record that a power failure left half written is a free row again.
 """
@@ -21,10 +21,12 @@ from typing import Final
 from masquerade.core.errors import InputError
 from masquerade.protocols.durable_store import DurableStore
 
-FIRST_SLOTS: Final = 256
+FIRST_SLOTS: Final = 1024
+_GROWTH: Final = 4  # 10,000 records in a burst are written again twice, most of them once
 MOST_RECORD_BYTES: Final = 1 << 24
 _STEP: Final = 32  # sizes are multiples of it: a record that is little longer needs no new table
 _CHECK_BYTES: Final = 8
+_EMPTY: Final = bytes(_CHECK_BYTES)
 _LENGTH: Final = struct.Struct(">I")
 _AT_ONCE: Final = 10_000  # rows that are read together
 _chance: Final = secrets.SystemRandom()
@@ -79,7 +81,7 @@ class SlotTable:
         records = [record for _, record in self.load()]
         slots = max(FIRST_SLOTS, self._slots)
         while slots < len(records) + number:
-            slots *= 2
+            slots *= _GROWTH
         size = max(_size_for(longest), self._size)
         at = dict(zip(_chance.sample(range(1, slots + 1), len(records)), records, strict=True))
         name, empty = self._name, bytes(size)
@@ -139,8 +141,10 @@ def _content_of(record: bytes, size: int) -> bytes:
 
 def _record_in(content: bytes) -> bytes | None:
     """Return the record in a slot, None if the slot is free."""
+    if content.startswith(_EMPTY):
+        return None
     check, body = content[:_CHECK_BYTES], content[_CHECK_BYTES:]
-    if not any(check) or blake2b(body, digest_size=_CHECK_BYTES).digest() != check:
+    if blake2b(body, digest_size=_CHECK_BYTES).digest() != check:
         return None
     (length,) = _LENGTH.unpack_from(body)
     return body[_LENGTH.size : _LENGTH.size + length]

@@ -169,7 +169,7 @@ class FileReports(_SurveyFile):
 
     def spent(self, tokens: Iterable[bytes]) -> Mapping[bytes, bytes]:
         """Return the ids of the reports that tokens came with."""
-        return {token: self._spent[token] for token in tokens if token in self._spent}
+        return {digest: self._spent[digest] for digest in tokens if digest in self._spent}
 
     def insert(self, reports: Sequence[NewReport], day: str) -> None:
         """Keep reports, at random places; `adding` has made room."""
