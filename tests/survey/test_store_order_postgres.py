@@ -52,7 +52,7 @@ def test_one_postgres_cluster_joins_everybody_by_its_log_and_is_refused(own_post
         assert p_of_order(shown, ids) < LEAST_ORDER
         assert right_joins(shown, exchanged, dict(zip(ids, elements, strict=True))) >= LEAST_JOINS
     for invitations in (url, other):
-        with pytest.raises(FileError, match=r"same PostgreSQL cluster .* one_cluster"):
+        with pytest.raises(FileError, match=r"same PostgreSQL cluster .*one_cluster"):
             SurveyStore(url, invitations)
     with SurveyStore(url) as store:
         with pytest.raises(InputError, match="no place for invitations"):
