@@ -63,7 +63,7 @@ class Opening:
     """The open classes: each has at least k rows, in an order that tells nothing about who sent them.
 
     `quasi` and `sensitive` are padded bytes, one line a class or a row, with their lengths beside them;
-    `class_of` says which class a row is in. `verdicts` has one entry for each report in the order received;
+    `class_of` says which class a row is in. `verdicts` has one entry for each report in the order given;
     `small` says how many classes of each size did not open, which the collector learns too.
     """
 
@@ -91,7 +91,7 @@ class Opening:
         return int(np.count_nonzero(self.verdicts == verdict))
 
     def faults(self) -> list[Fault]:
-        """Return the reports that are wrong, in the order received."""
+        """Return the reports that are wrong, in the order given."""
         places = np.flatnonzero(self.verdicts >= Verdict.MALFORMED)
         return [Fault(int(place), Verdict(int(self.verdicts[place]))) for place in places]
 
@@ -123,7 +123,7 @@ class Classes:
 
     @classmethod
     def sorted(cls, records: NDArray[Any], places: class_secrets.Ints) -> Classes:
-        """Sort the reports at some places by tag and x; equal ones stay in the order received."""
+        """Sort the reports at some places by tag and x; equal ones stay in the order given."""
         tags, xs = records["tag"][places], records["x"][places]
         order = np.lexsort((xs, tags[:, 1], tags[:, 0]))
         tags, xs = tags[order], xs[order]

@@ -20,9 +20,9 @@ import hashlib
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NoReturn, Self
+from typing import Final, NoReturn
 
-from masquerade.core.errors import FileError, InputError, QueryRefused, Refusal
+from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto import oprf, symmetric
 from masquerade.crypto.class_secrets import key_of, random_place, secret_of, share_of, tag_of
 from masquerade.crypto.errors import DecodingError, ProofRejected, SealBroken
@@ -31,11 +31,12 @@ from masquerade.crypto.keys import KEY_SIZE, SigningKey, derive
 from masquerade.crypto.oprf import POINT_SIZE
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.symmetric import seal
-from masquerade.protocols.durable_store import DurableStore, Notes
+from masquerade.protocols.durable_store import DurableStore
 from masquerade.protocols.durable_store import Layout as StoreLayout
 from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.threshold import messages as wire
 from masquerade.protocols.threshold.class_opening import Opening, Readable, Verdict, open_reports
+from masquerade.protocols.threshold.report_store import ReportStore
 from masquerade.protocols.threshold.sealed_keys import SealedKeys
 
 SERVER = "randomness server"
@@ -415,70 +416,7 @@ class RandomnessServer:
         return symmetric.code(self._credentials, identifier)
 
 
-_CLOSING, _OPENED, _TAKEN_OVER = "closing", "opened", "taken over"  # notes
-_REPORTS: Final = StoreLayout(
-    "the reports of an epoch",
-    "the reports",
-    b"mqrp",
-    "CREATE TABLE reports (place INTEGER PRIMARY KEY, run BLOB NOT NULL);\n" + Notes.TABLE,
-)
-_COLLECTOR: Final = "collector"  # the scope of its notes
-
-
-class ReportStore:
-    """A collector's reports in the order received, and notes of how far it has got.
-
-    What it is told is on the disk before the call returns; without a path it is in memory.
-    """
-
-    def __init__(self, path: str | Path | None = None) -> None:
-        self._store = DurableStore(path, _REPORTS)
-        self._notes = Notes(self._store)
-
-    @classmethod
-    def in_folder(cls, folder: Path, size: int) -> Self:
-        """Open the store in a folder of its own, of reports of one size.
-
-        What the first version kept there, a file of reports and one for each note, is taken over once and as
-        a whole; a report that was cut short when the power failed is dropped.
-        """
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            store, before = cls(folder / "reports.sqlite"), folder / "reports"
-            if before.exists():
-                notes = sorted(folder.glob("*.note"))
-                with store._store.transaction():
-                    if store.noted(_TAKEN_OVER) is None:
-                        run = before.read_bytes()
-                        store.append(run[: len(run) // size * size])
-                        for note in notes:
-                            store.note(note.stem, note.read_bytes())
-                        store.note(_TAKEN_OVER, b"")
-                for file in (before, *notes):
-                    file.unlink()
-        except OSError as error:
-            raise FileError(f"{folder}: reports cannot be kept there ({error.strerror}).") from None
-        return store
-
-    def append(self, reports: bytes) -> None:
-        """Keep more reports."""
-        self._store.run("INSERT INTO reports (run) VALUES (?)", (reports,))
-
-    def read(self) -> bytes:
-        """Return all reports in the order received."""
-        return b"".join([run for (run,) in self._store.run("SELECT run FROM reports ORDER BY place")])
-
-    def note(self, name: str, content: bytes) -> None:
-        """Keep a note."""
-        self._notes.put(_COLLECTOR, name, content)
-
-    def noted(self, name: str) -> bytes | None:
-        """Return a note, None if there is none of this name."""
-        return self._notes.get(_COLLECTOR, name)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._store.close()
+_CLOSING, _OPENED = "closing", "opened"  # notes
 
 
 class Collector:

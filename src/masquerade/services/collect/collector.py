@@ -18,7 +18,8 @@ from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.protocols.threshold.class_opening import Opening, Readable
 from masquerade.protocols.threshold.messages import Closing, Layout, Notice, Terms
-from masquerade.protocols.threshold.roles import Collector, ReportStore
+from masquerade.protocols.threshold.report_store import ReportStore
+from masquerade.protocols.threshold.roles import Collector
 from masquerade.protocols.threshold.row_schema import COLLECTOR, NOTHING, Form, production_guarantee
 from masquerade.services.collect.messages import OpenTags, ShownNotice
 from masquerade.services.collect.results import packed, summary_of
