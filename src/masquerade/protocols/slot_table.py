@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from masquerade.core.errors import InputError
+from masquerade.core.errors import FileError, InputError
 from masquerade.protocols.durable_store import DurableStore
 
 FIRST_SLOTS: Final = 1024
@@ -52,8 +52,14 @@ class SlotTable:
     def load(self) -> list[tuple[int, bytes]]:
         """Return place and content of every record, and learn which slots are free."""
         records: list[tuple[int, bytes]] = []
-        self._free, self._slots = [], 0
+        self._free, self._slots, self._size = [], 0, 0
         for place, content in self._rows():
+            if (
+                place != self._slots + 1
+                or len(content) % _STEP
+                or len(content) != (self._size or len(content))
+            ):
+                raise FileError(f"{self._store.path}: is damaged: its slots are not of one size.")
             self._size, self._slots = len(content), self._slots + 1
             record = _record_in(content)
             if record is None:
@@ -134,7 +140,7 @@ def _size_for(longest: int) -> int:
 
 
 def _content_of(record: bytes, size: int) -> bytes:
-    """Return what is stored of a record: checksum, length, record, zeros."""
+    """Return the content of a slot: checksum, length, record, zeros."""
     body = (_LENGTH.pack(len(record)) + record).ljust(size - _CHECK_BYTES, b"\0")
     return blake2b(body, digest_size=_CHECK_BYTES).digest() + body
 

@@ -1,4 +1,4 @@
-"""A collector's reports on the disk: sealed, and without the order in which they came."""
+"""The file of a collector's sealed reports, without the order in which they came."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _COLLECTOR: Final = "collector"  # the scope of its notes
 class ReportStore:
     """A collector's reports, without the order in which they came, and notes of how far it has got.
 
-    What it is told is on the disk before the call returns. Without a path it is in memory, where the order
-    stays. `size` is that of a report; without it, reports that came together stay together.
+    Reports and notes are durable before a call returns. Without a path they are in memory, where the order
+    stays. `size` is the size of a report; without it, reports that came together stay together.
     """
 
     def __init__(self, path: str | Path | None = None, size: int | None = None) -> None:
@@ -102,7 +102,7 @@ class ReportStore:
         return self._notes.get(_COLLECTOR, name)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._store.close()
 
     def _split(self, reports: bytes) -> list[bytes]:

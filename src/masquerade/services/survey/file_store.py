@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from masquerade.core.errors import FileError, InputError
 from masquerade.protocols.durable_store import DurableStore, Layout
 from masquerade.protocols.slot_table import SlotTable
 from masquerade.services.survey.report_counts import Key
@@ -127,7 +128,7 @@ class FileReports(_SurveyFile):
     def adding(self, reports: Sequence[NewReport]) -> Iterator[None]:
         """Open a transaction in which these reports can be looked up and kept."""
         longest = max((len(_encode(report)) for report in reports), default=0)
-        with self._guard, self._followed():
+        with self._guard, self._reload_on_failure():
             while True:
                 with self.overwriting():
                     self._refresh()
@@ -143,31 +144,31 @@ class FileReports(_SurveyFile):
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Open a transaction in which everything is as the file has it."""
-        with self._guard, self._followed(), self.transaction():
+        with self._guard, self._reload_on_failure(), self.transaction():
             self._refresh()
             yield
 
     @contextmanager
     def removing(self) -> Iterator[None]:
         """Open a transaction in which a report can be withdrawn, or all be deleted."""
-        with self._guard, self._followed(), self.overwriting():
+        with self._guard, self._reload_on_failure(), self.overwriting():
             self._refresh()
             yield
 
     def make_room(self, longest: Key) -> None:
-        """Have slots in which reports of this length fit."""
+        """Make slots in which reports of this length fit."""
         with self.adding([NewReport(bytes(ID_BYTES), bytes(ID_BYTES), longest)]):
             pass
 
-    def contents(self, ids: Iterable[bytes]) -> dict[bytes, Key]:
-        """Return what is kept under ids."""
+    def find_contents(self, ids: Iterable[bytes]) -> dict[bytes, Key]:
+        """Return the contents of the reports with these ids."""
         return {name: _decode(self._slots.read(self._places[name])) for name in ids if name in self._places}
 
-    def withdrawn(self, ids: Iterable[bytes]) -> Collection[bytes]:
+    def find_withdrawn(self, ids: Iterable[bytes]) -> Collection[bytes]:
         """Return the ids whose reports were withdrawn."""
         return {name for name in ids if name in self._withdrawn}
 
-    def spent(self, tokens: Iterable[bytes]) -> Mapping[bytes, bytes]:
+    def find_spent(self, tokens: Iterable[bytes]) -> Mapping[bytes, bytes]:
         """Return the ids of the reports that tokens came with."""
         return {digest: self._spent[digest] for digest in tokens if digest in self._spent}
 
@@ -181,7 +182,7 @@ class FileReports(_SurveyFile):
         self._count(day)
 
     def remove(self, name: bytes) -> Key | None:
-        """Delete a report, and remember its id and token; return what it was, None if there is none."""
+        """Delete a report but for its id and token; return its content, None if it is unknown."""
         if name not in self._places:
             return None
         place = self._places.pop(name)
@@ -205,27 +206,34 @@ class FileReports(_SurveyFile):
 
     def rows(self) -> Iterator[tuple[bytes, Key]]:
         """Yield id and content of every report."""
-        for _, record in self._slots.load():
+        for _, record in self._load():
             state, _, name, *_ = _HEAD.unpack_from(record)
             if state == _KEPT:
                 yield name, _decode(record)
 
-    def grouped(self) -> dict[Key, int]:
-        """Return how often each content occurs."""
+    def count_equal(self) -> dict[Key, int]:
+        """Return the number of reports of each content."""
         return dict(Counter(content for _, content in self.rows()))
 
     def days(self) -> dict[str, int]:
-        """Return how many reports came on each day."""
+        """Return the number of reports that came on each day."""
         return {day: number for day, (_, number) in sorted(self._days.items()) if number}
 
     @contextmanager
-    def _followed(self) -> Iterator[None]:
+    def _reload_on_failure(self) -> Iterator[None]:
         """Read the file again after what failed: memory may be ahead of it."""
         try:
             yield
         except BaseException:
             self._seen = None
             raise
+
+    def _load(self) -> list[tuple[int, bytes]]:
+        """Return place and content of every record, after a look at its form."""
+        records = self._slots.load()
+        if not all(_is_whole(record) for _, record in records):
+            raise FileError(f"{self.path}: is damaged: a record is not a report.")
+        return records
 
     def _has_room(self, number: int, longest: int) -> bool:
         return self._slots.has_room(number, longest) and self._day_slots.has_room(1, _DAY.size)
@@ -236,13 +244,15 @@ class FileReports(_SurveyFile):
         if version == self._seen:
             return
         self._places, self._withdrawn, self._spent = {}, {}, {}
-        for place, record in self._slots.load():
+        for place, record in self._load():
             state, has_token, name, token, *_ = _HEAD.unpack_from(record)
             (self._places if state == _KEPT else self._withdrawn)[name] = place
             if has_token:
                 self._spent[token] = name
         self._days = {}
         for place, record in self._day_slots.load():
+            if len(record) != _DAY.size or not record[:10].isascii():
+                raise FileError(f"{self.path}: is damaged: a record is not a day.")
             day, number = _DAY.unpack(record)
             self._days[day.decode("ascii")] = (place, number)
         self._seen = version
@@ -251,7 +261,7 @@ class FileReports(_SurveyFile):
         """Count the reports of a day; those that a crash left uncounted are of the day of the next write."""
         arrived = len(self._places) + len(self._withdrawn)
         place, _ = self._days.get(day, (0, 0))
-        number = max(0, arrived - sum(count for own, (_, count) in self._days.items() if own != day))
+        number = max(0, arrived - sum(count for other, (_, count) in self._days.items() if other != day))
         record = _encode_day(day, number)
         if place:
             self._day_slots.replace([(place, record)])
@@ -299,6 +309,8 @@ def _encode(report: NewReport) -> bytes:
     policy, mode, codes = report.content
     name = policy.encode()
     token = report.token or bytes(ID_BYTES)
+    if len(report.id) != ID_BYTES or len(token) != ID_BYTES:
+        raise InputError(f"The id of a report, and the digest of a token, have {ID_BYTES} bytes.")
     head = _HEAD.pack(_KEPT, report.token is not None, report.id, token, mode, len(name))
     return head + name + codes.encode()
 
@@ -313,18 +325,26 @@ def _decode(record: bytes) -> Key:
     return record[_HEAD.size : end].decode(), mode, record[end:].decode()
 
 
+def _is_whole(record: bytes) -> bool:
+    """Return True if a record has the form of a report, or of one that was withdrawn."""
+    if len(record) < _HEAD.size:
+        return False
+    state, *_, length = _HEAD.unpack_from(record)
+    return state in {_KEPT, _WITHDRAWN} and _HEAD.size + length <= len(record)
+
+
 def _encode_day(day: str, number: int) -> bytes:
     return _DAY.pack(day.encode("ascii"), number)
 
 
 def _mark_of(blinded: bytes) -> bytes:
-    """Return what is kept of a blinded element: a digest, and its checksum."""
+    """Return the digest of a blinded element, and its checksum."""
     digest = hashlib.sha256(b"masquerade blinded element" + blinded).digest()
     return digest + _check(digest)
 
 
 def _is_mark(value: bytes) -> bool:
-    """Return True if an invitation was used; a mark that a power failure left half written is none."""
+    """Return True if an invitation was used; a half-written mark does not count."""
     return value[-_CHECK_BYTES:] == _check(value[:-_CHECK_BYTES])
 
 

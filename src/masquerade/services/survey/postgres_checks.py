@@ -47,11 +47,11 @@ _WHY: Final = {
 }
 
 
-class Server(Protocol):
+class PostgresServer(Protocol):
     """A server that answers statements."""
 
     def value(self, statement: str) -> Any:
-        """Return the first value of the first row, None if there is none."""
+        """Return the first value of the first row, None if there are no rows."""
 
 
 def check_server(connection: Any, accept: Collection[str]) -> None:
@@ -69,7 +69,7 @@ def check_server(connection: Any, accept: Collection[str]) -> None:
         raise FileError("\n  ".join([head, *lines]))
 
 
-def check_clusters(reports: Server, invitations: Server, accept: Collection[str]) -> None:
+def check_clusters(reports: PostgresServer, invitations: PostgresServer, accept: Collection[str]) -> None:
     """Raise FileError if both are of one cluster, whose one log joins them, and that is not accepted."""
     number = "SELECT system_identifier FROM pg_control_system()"
     if "one_cluster" not in accept and reports.value(number) == invitations.value(number):

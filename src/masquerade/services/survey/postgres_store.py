@@ -47,16 +47,16 @@ class PostgresReports(PostgresTables):
     def make_room(self, longest: Key) -> None:
         """Do nothing: rows have any length."""
 
-    def contents(self, ids: Sequence[bytes]) -> dict[bytes, Key]:
-        """Return what is kept under ids."""
+    def find_contents(self, ids: Sequence[bytes]) -> dict[bytes, Key]:
+        """Return the contents of the reports with these ids."""
         rows = self._rows("id, policy, mode, codes", "reports", ids)
         return {bytes(name): (str(policy), int(mode), str(codes)) for name, policy, mode, codes in rows}
 
-    def withdrawn(self, ids: Sequence[bytes]) -> Collection[bytes]:
+    def find_withdrawn(self, ids: Sequence[bytes]) -> Collection[bytes]:
         """Return the ids whose reports were withdrawn."""
         return {bytes(name) for (name,) in self._rows("id", "withdrawn", ids)}
 
-    def spent(self, tokens: Sequence[bytes]) -> Mapping[bytes, bytes]:
+    def find_spent(self, tokens: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Return the ids of the reports that tokens came with."""
         return {bytes(token): bytes(name) for token, name in self._rows("token, id", "spent", tokens)}
 
@@ -67,8 +67,8 @@ class PostgresReports(PostgresTables):
         self._count(day, len(reports))
 
     def remove(self, name: bytes) -> Key | None:
-        """Delete a report, and remember its id and token; return what it was, None if there is none."""
-        content = self.contents([name]).get(name)
+        """Delete a report but for its id and token; return its content, None if it is unknown."""
+        content = self.find_contents([name]).get(name)
         if content is not None:
             self.run("DELETE FROM reports WHERE id = ?", (name,))
             self.add("withdrawn", [(name,)])
@@ -93,13 +93,13 @@ class PostgresReports(PostgresTables):
         for name, policy, mode, codes in self.run("SELECT id, policy, mode, codes FROM reports"):
             yield bytes(name), (str(policy), int(mode), str(codes))
 
-    def grouped(self) -> dict[Key, int]:
-        """Return how often each content occurs."""
+    def count_equal(self) -> dict[Key, int]:
+        """Return the number of reports of each content."""
         rows = self.run("SELECT policy, mode, codes, count(*) FROM reports GROUP BY policy, mode, codes")
         return {(str(policy), int(mode), str(codes)): int(number) for policy, mode, codes, number in rows}
 
     def days(self) -> dict[str, int]:
-        """Return how many reports came on each day."""
+        """Return the number of reports that came on each day."""
         return {str(day): int(number) for day, number in self.run("SELECT day, number FROM days ORDER BY 1")}
 
     def _rows(self, columns: str, table: str, keys: Sequence[bytes]) -> Sequence[tuple[Any, ...]]:

@@ -3,9 +3,9 @@
 PostgreSQL marks every row with the transaction that wrote it (`xmin`) and lays it where it was written
 (`ctid`): whoever reads the tables could put invitations and reports in the order of their coming, and join
 them. So the latest rows are a pool. Whoever adds to it writes all of it again, in the order of random keys;
-when it has grown to twice `LEAST_HIDDEN` rows, all but so many, chosen at random, leave it. Every row shares
-its transaction with at least that many others, or with all there are. `tidy` writes all rows of a table again
-in one transaction, so that those which left the pool earlier are not told from those which left it later.
+when it has grown to twice `LEAST_HIDDEN` rows, all but `LEAST_HIDDEN`, chosen at random, leave it. Every row
+shares its transaction with at least that many others, or with all there are. `tidy` writes all rows of a table
+again in one transaction: rows that left the pool early then look like those that left it late.
 """
 
 from __future__ import annotations

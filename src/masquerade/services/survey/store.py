@@ -3,7 +3,7 @@
 Two SQLite files, or PostgreSQL for the reports and a file or another server for the invitations. Neither has
 an order of arrival (`file_store`, `postgres_store`); of times only the number of reports of a day is kept.
 Reports are written in groups: all that arrive while one write is under way go into the next, and each is
-acknowledged when it is on the disk.
+acknowledged when it is durable.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Report:
         return _codes_text(self.codes)
 
     @property
-    def kept(self) -> NewReport:
+    def row(self) -> NewReport:
         """Return the report as it is kept."""
         return NewReport(self.id, self.token, (self.policy, self.mode, self.text))
 
 
-class Reports(Protocol):
+class ReportKeeper(Protocol):
     """Where reports are kept. All but the three transactions are called within one of them."""
 
     committing: Callable[[], object]
@@ -76,20 +76,20 @@ class Reports(Protocol):
     def make_room(self, longest: Key) -> None:
         """Prepare for reports of this length."""
 
-    def contents(self, ids: Sequence[bytes]) -> Mapping[bytes, Key]:
-        """Return what is kept under ids."""
+    def find_contents(self, ids: Sequence[bytes]) -> Mapping[bytes, Key]:
+        """Return the contents of the reports with these ids."""
 
-    def withdrawn(self, ids: Sequence[bytes]) -> Collection[bytes]:
+    def find_withdrawn(self, ids: Sequence[bytes]) -> Collection[bytes]:
         """Return the ids whose reports were withdrawn."""
 
-    def spent(self, tokens: Sequence[bytes]) -> Mapping[bytes, bytes]:
+    def find_spent(self, tokens: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Return the ids of the reports that tokens came with."""
 
     def insert(self, reports: Sequence[NewReport], day: str) -> None:
         """Keep reports."""
 
     def remove(self, name: bytes) -> Key | None:
-        """Delete a report, and remember its id and token; return what it was, None if there is none."""
+        """Delete a report but for its id and token; return its content, None if it is unknown."""
 
     def clear(self) -> int:
         """Delete everything that was reported; return the number of reports."""
@@ -100,11 +100,11 @@ class Reports(Protocol):
     def rows(self) -> Iterable[tuple[bytes, Key]]:
         """Return id and content of every report."""
 
-    def grouped(self) -> dict[Key, int]:
-        """Return how often each content occurs."""
+    def count_equal(self) -> dict[Key, int]:
+        """Return the number of reports of each content."""
 
     def days(self) -> dict[str, int]:
-        """Return how many reports came on each day."""
+        """Return the number of reports that came on each day."""
 
     def run(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, with `?` where values go, and return its rows."""
@@ -116,10 +116,10 @@ class Reports(Protocol):
         """Leave nothing of what was deleted, and no order, between transactions."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
-class Invitations(Protocol):
+class InvitationKeeper(Protocol):
     """Where invitations are kept."""
 
     def invite(self, digests: Iterable[bytes]) -> None:
@@ -138,7 +138,7 @@ class Invitations(Protocol):
         """Leave nothing of what was deleted, and no order."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 class SurveyStore:
@@ -168,12 +168,12 @@ class SurveyStore:
         self, place: str | Path, invitations: str | Path | None = None, accept: Collection[str] = ()
     ) -> None:
         with ExitStack() as opened:
-            self._reports: Reports = (
+            self._reports: ReportKeeper = (
                 PostgresReports(str(place), accept) if is_postgres(place) else FileReports(_folder(place))
             )
             opened.callback(self._reports.close)
             where = place if invitations is None and not is_postgres(place) else invitations
-            self._invitations: Invitations | None = None
+            self._invitations: InvitationKeeper | None = None
             if where is not None:
                 self._invitations = (
                     PostgresInvitations(str(where), accept)
@@ -287,29 +287,29 @@ class SurveyStore:
 
     def _kept(self, group: Sequence[Report]) -> list[bool | Exception]:
         """Keep reports in one write; return of each whether it is new, or why it is not kept."""
-        rows = [one.kept for one in group]
+        rows = [one.row for one in group]
         with self._reports.adding(rows):
             if self.closed:
                 return [Ended("The survey is closed.")] * len(group)
             names, tokens = [one.id for one in group], [one.token for one in group if one.token is not None]
-            known = dict(self._reports.contents(names))
-            gone, spent = self._reports.withdrawn(names), dict(self._reports.spent(tokens))
+            contents = dict(self._reports.find_contents(names))
+            withdrawn, spent = self._reports.find_withdrawn(names), dict(self._reports.find_spent(tokens))
             outcomes: list[bool | Exception] = []
             new: list[NewReport] = []
             for one, row in zip(group, rows, strict=True):
-                told: bool | Exception = False
+                outcome: bool | Exception = False
                 if one.token is not None and spent.get(one.token, one.id) != one.id:
-                    told = KeySpent(_USED)
-                elif one.id in known and known[one.id] != row.content:
-                    told = KeySpent("Another report came under this id.")
-                elif one.id not in known and one.id not in gone:
-                    told = self._admitted(one) or True
-                if told is True:
+                    outcome = KeySpent(_USED)
+                elif one.id in contents and contents[one.id] != row.content:
+                    outcome = KeySpent("Another report came under this id.")
+                elif one.id not in contents and one.id not in withdrawn:
+                    outcome = self._admitted(one) or True
+                if outcome is True:
                     new.append(row)
-                    known[one.id] = row.content
+                    contents[one.id] = row.content
                     if one.token is not None:
                         spent[one.token] = one.id
-                outcomes.append(told)
+                outcomes.append(outcome)
             if new:
                 self._reports.insert(new, today())
             return outcomes
@@ -376,22 +376,22 @@ class SurveyStore:
             return self._counts.now(self._reports.totals(), self._grouped)
 
     def _grouped(self) -> dict[Key, int]:
-        return self._reports.grouped()
+        return self._reports.count_equal()
 
     def counts(self) -> dict[str, Any]:
-        """Return how many reports there are, by version and mode, and how many came on each day."""
+        """Return the number of reports, by version and mode, and of those that came on each day."""
         with self._counts.changing, self._reports.reading():
             reports, withdrawn = self._reports.totals()
             counted = self._counts.now((reports, withdrawn), self._grouped)
             days = self._reports.days()
         modes: Counter[str] = Counter()
-        for own in counted.values():
-            for (mode, _), number in own.items():
+        for equal in counted.values():
+            for (mode, _), number in equal.items():
                 modes[MODES[mode]] += number
         return {
             "reports": reports,
             "withdrawn": withdrawn,
-            "versions": {policy: sum(own.values()) for policy, own in sorted(counted.items())},
+            "versions": {policy: sum(equal.values()) for policy, equal in sorted(counted.items())},
             "modes": dict(modes),
             "days": days,
             "closed": self.closed,
@@ -419,7 +419,7 @@ class SurveyStore:
             raise Ended("The survey is closed.")
         outcome = None if self._invitations is None else self._invitations.exchange(_digest(code), blinded)
         if outcome is None:
-            raise InputError("This is no invitation to this survey.")
+            raise InputError("This is not an invitation to this survey.")
         if not outcome:
             raise KeySpent(_USED)
 
