@@ -99,7 +99,7 @@ def measured(devices: int, at_once: int, reports: int) -> dict:
         drawn = Counter(Record.load(folder / f"{i}.record").reports for i in range(devices))
         drawn[Record.load(folder / "command.record").reports] += 1
         with SurveyStore(folder / "work" / "collected") as store:
-            kept = Counter(codes for _, _, _, codes in store.reports())
+            kept = Counter(codes for _, _, codes in store.reports())
 
         began = time.process_time()
         rows = [terms.mechanism.draw(terms.codes(row)) for row in people[devices + 1 :]]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,8 +87,8 @@ class Postgres:
 
 
 @contextmanager
-def postgres_server() -> Iterator[Postgres]:
-    """Start a server of its own and stop it, whatever happens inside."""
+def postgres_server(settings: Mapping[str, str] | None = None) -> Iterator[Postgres]:
+    """Start a server of its own, with further settings, and stop it, whatever happens inside."""
     # a socket's path has at most 107 bytes, so the folder stands directly below /tmp
     folder = Path(tempfile.mkdtemp(prefix="mqpg-", dir="/tmp"))
     owner = _owner()
@@ -98,7 +98,7 @@ def postgres_server() -> Iterator[Postgres]:
             os.chown(folder, int(owner["user"]), int(owner["group"]))
         password = secrets.token_urlsafe(18)
         _initialise(folder, password, owner)
-        process, port = _started(folder, owner)
+        process, port = _started(folder, owner, settings or {})
         yield Postgres(folder, port, "tester", password, process.pid)
     finally:
         if process is not None:
@@ -141,12 +141,14 @@ def _initialise(folder: Path, password: str, owner: dict[str, int | list[int]]) 
         raise RuntimeError(f"initdb failed: {made.stderr.strip()}")
 
 
-def _started(folder: Path, owner: dict[str, int | list[int]]) -> tuple[subprocess.Popen[bytes], int]:
+def _started(
+    folder: Path, owner: dict[str, int | list[int]], more: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], int]:
     """Start the server; a port that another process took in between is tried again with a new one."""
     log = folder / "log"
     for _ in range(5):
         port = free_port()
-        settings = SETTINGS | {"port": str(port), "unix_socket_directories": str(folder)}
+        settings = {**SETTINGS, "port": str(port), "unix_socket_directories": str(folder), **more}
         arguments = [f"-c{name}={value}" for name, value in settings.items()]
         with log.open("wb") as sink:
             process = subprocess.Popen(  # noqa: S603

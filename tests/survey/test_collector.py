@@ -143,9 +143,9 @@ def test_nothing_about_when_and_from_where_is_kept_or_logged(tmp_path, capfd):
             http.post("/v1/reports", content=body_of(collector.survey, (0, 1, 1, 2)))
         http.post("/v1/reports", content=b"{}")
         store = collector.store
-        columns = [row[1] for row in store._reports.run("PRAGMA table_info(reports)")]
-        assert columns == ["id", "policy", "mode", "day", "codes"]
-        assert {day for _, _, day, _ in store.reports()} == {today()}
+        columns = [row[1] for row in store._reports.run("PRAGMA table_info(slots)")]
+        assert columns == ["place", "content"]
+        assert store.counts()["days"] == {today(): 5}
     said = capfd.readouterr().err
     assert "127.0.0.1" not in said
     assert "reports" not in said
@@ -268,7 +268,7 @@ def test_what_is_exported_is_shuffled_and_goes_straight_into_a_tally(tmp_path):
         about = metadata_of(table)
         assert about["policy"] == survey.policy.id
         assert mq.Policy.from_public_text(about["policy_text"], survey.policy.id) == survey.policy
-        in_order = [survey.policy.observed["age"].categories[codes[0]] for _, _, _, codes in store.reports()]
+        in_order = [survey.policy.observed["age"].categories[codes[0]] for _, _, codes in store.reports()]
         assert sorted(table["age"].to_pylist()) == sorted(in_order)
         assert table["age"].to_pylist() != in_order
         by = [mq.Query(by=("pills",))]
@@ -344,8 +344,8 @@ def test_killed_at_any_time_it_loses_no_report_that_it_acknowledged(tmp_path):
         thread.join()
     process.wait()
     process.stderr.close()
-    with SurveyStore(folder / "collected") as store:
-        kept = [bytes(row[0]).hex() for row in store._reports.run("SELECT id FROM reports")]
+    with SurveyStore(folder / "collected") as store, store._reports.reading():
+        kept = [name.hex() for name, _ in store._reports.rows()]
     assert set(acknowledged) <= set(kept) <= set(sent)
     assert len(kept) == len(set(kept))
 

@@ -318,7 +318,7 @@ def test_a_block_is_dealt_once_and_only_its_questions_are_asked(machine, tmp_pat
         one.answer("Yes").page.get_by_text("Question 2 of 2").wait_for()
         asked.add(one.page.get_by_role("heading", level=1).inner_text())
         one.answer("No").send().sees("Sent")
-        [(_, _, _, codes)] = collector.store.reports()
+        [(_, _, codes)] = collector.store.reports()
         response = collector.survey.policy.groups[0].response
         assert asked == {f"Question {names[i]}" for i in response.by_cells[codes[0]]}
         assert one.kept() == {"mark": "true"}
@@ -433,7 +433,7 @@ def test_own_spinners_and_the_team(machine, tmp_path):
         one.page.get_by_label("Who draws").select_option("2")
         one.begin().page.get_by_text("mark here only what the sheet says").wait_for()
         one.answer("No").send().sees("Sent")
-        assert [(mode, codes) for _, mode, _, codes in collector.store.reports()] == [(2, (1,))]
+        assert [(mode, codes) for _, mode, codes in collector.store.reports()] == [(2, (1,))]
         for _ in range(60):
             collector.store.add(Report(os.urandom(16), collector.survey.policy.id, 0, (0,)))
         token = collector.settings.team_token.read_text().strip()

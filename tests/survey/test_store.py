@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import psycopg
 import pytest
 from scipy.stats import kendalltau
 from tests.survey.world import report, store_url
@@ -43,8 +44,13 @@ def place(request, tmp_path):
 
 @pytest.fixture
 def store(place):
-    with SurveyStore(place) as found:
+    with opened(place) as found:
         yield found
+
+
+def opened(place):
+    """Return a store whose invitations are where its reports are, which PostgreSQL must be told to accept."""
+    return SurveyStore(place, place, accept=["one_cluster"])
 
 
 def test_many_at_once_are_all_kept_once_in_few_writes(store):
@@ -61,14 +67,14 @@ def test_many_at_once_are_all_kept_once_in_few_writes(store):
 def recounted(store):
     """Count all reports, one by one."""
     found = {}
-    for policy, mode, _, codes in store.reports():
+    for policy, mode, codes in store.reports():
         own = found.setdefault(policy, {})
         own[mode, codes] = own.get((mode, codes), 0) + 1
     return found
 
 
 def test_equal_reports_are_counted_as_they_come_and_go_and_not_read_again(place):
-    with SurveyStore(place) as store, SurveyStore(place) as other:
+    with opened(place) as store, opened(place) as other:
         code = secrets.token_bytes(10)
         store.add(replace(report(), id=report_id(code)))
         assert store.counted() == recounted(store)
@@ -127,45 +133,47 @@ def test_a_report_withdrawn_never_comes_back_and_all_is_deleted_in_the_end(store
     assert store.counts() | {"reports": 0, "withdrawn": 0, "invited": 0, "begun": 0} == store.counts()
 
 
-def test_who_was_invited_and_what_was_answered_have_no_order_in_common(store, monkeypatch):
-    """By rows, transactions and values: nothing of the order in which people came is left."""
+def test_postgres_rows_of_who_was_invited_and_what_was_answered_have_no_order(
+    postgres, tmp_path, monkeypatch
+):
+    """By rows, transactions and values: nothing of the order in which people came is left in the tables."""
     hidden, people = 20, 60
     monkeypatch.setattr(postgres_tables, "LEAST_HIDDEN", hidden)  # 128 in earnest: fewer people do here
-    arrived = []
-    for i, code in enumerate(store.invite(people)):  # one by one: nobody shares a transaction by chance
-        store.exchange(code, secrets.token_bytes(32))
-        arrived.append(report((i % 2, 1), token=secrets.token_bytes(16)))
-        store.add(arrived[-1])
-    came = {one.id: turn for turn, one in enumerate(arrived)}
-    tables = {"reports": ("id", store._reports), "spent": ("token", store._reports)}
-    tables["exchanged"] = ("digest", store._invitations)
-    values = {}
-    for name, (key, own) in tables.items():
-        rows = own.run(f"SELECT * FROM {name}")  # noqa: S608
-        values[name] = {value for row in rows for value in row if isinstance(value, bytes)}
-        if not isinstance(own, PostgresTables):
-            assert rows == sorted(rows)
-            continue
-        shared = own.run(f"SELECT tableoid, count(*) FROM {name} GROUP BY tableoid, xmin::text")  # noqa: S608
-        assert sum(number for _, number in shared) == people
-        assert min(number for _, number in shared) >= hidden
-        together = f"SELECT array_agg({key} ORDER BY ctid) FROM {name} GROUP BY tableoid, xmin::text"  # noqa: S608
-        for (block,) in own.run(together):
-            assert block == sorted(block)
-    assert not values["exchanged"] & (values["reports"] | values["spent"])
-    shown = [came[bytes(name)] for (name,) in store._reports.run("SELECT id FROM reports ORDER BY id")]
-    assert kendalltau(shown, range(people)).pvalue > 1e-6
-    if isinstance(store._reports, PostgresTables):  # who came last is mixed with who came before
-        [*pool] = store._reports.run("SELECT id FROM reports_pool")
-        assert len(pool) < 2 * hidden
-        assert min(came[bytes(name)] for (name,) in pool) < people - len(pool)
+    with opened(store_url(postgres, tmp_path)) as store:
+        arrived = []
+        for i, code in enumerate(store.invite(people)):  # one by one: nobody shares a transaction by chance
+            store.exchange(code, secrets.token_bytes(32))
+            arrived.append(report((i % 2, 1), token=secrets.token_bytes(16)))
+            store.add(arrived[-1])
+        came = {one.id: turn for turn, one in enumerate(arrived)}
+        tables = {"reports": ("id", store._reports), "spent": ("token", store._reports)}
+        tables["exchanged"] = ("digest", store._invitations)
+        values = {}
+        for tidied in (False, True):
+            for name, (key, own) in tables.items():
+                rows = own.run(f"SELECT * FROM {name}")  # noqa: S608
+                values[name] = {value for row in rows for value in row if isinstance(value, bytes)}
+                shared = own.run(f"SELECT count(*) FROM {name} GROUP BY xmin::text")  # noqa: S608
+                assert sum(number for (number,) in shared) == people
+                assert min(number for (number,) in shared) >= hidden
+                assert tidied == (len(shared) == 1)  # then nobody's transaction was before another's
+                blocks = f"SELECT array_agg({key} ORDER BY ctid) FROM {name} GROUP BY tableoid, xmin::text"  # noqa: S608
+                for (block,) in own.run(blocks):
+                    assert block == sorted(block)
+            assert not values["exchanged"] & (values["reports"] | values["spent"])
+            [*pool] = store._reports.run("SELECT id FROM reports_pool")  # who came last is mixed with others
+            assert hidden <= len(pool) < 2 * hidden
+            assert min(came[bytes(name)] for (name,) in pool) < people - len(pool)
+            store.tidy()
+        shown = [came[bytes(name)] for (name,) in store._reports.run("SELECT id FROM reports ORDER BY id")]
+        assert kendalltau(shown, range(people)).pvalue > 1e-6
 
 
 KILLED = """
 import os, signal, sys
 from masquerade.services.survey.store import Report, SurveyStore
 place, when = sys.argv[1:]
-store = SurveyStore(place)
+store = SurveyStore(place, place, accept=["one_cluster"])
 def row(i): return Report(bytes([i]) * 16, "p" * 64, 0, (0, 1), bytes([100 + i]) * 16)
 for i in range(3):
     store.add(row(i))
@@ -183,7 +191,7 @@ def test_killed_before_or_after_its_commit_it_keeps_what_it_acknowledged_and_a_p
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert done.stdout.split() == ["0", "1", "2"]
-    with SurveyStore(place) as store:
+    with opened(place) as store:
         assert store.counts()["reports"] == (4 if when == "committed" else 3)
         for i in range(4):  # pages that had no reply send again, and those that had one might
             again = report((0, 1), name=bytes([i]) * 16, token=bytes([100 + i]) * 16)
@@ -205,7 +213,7 @@ def test_a_full_disk_refuses_and_takes_again_later(store):
         pages = store._reports.value("PRAGMA page_count")
         store._reports.run(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(FileError, match="full"):
-        store.add(report(range(100_000)))
+        store.add(report(range(10_000)))  # no slot has room for it
     kept = store.counts()["reports"]
     if isinstance(store._reports, PostgresTables):
         store._reports.run("DROP TRIGGER no_space ON reports_pool")
@@ -249,7 +257,8 @@ def test_postgres_that_is_gone_is_said_and_found_again(own_postgres, tmp_path):
     with SurveyStore(url) as store:
         assert store.add(report())
         own = store._reports.value("SELECT pg_backend_pid()")
-        store._invitations.run("SELECT pg_terminate_backend(?, 60000)", (own,))
+        with psycopg.connect(own_postgres.url) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 60000)", (own,))
         with pytest.raises(FileError, match="store: PostgreSQL"):  # the connection is broken
             store.add(report())
         assert store.add(report())

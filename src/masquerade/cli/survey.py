@@ -301,7 +301,8 @@ def _free_port() -> int:
 def _store(settings: Path) -> AbstractContextManager[SurveyStore]:
     from masquerade.services.survey.store import SurveyStore  # noqa: PLC0415
 
-    return SurveyStore(collector_settings(settings).place)
+    chosen = collector_settings(settings)
+    return SurveyStore(chosen.place, chosen.invitations, chosen.accept)
 
 
 def _shown(found: dict[str, Any]) -> str:

@@ -15,7 +15,8 @@ tables of its own (stored replies, say) names them in its layout and speaks SQL 
     claims.claim([Claim("key", name)])     # on the disk when this returns, KeySpent the second time
 
 Any number of threads may use one store, and take turns. Several processes may share a file; only with
-`log=False` may it lie where a write-ahead log is impossible or further files beside it are unwelcome.
+`log=False` may it lie where a write-ahead log is impossible or further files beside it are unwelcome. Then
+`overwriting` changes content in its place, without any journal: see `slot_table`.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class Layout:
 
     `what` and `brief` name it in errors ("the state of a service", "the state"). `mark` is four letters in
     the file's header by which it is told from other SQLite files. `tables` is the SQL that makes a new file
-    of this `version`; `steps[n]` is the SQL that makes version n + 1 of version n. Files of the first release
-    that had no mark yet are known by holding exactly the tables `unmarked`, and count as version 0. `remedy`
-    says what to do about a damaged file.
+    of this `version`; `steps[n]` is the SQL, or the function, that makes version n + 1 of version n. Files of
+    the first release that had no mark yet are known by holding exactly the tables `unmarked`, and count as
+    version 0. `remedy` says what to do about a damaged file.
     """
 
     what: str
@@ -55,7 +56,7 @@ class Layout:
     mark: bytes
     tables: str
     version: int = 1
-    steps: Mapping[int, str] = field(default_factory=dict)
+    steps: Mapping[int, str | Callable[[DurableStore], object]] = field(default_factory=dict)
     unmarked: frozenset[str] = frozenset()
     log: bool = True
     remedy: str = ""
@@ -106,6 +107,7 @@ class DurableStore:
         if self.value(f"PRAGMA journal_mode = {mode}") != mode:
             raise FileError(f"{self.path}: this file system does not allow a write-ahead log.")
         self.run(f"PRAGMA synchronous = {'FULL' if self.layout.log else 'EXTRA'}")
+        self.run("PRAGMA temp_store = MEMORY")  # no copy of any row in a temporary file
         self.run("PRAGMA secure_delete = ON")  # what is deleted, pseudonyms above all, is overwritten
         self.run(f"PRAGMA journal_size_limit = {MOST_LOG_BYTES}")
         if found != self.layout.version:
@@ -116,13 +118,15 @@ class DurableStore:
         layout = self.layout
         with self.transaction():
             found = self._version()  # again: another process may have been quicker
-            for script in [layout.tables] if found is None else map(self._step, range(found, layout.version)):
-                for statement in _statements(script):
-                    self.run(statement)
+            for step in [layout.tables] if found is None else map(self._step, range(found, layout.version)):
+                if callable(step):
+                    step(self)
+                else:
+                    self.run_script(step)
             self.run(f"PRAGMA application_id = {layout.application}")
             self.run(f"PRAGMA user_version = {layout.version}")
 
-    def _step(self, version: int) -> str:
+    def _step(self, version: int) -> str | Callable[[DurableStore], object]:
         if version not in self.layout.steps:
             raise FileError(
                 f"{self.path}: holds {self.layout.what} of version {version}, which this masquerade does not "
@@ -174,6 +178,27 @@ class DurableStore:
             if outer:
                 self.committed()
 
+    @contextmanager
+    def overwriting(self) -> Iterator[Self]:
+        """Do a transaction that only overwrites content by content of the same length, without a journal.
+
+        The file itself has one state at any time: nothing that lay there before is left in another file. Of
+        a transaction that a crash cut short some rows may be new and others old, and one row may be torn:
+        each must make sense without the others, and be recognisable (`slot_table` has both). The tables'
+        structure does not change, so it cannot be damaged.
+        """
+        with self._guard:
+            if self.layout.log or self._depth:
+                raise RuntimeError("content is overwritten in a file without a log, in its own transaction")
+            if self._on_disk:
+                self.run("PRAGMA journal_mode = MEMORY")
+            try:
+                with self.transaction():
+                    yield self
+            finally:
+                if self._on_disk:
+                    self.run("PRAGMA journal_mode = DELETE")
+
     def run(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""
         self._owner.check()
@@ -182,6 +207,11 @@ class DurableStore:
                 return self._store.execute(statement, values).fetchall()
             except sqlite3.Error as error:
                 raise self._failed(error) from None
+
+    def run_script(self, script: str) -> None:
+        """Run statements in sequence, within the transaction that is open."""
+        for statement in _statements(script):
+            self.run(statement)
 
     def run_all(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
         """Run one statement for every row of values; return how many rows it changed."""

@@ -90,7 +90,7 @@ def invited(tmp_path_factory):
 
 
 def kept(collector):
-    return sorted(codes for _, _, _, codes in collector.store.reports())
+    return sorted(codes for _, _, codes in collector.store.reports())
 
 
 def test_a_report_is_drawn_once_kept_and_taken_once(world, tmp_path):
@@ -295,7 +295,7 @@ def test_twenty_devices_over_tls_while_the_gatherer_is_killed(tmp_path):
     assert all(one["heavy"] == [] and one["kb"] <= MOST_KB for one in done)
     drawn = [Record.load(tmp_path / f"r{i}") for i in range(20)]
     with SurveyStore(work / "collected") as store:
-        found = sorted(codes for _, _, _, codes in store.reports())
+        found = sorted(codes for _, _, codes in store.reports())
     assert found == sorted(one.reports for one in drawn if one.state == "sent")
     assert len(found) == 10
 

@@ -452,7 +452,7 @@ class Collector:
                 f"This collector opens classes of {k}; the notice says k = {self._notice.terms.k}."
             )
         self.layout = wire.Layout.of(self._notice)
-        self._store = ReportStore(self.layout.size) if store is None else store
+        self._store = ReportStore(size=self.layout.size) if store is None else store
         self._lock = threading.RLock()
 
     @property

@@ -246,7 +246,7 @@ class SurveyCollector:
 
 def open_store(settings: SurveySettings, survey: Survey) -> SurveyStore:
     """Return the store that settings name, for this version of the survey, with its quotas."""
-    store = SurveyStore(settings.place)
+    store = SurveyStore(settings.place, settings.invitations, settings.accept)
     try:
         store.register(survey.policy)
         store.limit([Quota(it.variable, it.answer, it.most) for it in settings.quotas])

@@ -22,7 +22,7 @@ MODE = "mode"
 
 def table_of(store: SurveyStore, policy: Policy, survey: Survey | None = None) -> pa.Table:
     """Return the reports under a policy, in random order, with `mode`: whose chance drew them."""
-    rows = [(mode, codes) for name, mode, _, codes in store.reports() if name == policy.id]
+    rows = [(mode, codes) for name, mode, codes in store.reports() if name == policy.id]
     order = permutation(len(rows)).tolist()
     asked = {} if survey is None else {name: next(iter(told.question.values()))
                                        for name, told in wordings(survey).items()}  # fmt: skip
@@ -69,7 +69,7 @@ def export(
     """
     versions = store.versions()
     meant = [name for name in versions if version is None or name.startswith(version)]
-    filled = {name for name, _, _, _ in store.reports()}
+    filled = {name for name, _, _ in store.reports()}
     if version is None and len(meant) > 1:
         meant = [name for name in meant if name in filled] or meant[:1]
     if len(meant) != 1:

@@ -1,10 +1,11 @@
-"""The tables of a survey in PostgreSQL, without the order in which their rows came.
+"""Tables in PostgreSQL, without the order in which their rows came.
 
 PostgreSQL marks every row with the transaction that wrote it (`xmin`) and lays it where it was written
 (`ctid`): whoever reads the tables could put invitations and reports in the order of their coming, and join
 them. So the latest rows are a pool. Whoever adds to it writes all of it again, in the order of random keys;
-when it has grown to twice `LEAST_HIDDEN` rows, all but so many, chosen at random, leave it for good. Every
-row shares its transaction with at least that many others, or with all there are.
+when it has grown to twice `LEAST_HIDDEN` rows, all but `LEAST_HIDDEN`, chosen at random, leave it. Every row
+shares its transaction with at least that many others, or with all there are. `tidy` writes all rows of a
+table again in one transaction: rows that left the pool early then look like those that left it late.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final, Self
 
 from masquerade.core.errors import FileError, InputError
 from masquerade.disguising.columns import permutation
+from masquerade.services.survey.postgres_checks import check_server
 from masquerade.sources.connections import PATIENT, why_not
 
 LEAST_HIDDEN: Final = 128
@@ -26,7 +28,9 @@ _LOCK: Final = 0x6D717376  # "mqsv": writers of one database take turns
 class PostgresTables:
     """A connection that is opened again when it breaks; statements have `?` where values go."""
 
-    def __init__(self, url: str, tables: Mapping[str, str], pools: Collection[str]) -> None:
+    def __init__(
+        self, url: str, tables: Mapping[str, str], pools: Collection[str], accept: Collection[str]
+    ) -> None:
         try:
             import psycopg  # noqa: PLC0415  (an extra)
         except ImportError:
@@ -37,7 +41,7 @@ class PostgresTables:
         self._driver: Any = psycopg
         self._url, self._guard, self._depth = url, threading.RLock(), 0
         self._connection: Any = None
-        self._pools = frozenset(pools)
+        self._pools, self._accept = frozenset(pools), frozenset(accept)
         self.committing: Callable[[], object] = lambda: None
         self.committed: Callable[[], object] = lambda: None
         self._columns = {
@@ -55,8 +59,12 @@ class PostgresTables:
             try:
                 self._connection = self._driver.connect(self._url, autocommit=True, **PATIENT)
                 self._connection.execute("SET synchronous_commit = on; SET client_min_messages = warning")
+                check_server(self._connection, self._accept)
             except self._driver.Error as error:
                 raise FileError(f"store: no connection to PostgreSQL: {why_not(error)}.") from None
+            except FileError:
+                self._connection.close()
+                raise
         return self._connection
 
     @contextmanager
@@ -89,13 +97,13 @@ class PostgresTables:
                 raise FileError("store: PostgreSQL broke off; nothing was kept.")
             connection = self._connected()
             with self._told():
-                done = connection.execute(self._written(statement), list(values))
+                done = connection.execute(statement.replace("?", "%s"), list(values))
                 return done.fetchall() if done.description is not None else []
 
     def run_all(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
         """Run one statement for every row of values; return how many rows it changed."""
         with self._guard, self._told(), self._connected().cursor() as cursor:
-            cursor.executemany(self._written(statement), list(rows))
+            cursor.executemany(statement.replace("?", "%s"), list(rows))
             return int(cursor.rowcount)
 
     def value(self, statement: str, values: Sequence[object] = ()) -> Any:
@@ -103,8 +111,16 @@ class PostgresTables:
         rows = self.run(statement, values)
         return rows[0][0] if rows else None
 
-    def mingle(self, table: str) -> None:
-        """Within a transaction that added rows: write the pool of the latest again, and settle some."""
+    def add(self, table: str, rows: Sequence[Sequence[object]]) -> None:
+        """Within a transaction: add rows to a pool, write it again, and let some leave it."""
+        if not rows:
+            return
+        names = self._columns[table]
+        marks = ", ".join("?" * len(names))
+        self.run_all(f"INSERT INTO {table}{POOL} ({', '.join(names)}) VALUES ({marks})", rows)  # noqa: S608
+        self._mingle(table)
+
+    def _mingle(self, table: str) -> None:
         names = self._columns[table]
         rows = self.run(f"SELECT {', '.join(names)} FROM {table}{POOL}")  # noqa: S608  (our own names)
         self.run(f"TRUNCATE {table}{POOL}")
@@ -116,11 +132,25 @@ class PostgresTables:
                 for row in sorted(some):
                     copy.write_row(row)
 
-    def empty_log(self) -> None:
-        """Write the tables anew: nothing deleted is left in them."""
-        with self._guard:
+    def tidy(self) -> None:
+        """Write all tables again: nothing deleted is left in them, and all rows are of one transaction."""
+        with self.transaction():
             for table in self._columns:
-                self.run(f"VACUUM (FULL) {table}")
+                self._rewrite(table)
+
+    def _rewrite(self, table: str) -> None:
+        """Write all rows of a table again, in the order of keys; some, chosen at random, are its pool."""
+        columns, key = ", ".join(self._columns[table]), self._columns[table][0]
+        self.run(f"CREATE TEMPORARY TABLE mixed ON COMMIT DROP AS SELECT {columns} FROM {table}")  # noqa: S608
+        self.run(f"TRUNCATE {table}")
+        if table in self._pools:
+            some = f"SELECT * FROM mixed ORDER BY gen_random_uuid() LIMIT {LEAST_HIDDEN}"  # noqa: S608
+            self.run(f"CREATE TEMPORARY TABLE chosen ON COMMIT DROP AS {some}")
+            self.run(f"INSERT INTO {table}{POOL} ({columns}) SELECT {columns} FROM chosen ORDER BY {key}")  # noqa: S608
+            self.run(f"DELETE FROM mixed WHERE {key} IN (SELECT {key} FROM chosen)")  # noqa: S608
+            self.run("DROP TABLE chosen")
+        self.run(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM mixed ORDER BY {key}")  # noqa: S608
+        self.run("DROP TABLE mixed")
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -137,10 +167,3 @@ class PostgresTables:
             state = getattr(error, "sqlstate", None) or "no connection"
             reason = {"53100": "the disk is full", "42501": "not allowed"}.get(state, state)
             raise FileError(f"store: PostgreSQL cannot read or write the survey ({reason}).") from None
-
-    def _written(self, statement: str) -> str:
-        """Return a statement as PostgreSQL takes it; what is added to a table begins in its pool."""
-        words = statement.split(maxsplit=3)
-        if words[:2] == ["INSERT", "INTO"] and words[2] in self._pools:
-            statement = f"INSERT INTO {words[2]}{POOL} {words[3]}"
-        return statement.replace("?", "%s")

@@ -74,10 +74,10 @@ class QuotaCounts:
         for i in self._met(policy, codes):
             self._counts[i] += by
 
-    def recount(self, reports: Iterable[tuple[str, int, str, tuple[int, ...]]]) -> None:
+    def recount(self, reports: Iterable[tuple[str, int, tuple[int, ...]]]) -> None:
         """Count everything anew."""
         self._counts = [0] * len(self.quotas)
-        for policy, _, _, codes in reports:
+        for policy, _, codes in reports:
             self.count(policy, codes)
 
     def figures(self) -> list[dict[str, Any]]:

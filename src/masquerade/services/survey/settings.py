@@ -6,9 +6,18 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationInfo,
+    model_validator,
+)
 
 from masquerade.services.common import settings as common
+from masquerade.services.survey.postgres_checks import Trace
 
 
 def _postgres_url(value: str) -> str:
@@ -18,6 +27,18 @@ def _postgres_url(value: str) -> str:
     if parts.password is not None or "password=" in parts.query:
         raise ValueError("must not hold a password; ~/.pgpass or PGPASSWORD has it.")
     return value
+
+
+def _folder_or_url(value: object, info: ValidationInfo) -> str | Path:
+    """Return an address of PostgreSQL or the path of a folder: which it is, its beginning says."""
+    if isinstance(value, str) and "://" in value:
+        return _postgres_url(value)
+    return _FOLDER.validate_python(value, context=info.context)
+
+
+PostgresUrl = Annotated[str, AfterValidator(_postgres_url)]
+FolderOrUrl = Annotated[str | Path, PlainValidator(_folder_or_url)]
+_FOLDER: TypeAdapter[Path] = TypeAdapter(common.AnyPath)
 
 
 class SurveyLimits(common.Limits):
@@ -59,8 +80,12 @@ class SurveySettings(common.Strict):
     """Its certificate and key; without them it listens on this machine alone, behind a proxy that has one."""
     state: common.AnyPath | None = None
     """A folder for reports and invitations, made if it is not there; or else `store`."""
-    store: Annotated[str, AfterValidator(_postgres_url)] | None = None
-    """PostgreSQL in place of a folder, `postgresql://user@host/database`; `~/.pgpass` has the password."""
+    store: PostgresUrl | None = None
+    """PostgreSQL for the reports, `postgresql://user@host/database`; `~/.pgpass` has the password."""
+    invitations: FolderOrUrl | None = None
+    """A folder, or another PostgreSQL server, for the invitations; with `store` and `token_key` required."""
+    accept: tuple[Trace, ...] = ()
+    """What a PostgreSQL server may do although it keeps the order in which people came."""
     token_key: common.SecretFile | None = None
     """The key that signs blind tokens (`masquerade survey init` makes it); without it anybody may answer."""
     team_token: common.SecretFile | None = None
@@ -81,6 +106,15 @@ class SurveySettings(common.Strict):
     def _one_place(self) -> Self:
         if (self.state is None) == (self.store is None):
             raise ValueError("needs a state (a folder) or a store (postgresql://…), one of them.")
+        return self
+
+    @model_validator(mode="after")
+    def _invitations_apart(self) -> Self:
+        if self.store is not None and self.token_key is not None and self.invitations is None:
+            raise ValueError(
+                "invitations must name a folder or another server: beside the reports in PostgreSQL its log "
+                "would join them."
+            )
         return self
 
     @model_validator(mode="after")

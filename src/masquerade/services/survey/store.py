@@ -1,9 +1,9 @@
 """What a collector keeps: reports in one place, invitations in another, and nothing that joins them.
 
-Two files of SQLite, or tables of PostgreSQL. Rows lie in the order of random ids, not of arrival, and say of
-their transaction no more than that of many others; of times only the day is kept. Reports are written in
-groups: all that arrive while one write is under way go into the next, and each is acknowledged when it is on
-the disk.
+Two SQLite files, or PostgreSQL for the reports and a file or another server for the invitations. Neither has
+an order of arrival (`file_store`, `postgres_store`); of times only the number of reports of a day is kept.
+Reports are written in groups: all that arrive while one write is under way go into the next, and each is
+acknowledged when it is durable.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import json
 import queue
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
@@ -24,37 +25,13 @@ from typing import Any, Final, Protocol, Self
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import FileError, InputError
 from masquerade.crypto.errors import KeySpent
-from masquerade.protocols.durable_store import DurableStore, Layout
 from masquerade.services.common.problems import Ended
-from masquerade.services.survey.postgres_tables import PostgresTables
+from masquerade.services.survey.file_store import FileInvitations, FileReports, NewReport
+from masquerade.services.survey.postgres_checks import check_clusters
+from masquerade.services.survey.postgres_store import PostgresInvitations, PostgresReports
 from masquerade.services.survey.quotas import Quota, QuotaCounts
 from masquerade.services.survey.report_counts import Key, ReportCounts
 
-REPORT_TABLES: Final = {
-    "reports": "id BYTEA PRIMARY KEY, policy TEXT NOT NULL, mode INTEGER NOT NULL, day TEXT NOT NULL, "
-    "codes TEXT NOT NULL",
-    "spent": "token BYTEA PRIMARY KEY, id BYTEA NOT NULL",
-    "withdrawn": "id BYTEA PRIMARY KEY",
-    "versions": "policy TEXT PRIMARY KEY, content TEXT NOT NULL",
-    "facts": "name TEXT PRIMARY KEY, value TEXT NOT NULL",
-}
-INVITATION_TABLES: Final = {
-    "invitations": "digest BYTEA PRIMARY KEY",
-    "exchanged": "digest BYTEA PRIMARY KEY, blinded BYTEA NOT NULL",
-}
-POOLED: Final = ("reports", "spent", "withdrawn", "exchanged")  # tables that grow one by one
-
-
-def _in_file(tables: Mapping[str, str]) -> str:
-    """Return the tables of a file: without numbers of rows they lie in the order of their keys."""
-    made = {name: columns.replace("BYTEA", "BLOB") for name, columns in tables.items()}
-    return "".join(f"CREATE TABLE {name} ({columns}) WITHOUT ROWID;\n" for name, columns in made.items())
-
-
-REPORTS: Final = Layout("the reports of a survey", "the reports", b"mqsv", _in_file(REPORT_TABLES))
-INVITATIONS: Final = Layout(
-    "the invitations of a survey", "the invitations", b"mqsi", _in_file(INVITATION_TABLES)
-)
 MODES: Final = ("device", "spinner", "dice", "birthday")
 MOST_IN_GROUP: Final = 1000
 _USED: Final = "This invitation was used already."
@@ -73,68 +50,142 @@ class Report:
     @property
     def text(self) -> str:
         """Return the codes as they are kept."""
-        return json.dumps(self.codes, separators=(",", ":"))
+        return _codes_text(self.codes)
+
+    @property
+    def row(self) -> NewReport:
+        """Return the report as it is kept."""
+        return NewReport(self.id, self.token, (self.policy, self.mode, self.text))
 
 
-class Tables(Protocol):
-    """Where rows are kept: a file, or PostgreSQL; statements have `?` where values go."""
+class ReportKeeper(Protocol):
+    """Where reports are kept. All but the three transactions are called within one of them."""
 
     committing: Callable[[], object]
     committed: Callable[[], object]
 
-    def transaction(self) -> AbstractContextManager[object]:
-        """Do everything inside together, durably, or nothing."""
+    def adding(self, reports: Sequence[NewReport]) -> AbstractContextManager[object]:
+        """Open a transaction in which these reports can be looked up and kept."""
+
+    def removing(self) -> AbstractContextManager[object]:
+        """Open a transaction in which a report can be withdrawn, or all be deleted."""
+
+    def reading(self) -> AbstractContextManager[object]:
+        """Open a transaction in which everything can be read, and versions and facts be written."""
+
+    def make_room(self, longest: Key) -> None:
+        """Prepare for reports of this length."""
+
+    def find_contents(self, ids: Sequence[bytes]) -> Mapping[bytes, Key]:
+        """Return the contents of the reports with these ids."""
+
+    def find_withdrawn(self, ids: Sequence[bytes]) -> Collection[bytes]:
+        """Return the ids whose reports were withdrawn."""
+
+    def find_spent(self, tokens: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Return the ids of the reports that tokens came with."""
+
+    def insert(self, reports: Sequence[NewReport], day: str) -> None:
+        """Keep reports."""
+
+    def remove(self, name: bytes) -> Key | None:
+        """Delete a report but for its id and token; return its content, None if it is unknown."""
+
+    def clear(self) -> int:
+        """Delete everything that was reported; return the number of reports."""
+
+    def totals(self) -> tuple[int, int]:
+        """Return the number of reports, and of those that were withdrawn."""
+
+    def rows(self) -> Iterable[tuple[bytes, Key]]:
+        """Return id and content of every report."""
+
+    def count_equal(self) -> dict[Key, int]:
+        """Return the number of reports of each content."""
+
+    def days(self) -> dict[str, int]:
+        """Return the number of reports that came on each day."""
 
     def run(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement and return its rows."""
-
-    def run_all(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
-        """Run one statement for every row of values; return how many rows it changed."""
+        """Run one statement, with `?` where values go, and return its rows."""
 
     def value(self, statement: str, values: Sequence[object] = ()) -> Any:
         """Return the first value of the first row, None if there is none."""
 
-    def mingle(self, table: str) -> None:
-        """Within a transaction that added rows to a table: leave no sign which of its rows are new."""
-
-    def empty_log(self) -> None:
-        """Leave nothing of what was deleted."""
+    def tidy(self) -> None:
+        """Leave nothing of what was deleted, and no order, between transactions."""
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close files and connections."""
 
 
-class FileTables(DurableStore):
-    """Tables of a file, which lie in the order of their random keys."""
+class InvitationKeeper(Protocol):
+    """Where invitations are kept."""
 
-    def mingle(self, table: str) -> None:
-        """Nothing is left to do."""
+    def invite(self, digests: Iterable[bytes]) -> None:
+        """Keep new invitations."""
+
+    def exchange(self, name: bytes, blinded: bytes) -> bool | None:
+        """Use an invitation for one element; None if it is unknown, False if it was used for another."""
+
+    def totals(self) -> tuple[int, int]:
+        """Return the number of invitations, and of those that were used."""
+
+    def clear(self) -> None:
+        """Delete every invitation."""
+
+    def tidy(self) -> None:
+        """Leave nothing of what was deleted, and no order."""
+
+    def close(self) -> None:
+        """Close files and connections."""
 
 
 class SurveyStore:
     """What one survey keeps, in a folder or at ``postgresql://…``; `close` it, or use it in a with statement.
 
     In PostgreSQL a survey has a database, or a schema (`?options=-csearch_path%3Dname`), of its own.
+
+    Parameters
+    ----------
+    place : str or Path
+        Where reports are kept: a folder, or the address of a PostgreSQL server.
+    invitations : str or Path, optional
+        Where invitations are kept, likewise. Without it they are in the folder of the reports; a survey whose
+        reports are in PostgreSQL then has none.
+    accept : collection of str
+        What a server may do although it keeps the order of arrival, see `postgres_checks.TRACES`.
+
+    Raises
+    ------
+    FileError
+        If a place cannot be read or written.
+    InputError
+        If a server keeps the order of arrival in a way that is not accepted.
     """
 
-    def __init__(self, place: str | Path) -> None:
-        self._reports: Tables
-        self._invitations: Tables
-        if is_postgres(place):
-            self._reports = PostgresTables(str(place), REPORT_TABLES, POOLED)
-        else:
-            folder = Path(place)
-            if not folder.is_dir():
-                folder.mkdir(mode=0o700, parents=True)
-            self._reports = FileTables(folder / "reports.sqlite", REPORTS)
-        try:
-            if is_postgres(place):
-                self._invitations = PostgresTables(str(place), INVITATION_TABLES, POOLED)
-            else:
-                self._invitations = FileTables(Path(place) / "invitations.sqlite", INVITATIONS)
-        except BaseException:
-            self._reports.close()
-            raise
+    def __init__(
+        self, place: str | Path, invitations: str | Path | None = None, accept: Collection[str] = ()
+    ) -> None:
+        with ExitStack() as opened:
+            self._reports: ReportKeeper = (
+                PostgresReports(str(place), accept) if is_postgres(place) else FileReports(_folder(place))
+            )
+            opened.callback(self._reports.close)
+            where = place if invitations is None and not is_postgres(place) else invitations
+            self._invitations: InvitationKeeper | None = None
+            if where is not None:
+                self._invitations = (
+                    PostgresInvitations(str(where), accept)
+                    if is_postgres(where)
+                    else FileInvitations(_folder(where))
+                )
+                opened.callback(self._invitations.close)
+            if isinstance(self._reports, PostgresReports) and isinstance(
+                self._invitations, PostgresInvitations
+            ):
+                check_clusters(self._reports, self._invitations, accept)
+            opened.pop_all()
         self.quotas: QuotaCounts | None = None
         self._counts = ReportCounts()
         self._waiting: queue.SimpleQueue[tuple[Report, Future[bool]] | None] = queue.SimpleQueue()
@@ -147,7 +198,8 @@ class SurveyStore:
             self._waiting.put(None)
             self._writer.join()
         self._reports.close()
-        self._invitations.close()
+        if self._invitations is not None:
+            self._invitations.close()
 
     def __enter__(self) -> Self:
         return self
@@ -160,7 +212,9 @@ class SurveyStore:
     def register(self, policy: Policy) -> None:
         """Take reports under this policy, too: a survey that was amended has a version more."""
         content = json.dumps(policy.to_dict())
-        with self._reports.transaction():
+        longest = _codes_text([len(variable) - 1 for variable in policy.observed.variables])
+        self._reports.make_room((policy.id, 0, longest))
+        with self._reports.reading():
             statement = "INSERT INTO versions VALUES (?, ?) ON CONFLICT DO NOTHING"
             self._reports.run(statement, (policy.id, content))
 
@@ -176,7 +230,7 @@ class SurveyStore:
 
     def end(self) -> None:
         """Take nothing more, for good: no report, no token, and no withdrawal."""
-        with self._reports.transaction():
+        with self._reports.reading():
             self._reports.run("INSERT INTO facts VALUES ('closed', ?) ON CONFLICT DO NOTHING", (today(),))
         self.tidy()
 
@@ -219,8 +273,7 @@ class SurveyStore:
         outcomes: list[bool | Exception] = []
         try:
             with self._counts.changing:
-                with self._reports.transaction():
-                    outcomes = self._kept([report for report, _ in group])
+                outcomes = self._kept([report for report, _ in group])
                 kept = [one for (one, _), told in zip(group, outcomes, strict=True) if told is True]
                 self._counts.add((one.policy, one.mode, one.text) for one in kept)
         except Exception as error:  # noqa: BLE001  (whoever waits is told, and the writer goes on)
@@ -233,47 +286,33 @@ class SurveyStore:
                 done.set_result(outcome)
 
     def _kept(self, group: Sequence[Report]) -> list[bool | Exception]:
-        """Insert reports within the transaction that is open; tell of each whether, or why not."""
-        if self.closed:
-            return [Ended("The survey is closed.")] * len(group)
-        names, tokens = [one.id for one in group], [one.token for one in group if one.token is not None]
-        known = {bytes(name): tuple(row) for name, *row in self._rows("id, policy, mode, codes", names)}
-        gone = {bytes(name) for (name,) in self._rows("id", names, "withdrawn")}
-        spent = {bytes(token): bytes(name) for token, name in self._rows("token, id", tokens, "spent")}
-        outcomes: list[bool | Exception] = []
-        new: list[Report] = []
-        for one in group:
-            content = (one.policy, one.mode, one.text)
-            told: bool | Exception = False
-            if one.token is not None and spent.get(one.token, one.id) != one.id:
-                told = KeySpent(_USED)
-            elif one.id in known and known[one.id] != content:
-                told = KeySpent("Another report came under this id.")
-            elif one.id not in known and one.id not in gone:
-                told = self._admitted(one) or True
-            if told is True:
-                new.append(one)
-                known[one.id] = content
-                if one.token is not None:
-                    spent[one.token] = one.id
-            outcomes.append(told)
-        if new:
-            day = today()
-            rows = [(one.id, one.policy, one.mode, day, one.text) for one in new]
-            self._reports.run_all("INSERT INTO reports VALUES (?, ?, ?, ?, ?)", rows)
-            self._reports.mingle("reports")
-        used = [(one.token, one.id) for one in new if one.token is not None]
-        if used:
-            self._reports.run_all("INSERT INTO spent VALUES (?, ?)", used)
-            self._reports.mingle("spent")
-        return outcomes
-
-    def _rows(self, columns: str, keys: Sequence[bytes], table: str = "reports") -> Sequence[tuple[Any, ...]]:
-        """Return columns of the rows with these keys, the first column being the key."""
-        if not keys:
-            return []
-        marks, key = ", ".join("?" * len(keys)), columns.partition(",")[0]
-        return self._reports.run(f"SELECT {columns} FROM {table} WHERE {key} IN ({marks})", keys)  # noqa: S608
+        """Keep reports in one write; return of each whether it is new, or why it is not kept."""
+        rows = [one.row for one in group]
+        with self._reports.adding(rows):
+            if self.closed:
+                return [Ended("The survey is closed.")] * len(group)
+            names, tokens = [one.id for one in group], [one.token for one in group if one.token is not None]
+            contents = dict(self._reports.find_contents(names))
+            withdrawn, spent = self._reports.find_withdrawn(names), dict(self._reports.find_spent(tokens))
+            outcomes: list[bool | Exception] = []
+            new: list[NewReport] = []
+            for one, row in zip(group, rows, strict=True):
+                outcome: bool | Exception = False
+                if one.token is not None and spent.get(one.token, one.id) != one.id:
+                    outcome = KeySpent(_USED)
+                elif one.id in contents and contents[one.id] != row.content:
+                    outcome = KeySpent("Another report came under this id.")
+                elif one.id not in contents and one.id not in withdrawn:
+                    outcome = self._admitted(one) or True
+                if outcome is True:
+                    new.append(row)
+                    contents[one.id] = row.content
+                    if one.token is not None:
+                        spent[one.token] = one.id
+                outcomes.append(outcome)
+            if new:
+                self._reports.insert(new, today())
+            return outcomes
 
     def _admitted(self, report: Report) -> Exception | None:
         """Return why a new report exceeds a quota; None if it does not, and is counted."""
@@ -294,76 +333,67 @@ class SurveyStore:
         """Delete the report of a withdrawal code; tell whether there was one. It never comes back."""
         name = report_id(secret)
         with self._counts.changing:
-            with self._reports.transaction():
-                if self.closed:
-                    raise Ended("The survey is closed: reports can no longer be withdrawn.")
-                found = self._reports.run("SELECT policy, codes, mode FROM reports WHERE id = ?", (name,))
-                if found:
-                    self._reports.run("DELETE FROM reports WHERE id = ?", (name,))
-                    self._reports.run("INSERT INTO withdrawn VALUES (?) ON CONFLICT DO NOTHING", (name,))
-                    self._reports.mingle("withdrawn")
-            if found:
-                self._counts.remove((str(found[0][0]), int(found[0][2]), str(found[0][1])))
-        if found:
-            self._reports.empty_log()
-            if self.quotas is not None:
-                self.quotas.count(str(found[0][0]), json.loads(found[0][1]), -1)
-        return bool(found)
+            with self._reports.removing():
+                closed = self.closed is not None
+                content = None if closed else self._reports.remove(name)
+            if closed:
+                raise Ended("The survey is closed: reports can no longer be withdrawn.")
+            if content is None:
+                return False
+            self._counts.remove(content)
+        self._reports.tidy()
+        if self.quotas is not None:
+            self.quotas.count(content[0], json.loads(content[2]), -1)
+        return True
 
     def erase(self) -> int:
         """Delete every report, token and invitation: the end of the time for which they may be kept."""
         self._counts.forget()
-        with self._reports.transaction():
-            number = int(self._reports.value("SELECT count(*) FROM reports"))
-            for table in ("reports", "spent", "withdrawn"):
-                self._reports.run(f"DELETE FROM {table}")  # noqa: S608  (our own names)
-        with self._invitations.transaction():
-            for table in INVITATION_TABLES:
-                self._invitations.run(f"DELETE FROM {table}")  # noqa: S608
+        with self._reports.removing():
+            number = self._reports.clear()
+        if self._invitations is not None:
+            self._invitations.clear()
         self.tidy()
         self._recount()
         return number
 
     def tidy(self) -> None:
         """Leave nothing of what was deleted, and of the order in which rows were written, beside the rows."""
-        self._reports.empty_log()
-        self._invitations.empty_log()
+        self._reports.tidy()
+        if self._invitations is not None:
+            self._invitations.tidy()
 
-    def reports(self) -> Iterator[tuple[str, int, str, tuple[int, ...]]]:
-        """Yield policy, mode, day and codes of every report, in the order of their random ids."""
-        for policy, mode, day, codes in self._reports.run(
-            "SELECT policy, mode, day, codes FROM reports ORDER BY id"
-        ):
-            yield str(policy), int(mode), str(day), tuple(json.loads(codes))
+    def reports(self) -> Iterator[tuple[str, int, tuple[int, ...]]]:
+        """Yield policy, mode and codes of every report, in the order of their random ids."""
+        with self._reports.reading():
+            rows = sorted(self._reports.rows())
+        for _, (policy, mode, codes) in rows:
+            yield policy, mode, tuple(json.loads(codes))
 
     def counted(self) -> dict[str, dict[tuple[int, tuple[int, ...]], int]]:
         """Return, by policy, how often reports of a mode and codes came; they are read once, then kept."""
-        with self._counts.changing, self._reports.transaction():
-            reports, gone = (
-                int(self._reports.value(f"SELECT count(*) FROM {table}"))  # noqa: S608  (our own names)
-                for table in ("reports", "withdrawn")
-            )
-            return self._counts.now((reports, gone), self._grouped)
+        with self._counts.changing, self._reports.reading():
+            return self._counts.now(self._reports.totals(), self._grouped)
 
     def _grouped(self) -> dict[Key, int]:
-        rows = self._reports.run(
-            "SELECT policy, mode, codes, count(*) FROM reports GROUP BY policy, mode, codes"
-        )
-        return {(str(policy), int(mode), str(codes)): int(number) for policy, mode, codes, number in rows}
+        return self._reports.count_equal()
 
     def counts(self) -> dict[str, Any]:
-        """Return how many reports there are, by version, mode and day."""
-
-        def grouped(column: str) -> dict[str, int]:
-            rows = self._reports.run(f"SELECT {column}, count(*) FROM reports GROUP BY {column}")  # noqa: S608
-            return {str(name): int(number) for name, number in rows}
-
+        """Return the number of reports, by version and mode, and of those that came on each day."""
+        with self._counts.changing, self._reports.reading():
+            reports, withdrawn = self._reports.totals()
+            counted = self._counts.now((reports, withdrawn), self._grouped)
+            days = self._reports.days()
+        modes: Counter[str] = Counter()
+        for equal in counted.values():
+            for (mode, _), number in equal.items():
+                modes[MODES[mode]] += number
         return {
-            "reports": int(self._reports.value("SELECT count(*) FROM reports")),
-            "withdrawn": int(self._reports.value("SELECT count(*) FROM withdrawn")),
-            "versions": grouped("policy"),
-            "modes": {MODES[int(mode)]: number for mode, number in grouped("mode").items()},
-            "days": grouped("day"),
+            "reports": reports,
+            "withdrawn": withdrawn,
+            "versions": {policy: sum(equal.values()) for policy, equal in sorted(counted.items())},
+            "modes": dict(modes),
+            "days": days,
             "closed": self.closed,
             **self.invited(),
         }
@@ -374,40 +404,50 @@ class SurveyStore:
         """Make so many new invitations and return their codes; of each only a digest is kept."""
         if not 1 <= number <= 1_000_000:
             raise InputError("Make from 1 to 1,000,000 invitations at once.")
+        if self._invitations is None:
+            raise InputError(
+                "This survey has no place for invitations: name a folder, or a server of their own, as "
+                "'invitations' in its settings."
+            )
         codes = [secrets.token_urlsafe(18) for _ in range(number)]
-        with self._invitations.transaction():
-            rows = sorted((hashlib.sha256(code.encode()).digest(),) for code in codes)
-            self._invitations.run_all("INSERT INTO invitations VALUES (?)", rows)
+        self._invitations.invite(map(_digest, codes))
         return codes
 
     def exchange(self, code: str, blinded: bytes) -> None:
         """Let an invitation be exchanged for a token, once; for the same element as often as asked."""
-        name = hashlib.sha256(code.encode()).digest()
         if self.closed:
             raise Ended("The survey is closed.")
-        run = self._invitations.run
-        with self._invitations.transaction():
-            if not run("SELECT 1 FROM invitations WHERE digest = ?", (name,)):
-                raise InputError("This is no invitation to this survey.")
-            before = run("SELECT blinded FROM exchanged WHERE digest = ?", (name,))
-            if before and bytes(before[0][0]) != blinded:
-                raise KeySpent(_USED)
-            if not before:
-                run("INSERT INTO exchanged VALUES (?, ?)", (name, blinded))
-                self._invitations.mingle("exchanged")
+        outcome = None if self._invitations is None else self._invitations.exchange(_digest(code), blinded)
+        if outcome is None:
+            raise InputError("This is not an invitation to this survey.")
+        if not outcome:
+            raise KeySpent(_USED)
 
     def invited(self) -> Mapping[str, int]:
         """Return how many were invited, and how many of them asked for a token."""
-        run = self._invitations.value
-        return {
-            "invited": int(run("SELECT count(*) FROM invitations")),
-            "begun": int(run("SELECT count(*) FROM exchanged")),
-        }
+        invited, begun = (0, 0) if self._invitations is None else self._invitations.totals()
+        return {"invited": invited, "begun": begun}
 
 
 def is_postgres(place: str | Path) -> bool:
     """Tell whether a place is the address of a PostgreSQL server, not a folder."""
     return isinstance(place, str) and place.startswith(("postgresql://", "postgres://"))
+
+
+def _folder(place: str | Path) -> Path:
+    """Return a folder, which is made if it is not there."""
+    folder = Path(place)
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True)
+    return folder
+
+
+def _codes_text(codes: Sequence[int]) -> str:
+    return json.dumps(codes, separators=(",", ":"))
+
+
+def _digest(code: str) -> bytes:
+    return hashlib.sha256(code.encode()).digest()
 
 
 def report_id(secret: bytes) -> bytes:

@@ -171,7 +171,8 @@ def worded(hint: Any, field: FieldInfo | None = None) -> str:
         return alternatives(inner)
     if origin is tuple:
         below = worded(inner[0])
-        return f"list of {below}s" if below else "list"
+        plural = below if below.endswith("`") else f"{below}s"  # of words that are given, any number
+        return f"list of {plural}" if below else "list"
     if origin is dict:
         below = worded(inner[1])
         return f"{below} for each" if below else ""
