@@ -76,7 +76,7 @@ def test_a_collector_is_asked_while_it_collects(visitor, tmp_path):
                 sent = http.post("/v1/reports", content=body_of(collector.survey, (0, 1, 1, 2)))
                 assert sent.status_code == 200
             collector.publish()
-            published = json.loads(collector.publication.shown)["reports"]
+            published = json.loads(collector.publication.figures_json)["reports"]
             assert arrived - 10 < published <= arrived  # fewer than a batch wait
             answer = visitor.post("data", do="collector", data=str(tmp_path / "survey" / "collector.yaml"))
             assert answer.status_code == 303, answer.text

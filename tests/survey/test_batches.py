@@ -15,8 +15,8 @@ from masquerade.core.errors import InputError
 from masquerade.services.survey.batches import (
     MODES_DIMENSION,
     TOTAL,
-    Batches,
     CellPlan,
+    ReportBatches,
     SteppedCount,
     quota_dimension,
     variable_dimension,
@@ -69,7 +69,7 @@ class History:
 
     def restart(self):
         self.published = {}
-        self.batches = Batches(self.plan, K, self.counts(), untouched=not self.withdrawn)
+        self.batches = ReportBatches(self.plan, K, self.counts(), untouched=not self.withdrawn)
 
     def arrive(self, name, content):
         self.number += 1
@@ -85,7 +85,7 @@ class History:
     def name_reports(self):
         """Return which reports are published: equal ones are exchangeable, so withdrawn ones go first."""
         found = {}
-        for name, own in self.batches.published().items():
+        for name, own in self.batches.published_counts().items():
             for content, number in own.items():
                 stored = self.stored.get((name, content), set())
                 reports = self.published.get((name, content), set())
@@ -182,17 +182,17 @@ def test_nothing_is_shown_after_a_restart_until_k_reports_arrived_since():
     name, history = min(VERSIONS), History(joint=False)
     fill(history, name, *[(0, (i % 2, i % 2, i // 20)) for i in range(40)])
     history.look()
-    assert sum(history.batches.published()[name].values()) == 40
+    assert sum(history.batches.published_counts()[name].values()) == 40
     fill(history, name, (0, (0, 0, 1)))
     history.restart()
     history.look()
-    assert history.batches.published() == {}
+    assert history.batches.published_counts() == {}
     fill(history, name, *[(0, (0, 0, 1))] * (K - 1))
     history.look()
-    assert history.batches.published() == {}
+    assert history.batches.published_counts() == {}
     fill(history, name, (0, (1, 1, 1)))
     history.look()
-    assert sum(history.batches.published()[name].values()) == 51
+    assert sum(history.batches.published_counts()[name].values()) == 51
     assert not history.batches.shows(name, variable_dimension("age"))  # one of them had one arrival
     fill(history, name, *[(0, (1, 1, 1))] * (K - 1))
     history.look()
@@ -228,7 +228,7 @@ def test_equal_batches_are_published_whatever_the_number_of_looks():
             fill(history, name, *[(0, ((turn + i) % 3, i % 2, i % 2)) for i in range(7)])
             for _ in range(looks):
                 history.look()
-        found.append(history.batches.published())
+        found.append(history.batches.published_counts())
     assert found[0] == found[1]
     assert found[0]
 
@@ -236,7 +236,7 @@ def test_equal_batches_are_published_whatever_the_number_of_looks():
 @pytest.mark.parametrize("k", [0, 1, 9])
 def test_batches_below_ten_are_refused(k):
     with pytest.raises(InputError, match=f"at least 10 reports.*Got {k}"):
-        Batches(CellPlan(VERSIONS, 2), k, {}, untouched=True)
+        ReportBatches(CellPlan(VERSIONS, 2), k, {}, untouched=True)
 
 
 def test_stepped_counts_show_steps_of_k_alone():

@@ -438,7 +438,7 @@ def test_own_spinners_and_the_team(machine, tmp_path):
             collector.store.add(Report(os.urandom(16), collector.survey.policy.id, 0, (0,)))
         token = collector.settings.team_token.read_text().strip()
         collector.publish()
-        published = json.loads(collector.publication.shown)["reports"]
+        published = json.loads(collector.publication.figures_json)["reports"]
         assert 50 < published <= 60  # the dice's report waits for nine others
         team = Visit(context, f"{url}/team#{token}")
         team.page.get_by_text(f"{published} reports", exact=True).wait_for()

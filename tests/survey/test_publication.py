@@ -29,7 +29,7 @@ from masquerade.services.survey import publication
 from masquerade.services.survey.collector import SurveyCollector
 from masquerade.services.survey.collector_client import fetch_figures, fetch_reports
 from masquerade.services.survey.example import body_of, write_example
-from masquerade.services.survey.figures import Shown, figures
+from masquerade.services.survey.figures import FigureSource, figures
 from masquerade.services.survey.store import SurveyStore, report_id
 from masquerade.survey.page import body_size
 from masquerade.survey.survey_file import Survey
@@ -48,7 +48,7 @@ def exact_figures(store, survey):
     """Return the figures of all reports at this moment, as a collector without batches shows them."""
     counts = store.counted()
     quotas = [] if store.quotas is None else store.quotas.counts_in(counts)
-    shown = Shown(counts, store.counts(), quotas, lambda _, __: True)
+    shown = FigureSource(counts, store.counts(), quotas, lambda _, __: True)
     return figures(shown, survey, store.versions(), store.quotas)
 
 
@@ -334,6 +334,26 @@ def test_refusals_of_a_quota_tell_what_is_published_and_not_when_one_report_came
         assert attacker.send((1, 1, 1, 1)) == 200
 
 
+def test_a_quota_of_a_collector_started_again_is_not_full_by_what_waited(tmp_path):
+    """By all reports it would be: a refusal right after a restart would tell of the one that waited."""
+    own = {"quotas": [{"variable": "age", "answer": "under 30", "most": 16}]}
+    with collecting(tmp_path / "work", settings=own) as (collector, _, http):
+        attacker = Attacker(collector, http)
+        for i in range(15):
+            attacker.send((0, i % 2, 1, 1))
+        assert attacker.poll()["quotas"][0]["count"] == 15
+        assert attacker.send((0, 1, 1, 1)) == 200  # the victim
+        attacker.poll()
+    with collecting(tmp_path / "work", settings=own) as (collector, _, http):
+        attacker = Attacker(collector, http)
+        assert attacker.poll()["quotas"][0]["count"] is None
+        assert collector.store.quotas.counts_in(collector.store.counted()) == [16]
+        for _ in range(K):
+            assert attacker.send((0, 0, 0, 0)) == 200
+        assert attacker.poll()["quotas"][0]["count"] == 26
+        assert attacker.send((0, 0, 0, 0)) == 410
+
+
 def export_rows(path):
     names = ["age", "pills", "told", "nights", "mode"]
     return Counter(tuple(row[name] for name in names) for row in parquet.read_table(path).to_pylist())
@@ -512,7 +532,7 @@ def test_one_collector_at_a_time_publishes_a_survey_in_postgresql(postgres, tmp_
         for i in range(60):
             attacker.send(codes(i))
         assert attacker.poll()["reports"] == 60
-        turn = collector.publication._turn
+        turn = collector.publication._lock
         with turn._driver.connect(url, autocommit=True) as other:
             pid = turn._connection.info.backend_pid
             other.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))

@@ -155,14 +155,14 @@ def status(settings: Settings, *, json: Json = False) -> None:
     chosen = collector_settings(settings)
     survey = Survey.load(chosen.survey)
     with open_store(chosen, survey) as store:
-        shown = show_nothing(store, chosen.batch) if store.closed is None else show_all(store)
-        found = figures(shown, survey, store.versions(), store.quotas)
-    if found["closed"] is None:
+        source = show_nothing(store, chosen.batch) if store.closed is None else show_all(store)
+        values = figures(source, survey, store.versions(), store.quotas)
+    if values["closed"] is None:
         try:
-            found = fetch_figures(chosen)
+            values = fetch_figures(chosen)
         except PartyUnreachable as error:
             say(str(error))
-    emit(found if json else _shown(found))
+    emit(values if json else _shown(values))
 
 
 @survey_app.command("close")
@@ -287,7 +287,7 @@ def demo(
                 if once:
                     collector.store.end()
                 collector.publish()
-                emit(_shown(loads(collector.publication.shown)))
+                emit(_shown(loads(collector.publication.figures_json)))
             except Exception as error:  # noqa: BLE001  (raised again when the service has ended)
                 failures.append(error)
             if once or failures:

@@ -16,8 +16,8 @@ ones that certainly were not. Versions (or combinations) that had reports at the
 depends on them until `k` reports have arrived in them. Then all their reports count, and a table is shown if
 each of its cells had `k` arrivals, or never had a report. A lost or restored store changes nothing in that.
 
-Batches hide who and when, the channel's γ hides what. Whoever can submit k - 1 reports learns the k-th, as it
-was disguised.
+Batches hide who and when, the channel's γ hides what. An attacker who can submit k - 1 reports learns the
+k-th, as it was disguised.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class CellPlan:
                     policy.observed[it.variable].code(it.category),
                 )
                 for i, it in enumerate(quotas)
-                if it.variable not in clear
-                and it.variable in columns
+                if it.variable in columns
+                and not (joint and it.variable in clear)  # whole blocks meet it, or do not
                 and it.category in policy.observed[it.variable].categories
             ]
             sizes = {dimension: 2 for dimension, _, _ in self._counted[name]}
@@ -134,7 +134,7 @@ class CellPlan:
         return policy in self._sizes
 
 
-class Batches:
+class ReportBatches:
     """The published reports of an open survey, in memory alone.
 
     Parameters
@@ -156,11 +156,11 @@ class Batches:
 
     def __init__(self, plan: CellPlan, k: int, start: Counts, *, untouched: bool) -> None:
         self._plan, self._k, self._untouched = plan, check_batch(k), untouched
-        self._base: dict[str, dict[Content, int]] = {name: dict(own) for name, own in start.items()}
+        self._base: dict[str, dict[Content, int]] = {name: dict(reports) for name, reports in start.items()}
         self._sealed: set[Block] = set()
         self._before: set[tuple[Block, Cell]] = set()
-        for policy, own in start.items():
-            for content in own:
+        for policy, reports in start.items():
+            for content in reports:
                 block = plan.block(policy, content)
                 self._sealed.add(block)
                 self._before.update((block, cell) for cell in plan.cells(policy, content))
@@ -225,21 +225,21 @@ class Batches:
                     sizes[cell] -= abs(change)
         return batch
 
-    def published(self) -> dict[str, dict[Content, int]]:
+    def published_counts(self) -> dict[str, dict[Content, int]]:
         """Return the published reports: the only ones that numbers are computed from."""
-        found: dict[str, dict[Content, int]] = {}
-        for policy, own in self._base.items():
+        counts: dict[str, dict[Content, int]] = {}
+        for policy, reports in self._base.items():
             if (policy,) in self._blocks:
-                found[policy] = dict(own)
+                counts[policy] = dict(reports)
                 continue
-            rows = {it: n for it, n in own.items() if self._plan.block(policy, it) in self._blocks}
+            rows = {it: n for it, n in reports.items() if self._plan.block(policy, it) in self._blocks}
             if rows:
-                found[policy] = rows
-        return {policy: own for policy, own in found.items() if own}
+                counts[policy] = rows
+        return {policy: reports for policy, reports in counts.items() if reports}
 
-    def shows(self, policy: str, dimension: Dimension) -> bool:
-        """Return True if the cells of a dimension may be shown, of a version that is published."""
-        codes = range(self._plan.categories(policy, dimension))
+    def shows(self, policy: str, dimension: Dimension, code: int | None = None) -> bool:
+        """Return True if a dimension, or one of its cells, may be shown of a version that is published."""
+        codes = [it for it in range(self._plan.categories(policy, dimension)) if code in (None, it)]
         blocks = [block for block in self._blocks if block[0] == policy]
         return all(self._is_known(block, (dimension, code)) for block in blocks for code in codes)
 
@@ -262,7 +262,7 @@ class SteppedCount:
         self.shown: int | None = None
 
     def advance(self, number: int) -> int | None:
-        """Return the number to show, now that so many events happened."""
+        """Return the number to show after `number` events."""
         if abs(number - self._last) >= self._k:
             self._last = self.shown = number
         return self.shown
@@ -270,4 +270,4 @@ class SteppedCount:
 
 def total(counts: Iterable[Mapping[Content, int]]) -> int:
     """Return the number of reports."""
-    return sum(sum(own.values()) for own in counts)
+    return sum(sum(reports.values()) for reports in counts)

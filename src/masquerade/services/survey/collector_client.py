@@ -50,7 +50,10 @@ def fetch_reports(settings: SurveySettings) -> dict[str, dict[tuple[int, tuple[i
     if settings.export_token is None:
         raise InputError(OPEN)
     rows: Mapping[str, Any] = _ask(settings, "export", settings.export_token)["reports"]
-    return {name: {(mode, tuple(codes)): number for mode, codes, number in own} for name, own in rows.items()}
+    return {
+        name: {(mode, tuple(codes)): number for mode, codes, number in reports}
+        for name, reports in rows.items()
+    }
 
 
 def _ask(settings: SurveySettings, place: str, token: Path) -> dict[str, Any]:

@@ -19,10 +19,10 @@ from masquerade.core.schema import Schema, Variable
 from masquerade.core.tally import Merged, Tally
 from masquerade.services.survey.batches import (
     MODES_DIMENSION,
-    Batches,
     Content,
     Counts,
     Dimension,
+    ReportBatches,
     clear_variables,
     quota_dimension,
     total,
@@ -43,8 +43,8 @@ WAITING: Final = "Shown again when a whole batch has come for each answer since 
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What figures are computed from.
+class FigureSource:
+    """Reports and counts that figures are computed from.
 
     `counts` are the reports, `facts` the counts that stand above the estimates, `quotas` the count of each
     quota. `shows` returns True if the cells of a dimension of a version may be shown.
@@ -56,60 +56,63 @@ class Shown:
     shows: Callable[[str, Dimension], bool]
 
 
-def show_all(store: SurveyStore) -> Shown:
+def show_all(store: SurveyStore) -> FigureSource:
     """Return all reports of a survey; raise InputError while it is open."""
     counts = complete(store)
     quotas: list[int | None] = [] if store.quotas is None else [*store.quotas.counts_in(counts)]
-    return Shown(counts, {"batch": None, **store.counts()}, quotas, lambda _, __: True)
+    return FigureSource(counts, {"batch": None, **store.counts()}, quotas, lambda _, __: True)
 
 
-def show_nothing(store: SurveyStore, batch: int) -> Shown:
-    """Return what is known of an open survey without its running collector."""
+def show_nothing(store: SurveyStore, batch: int) -> FigureSource:
+    """Return the state of an open survey without its running collector: no number of reports."""
     facts: dict[str, Any] = {"batch": batch, "versions": {}, "modes": {}}
     facts |= dict.fromkeys(("reports", "withdrawn", "begun", "closed"))
     facts["invited"] = store.invited()["invited"]
     quotas: list[int | None] = [] if store.quotas is None else [None] * len(store.quotas.quotas)
-    return Shown({}, facts, quotas, lambda _, __: False)
+    return FigureSource({}, facts, quotas, lambda _, __: False)
 
 
 def show_batches(
-    batches: Batches,
-    versions: Mapping[str, Policy],
-    quotas: QuotaCounts | None,
-    facts: Mapping[str, Any],
-) -> Shown:
+    batches: ReportBatches, quotas: QuotaCounts | None, facts: Mapping[str, Any]
+) -> FigureSource:
     """Return the published reports of an open survey, and what may be shown of them.
 
     A number that no batch has reached yet is None, whether there are few reports or none.
     """
-    counts = batches.published()
+    counts = batches.published_counts()
     modes = dict.fromkeys(MODES, 0)
-    for own in counts.values():
-        for (mode, _), number in own.items():
+    for reports in counts.values():
+        for (mode, _), number in reports.items():
             modes[MODES[mode]] += number
-    known = all(batches.shows(name, MODES_DIMENSION) for name in counts)
+    has_modes = all(batches.shows(name, MODES_DIMENSION) for name in counts)
     own_facts = {
         "reports": total(counts.values()) or None,
-        "versions": {name: total([own]) for name, own in counts.items()},
-        "modes": {mode: number for mode, number in modes.items() if number} if known else {},
+        "versions": {name: total([reports]) for name, reports in counts.items()},
+        "modes": {mode: number for mode, number in modes.items() if number} if has_modes else {},
         "closed": None,
     }
-    clear = {name: set(clear_variables(versions[name])) for name in counts}
-    reached: list[int | None] = []
-    for i, number in enumerate([] if quotas is None else quotas.counts_in(counts)):
-        variable = quotas.quotas[i].variable if quotas is not None else ""
-        shown = all(
-            batches.shows(
-                name, variable_dimension(variable) if variable in clear[name] else quota_dimension(i)
-            )
-            for name in counts
-        )
-        reached.append(number if shown and counts else None)
-    return Shown(counts, {**facts, **own_facts}, reached, batches.shows)
+    return FigureSource(counts, {**facts, **own_facts}, count_quotas(batches, quotas), batches.shows)
+
+
+def count_quotas(
+    batches: ReportBatches, quotas: QuotaCounts | None, code: int | None = None
+) -> list[int | None]:
+    """Return the published count of each quota, None if it may not be shown.
+
+    With `code` 1 only the reports that a quota counts matter, as for a refusal: the count itself, next to all
+    reports, shows the number of others as well.
+    """
+    if quotas is None:
+        return []
+    counts = batches.published_counts()
+    return [
+        number if counts and all(batches.shows(name, quota_dimension(i), code) for name in counts) else None
+        for i, number in enumerate(quotas.counts_in(counts))
+    ]
 
 
 def figures(
-    shown: Shown, survey: Survey, versions: Mapping[str, Policy], quotas: QuotaCounts | None = None
+    source: FigureSource, survey: Survey, versions: Mapping[str, Policy], quotas: QuotaCounts | None = None
 ) -> dict[str, Any]:
     """Return counts and, for every version with enough reports, estimated shares with 95% intervals.
 
@@ -122,9 +125,9 @@ def figures(
         {question.name: question.answers[language] for question in survey.questions},
     )
     sources = {
-        name: _Version(policy, shown.counts[name], _hidden(shown, name, policy))
+        name: _Version(policy, source.counts[name], _list_hidden(source, name, policy))
         for name, policy in versions.items()
-        if total([shown.counts.get(name, {})]) >= LEAST
+        if total([source.counts.get(name, {})]) >= LEAST
     }
     found: list[dict[str, Any]] = []
     alike = {version.policy.schema for version in sources.values()}
@@ -137,18 +140,18 @@ def figures(
         found.append({"policy": name, "questions": questions, "strata": _strata(version, words)})
     return {
         "title": survey.text(survey.spec.title)[language],
-        **shown.facts,
+        **source.facts,
         "closes": survey.spec.closes,
         "delete_after": survey.spec.delete_after,
-        "quotas": [] if quotas is None else quotas.figures(shown.quotas),
+        "quotas": [] if quotas is None else quotas.figures(source.quotas),
         "estimates": found,
     }
 
 
-def _hidden(shown: Shown, name: str, policy: Policy) -> set[str]:
-    """Return the clear variables, and `mode`, whose cells may not be shown."""
-    hidden = {it for it in clear_variables(policy) if not shown.shows(name, variable_dimension(it))}
-    return hidden if MODE in policy.observed or shown.shows(name, MODES_DIMENSION) else {*hidden, MODE}
+def _list_hidden(source: FigureSource, name: str, policy: Policy) -> set[str]:
+    """Return the clear variables, and `mode`, whose cells may not be source."""
+    hidden = {it for it in clear_variables(policy) if not source.shows(name, variable_dimension(it))}
+    return hidden if MODE in policy.observed or source.shows(name, MODES_DIMENSION) else {*hidden, MODE}
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import FileError
 from masquerade.services.common.state import lock_file
-from masquerade.services.survey.batches import Batches, CellPlan, SteppedCount
-from masquerade.services.survey.figures import figures, show_all, show_batches
+from masquerade.services.survey.batches import CellPlan, Content, Counts, ReportBatches, SteppedCount
+from masquerade.services.survey.figures import FigureSource, count_quotas, figures, show_all, show_batches
 from masquerade.services.survey.store import MODES, SurveyStore, is_postgres
 from masquerade.sources.connections import PATIENT, why_not
 from masquerade.survey.survey_file import Survey
@@ -27,7 +27,7 @@ _LOCK_NUMBER: Final = 0x6D717062  # "mqpb"
 _TAKEN: Final = "another collector of this survey is running; one at a time shows its figures."
 
 
-class Turn(Protocol):
+class PublishingLock(Protocol):
     """The right to publish a survey, which one process has."""
 
     def held(self) -> bool:
@@ -37,7 +37,7 @@ class Turn(Protocol):
         """Give it back."""
 
 
-class FolderTurn:
+class FolderLock:
     """The right to publish a survey that is kept in a folder: a lock that ends with the process."""
 
     def __init__(self, folder: Path) -> None:
@@ -59,7 +59,7 @@ class FolderTurn:
         os.close(self._handle)
 
 
-class PostgresTurn:
+class PostgresLock:
     """The right to publish a survey in PostgreSQL: a lock of its database and schema, for one connection."""
 
     def __init__(self, url: str) -> None:
@@ -124,14 +124,16 @@ class Publication:
         self._store, self._survey = store, survey
         self._k, self._rows, self._guard = batch, rows, threading.Lock()
         self._versions: Mapping[str, Policy] = store.versions()
-        self.shown: bytes = b""
-        self.reports: bytes = b""
-        self._turn: Turn = PostgresTurn(str(place)) if is_postgres(place) else FolderTurn(Path(place))
+        self.figures_json = b""
+        self.reports_json = b""
+        self._lock: PublishingLock = (
+            PostgresLock(str(place)) if is_postgres(place) else FolderLock(Path(place))
+        )
         try:
             self._start()
             self.advance()
         except BaseException:
-            self._turn.close()
+            self._lock.close()
             raise
 
     def _start(self) -> None:
@@ -140,7 +142,7 @@ class Publication:
         quotas = () if store.quotas is None else store.quotas.quotas
         plan = CellPlan(self._versions, len(MODES), quotas, joint=self._rows)
         counts, self._counted = store.counts(), store.counted()
-        self._batches = Batches(plan, k, self._counted, untouched=not counts["withdrawn"])
+        self._batches = ReportBatches(plan, k, self._counted, untouched=not counts["withdrawn"])
         self._withdrawn, self._begun = (SteppedCount(k, counts[name]) for name in ("withdrawn", "begun"))
         self._state: object = None  # of what is shown; None: it is to be computed again
 
@@ -150,20 +152,20 @@ class Publication:
         It is called by the clock, never by a request.
         """
         with self._guard:
-            if not self._turn.held():
+            if not self._lock.held():
                 self._start()  # another process may have published in between
-            counted = self._store.counted()
-            changed, self._counted = counted != self._counted, counted
+            before, self._counted = self._counted, self._store.counted()
             closed = self._store.closed
             if closed is None:
-                self._show_batches(changed=changed)
-            elif changed or self._state != closed:
-                self._show_all()
+                self._show_batches(before)
+            elif before != self._counted or self._state != closed:
+                self._encode(show_all(self._store), rows=True)
                 self._state = closed
 
-    def _show_batches(self, *, changed: bool) -> None:
-        if changed:
-            self._withdrawn.advance(self._store.counts()["withdrawn"])
+    def _show_batches(self, before: Counts) -> None:
+        if before != self._counted:
+            if _lacks_any(self._counted, before):  # counting all again takes longer than all the rest
+                self._withdrawn.advance(self._store.counts()["withdrawn"])
             if self._batches.advance(self._counted):
                 self._state = None
         invited = self._store.invited()
@@ -175,27 +177,36 @@ class Publication:
         }
         if facts == self._state:
             return
-        shown = show_batches(self._batches, self._versions, self._store.quotas, facts)
-        found = figures(shown, self._survey, self._versions, self._store.quotas)
-        if self._store.quotas is not None:
-            self._store.quotas.follow(shown.quotas)
-        self.shown = json.dumps(found).encode()
-        self.reports = _written(shown.counts) if self._rows else b""
+        quotas = self._store.quotas
+        if quotas is not None:
+            quotas.follow(count_quotas(self._batches, quotas, code=1))
+        self._encode(show_batches(self._batches, quotas, facts), rows=self._rows)
         self._state = facts
 
-    def _show_all(self) -> None:
-        shown = show_all(self._store)
-        found = figures(shown, self._survey, self._versions, self._store.quotas)
-        self.shown, self.reports = json.dumps(found).encode(), _written(shown.counts)
+    def _encode(self, source: FigureSource, *, rows: bool) -> None:
+        values = figures(source, self._survey, self._versions, self._store.quotas)
+        self.figures_json = json.dumps(values).encode()
+        self.reports_json = _encode_reports(source.counts) if rows else b""
 
     def close(self) -> None:
-        """Let another process publish."""
-        self._turn.close()
+        """Give the right to publish back."""
+        self._lock.close()
 
 
-def _written(counts: Mapping[str, Mapping[tuple[int, tuple[int, ...]], int]]) -> bytes:
+def _lacks_any(counts: Counts, before: Counts) -> bool:
+    """Return True if there were more equal reports of some content before: one was withdrawn."""
+    nothing: Mapping[Content, int] = {}
+    return any(
+        counts.get(policy, nothing).get(content, 0) < number
+        for policy, reports in before.items()
+        for content, number in reports.items()
+    )
+
+
+def _encode_reports(counts: Counts) -> bytes:
     """Return reports as a running collector gives them, in an order that says nothing."""
     rows = {
-        name: [[*content, number] for content, number in sorted(own.items())] for name, own in counts.items()
+        policy: [[*content, number] for content, number in sorted(reports.items())]
+        for policy, reports in counts.items()
     }
     return json.dumps({"reports": rows}, separators=(",", ":")).encode()

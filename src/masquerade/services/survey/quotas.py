@@ -4,10 +4,11 @@ A collector sees reports, not answers. Of a variable that is not disguised they 
 what it always was. Of a disguised one a quota counts what was drawn: when it is full, people are turned away
 by chance, not by what they answered, and estimates of that variable from those who are left are biased.
 
-A refusal that follows the exact count tells when the last report with that answer came: anybody can probe, by
-submitting and withdrawing. So a collector follows the published count (`follow`), which changes in batches:
-a refusal says what the team's page says. The price is that a quota is exceeded by those who wait for a batch,
-and after a restart by the reports that make the count known again.
+A refusal that follows the exact count tells when the last report with that answer came: a respondent can
+probe, by submitting and withdrawing. So a collector follows the published count (`follow`), which changes in
+batches: a refusal says what the team's page says. The price is that a quota is exceeded by reports that wait.
+After a restart it counts nothing until k reports with its answer have arrived, and never those of an earlier
+version of the survey that gets no more reports: lower `most` by them.
 """
 
 from __future__ import annotations
@@ -88,16 +89,16 @@ class QuotaCounts:
             self.count(policy, codes)
 
     def follow(self, published: Sequence[int | None]) -> None:
-        """Refuse by published counts from now on, not by the reports that were kept; None is not full."""
+        """Use published counts for refusals from now on, not the reports that were kept; None is not full."""
         self._published = list(published)
 
     def counts_in(self, reports: Mapping[str, Mapping[tuple[int, tuple[int, ...]], int]]) -> list[int]:
         """Return the count of each quota among some reports."""
         counts = [0] * len(self.quotas)
-        for policy, own in reports.items():
+        for policy, rows in reports.items():
             for i, at in enumerate(self._places.get(policy, ())):
                 if at is not None:
-                    counts[i] += sum(number for (_, codes), number in own.items() if codes[at[0]] == at[1])
+                    counts[i] += sum(number for (_, codes), number in rows.items() if codes[at[0]] == at[1])
         return counts
 
     def figures(self, counts: Sequence[int | None] | None = None) -> list[dict[str, Any]]:

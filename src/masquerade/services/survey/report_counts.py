@@ -27,8 +27,8 @@ class ReportCounts:
     def add(self, keys: Iterable[Key]) -> None:
         """Count reports that were kept."""
         if self._counts is not None:
-            reports, gone = self._stamp
-            self._stamp = (reports + sum(self._move(key, 1) for key in keys), gone)
+            reports, withdrawn = self._stamp
+            self._stamp = (reports + sum(self._move(key, 1) for key in keys), withdrawn)
 
     def remove(self, key: Key) -> None:
         """Count a report no more that was withdrawn."""
@@ -48,15 +48,15 @@ class ReportCounts:
             self._counts, self._stamp = {}, stamp
             for key, number in recount().items():
                 self._move(key, number)
-        return {policy: dict(own) for policy, own in self._counts.items() if own}
+        return {policy: dict(counts) for policy, counts in self._counts.items() if counts}
 
     def _move(self, key: Key, by: int) -> int:
         assert self._counts is not None  # noqa: S101  (asked by the callers)
         policy, mode, text = key
-        own, content = self._counts.setdefault(policy, {}), (mode, tuple(json.loads(text)))
-        number = own.get(content, 0) + by
+        counts, content = self._counts.setdefault(policy, {}), (mode, tuple(json.loads(text)))
+        number = counts.get(content, 0) + by
         if number:
-            own[content] = number
+            counts[content] = number
         else:
-            own.pop(content, None)
+            counts.pop(content, None)
         return by

@@ -67,7 +67,7 @@ class SurveySettings(common.Strict):
     team_token: common.SecretFile | None = None
     """The token of the fieldwork team, for the page that shows how far it is (`masquerade tls token`)."""
     batch: Annotated[int, AfterValidator(check_batch)] = LEAST_BATCH
-    """While the survey is open every number changes by so many reports or more; at least 10."""
+    """While the survey is open every number changes by this many reports or more; at least 10."""
     export_token: common.SecretFile | None = None
     """The token for exports while the survey is open, in batches by combination of clear answers."""
     quotas: tuple[QuotaSettings, ...] = ()
