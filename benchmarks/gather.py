@@ -114,7 +114,7 @@ def measured(devices: int, at_once: int, reports: int) -> dict:
         loaded = time.perf_counter() - began
         with SurveyStore(folder / "work" / "collected") as store:
             number = store.counts()["reports"]
-            source = mq.tally(table_of(store, survey.policy), survey.policy)
+            source = mq.tally(table_of(store.counted()[survey.policy.id], survey.policy), survey.policy)
         [table] = source.answer([mq.Query(by="pills")])
         truth = sum(row["pills"] == "yes" for row in people)
         off = (float(table.values[0]) - truth) / float(table.stderr("given_records")[0])

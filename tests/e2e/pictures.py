@@ -39,7 +39,8 @@ def main() -> None:
         with collecting(folder / "survey") as (collector, url, _):
             token = (folder / "survey" / "team.token").read_text().strip()
             answer_as_people(collector.survey, url, 300)
-            photographed(browser, "team", f"{url}/team#{token}", until="300")
+            collector.publish()
+            photographed(browser, "team", f"{url}/team#{token}", until="reports or more")
             collector.built.write(folder / "built")
         for name in PRINTED:
             photographed(browser, name, (folder / "built" / f"{name}.html").as_uri(), media="print")

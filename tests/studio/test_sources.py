@@ -11,6 +11,7 @@ from tests.studio.world import Visitor, found_at, steps_of
 from tests.survey.world import collecting
 
 import masquerade as mq
+from masquerade.crypto.keys import new_token
 from masquerade.services.survey.example import body_of
 from masquerade.studio import releases
 
@@ -66,16 +67,22 @@ def test_a_table_of_postgresql_is_counted_where_it_lies(visitor, folder, postgre
 
 
 def test_a_collector_is_asked_while_it_collects(visitor, tmp_path):
-    with collecting(tmp_path / "survey") as (collector, _, http):
-        for arrived in (3, 7):
+    (tmp_path / "export.token").write_text(new_token(), encoding="ascii")
+    (tmp_path / "export.token").chmod(0o600)
+    own = {"export_token": str(tmp_path / "export.token")}
+    with collecting(tmp_path / "survey", settings=own) as (collector, _, http):
+        for arrived in (13, 33):
             while collector.store.counts()["reports"] < arrived:
                 sent = http.post("/v1/reports", content=body_of(collector.survey, (0, 1, 1, 2)))
                 assert sent.status_code == 200
+            collector.publish()
+            published = json.loads(collector.publication.figures_json)["reports"]
+            assert arrived - 10 < published <= arrived  # fewer than a batch wait
             answer = visitor.post("data", do="collector", data=str(tmp_path / "survey" / "collector.yaml"))
             assert answer.status_code == 303, answer.text
             visitor.page(answer.headers["location"])
             numbers = shown(visitor, "estimate?do=count&by=pills")
-            assert numbers["0.n"] == arrived
+            assert numbers["0.n"] == published
     records = visitor.studio.project.settings["records"]
     assert records["collector"].endswith("collector.yaml")
     assert "Take the reports" in visitor.page("data")

@@ -31,9 +31,13 @@ def test_a_survey_by_invitation(tmp_path):
     assert all(link.startswith("https://survey.example.org/#") for link in links)
     kept = b"".join(path.read_bytes() for path in (work / "collected").iterdir())
     assert links[0].partition("#")[2].encode() not in kept
-    assert "0 of 3 invitations used; open" in run("status", settings)
+    told = run("status", settings)
+    assert "no whole batch of 10 reports yet, 3 invitations; open" in told
+    assert "No collector of this survey answers" in told
+    assert "The survey is open" in run("export", settings, "--out", tmp_path / "none.csv", code=2)
+    run("close", settings)
     found = json.loads(run("status", settings, "--json"))
-    assert (found["reports"], found["invited"], found["estimates"]) == (0, 3, [])
+    assert (found["reports"], found["invited"], found["begun"], found["estimates"]) == (0, 3, 0, [])
     run("export", settings, "--out", tmp_path / "none.csv")
     assert (tmp_path / "none.csv").read_text().strip() == "age,pills,told,nights,mode"
     assert "closed on" in run("close", settings, "--erase")
@@ -72,7 +76,7 @@ def test_a_survey_of_ones_own_is_tried_by_made_up_people(tmp_path):
     assert "is not a known key. Did you mean 'answers'?" in run("demo", own, "--once", code=2)
     own.write_text(own.read_text().replace("anwers", "answers"))
     told = run("demo", own, "--once", "--n", 60, "--port", free_port())
-    assert "Staff: 60 reports; open." in told
+    assert "Staff: 60 reports; closed on" in told
     shares = {
         line.split()[0]: float(line.split()[-4].rstrip("%")) for line in told.splitlines() if " to " in line
     }
@@ -82,4 +86,4 @@ def test_a_survey_of_ones_own_is_tried_by_made_up_people(tmp_path):
 def test_the_demo_serves_and_is_answered():
     told = run("demo", "--once", "--n", 15, "--port", free_port())
     assert "▄" in told
-    assert "Health at work: 15 reports; open." in told
+    assert "Health at work: 15 reports; closed on" in told

@@ -26,7 +26,7 @@ from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.frames.metadata import metadata_of
 from masquerade.services.survey.example import answer_as_people, body_of, write_example
 from masquerade.services.survey.export import export
-from masquerade.services.survey.figures import figures
+from masquerade.services.survey.figures import figures, show_all
 from masquerade.services.survey.store import SurveyStore, report_id, today
 from masquerade.survey.page import body_size
 
@@ -35,6 +35,13 @@ from masquerade.survey.page import body_size
 def world(tmp_path_factory):
     with collecting(tmp_path_factory.mktemp("world") / "work") as found:
         yield found
+
+
+def close_and_show(collector):
+    """Close a survey, and return its figures of all reports."""
+    store = collector.store
+    store.end()
+    return figures(show_all(store), collector.survey, store.versions(), store.quotas)
 
 
 def padded(survey, values):
@@ -240,17 +247,19 @@ def test_an_amended_survey_takes_both_versions(tmp_path):
         for body in (padded(collector.survey, late), body_of(collector.survey, (0, 1, 1, 2))):
             assert http.post("/v1/reports", content=body).status_code == 200
         assert sorted(collector.store.counts()["versions"].values()) == [1, 2]
-        with pytest.raises(InputError, match="Name one of the survey's versions"):
-            export(collector.store, tmp_path / "a.csv")
-        assert export(collector.store, tmp_path / "a.csv", first.id[:12]) == 2
-        sources = [mq.tally(str(tmp_path / "a.csv"), first)]
-        export(collector.store, tmp_path / "b.csv", collector.survey.policy.id)
-        sources.append(mq.tally(str(tmp_path / "b.csv"), collector.survey.policy))
-        assert mq.Merged(sources).answer([mq.Query(by=("pills",))])[0].n == 3
+        with pytest.raises(InputError, match="The survey is open"):
+            export(collector.store, tmp_path / "a.csv", first.id[:12])
         for version in (first, collector.survey.policy):
             for _ in range(10):
                 collector.store.submit(report((1, 0, 1, 0), policy=version.id)).result()
-        shown = figures(collector.store, collector.survey)["estimates"]
+        shown = close_and_show(collector)["estimates"]
+        with pytest.raises(InputError, match="Name one of the survey's versions"):
+            export(collector.store, tmp_path / "a.csv")
+        assert export(collector.store, tmp_path / "a.csv", first.id[:12]) == 12
+        sources = [mq.tally(str(tmp_path / "a.csv"), first)]
+        export(collector.store, tmp_path / "b.csv", collector.survey.policy.id)
+        sources.append(mq.tally(str(tmp_path / "b.csv"), collector.survey.policy))
+        assert mq.Merged(sources).answer([mq.Query(by=("pills",))])[0].n == 23
         assert [entry["policy"] for entry in shown] == [
             "pooled",
             *sorted({first.id, collector.survey.policy.id}),
@@ -261,6 +270,7 @@ def test_what_is_exported_is_shuffled_and_goes_straight_into_a_tally(tmp_path):
     with collecting(tmp_path / "work") as (collector, url, _):
         store, survey = collector.store, collector.survey
         answer_as_people(survey, url, 120)
+        shown = close_and_show(collector)
         assert export(store, tmp_path / "reports.parquet") == 120
         table = parquet.read_table(tmp_path / "reports.parquet")
         assert table.column_names == ["age", "pills", "told", "nights", "mode"]
@@ -268,7 +278,7 @@ def test_what_is_exported_is_shuffled_and_goes_straight_into_a_tally(tmp_path):
         about = metadata_of(table)
         assert about["policy"] == survey.policy.id
         assert mq.Policy.from_public_text(about["policy_text"], survey.policy.id) == survey.policy
-        in_order = [survey.policy.observed["age"].categories[codes[0]] for _, _, codes in store.reports()]
+        in_order = [survey.policy.observed["age"].categories[codes[0]] for *_, codes in store.reports()]
         assert sorted(table["age"].to_pylist()) == sorted(in_order)
         assert table["age"].to_pylist() != in_order
         by = [mq.Query(by=("pills",))]
@@ -280,7 +290,6 @@ def test_what_is_exported_is_shuffled_and_goes_straight_into_a_tally(tmp_path):
         _, about = pyreadstat.read_sav(str(tmp_path / "reports.sav"), metadataonly=True)
         assert about.column_names_to_labels["nights"].startswith("How many nights")
         assert about.variable_value_labels["nights"] == {1.0: "none", 2.0: "some", 3.0: "many"}
-        shown = figures(store, survey)
         [pills] = [q for q in shown["estimates"][0]["questions"] if q["name"] == "pills"]
         assert pills["shares"][0]["share"] == pytest.approx(counts.values[0] / 120)
         assert pills["doubt"] is None
@@ -302,10 +311,7 @@ def test_reports_that_no_truth_explains_are_doubted(tmp_path):
         name = collector.survey.policy.id
         with ThreadPoolExecutor(32) as pool:
             list(pool.map(collector.store.add, [report((0, 0, 0, 0), policy=name) for _ in range(150)]))
-        found = {
-            q["name"]: q["doubt"]
-            for q in figures(collector.store, collector.survey)["estimates"][0]["questions"]
-        }
+        found = {q["name"]: q["doubt"] for q in close_and_show(collector)["estimates"][0]["questions"]}
         assert found["age"] is None  # not disguised: any share is possible
         assert found["pills"] < 1e-6
 

@@ -437,8 +437,17 @@ def test_own_spinners_and_the_team(machine, tmp_path):
         for _ in range(60):
             collector.store.add(Report(os.urandom(16), collector.survey.policy.id, 0, (0,)))
         token = collector.settings.team_token.read_text().strip()
+        collector.publish()
+        published = json.loads(collector.publication.figures_json)["reports"]
+        assert 50 < published <= 60  # the dice's report waits for nine others
         team = Visit(context, f"{url}/team#{token}")
-        team.page.get_by_text("61 reports").wait_for()
+        team.page.get_by_text(f"{published} reports", exact=True).wait_for()
+        team.page.get_by_text("numbers change by 10 reports or more").wait_for()
+        team.page.get_by_text("hardly come from this policy").wait_for()
+        team.accessible()
+        collector.store.end()
+        collector.publish()
+        team.page.get_by_text("61 reports", exact=True).wait_for()
         team.page.get_by_text("hardly come from this policy").wait_for()
         team.accessible()
         Visit(context, f"{url}/team#wrong").page.get_by_text("not the team's").wait_for()

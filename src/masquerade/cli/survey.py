@@ -8,6 +8,7 @@ import socket
 import tempfile
 import threading
 from contextlib import AbstractContextManager
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -142,17 +143,26 @@ def invite(
 def status(settings: Settings, *, json: Json = False) -> None:
     """Show how many reports there are, and estimated shares with 95% intervals.
 
+    While the survey is open the running collector is asked, and its numbers move in batches.
     Example: masquerade survey status collector.yaml
     """
+    from masquerade.services.common.problems import PartyUnreachable  # noqa: PLC0415
     from masquerade.services.survey.collector import open_store  # noqa: PLC0415  (loads the web server)
-    from masquerade.services.survey.figures import figures  # noqa: PLC0415
+    from masquerade.services.survey.collector_client import fetch_figures  # noqa: PLC0415
+    from masquerade.services.survey.figures import figures, show_all, show_nothing  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
     chosen = collector_settings(settings)
     survey = Survey.load(chosen.survey)
     with open_store(chosen, survey) as store:
-        found = figures(store, survey)
-    emit(found if json else _shown(found))
+        source = show_nothing(store, chosen.batch) if store.closed is None else show_all(store)
+        values = figures(source, survey, store.versions(), store.quotas)
+    if values["closed"] is None:
+        try:
+            values = fetch_figures(chosen)
+        except PartyUnreachable as error:
+            say(str(error))
+    emit(values if json else _shown(values))
 
 
 @survey_app.command("close")
@@ -203,10 +213,12 @@ def export_reports(
 ) -> None:
     """Write the reports, shuffled and labelled, with their policy inside or beside the file.
 
-    It goes straight into mq.tally, masquerade estimate and report.
+    It goes straight into mq.tally, masquerade estimate and report. While the survey is open the running
+    collector gives the reports of whole batches, if its settings have an export_token.
     Example: masquerade survey export collector.yaml --out reports.parquet --codebook reports.xml
     """
     from masquerade.services.survey.collector import open_store  # noqa: PLC0415
+    from masquerade.services.survey.collector_client import fetch_reports  # noqa: PLC0415
     from masquerade.services.survey.export import export  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
@@ -214,7 +226,18 @@ def export_reports(
     chosen = collector_settings(settings)
     survey = Survey.load(chosen.survey)
     with open_store(chosen, survey) as store:
-        number = export(store, out, version, survey=survey, codebook_to=codebook, overwrite=overwrite)
+        published = fetch_reports(chosen) if store.closed is None else None
+        number = export(
+            store,
+            out,
+            version,
+            survey=survey,
+            codebook_to=codebook,
+            overwrite=overwrite,
+            published=published,
+        )
+    if published is not None:
+        say(f"the survey is open: these are its batches of {chosen.batch} reports or more.")
     if json:
         emit({"reports": number, "out": out, "codebook": None if codebook is None else str(codebook)})
     else:
@@ -242,7 +265,6 @@ def demo(
     from masquerade.services.common.settings import load  # noqa: PLC0415
     from masquerade.services.survey.collector import SurveyCollector  # noqa: PLC0415
     from masquerade.services.survey.example import answer_as_people, write_example  # noqa: PLC0415
-    from masquerade.services.survey.figures import figures  # noqa: PLC0415
     from masquerade.services.survey.settings import SurveySettings  # noqa: PLC0415
     from masquerade.survey.qr import in_terminal  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
@@ -262,7 +284,10 @@ def demo(
         def filled() -> None:
             try:
                 answer_as_people(collector.survey, address, people)
-                emit(_shown(figures(collector.store, collector.survey)))
+                if once:
+                    collector.store.end()
+                collector.publish()
+                emit(_shown(loads(collector.publication.figures_json)))
             except Exception as error:  # noqa: BLE001  (raised again when the service has ended)
                 failures.append(error)
             if once or failures:
@@ -307,17 +332,18 @@ def _store(settings: Path) -> AbstractContextManager[SurveyStore]:
 
 def _shown(found: dict[str, Any]) -> str:
     state = f"closed on {found['closed']}" if found["closed"] else "open"
-    invited = (
-        f", {found['begun']:,} of {counted(found['invited'], 'invitation')} used" if found["invited"] else ""
-    )
+    batch = found["batch"]
+    if found["reports"] is None:
+        number = f"no whole batch of {batch} reports yet"
+    else:
+        number = counted(found["reports"], "report") + (f" in batches of {batch} or more" if batch else "")
+    used = "" if found["begun"] is None else f", {found['begun']:,} used"
+    invited = f", {counted(found['invited'], 'invitation')}{used}" if found["invited"] else ""
     withdrawn = f", {found['withdrawn']:,} withdrawn" if found["withdrawn"] else ""
-    parts: list[Any] = [
-        f"{found['title']}: {counted(found['reports'], 'report')}{withdrawn}{invited}; {state}."
-    ]
-    parts += [
-        f"quota {it['variable']} = {it['answer']}: {it['count']:,} of {it['most']:,}; {it['meaning']}"
-        for it in found["quotas"]
-    ]
+    parts: list[Any] = [f"{found['title']}: {number}{withdrawn}{invited}; {state}."]
+    for it in found["quotas"]:
+        reached = f"{it['most']:,} at most" if it["count"] is None else f"{it['count']:,} of {it['most']:,}"
+        parts.append(f"quota {it['variable']} = {it['answer']}: {reached}; {it['meaning']}")
     for version in found["estimates"]:
         if len(found["estimates"]) > 1:
             pooled = version["policy"] == "pooled"

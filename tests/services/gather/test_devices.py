@@ -358,6 +358,7 @@ def test_learners_from_gathered_reports_meet_the_truth(tmp_path):
             for row in truth.to_dict("records")
         ]
         assert all(one.result() for one in waiting)
+        store.end()
         assert export(store, tmp_path / "reports.parquet") == 2000
     gathered, clear = (
         mq.tally(str(tmp_path / "reports.parquet")),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import re
 import secrets
 import threading
@@ -20,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from masquerade.core.errors import InputError, MasqueradeError
+from masquerade.core.errors import InputError
 from masquerade.core.private_file import read_private
 from masquerade.crypto import oprf
 from masquerade.crypto.keys import token_digest
@@ -33,8 +32,8 @@ from masquerade.services.common.peers import PLAIN, Peer
 from masquerade.services.common.problems import Busy, NotAdmitted, NotFound
 from masquerade.services.common.server import run
 from masquerade.services.common.service import VERSION_HEADER, VERSIONS, Service
-from masquerade.services.survey.figures import figures
 from masquerade.services.survey.messages import bytes_of, report_of
+from masquerade.services.survey.publication import Publication
 from masquerade.services.survey.quotas import Quota
 from masquerade.services.survey.settings import SurveySettings
 from masquerade.services.survey.store import SurveyStore, today
@@ -43,11 +42,13 @@ from masquerade.survey.script_text import asset
 from masquerade.survey.survey_file import Survey
 
 TEAM: Final = "team"
+EXPORT: Final = "export"
 RESPONDENT: Final = Peer("respondent")
 TOKEN: Final = re.compile(r"[0-9a-f]{192}")
-PLACES: Final = ("token", "withdraw", "team")
+PLACES: Final = ("token", "withdraw", TEAM, EXPORT)
 _FIGURES_SECONDS: Final = 5.0
 _HOUSE_SECONDS: Final = 3600.0
+_MOST_IDLE: Final = 9  # times as long as its last turn a task rests: a tenth of a processor at most
 _MOST_ADDRESSES: Final = 100_000
 _MESSAGE_HEADERS: Final = (
     (b"access-control-allow-origin", b"*"),
@@ -75,17 +76,36 @@ class SurveyCollector:
         self._log = logs.Logger(settings.name)
         self.store = open_store(settings, self.survey)
         self._versions = self.store.versions()
-        self._shown: tuple[float, bytes] = (-math.inf, b"")
         self._ending = threading.Event()
-        self._keeper = threading.Thread(target=self._keep_house, name="survey keeper", daemon=True)
-        self.keep_promises()
-        self._keeper.start()
+        try:
+            self.keep_promises()
+            rows = settings.export_token is not None
+            self.publication = Publication(
+                self.store, self.survey, settings.place, batch=settings.batch, rows=rows
+            )
+        except BaseException:
+            self.store.close()
+            raise
+        self._threads = [
+            threading.Thread(
+                target=self._repeat, args=(seconds, job), name=f"survey {job.__name__}", daemon=True
+            )
+            for seconds, job in ((_HOUSE_SECONDS, self.keep_promises), (_FIGURES_SECONDS, self.publish))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
         """Let go of files."""
         self._ending.set()
-        self._keeper.join()
+        for thread in self._threads:
+            thread.join()
         self.store.close()
+        self.publication.close()
+
+    def publish(self) -> None:
+        """Show what makes whole batches by now: by the clock, not by requests."""
+        self.publication.advance()
 
     def keep_promises(self) -> None:
         """Delete what is to be deleted by now, and signs of order; at the start, and every hour."""
@@ -97,25 +117,30 @@ class SurveyCollector:
                 self._log.info("deleted as the page promises", reports=number, after=day)
         self.store.tidy()
 
-    def _keep_house(self) -> None:
-        while not self._ending.wait(_HOUSE_SECONDS):
+    def _repeat(self, seconds: float, job: Callable[[], object]) -> None:
+        pause = seconds
+        while not self._ending.wait(pause):
+            started = time.monotonic()
             try:
-                self.keep_promises()
-            except MasqueradeError as error:
-                self._log.warning("deletion failed; it is tried again", error=type(error).__name__)
+                job()
+            except Exception as error:  # noqa: BLE001  (the next turn may succeed; until then nothing changes)
+                self._log.warning(f"{job.__name__} failed; it is tried again", error=type(error).__name__)
+            pause = max(seconds, _MOST_IDLE * (time.monotonic() - started))
 
     def service(self) -> Service:
         """Return the service: places for pages, files to look at, and a door that browsers come through."""
-        token = self.settings.team_token
-        digest = (
-            None
-            if token is None
-            else token_digest(read_private(token, "a token").decode("ascii", "replace").strip())
-        )
-        team = [] if digest is None else [Peer(TEAM, token_digest=digest)]
+        tokens = {TEAM: self.settings.team_token, EXPORT: self.settings.export_token}
+        peers = [
+            Peer(
+                name,
+                token_digest=token_digest(read_private(file, "a token").decode("ascii", "replace").strip()),
+            )
+            for name, file in tokens.items()
+            if file is not None
+        ]
         service = Service(
             self.settings.name,
-            peers=team,
+            peers=peers,
             limits=self.settings.limits,
             handler=self.handle,
             places=PLACES,
@@ -164,10 +189,10 @@ class SurveyCollector:
 
     def handle(self, call: Call) -> bytes:
         """Answer a message."""
-        if call.place == TEAM:
-            if call.peer.name != TEAM:
+        if call.place in (TEAM, EXPORT):
+            if call.peer.name != call.place:
                 raise NotAdmitted("This is for the fieldwork team, who have its token.")
-            return self._figures()
+            return self.publication.figures_json if call.place == TEAM else self.publication.reports_json
         self._check_size(call.body)
         values = json_object(call.body)
         if call.place == "token":
@@ -235,13 +260,6 @@ class SurveyCollector:
     def _withdraw(self, values: Mapping[str, Any]) -> None:
         if set(values) != {"code"} or not self.store.withdraw(bytes_of(values["code"], 10, "code")):
             raise NotFound("There is no report with this code.")
-
-    def _figures(self) -> bytes:
-        made, shown = self._shown
-        if time.monotonic() - made > _FIGURES_SECONDS:
-            shown = json.dumps(figures(self.store, self.survey)).encode()
-            self._shown = (time.monotonic(), shown)
-        return shown
 
 
 def open_store(settings: SurveySettings, survey: Survey) -> SurveyStore:

@@ -1,7 +1,12 @@
-"""What was collected as a table of reports: shuffled, labelled, with the policy inside, and its codebook."""
+"""What was collected as a table of reports: shuffled, labelled, with the policy inside, and its codebook.
+
+All reports leave after closing. While the survey is open only published ones do (`batches`), which a running
+collector gives.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,11 +23,24 @@ from masquerade.services.survey.store import MODES, SurveyStore
 from masquerade.survey.survey_file import Survey
 
 MODE = "mode"
+OPEN = (
+    "The survey is open: all reports leave it when it is closed (masquerade survey close). Until then the "
+    "running collector gives those of whole batches, if its settings have an export_token."
+)
 
 
-def table_of(store: SurveyStore, policy: Policy, survey: Survey | None = None) -> pa.Table:
-    """Return the reports under a policy, in random order, with `mode`: whose chance drew them."""
-    rows = [(mode, codes) for name, mode, codes in store.reports() if name == policy.id]
+def complete(store: SurveyStore) -> dict[str, dict[tuple[int, tuple[int, ...]], int]]:
+    """Return the number of equal reports of a closed survey, by policy; raise InputError if it is open."""
+    if store.closed is None:
+        raise InputError(OPEN)
+    return store.counted()
+
+
+def table_of(
+    counts: Mapping[tuple[int, tuple[int, ...]], int], policy: Policy, survey: Survey | None = None
+) -> pa.Table:
+    """Return reports under a policy, in random order, with `mode`: whose chance drew them."""
+    rows = [content for content, number in counts.items() for _ in range(number)]
     order = permutation(len(rows)).tolist()
     asked = {} if survey is None else {name: next(iter(told.question.values()))
                                        for name, told in wordings(survey).items()}  # fmt: skip
@@ -61,24 +79,26 @@ def export(
     survey: Survey | None = None,
     codebook_to: str | Path | None = None,
     overwrite: bool = False,
+    published: Mapping[str, Mapping[tuple[int, tuple[int, ...]], int]] | None = None,
 ) -> int:
     """Write the reports of one version (.csv, .parquet, .arrow, .sav, .dta, .xlsx); return how many they are.
 
     Versions of an amended survey differ in their policies: each is a file of its own, and `mq.Merged` pools
     them. The questions of `survey` are labels where a format has them, and stand in the codebook (DDI).
+    An open survey raises InputError, unless its `published` reports are given.
     """
     versions = store.versions()
+    reports = complete(store) if published is None else published
     meant = [name for name in versions if version is None or name.startswith(version)]
-    filled = {name for name, _, _ in store.reports()}
     if version is None and len(meant) > 1:
-        meant = [name for name in meant if name in filled] or meant[:1]
+        meant = [name for name in meant if reports.get(name)] or meant[:1]
     if len(meant) != 1:
         known = ", ".join(name[:12] for name in versions)
         raise InputError(f"Name one of the survey's versions by the beginning of its policy id: {known}.")
     policy = versions[meant[0]]
     if codebook_to is not None and Path(codebook_to).exists() and not overwrite:
         raise FileError(f"{codebook_to}: exists already; overwrite=True (--overwrite) replaces it.")
-    table = table_of(store, policy, survey)
+    table = table_of(reports.get(policy.id, {}), policy, survey)
     with AtomicWriter(target, table.schema, _about(policy), overwrite=overwrite) as writer:
         for batch in table.to_batches():
             writer.write(batch)

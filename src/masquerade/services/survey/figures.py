@@ -1,8 +1,12 @@
-"""How far a survey is, for the fieldwork team: how many, estimates with intervals, and what looks wrong."""
+"""Figures of a survey for the fieldwork team: counts, estimates with intervals, and doubts about reports.
+
+While the survey is open they are computed from published reports alone (`batches`), and tables whose cells
+may not be shown say so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +17,19 @@ from masquerade.core.errors import InputError, QueryRefused
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.tally import Merged, Tally
-from masquerade.services.survey.export import MODE
+from masquerade.services.survey.batches import (
+    MODES_DIMENSION,
+    Content,
+    Counts,
+    Dimension,
+    ReportBatches,
+    clear_variables,
+    quota_dimension,
+    total,
+    variable_dimension,
+)
+from masquerade.services.survey.export import MODE, complete
+from masquerade.services.survey.quotas import QuotaCounts
 from masquerade.services.survey.store import MODES, SurveyStore
 from masquerade.sources.records import Records
 from masquerade.survey.survey_file import Survey
@@ -23,10 +39,82 @@ LEVEL: Final = 0.95
 POOLED: Final = "pooled"
 MOST_STRATA: Final = 6
 DOUBTFUL: Final = 0.001  # a misfit this unlikely is said
+WAITING: Final = "Shown again when a whole batch has come for each answer since the collector was started."
 
 
-def figures(store: SurveyStore, survey: Survey) -> dict[str, Any]:
-    """Return counts and, for every version with reports enough, estimated shares with 95% intervals.
+@dataclass(frozen=True)
+class FigureSource:
+    """Reports and counts that figures are computed from.
+
+    `counts` are the reports, `facts` the counts that stand above the estimates, `quotas` the count of each
+    quota. `shows` returns True if the cells of a dimension of a version may be shown.
+    """
+
+    counts: Counts
+    facts: Mapping[str, Any]
+    quotas: list[int | None]
+    shows: Callable[[str, Dimension], bool]
+
+
+def show_all(store: SurveyStore) -> FigureSource:
+    """Return all reports of a survey; raise InputError while it is open."""
+    counts = complete(store)
+    quotas: list[int | None] = [] if store.quotas is None else [*store.quotas.counts_in(counts)]
+    return FigureSource(counts, {"batch": None, **store.counts()}, quotas, lambda _, __: True)
+
+
+def show_nothing(store: SurveyStore, batch: int) -> FigureSource:
+    """Return the state of an open survey without its running collector: no number of reports."""
+    facts: dict[str, Any] = {"batch": batch, "versions": {}, "modes": {}}
+    facts |= dict.fromkeys(("reports", "withdrawn", "begun", "closed"))
+    facts["invited"] = store.invited()["invited"]
+    quotas: list[int | None] = [] if store.quotas is None else [None] * len(store.quotas.quotas)
+    return FigureSource({}, facts, quotas, lambda _, __: False)
+
+
+def show_batches(
+    batches: ReportBatches, quotas: QuotaCounts | None, facts: Mapping[str, Any]
+) -> FigureSource:
+    """Return the published reports of an open survey, and what may be shown of them.
+
+    A number that no batch has reached yet is None, whether there are few reports or none.
+    """
+    counts = batches.published_counts()
+    modes = dict.fromkeys(MODES, 0)
+    for reports in counts.values():
+        for (mode, _), number in reports.items():
+            modes[MODES[mode]] += number
+    has_modes = all(batches.shows(name, MODES_DIMENSION) for name in counts)
+    own_facts = {
+        "reports": total(counts.values()) or None,
+        "versions": {name: total([reports]) for name, reports in counts.items()},
+        "modes": {mode: number for mode, number in modes.items() if number} if has_modes else {},
+        "closed": None,
+    }
+    return FigureSource(counts, {**facts, **own_facts}, count_quotas(batches, quotas), batches.shows)
+
+
+def count_quotas(
+    batches: ReportBatches, quotas: QuotaCounts | None, code: int | None = None
+) -> list[int | None]:
+    """Return the published count of each quota, None if it may not be shown.
+
+    With `code` 1 only the reports that a quota counts matter, as for a refusal: the count itself, next to all
+    reports, shows the number of others as well.
+    """
+    if quotas is None:
+        return []
+    counts = batches.published_counts()
+    return [
+        number if counts and all(batches.shows(name, quota_dimension(i), code) for name in counts) else None
+        for i, number in enumerate(quotas.counts_in(counts))
+    ]
+
+
+def figures(
+    source: FigureSource, survey: Survey, versions: Mapping[str, Policy], quotas: QuotaCounts | None = None
+) -> dict[str, Any]:
+    """Return counts and, for every version with enough reports, estimated shares with 95% intervals.
 
     Versions of an amended survey are pooled, too, where they ask the same. Strata are whose chance drew, and
     the variables that are not disguised.
@@ -36,28 +124,34 @@ def figures(store: SurveyStore, survey: Survey) -> dict[str, Any]:
         {question.name: question.text[language] for question in survey.questions},
         {question.name: question.answers[language] for question in survey.questions},
     )
-    counts, counted = store.counts(), store.counted()
     sources = {
-        name: _Version(policy, counted.get(name, {}))
-        for name, policy in store.versions().items()
-        if sum(counted.get(name, {}).values()) >= LEAST
+        name: _Version(policy, source.counts[name], _list_hidden(source, name, policy))
+        for name, policy in versions.items()
+        if total([source.counts.get(name, {})]) >= LEAST
     }
     found: list[dict[str, Any]] = []
     alike = {version.policy.schema for version in sources.values()}
     if len(sources) > 1 and len(alike) == 1:
         pooled = Merged([version.source for version in sources.values()])
-        found.append({"policy": POOLED, "questions": _estimates(pooled, next(iter(alike)), words)})
+        hidden = {name for version in sources.values() for name in version.hidden}
+        found.append({"policy": POOLED, "questions": _estimates(pooled, next(iter(alike)), words, hidden)})
     for name, version in sources.items():
-        entry = {"policy": name, "questions": _estimates(version.source, version.policy.schema, words)}
-        found.append(entry | {"strata": _strata(version, words)})
+        questions = _estimates(version.source, version.policy.schema, words, version.hidden)
+        found.append({"policy": name, "questions": questions, "strata": _strata(version, words)})
     return {
         "title": survey.text(survey.spec.title)[language],
-        **counts,
+        **source.facts,
         "closes": survey.spec.closes,
         "delete_after": survey.spec.delete_after,
-        "quotas": [] if store.quotas is None else store.quotas.figures(),
+        "quotas": [] if quotas is None else quotas.figures(source.quotas),
         "estimates": found,
     }
+
+
+def _list_hidden(source: FigureSource, name: str, policy: Policy) -> set[str]:
+    """Return the clear variables, and `mode`, whose cells may not be source."""
+    hidden = {it for it in clear_variables(policy) if not source.shows(name, variable_dimension(it))}
+    return hidden if MODE in policy.observed or source.shows(name, MODES_DIMENSION) else {*hidden, MODE}
 
 
 @dataclass(frozen=True)
@@ -73,8 +167,9 @@ class _Words:
 class _Version:
     """The reports of one version, as codes, and what answers for them."""
 
-    def __init__(self, policy: Policy, counted: Mapping[tuple[int, tuple[int, ...]], int]) -> None:
+    def __init__(self, policy: Policy, counted: Mapping[Content, int], hidden: Collection[str]) -> None:
         times = list(counted.values())
+        self.hidden = hidden
         self.policy, self.modes = policy, np.repeat([mode for mode, _ in counted], times)
         self.codes = {
             variable.name: np.repeat(
@@ -93,14 +188,16 @@ class _Version:
 def _strata(version: _Version, words: _Words) -> list[dict[str, Any]]:
     """Return estimates within groups that everybody may know: whose chance drew, and undisguised answers."""
     policy, found = version.policy, []
-    clear = [name for name in policy.schema if name not in policy.disguised and name in policy.observed]
-    for by in list(dict.fromkeys([MODE, *clear]))[:MOST_STRATA]:
+    clear = clear_variables(policy)
+    for by in [*([] if MODE in policy.observed else [MODE]), *clear][:MOST_STRATA]:
+        if by in version.hidden:
+            continue
         shown = words.answers_of(policy.schema[by]) if by in policy.schema else tuple(MODES)
         groups = []
         for code, text in enumerate(shown):
             part = version.only(by, code)
             if part.n >= LEAST:
-                questions = _estimates(part, policy.schema, words, only=policy.disguised)
+                questions = _estimates(part, policy.schema, words, (), only=policy.disguised)
                 groups.append({"label": text, "n": part.n, "questions": questions})
         if len(groups) > 1:
             found.append({"by": by, "text": words.names.get(by, by), "groups": groups})
@@ -108,11 +205,18 @@ def _strata(version: _Version, words: _Words) -> list[dict[str, Any]]:
 
 
 def _estimates(
-    source: Tally, schema: Schema, words: _Words, only: Collection[str] | None = None
+    source: Tally,
+    schema: Schema,
+    words: _Words,
+    hidden: Collection[str],
+    only: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
     found = []
     for name in schema if only is None else [name for name in schema if name in only]:
         entry: dict[str, Any] = {"name": name, "text": words.names.get(name, name)}
+        if name in hidden:
+            found.append(entry | {"refused": WAITING})
+            continue
         try:
             [table] = source.answer([Query(by=(name,))])
         except QueryRefused as refused:

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from masquerade.services.common import settings as common
+from masquerade.services.survey.batches import LEAST_BATCH, check_batch
 from masquerade.services.survey.postgres_checks import Trace
 
 
@@ -62,7 +63,7 @@ class QuotaSettings(common.Strict):
     answer: bool | int | str
     """One of its categories: of a disguised variable that of the report, which chance drew."""
     most: int = Field(ge=1)
-    """How many are taken."""
+    """How many are taken; those that wait for a batch are taken beyond."""
 
 
 class SurveySettings(common.Strict):
@@ -90,8 +91,12 @@ class SurveySettings(common.Strict):
     """The key that signs blind tokens (`masquerade survey init` makes it); without it anybody may answer."""
     team_token: common.SecretFile | None = None
     """The token of the fieldwork team, for the page that shows how far it is (`masquerade tls token`)."""
+    batch: Annotated[int, AfterValidator(check_batch)] = LEAST_BATCH
+    """While the survey is open every number changes by this many reports or more; at least 10."""
+    export_token: common.SecretFile | None = None
+    """The token for exports while the survey is open, in batches by combination of clear answers."""
     quotas: tuple[QuotaSettings, ...] = ()
-    """Answers of which enough is enough."""
+    """Answers of which enough is enough: when the published count is reached, no more are taken."""
     limits: SurveyLimits = SurveyLimits()
     """How much is taken and worked on."""
 

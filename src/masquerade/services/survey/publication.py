@@ -1,0 +1,212 @@
+"""What a collector shows of a survey: figures and reports that move in batches, until it is closed.
+
+One process at a time publishes a survey. Two would move at different reports, and the difference of what they
+show could be a single one: so a second collector of the same store does not start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import FileError
+from masquerade.services.common.state import lock_file
+from masquerade.services.survey.batches import CellPlan, Content, Counts, ReportBatches, SteppedCount
+from masquerade.services.survey.figures import FigureSource, count_quotas, figures, show_all, show_batches
+from masquerade.services.survey.store import MODES, SurveyStore, is_postgres
+from masquerade.sources.connections import PATIENT, why_not
+from masquerade.survey.survey_file import Survey
+
+LOCK: Final = "collector.lock"
+_LOCK_NUMBER: Final = 0x6D717062  # "mqpb"
+_TAKEN: Final = "another collector of this survey is running; one at a time shows its figures."
+
+
+class PublishingLock(Protocol):
+    """The right to publish a survey, which one process has."""
+
+    def held(self) -> bool:
+        """Return True if no other process can have had it since it was taken."""
+
+    def close(self) -> None:
+        """Give it back."""
+
+
+class FolderLock:
+    """The right to publish a survey that is kept in a folder: a lock that ends with the process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            lock_file(self._handle)
+        except BaseException as error:
+            os.close(self._handle)
+            if isinstance(error, BlockingIOError):
+                raise FileError(f"{folder}: {_TAKEN}") from None
+            raise
+
+    def held(self) -> bool:
+        """Return True: the lock lasts."""
+        return True
+
+    def close(self) -> None:
+        """Give it back."""
+        os.close(self._handle)
+
+
+class PostgresLock:
+    """The right to publish a survey in PostgreSQL: a lock of its database and schema, for one connection."""
+
+    def __init__(self, url: str) -> None:
+        import psycopg  # noqa: PLC0415  (an extra, which the store has asked for)
+
+        self._driver: Any = psycopg
+        self._url = url
+        self._connection = self._take()
+
+    def _take(self) -> Any:
+        try:
+            connection = self._driver.connect(self._url, autocommit=True, **PATIENT)
+            statement = "SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))"
+            taken = connection.execute(statement, (_LOCK_NUMBER,)).fetchone()[0]
+        except self._driver.Error as error:
+            raise FileError(f"store: no connection to PostgreSQL: {why_not(error)}.") from None
+        if not taken:
+            connection.close()
+            raise FileError(f"store: {_TAKEN}")
+        return connection
+
+    def held(self) -> bool:
+        """Return True if the connection lasted; after a break take the lock again, or raise FileError."""
+        try:
+            self._connection.execute("SELECT 1")
+        except self._driver.Error:
+            self._connection.close()
+            self._connection = self._take()
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give it back."""
+        self._connection.close()
+
+
+class Publication:
+    """Figures and reports that are shown, as of the last `advance`.
+
+    Parameters
+    ----------
+    store : SurveyStore
+        The store, with its versions and quotas.
+    survey : Survey
+        Texts of the questions.
+    place : str or Path
+        Folder or database of the store, which one process at a time publishes.
+    batch : int
+        Least number of reports by which a cell changes.
+    rows : bool
+        True if reports are exported while the survey is open.
+
+    Raises
+    ------
+    FileError
+        If another process publishes this survey.
+    """
+
+    def __init__(
+        self, store: SurveyStore, survey: Survey, place: str | Path, *, batch: int, rows: bool
+    ) -> None:
+        self._store, self._survey = store, survey
+        self._k, self._rows, self._guard = batch, rows, threading.Lock()
+        self._versions: Mapping[str, Policy] = store.versions()
+        self.figures_json = b""
+        self.reports_json = b""
+        self._lock: PublishingLock = (
+            PostgresLock(str(place)) if is_postgres(place) else FolderLock(Path(place))
+        )
+        try:
+            self._start()
+            self.advance()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _start(self) -> None:
+        """Begin with reports of which it is not known what was shown before."""
+        store, k = self._store, self._k
+        quotas = () if store.quotas is None else store.quotas.quotas
+        plan = CellPlan(self._versions, len(MODES), quotas, joint=self._rows)
+        counts, self._counted = store.counts(), store.counted()
+        self._batches = ReportBatches(plan, k, self._counted, untouched=not counts["withdrawn"])
+        self._withdrawn, self._begun = (SteppedCount(k, counts[name]) for name in ("withdrawn", "begun"))
+        self._state: object = None  # of what is shown; None: it is to be computed again
+
+    def advance(self) -> None:
+        """Publish what makes whole batches by now; once the survey is closed, everything.
+
+        It is called by the clock, never by a request.
+        """
+        with self._guard:
+            if not self._lock.held():
+                self._start()  # another process may have published in between
+            before, self._counted = self._counted, self._store.counted()
+            closed = self._store.closed
+            if closed is None:
+                self._show_batches(before)
+            elif before != self._counted or self._state != closed:
+                self._encode(show_all(self._store), rows=True)
+                self._state = closed
+
+    def _show_batches(self, before: Counts) -> None:
+        if before != self._counted:
+            if _lacks_any(self._counted, before):  # counting all again takes longer than all the rest
+                self._withdrawn.advance(self._store.counts()["withdrawn"])
+            if self._batches.advance(self._counted):
+                self._state = None
+        invited = self._store.invited()
+        facts = {
+            "batch": self._k,
+            "withdrawn": self._withdrawn.shown,
+            "invited": invited["invited"],
+            "begun": self._begun.advance(invited["begun"]),
+        }
+        if facts == self._state:
+            return
+        quotas = self._store.quotas
+        if quotas is not None:
+            quotas.follow(count_quotas(self._batches, quotas, code=1))
+        self._encode(show_batches(self._batches, quotas, facts), rows=self._rows)
+        self._state = facts
+
+    def _encode(self, source: FigureSource, *, rows: bool) -> None:
+        values = figures(source, self._survey, self._versions, self._store.quotas)
+        self.figures_json = json.dumps(values).encode()
+        self.reports_json = _encode_reports(source.counts) if rows else b""
+
+    def close(self) -> None:
+        """Give the right to publish back."""
+        self._lock.close()
+
+
+def _lacks_any(counts: Counts, before: Counts) -> bool:
+    """Return True if there were more equal reports of some content before: one was withdrawn."""
+    nothing: Mapping[Content, int] = {}
+    return any(
+        counts.get(policy, nothing).get(content, 0) < number
+        for policy, reports in before.items()
+        for content, number in reports.items()
+    )
+
+
+def _encode_reports(counts: Counts) -> bytes:
+    """Return reports as a running collector gives them, in an order that says nothing."""
+    rows = {
+        policy: [[*content, number] for content, number in sorted(reports.items())]
+        for policy, reports in counts.items()
+    }
+    return json.dumps({"reports": rows}, separators=(",", ":")).encode()
