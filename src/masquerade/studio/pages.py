@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -113,17 +114,25 @@ def screen_page(studio: Studio, name: str, asked: steps.Asked) -> str:
     """Return one of the screens."""
     content = _frame(studio, name, asked)
     try:
-        content |= VIEWS[name](studio, asked, content)
-        return filled(f"{name}.html.j2", EMPTY | content)
+        with reading_results():
+            return filled(f"{name}.html.j2", EMPTY | content | VIEWS[name](studio, asked, content))
     except MasqueradeError as error:
         problem = {"problem": str(error), "needs": error.needs if isinstance(error, NotAllowed) else ()}
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, TemplateError) as error:
-        # a kept result is a file, which may hold anything
-        words = (
-            f"A kept result is not one that its command prints ({type(error).__name__}). Delete steps.json."
-        )
-        problem, content = {"problem": words}, _frame(studio, name, asked)
     return filled(f"{name}.html.j2", EMPTY | content | problem)
+
+
+@contextmanager
+def reading_results() -> Iterator[None]:
+    """Raise InputError where a kept result, which is a file and may hold anything, is not as it should be."""
+    try:
+        yield
+    except (TypeError, LookupError, AttributeError, ArithmeticError, TemplateError, ValueError) as error:
+        if isinstance(error, MasqueradeError):
+            raise
+        raise InputError(
+            f"A kept result is not what its command prints ({type(error).__name__}): delete the folder "
+            f"{RESULTS} and steps.json, and ask again."
+        ) from None
 
 
 def _frame(studio: Studio, name: str, asked: steps.Asked) -> dict[str, Any]:
@@ -422,7 +431,8 @@ def download(studio: Studio, name: str, ending: str) -> tuple[str, bytes]:
     if ending == "json":
         return "application/json", (studio.project.result_text(name) or "").encode()
     if ending == "svg":
-        picture = picture_of(studio.answer(argv))
+        with reading_results():
+            picture = picture_of(studio.answer(argv))
         if not picture:
             raise InputError("This result has no picture.")
         return "image/svg+xml", pictures.standing_alone(picture)

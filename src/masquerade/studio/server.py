@@ -276,9 +276,11 @@ def _planned(studio: Studio, asked: steps.Asked) -> str:
     answer = studio.answer(steps.trade_off(asked, studio.project.people))
     if answer.values is None:
         raise InputError(answer.problem or "The plan is still being made; wait for it and try again.")
-    with studio.project.changed(f"planned at ε = {answer.values['epsilon']:g}") as (_, values):
+    with pages.reading_results():
+        words, policy = f"planned at ε = {answer.values['epsilon']:g}", dict(answer.values["policy"])
+    with studio.project.changed(words) as (_, values):
         values.clear()
-        values.update(answer.values["policy"])
+        values.update(policy)
     return "policy"
 
 
