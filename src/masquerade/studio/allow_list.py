@@ -64,7 +64,7 @@ NUMBER = Value("a number", lambda text: bool(_NUMBER.fullmatch(text)) and math.i
 WHOLE = Value("a whole number", lambda text: _WHOLE.fullmatch(text) is not None)
 TEXT = Value("a text in one line", _is_text)
 TABLE = Value("the name of a table", lambda text: _is_text(text) and not text.startswith("-"))
-FILE = Value("the path of a file, without ..", _is_path, "read")
+FILE = Value("the path of a file that goes up by no '..'", _is_path, "read")
 POSTGRES = Value(
     "an address such as postgresql://user@host:5432/database, without a password or other settings",
     lambda text: ADDRESS.fullmatch(text) is not None,
