@@ -254,7 +254,8 @@ def _studio(folder: Path) -> Iterator[Target]:
         b'"policy": null, "engine": "postgres", "url": "postgresql://me@host:5432/d"}}',
         "steps.json": b'[{"command": ' + argv + b', "result": "00112233aabbccdd", "said": ["note"]}]',
         "counts.json": b'{"/a/b.csv": 12}',
-        "history/000000.json": b'{"settings": {"masquerade_studio": 1}, "policy": "masquerade: 1\\nvariables: {}"}',
+        "history/000000.json": b'{"settings": {"masquerade_studio": 1}, '
+        b'"policy": "masquerade: 1\\nvariables: {}"}',
         "history/index.json": b'{"at": 0, "words": ["a new project"]}',
     }
     for name, seed in seeds.items():

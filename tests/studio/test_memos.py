@@ -73,7 +73,7 @@ def test_another_memo_is_counted_as_a_further_draw_and_is_an_act_of_the_person(v
     memo = project.folder / "people.memo"
     release(visitor)
     page = release(visitor)
-    assert "draw everybody again" not in page
+    assert "draw all people again" not in page
     assert reports(visitor, 1) == reports(visitor, 2)  # the memo repeats them
     assert spent_gamma(ledger(visitor)) == 3
     first = Memo.load(memo).id
@@ -82,7 +82,7 @@ def test_another_memo_is_counted_as_a_further_draw_and_is_an_act_of_the_person(v
     change(memo)
     asked = visitor.post("release", do="disguise", ending="csv", person="person")
     assert asked.status_code == 400
-    assert "draw everybody again" in asked.text
+    assert "draw all people again" in asked.text
     assert "γ = 9" in asked.text
     assert not (project.folder / "releases/3").exists()
     assert (memo.exists(), len(ledger(visitor))) == (change is put_another, 2)

@@ -1,6 +1,6 @@
 """The commands that a step of a project may be, with the options and values that each takes.
 
-A project may come from somebody else. Whatever its files name is read against this table before anything of
+A project may come from another person. Whatever its files name is read against this table before anything of
 it runs, is shown or is written into a notebook. A command, option or value that is not in the table is
 refused. Which files and databases outside the project's folder a step may use is decided by `reach`.
 """
@@ -167,7 +167,7 @@ KEPT = frozenset({"estimate", "stats", "learn", "plan", "audit", "show", "disgui
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StudioStep:
     """A command of the table with its values, and the files and database that it uses."""
 
     command: tuple[str, ...]
@@ -190,18 +190,18 @@ class Step:
 class KeptStep(NamedTuple):
     """A step whose result is kept: the words of its command, the result's name, and its notes."""
 
-    step: Step
+    step: StudioStep
     command: list[str]
     result: str
     said: list[str]
 
 
-def read_step(argv: Any) -> Step:
+def read_step(argv: Any) -> StudioStep:
     """Return the step that the words of a command are; a command that is not in the table is refused."""
     words = _checked_words(argv)
     name = next((tuple(words[:n]) for n in (2, 1) if tuple(words[:n]) in RULES), None)
     if name is None:
-        raise InputError(f"`{_quoted(words[:2])}` is not a command that the studio writes.")
+        raise InputError(f"`{_quote(words[:2])}` is not a command that the studio writes.")
     rule, title = RULES[name], " ".join(name)
     arguments, options = _split(words[len(name) :], rule, title)
     values = list(rule.arguments)
@@ -226,7 +226,7 @@ def read_step(argv: Any) -> Step:
             _check(kind, text, f"--{option} of `{title}` takes")
             used[kind.role].append(text)
     database = (used["address"] or [LOCAL])[0] if "engine" in options else None
-    return Step(name, tuple(arguments), options, tuple(used["read"]), tuple(used["written"]), database)
+    return StudioStep(name, tuple(arguments), options, tuple(used["read"]), tuple(used["written"]), database)
 
 
 def read_steps(values: Any) -> list[KeptStep]:
@@ -239,7 +239,7 @@ def read_steps(values: Any) -> list[KeptStep]:
 def _read_kept(number: int, value: Any) -> KeptStep:
     if not isinstance(value, dict) or set(value) != {"command", "result", "said"}:
         raise InputError(f"Step {number} of steps.json has other parts than command, result and said.")
-    argv, result, said = value["command"], value["result"], value["said"]
+    argv, result, notes = value["command"], value["result"], value["said"]
     try:
         step = read_step(argv)
     except InputError as error:
@@ -252,23 +252,23 @@ def _read_kept(number: int, value: Any) -> KeptStep:
             "the name of its result is not 16 hexadecimal digits.",
         ),
         (
-            not isinstance(said, list) or not all(isinstance(line, str) for line in said),
+            not isinstance(notes, list) or not all(isinstance(line, str) for line in notes),
             "what it said is not a list of texts.",
         ),
     )
     for wrong, reason in reasons:
         if wrong:
             raise InputError(f"Step {number} of steps.json, {describe(argv)}, is refused: {reason}")
-    return KeptStep(step, list(argv), result, list(said))
+    return KeptStep(step, list(argv), result, list(notes))
 
 
 def describe(argv: Any) -> str:
     """Return a command for a message, whatever it is."""
     words = argv if isinstance(argv, (list, tuple)) else [argv]
-    return f"`{_quoted(words[:MOST_WORDS])}`"
+    return f"`{_quote(words[:MOST_WORDS])}`"
 
 
-def _quoted(words: Sequence[Any]) -> str:
+def _quote(words: Sequence[Any]) -> str:
     text = visible(" ".join(shlex.quote(str(word)[:MOST_SHOWN]) for word in words)).replace("`", "'")
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} …"
 
@@ -293,7 +293,7 @@ def _split(words: Sequence[str], rule: Rule, title: str) -> tuple[list[str], dic
             continue
         name = word[2:]
         if not word.startswith("--") or name not in rule.options:
-            raise InputError(f"{_quoted([word])} is not an option that the studio gives to `{title}`.")
+            raise InputError(f"{_quote([word])} is not an option that the studio gives to `{title}`.")
         if name in options and name not in REPEATED:
             raise InputError(f"--{name} is given twice.")
         if rule.options[name] is None:
@@ -307,5 +307,5 @@ def _split(words: Sequence[str], rule: Rule, title: str) -> tuple[list[str], dic
 
 def _check(value: Value, text: str, who: str) -> None:
     if text.startswith("-") or not value.fits(text):
-        got = "" if value.role == "address" else f" Got {_quoted([text])} instead."  # it may hold a password
+        got = "" if value.role == "address" else f" Got {_quote([text])} instead."  # it may hold a password
         raise InputError(f"{who} {value.what}.{got}")

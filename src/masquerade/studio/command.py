@@ -82,7 +82,7 @@ def command(
         _serve(Project(folder), data, policy, port, allow or [], browser=not no_browser)
 
 
-def _permitted(
+def _check_steps(
     project: Project, allow: Sequence[str], *, drawing: bool = True
 ) -> list[tuple[KeptStep, bool]]:
     """Return the steps of a project, each with whether it may use the person's passwords.
@@ -93,19 +93,19 @@ def _permitted(
     reach = Reach(project.folder)
     for text in allow:
         reach.name(text)
-    found = []
-    for number, kept in enumerate(project.steps, start=1):
-        if kept.step.draws and not drawing:
+    permitted = []
+    for number, entry in enumerate(project.steps, start=1):
+        if entry.step.draws and not drawing:
             continue
         try:
-            found.append((kept, reach.check(kept.step)))
+            permitted.append((entry, reach.check(entry.step)))
         except InputError as error:
             needs = error.needs if isinstance(error, NotAllowed) else ()
             instead = "".join(f" Add --allow {shlex.quote(item)}." for item in needs)
             raise InputError(
-                f"Step {number} of steps.json, {describe(kept.command)}, is refused: {error}{instead}"
+                f"Step {number} of steps.json, {describe(entry.command)}, is refused: {error}{instead}"
             ) from None
-    return found
+    return permitted
 
 
 def _write_notebook(project: Project, out: str, allow: Sequence[str]) -> None:
@@ -114,7 +114,7 @@ def _write_notebook(project: Project, out: str, allow: Sequence[str]) -> None:
     if not out.endswith((".py", ".ipynb")):
         raise InputError(f"{out}: a notebook ends in .py (marimo) or .ipynb.")
     check_target(out, overwrite=False)
-    steps = [step for step, _ in _permitted(project, allow)]
+    steps = [step for step, _ in _check_steps(project, allow)]
     content = jupyter(steps) if out.endswith(".ipynb") else marimo(steps).encode()
     write_whole(out, content, overwrite=False)
     say(f"{len(steps)} steps are in {out}; open it in {project.folder}.")
@@ -124,7 +124,7 @@ def _check(project: Project, allow: Sequence[str]) -> None:
     """Run every kept step again but those that draw; leave with 1 if one prints something else."""
     from masquerade.studio.engine import SAFE_PATH, run_command  # noqa: PLC0415
 
-    steps = _permitted(project, allow, drawing=False)
+    steps = _check_steps(project, allow, drawing=False)
     os.environ[SAFE_PATH] = "1"
     os.chdir(project.folder)
     other = 0

@@ -13,15 +13,15 @@ from masquerade.studio.allow_list import KeptStep
 HEAD = "import masquerade as mq"
 
 
-def lines_of(asked: Sequence[KeptStep]) -> list[tuple[str, str]]:
+def lines_of(kept_steps: Sequence[KeptStep]) -> list[tuple[str, str]]:
     """Return the command of every step, in one line without hidden characters, and its line of Python."""
-    return [(visible(steps.shown(step.command)), steps.python(step.command)) for step in asked]
+    return [(visible(steps.shown(step.command)), steps.python(step.command)) for step in kept_steps]
 
 
-def jupyter(asked: Sequence[KeptStep]) -> bytes:
+def jupyter(kept_steps: Sequence[KeptStep]) -> bytes:
     """Return a Jupyter notebook, to be opened in the project's folder."""
     cells: list[dict[str, Any]] = [_cell("code", HEAD, 0)]
-    for number, (command, line) in enumerate(lines_of(asked)):
+    for number, (command, line) in enumerate(lines_of(kept_steps)):
         # a block by indentation: nothing within the line can end it
         cells += [_cell("markdown", f"    {command}", 2 * number + 1), _cell("code", line, 2 * number + 2)]
     book: dict[str, Any] = {"cells": cells, "metadata": {"language_info": {"name": "python"}}}
@@ -29,11 +29,11 @@ def jupyter(asked: Sequence[KeptStep]) -> bytes:
     return (json.dumps(book, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def marimo(asked: Sequence[KeptStep]) -> str:
+def marimo(kept_steps: Sequence[KeptStep]) -> str:
     """Return a marimo notebook, to be opened in the project's folder."""
     head = f"\n@app.cell\ndef _():\n    {HEAD}\n    return (mq,)\n"
     parts = ["import marimo\n\napp = marimo.App()\n", head]
-    for command, line in lines_of(asked):
+    for command, line in lines_of(kept_steps):
         parts.append(f"\n@app.cell\ndef _(mq):\n    # {command}\n    {line}\n    return\n")
     return "\n".join(parts) + '\n\nif __name__ == "__main__":\n    app.run()\n'
 

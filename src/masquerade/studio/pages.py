@@ -178,20 +178,20 @@ def _data(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dic
         found["answer"] = answer_of(draft)
     elif settings["data"] and content["policy"] is not None:
         try:
-            found |= _tried(studio, settings["data"], content)
+            found |= _check_data(studio, settings["data"], content)
         except NotAllowed as error:  # the list of files is shown all the same
             found |= {"problem": str(error), "needs": error.needs}
     return found
 
 
-def _tried(studio: Studio, data: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the policy does to the file, and what the columns in clear give away."""
-    found = {"answer": studio.answer(["policy", "check", "policy.yaml", data, "--json"])}
+def _check_data(studio: Studio, data: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the check of the file by the policy, and the risk of the columns in clear."""
+    answers = {"answer": studio.answer(["policy", "check", "policy.yaml", data, "--json"])}
     clear = [name for name in content["variables"] if name not in content["policy"].disguised]
     if clear:
         quasi = ["--quasi", ",".join(clear), "--json"]
-        found["risk"] = studio.answer(["anonymize", "check", data, *quasi])
-    return found
+        answers["risk"] = studio.answer(["anonymize", "check", data, *quasi])
+    return answers
 
 
 def _policy(_studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -427,7 +427,7 @@ def download(studio: Studio, name: str, ending: str) -> tuple[str, bytes]:
     step = next((one for one in studio.project.steps if one.result == name), None)
     if step is None:
         raise InputError("There is no such result in this project.")
-    kept, argv = f"{RESULTS}/{name}.json", step.command
+    path, argv = f"{RESULTS}/{name}.json", step.command
     if ending == "json":
         return "application/json", (studio.project.result_text(name) or "").encode()
     if ending == "svg":
@@ -439,7 +439,7 @@ def download(studio: Studio, name: str, ending: str) -> tuple[str, bytes]:
     model = argv[0] == "learn"
     if ending not in SAVED or (argv[0] not in {"estimate", "stats"} and not model):
         raise InputError(f"This result is not written as .{ending}.")
-    argv = ["show", kept] if model else [word for word in argv if word != "--json"]
+    argv = ["show", path] if model else [word for word in argv if word != "--json"]
     out = studio.project.folder / "downloads" / f"{name}.{ending}"
     out.parent.mkdir(exist_ok=True)
     made = studio.answer([*argv, "--out", f"downloads/{out.name}", "--overwrite"], 600)

@@ -216,12 +216,12 @@ class Project:
         hidden = project_files.HiddenPaths(self.folder, self._outside_paths())
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
-            own = sorted([SETTINGS, POLICY, STEPS, COUNTS, *self._inside(HISTORY, RESULTS)])
-            for name in [*own, *sorted(self._inside(*PARTS))]:
+            names = sorted([SETTINGS, POLICY, STEPS, COUNTS, *self._inside(HISTORY, RESULTS)])
+            for name in [*names, *sorted(self._inside(*PARTS))]:
                 path = self.folder / name
                 if path.is_file() and not path.is_symlink():
                     content = _encode(shared[name]) if name in shared else path.read_bytes()
-                    content = hidden.replace(content) if name in own else content
+                    content = hidden.replace(content) if name in names else content
                     file.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
         return buffer.getvalue()
 
@@ -229,8 +229,8 @@ class Project:
         """Return the paths of files outside the folder that any file of the project names."""
         named: set[str | None] = {*self._counts, *(word for step in self.steps for word in step.step.reads)}
         versions = {name: self._read(name) for name in self._inside(HISTORY) if name[-9:-5].isdecimal()}
-        kept = [project_files.settings_of(values, name) for name, values in versions.items()]
-        for settings in [self.settings, *kept]:
+        earlier = [project_files.settings_of(values, name) for name, values in versions.items()]
+        for settings in [self.settings, *earlier]:
             records = settings["records"] or {}
             named |= {settings["data"], *(records.get(key) for key in ("data", "policy", "collector"))}
         return {path for path in named if path and Path(path).is_absolute()}

@@ -1,4 +1,4 @@
-"""The files of a project as values: read strictly, because a project may come from somebody else."""
+"""The files of a project as values: read strictly, because a project may come from another person."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORDS = ("data", "policy", "engine", "url", "collector")
 FOREIGN_SETTINGS = (".numba_config.yaml", "matplotlibrc")
 
 
-def check_folder(folder: Path, own: Collection[str]) -> None:
+def check_folder(folder: Path, names: Collection[str]) -> None:
     """Raise FileError if a file of a project is a link or a device, or would steer other programs."""
     for name in FOREIGN_SETTINGS:
         if (folder / name).is_symlink() or (folder / name).exists():
@@ -29,7 +29,7 @@ def check_folder(folder: Path, own: Collection[str]) -> None:
                 f"{folder / name}: changes how programs of this machine work in that folder; a project holds "
                 "no such file. Remove it."
             )
-    for path in _walk(folder / name for name in own):
+    for path in _walk(folder / name for name in names):
         kind = path.lstat().st_mode
         if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
             what = "a link" if stat.S_ISLNK(kind) else "neither a file nor a folder"
@@ -51,17 +51,17 @@ def read_settings(values: Any, where: str) -> dict[str, Any]:
     """Return the settings that a file holds, all keys present and each of its type."""
     if not isinstance(values, dict) or values.get("masquerade_studio") != FORMAT:
         raise InputError(f"{where}: is not a project of this version of masquerade.")
-    found = FRESH | values
-    unknown = sorted(set(found) - set(FRESH))
+    settings = FRESH | values
+    unknown = sorted(set(settings) - set(FRESH))
     if unknown:
         raise InputError(f"{where}: {unknown[0]!r} is not a setting of a project.")
-    people = found["people"]
+    people = settings["people"]
     if people is not None and (type(people) is not int or not 0 < people <= MOST_PEOPLE):
         raise InputError(f"{where}: 'people' is a whole number above 0, or null.")
-    if found["data"] is not None and not _is_name(found["data"]):
+    if settings["data"] is not None and not _is_name(settings["data"]):
         raise InputError(f"{where}: 'data' is the path of a file, or null.")
-    _check_records(found["records"], where)
-    return found
+    _check_records(settings["records"], where)
+    return settings
 
 
 def _check_records(records: Any, where: str) -> None:
@@ -79,7 +79,7 @@ def _is_name(value: Any) -> bool:
 
 
 def read_counts(values: Any, where: str) -> dict[str, int]:
-    """Return how many records each file has."""
+    """Return the number of records of each file."""
     if not isinstance(values, dict) or not all(
         type(rows) is int and 0 <= rows <= MOST_PEOPLE for rows in values.values()
     ):
@@ -88,7 +88,7 @@ def read_counts(values: Any, where: str) -> dict[str, int]:
 
 
 def read_index(values: Any, where: str) -> tuple[int, list[str]]:
-    """Return which version is in force, and what was done in each."""
+    """Return the version in force, and the change that led to each version."""
     if isinstance(values, dict) and set(values) == {"at", "words"}:
         at, words = values["at"], values["words"]
         texts = isinstance(words, list) and all(isinstance(word, str) for word in words)
@@ -128,7 +128,7 @@ class HiddenPaths:
         home = str(Path.home())
         pairs += [] if home == "/" else [(home, "~")]
         pairs.sort(key=lambda pair: -len(pair[0]))
-        self._pairs = [(_escaped(path), _escaped(name)) for path, name in pairs]
+        self._pairs = [(_escape(path), _escape(name)) for path, name in pairs]
 
     def replace(self, content: bytes) -> bytes:
         """Return the bytes of a JSON or YAML file without the paths."""
@@ -137,5 +137,5 @@ class HiddenPaths:
         return content
 
 
-def _escaped(text: str) -> bytes:
+def _escape(text: str) -> bytes:
     return json.dumps(text, ensure_ascii=False)[1:-1].encode()

@@ -1,6 +1,6 @@
 """The files and databases outside a project's folder that its steps may use: those that the person names.
 
-A project says where its data are. That may be a path or an address that somebody else wrote, so it is used
+A project says where its data are. That may be a path or an address that another person wrote, so it is used
 only if the person at the machine named it in this run, or agreed to that very path or address. Nothing of
 this is stored. To an address that the person only agreed to, no password of the person's environment is
 sent.
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from masquerade.core.errors import InputError
-from masquerade.studio.allow_list import ADDRESS, LOCAL, Step, read_step
+from masquerade.studio.allow_list import ADDRESS, LOCAL, StudioStep, read_step
 
 SIDECAR = ".masquerade.json"  # is read next to a CSV
 OPEN_BY = frozenset(
@@ -54,9 +54,9 @@ class Reach:
         """Permit a file or an address that the project names and the person agreed to, without passwords."""
         self._agreed.add(_item(text))
 
-    def check(self, step: Step) -> bool:
+    def check(self, step: StudioStep) -> bool:
         """Raise InputError unless a step may run now; return True if it may use the person's passwords."""
-        outside = [found for word in step.reads if (found := self._outside(word)) is not None]
+        outside = [path for word in step.reads if (path := self._outside(word)) is not None]
         for word in step.writes:
             self._check_inside(word)
         if step.database is not None:
@@ -72,7 +72,7 @@ class Reach:
         missing = [item for item in dict.fromkeys(outside) if item not in self._named | self._agreed]
         if missing:
             raise NotAllowed(
-                f"The project names {' and '.join(map(_described, missing))}, outside its folder. It is used "
+                f"The project names {' and '.join(map(_describe, missing))}, outside its folder. It is used "
                 "only if you allow it.",
                 tuple(missing),
             )
@@ -132,7 +132,7 @@ def _item(text: str) -> str:
     return str(Path(text).expanduser().resolve())
 
 
-def _described(item: str) -> str:
+def _describe(item: str) -> str:
     if item == LOCAL:
         return f"a table of the PostgreSQL server of this machine ({LOCAL})"
     return item
@@ -141,8 +141,8 @@ def _described(item: str) -> str:
 @contextmanager
 def without_credentials() -> Iterator[None]:
     """Run without the passwords, files and services that PostgreSQL's variables name in the environment."""
-    kept = {name: value for name, value in os.environ.items() if _is_postgres(name)}
-    for name in kept:
+    variables = {name: value for name, value in os.environ.items() if _is_postgres(name)}
+    for name in variables:
         del os.environ[name]
     os.environ.update(NO_CREDENTIALS)
     try:
@@ -150,7 +150,7 @@ def without_credentials() -> Iterator[None]:
     finally:
         for name in [name for name in os.environ if _is_postgres(name)]:
             del os.environ[name]
-        os.environ.update(kept)
+        os.environ.update(variables)
 
 
 def _is_postgres(name: str) -> bool:

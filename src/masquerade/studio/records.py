@@ -36,11 +36,11 @@ def choose(studio: Studio, asked: steps.Asked) -> Answer | None:
         return None
     data = steps.need(asked, "data", "a file or a table")
     if do == "draft":
-        argv = ["policy", "init", studio.chosen(data)]
+        argv = ["policy", "init", studio.choose_file(data)]
         studio.engine.forget(studio.project.result_id(argv))
         return studio.answer(argv)
     if do == "collector":
-        return studio.answer(_export(studio, studio.chosen(data)))
+        return studio.answer(_export(studio, studio.choose_file(data)))
     if do != "records":
         raise InputError(f"There is nothing called {do!r} to do with data.")
     with studio.project.changed(f"records of {Path(data).name}") as (settings, _):
@@ -57,16 +57,16 @@ def _set_people(project: Project, text: str) -> None:
 
 def _disguised(studio: Studio, asked: steps.Asked, data: str) -> dict[str, Any]:
     policy, engine = steps.one(asked, "policy"), steps.one(asked, "engine")
-    found: dict[str, Any] = {"data": data, "policy": studio.chosen(policy) if policy else None}
+    records: dict[str, Any] = {"data": data, "policy": studio.choose_file(policy) if policy else None}
     if engine is None:
-        return found | {"data": studio.chosen(data)}
+        return records | {"data": studio.choose_file(data)}
     url = steps.one(asked, "url")
     if url is not None and ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
         raise InputError("Leave the password out of the address: PGPASSWORD or ~/.pgpass gives it.")
-    found |= {"engine": engine, "url": url}
-    read_step(["estimate", *steps.of_records(found)])  # refused before it is kept
+    records |= {"engine": engine, "url": url}
+    read_step(["estimate", *steps.of_records(records)])  # refused before it is kept
     studio.reach.name(url or LOCAL)
-    return found
+    return records
 
 
 def _export(studio: Studio, collector: str) -> list[str]:
@@ -87,7 +87,7 @@ def exported(project: Project, job: Job) -> None:
 
 def open_model(studio: Studio, asked: steps.Asked) -> str:
     """Copy a model, such as a session gave, into the project, so that the project shows it anywhere."""
-    path = studio.project.folder / studio.chosen(steps.need(asked, "model", "a file with a model"))
+    path = studio.project.folder / studio.choose_file(steps.need(asked, "model", "a file with a model"))
     if path.suffix != ".json" or path.stat().st_size > MOST_BYTES:
         raise InputError(f"{path.name}: a model is a .json file of at most {MOST_BYTES >> 20} MiB.")
     (studio.project.folder / MODELS).mkdir(exist_ok=True)

@@ -87,12 +87,12 @@ class MemoState(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Return True if earlier releases were drawn by other memos, so that everybody is drawn again."""
+        """Return True if earlier releases were drawn by other memos, so that all people are drawn again."""
         return bool(self.known) and self.present not in self.known
 
 
 def memo_state(project: Project) -> MemoState:
-    """Return which memo is in the folder, and which memos drew earlier releases."""
+    """Return the memo in the folder and the memos of earlier releases."""
     try:
         present = Memo.load(project.folder / MEMO).id
     except FileNotFoundError:
@@ -102,7 +102,7 @@ def memo_state(project: Project) -> MemoState:
 
 
 def memo_question(project: Project) -> str | None:
-    """Return what a release with a memo would do to people whom another memo disguised before, if any."""
+    """Return the effect of a memo on people whom another memo disguised before, None if there are none."""
     state, policy = memo_state(project), project.policy
     if not state.changed or policy is None:
         return None
@@ -111,16 +111,16 @@ def memo_question(project: Project) -> str | None:
     lost = f"{MEMO} is not there" if state.present is None else f"{MEMO} is another memo"
     return (
         f"{lost}, and a memo that is missing here drew earlier releases. Put that memo back from a copy, and "
-        f"reports are repeated. Another memo draws everybody again: over all releases that is {bound}."
+        f"reports are repeated. Another memo draws all people again: over all releases that is {bound}."
     )
 
 
 def memo_words(project: Project) -> str | None:
-    """Return what releases under several memos tell together, None if there is one memo at most."""
-    kept = _disguised_entries(project)
+    """Return the γ of releases under several memos, None if there is one memo at most."""
+    entries_kept = _disguised_entries(project)
     if len(memo_state(project).known) < 2:
         return None
-    spent, number = total(spending(kept)), len({entry.release.session for entry in kept})
+    spent, number = total(spending(entries_kept)), len({entry.release.session for entry in entries_kept})
     over = "both" if number == 2 else f"all {number}"
     bound = gamma_words(math.inf if spent is None else spent)
     return f"These people were disguised before under another memo: over {over} releases {bound}."
@@ -138,7 +138,7 @@ def _memo_options(project: Project, person: str | None, *, again: bool) -> list[
         return []
     question = memo_question(project)
     if question is not None and not again:
-        raise InputError(f'{question} To do so, choose "draw everybody again".')
+        raise InputError(f'{question} To do so, choose "draw all people again".')
     new = ["--new-memo"] if memo_state(project).present is None else []
     return ["--memo", MEMO, *new, "--id", person]
 

@@ -68,7 +68,7 @@ class Studio:
         self.door.close()
 
     def answer(self, argv: Sequence[str], patience: float = PATIENCE) -> Answer:
-        """Return what a command prints: what is kept of it, or a job that was waited for a little.
+        """Return the answer of a command: its kept result, or a job that was waited for a little.
 
         A command that is not in the allow-list is refused; so is a file or database that the person has
         not allowed.
@@ -104,7 +104,7 @@ class Studio:
         inside = whole.resolve().is_relative_to(self.project.folder)
         return whole.resolve().relative_to(self.project.folder).as_posix() if inside else str(whole.resolve())
 
-    def chosen(self, text: str) -> str:
+    def choose_file(self, text: str) -> str:
         """Return the path of a file that the person chose in a form, which steps may read from now on."""
         place = self.place_of(text)
         self.reach.name(self.project.folder / place)
@@ -218,10 +218,10 @@ def _add_files(studio: Studio) -> None:
 
     @app.get(f"{prefix}/notebook.ipynb")
     async def written() -> Response:
-        kept = project.steps
-        for step in kept:
+        steps_kept = project.steps
+        for step in steps_kept:
             studio.reach.check(step.step)
-        return _file("notebook.ipynb", notebook.jupyter(kept), "application/x-ipynb+json")
+        return _file("notebook.ipynb", notebook.jupyter(steps_kept), "application/x-ipynb+json")
 
 
 def _file(name: str, content: bytes, kind: str) -> Response:
@@ -238,7 +238,7 @@ def _undone(studio: Studio, asked: steps.Asked) -> str:
     return back if back in SCREENS else "policy"
 
 
-def _allowed(studio: Studio, asked: steps.Asked) -> str:
+def _allow(studio: Studio, asked: steps.Asked) -> str:
     """Permit a path or an address, as it was shown, until the studio ends."""
     studio.reach.agree(steps.need(asked, "what", "a file or an address"))
     return _back(asked)
@@ -297,7 +297,7 @@ def _released(studio: Studio, asked: steps.Asked) -> str:
 
 CHANGES: Mapping[str, Callable[[Studio, steps.Asked], str]] = {
     "undo": _undone,
-    "allow": _allowed,
+    "allow": _allow,
     "cancel": _cancelled,
     "again": _tried_again,
     "data": _data_chosen,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from masquerade.core.errors import InputError
-from masquerade.studio.allow_list import Step, read_step
+from masquerade.studio.allow_list import StudioStep, read_step
 
 Asked = Mapping[str, Sequence[str]]  # the parameters of an address: names, and all their values
 COMPARISONS = ("difference", "ratio", "odds-ratio")
@@ -128,20 +128,20 @@ def python(argv: Sequence[str]) -> str:
     return PYTHON[step.command[0]](step)
 
 
-def _source(step: Step) -> str:
+def _source(step: StudioStep) -> str:
     data, policy = step.arguments[0], step.one("policy")
     if step.database is not None:
         return f"mq.tally(connection.table({data!r}), mq.Policy.load({policy or 'policy.yaml'!r}))"
     return f"mq.tally({data!r})" if policy is None else f"mq.tally({data!r}, {policy!r})"
 
 
-def _estimate_line(step: Step) -> str:
+def _estimate_line(step: StudioStep) -> str:
     parts = (text.partition("=") for text in step.options.get("where", ()))
     where = {name: label for name, _, label in parts}
     return f"{_source(step)}.answer([mq.Query(by={_names(step, 'by')!r}, where={where!r})])"
 
 
-def _stats_line(step: Step) -> str:
+def _stats_line(step: StudioStep) -> str:
     kind = step.command[1]
     verb = step.one("model") or "logistic" if kind == "regress" else kind
     formula = step.one("formula")
@@ -151,11 +151,11 @@ def _stats_line(step: Step) -> str:
     return f"mq.stats.{verb.replace('-', '_')}({', '.join([_source(step), *map(repr, pair), *named])})"
 
 
-def _learn_line(step: Step) -> str:
+def _learn_line(step: StudioStep) -> str:
     target, structure = step.one("target"), step.one("structure")
-    told = [] if target is None else [repr(target)]
+    more = [] if target is None else [repr(target)]
     if structure is not None:
-        told = [f"mq.learn.load({structure!r})"]
+        more = [f"mq.learn.load({structure!r})"]
     verb = {
         "network": "bayesian_network",
         "rules": "association_rules",
@@ -163,34 +163,36 @@ def _learn_line(step: Step) -> str:
         "tree": "decision_tree",
     }
     name = verb.get(step.command[1], step.command[1].replace("-", "_"))
-    return f"mq.learn.{name}({', '.join([_source(step), *told])})"
+    return f"mq.learn.{name}({', '.join([_source(step), *more])})"
 
 
-def _plan_line(step: Step) -> str:
+def _plan_line(step: StudioStep) -> str:
     bound = f"privacy={{'epsilon': {float(step.one('epsilon') or 0):.15g}}}"
-    asked = f"queries={step.one('queries')!r}, n={int(step.one('n') or 0)}"
-    return f"mq.plan(mq.Policy.load({step.arguments[0]!r}), {bound}, {asked})"
+    question = f"queries={step.one('queries')!r}, n={int(step.one('n') or 0)}"
+    return f"mq.plan(mq.Policy.load({step.arguments[0]!r}), {bound}, {question})"
 
 
-def _audit_line(step: Step) -> str:
+def _audit_line(step: StudioStep) -> str:
     policy = f", {step.one('policy')!r}" if "policy" in step.options else ""
     return f"mq.audit.audit_{step.command[1]}({step.arguments[0]!r}{policy})"
 
 
-def _disguise_line(step: Step) -> str:
-    told = [repr(step.arguments[0]), repr(step.one("out")), f"mq.Policy.load({step.one('policy')!r})"]
+def _disguise_line(step: StudioStep) -> str:
+    arguments = [repr(step.arguments[0]), repr(step.one("out")), f"mq.Policy.load({step.one('policy')!r})"]
     if "memo" in step.options:
-        told += [f"memo={step.one('memo')!r}", f"id={step.one('id')!r}"]
-    told += [f"{name.replace('-', '_')}=True" for name in ("new-memo", "shuffle") if name in step.options]
-    return f"mq.disguise_file({', '.join(told)})"
+        arguments += [f"memo={step.one('memo')!r}", f"id={step.one('id')!r}"]
+    arguments += [
+        f"{name.replace('-', '_')}=True" for name in ("new-memo", "shuffle") if name in step.options
+    ]
+    return f"mq.disguise_file({', '.join(arguments)})"
 
 
-def _first(form: str) -> Callable[[Step], str]:
-    """Return what writes a line with the step's argument in it."""
+def _first(form: str) -> Callable[[StudioStep], str]:
+    """Return a writer of a line with the step's argument in it."""
     return lambda step: form.format(repr(step.arguments[0]))
 
 
-PYTHON: dict[str, Callable[[Step], str]] = {
+PYTHON: dict[str, Callable[[StudioStep], str]] = {
     "estimate": _estimate_line,
     "stats": _stats_line,
     "learn": _learn_line,
@@ -209,5 +211,5 @@ PYTHON: dict[str, Callable[[Step], str]] = {
 }
 
 
-def _names(step: Step, key: str) -> tuple[str, ...]:
+def _names(step: StudioStep, key: str) -> tuple[str, ...]:
     return tuple(filter(None, (step.one(key) or "").split(",")))
