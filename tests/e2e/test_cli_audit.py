@@ -83,8 +83,8 @@ def test_a_function_is_drawn_from(run, tmp_path):
         "def draw(truth, n):\n    return np.where(rng.random(n) < 0.75, truth, 1 - truth)\n",
         encoding="utf-8",
     )
-    assert run("audit sampler --sampler mine:draw --epsilon 1.1 --draws 20000")[0] == 0
-    code, out, _ = run("audit sampler --sampler mine:draw --epsilon 0.8 --draws 20000")
+    assert run("audit sampler --sampler mine:draw --import-path . --epsilon 1.1 --draws 20000")[0] == 0
+    code, out, _ = run("audit sampler --sampler mine:draw --import-path . --epsilon 0.8 --draws 20000")
     assert code == 1
     assert "which draws exceed even at 1e-05" in out
 

@@ -55,6 +55,9 @@ from masquerade.services.survey.example import body_of, write_example
 from masquerade.services.survey.messages import report_of
 from masquerade.services.survey.settings import SurveySettings
 from masquerade.sources import joined
+from masquerade.studio.notebook import lines_of
+from masquerade.studio.project import Project
+from masquerade.studio.project_files import read_version
 from masquerade.survey.form_file import read_questionnaire
 from masquerade.survey.survey_file import Survey
 from tests.fuzz import workbooks
@@ -237,8 +240,42 @@ def _files(folder: Path) -> Iterator[Target]:
     yield _workbook_parts(folder)
     seeds = _seeds("xlsform-cells", *workbooks.cell_seeds())
     yield Target("xlsform-cells", workbooks.read_cells, seeds, weight=2, plain=True)
+    yield from _studio(folder)
     yield file("json-file", read_json, ".json", b'{"a": [1, 2.5, "x", {"b": null}]}', weight=8)
     yield _package()
+
+
+def _studio(folder: Path) -> Iterator[Target]:
+    """Yield the files of a studio's project, each in place of the right one."""
+    place = folder / "project"
+    argv = b'["estimate", "a.csv", "--policy", "policy.yaml", "--where", "a=b", "--level", "0.9", "--json"]'
+    seeds = {
+        "project.json": b'{"masquerade_studio": 1, "data": "/a/b.csv", "people": 7, "records": {"data": "t", '
+        b'"policy": null, "engine": "postgres", "url": "postgresql://me@host:5432/d"}}',
+        "steps.json": b'[{"command": ' + argv + b', "result": "00112233aabbccdd", "said": ["note"]}]',
+        "counts.json": b'{"/a/b.csv": 12}',
+        "history/000000.json": b'{"settings": {"masquerade_studio": 1}, '
+        b'"policy": "masquerade: 1\\nvariables: {}"}',
+        "history/index.json": b'{"at": 0, "words": ["a new project"]}',
+    }
+    for name, seed in seeds.items():
+
+        def run(data: bytes, name: str = name) -> None:
+            if not (place / "steps.json").exists():
+                Project(place)
+                for other, right in seeds.items():
+                    (place / other).write_bytes(right)
+            (place / name).write_bytes(data)
+            try:
+                project = Project(place)
+                lines_of(project.steps)
+                project.archive()
+                read_version(read_json(place / "history/000000.json"), "history")
+            finally:
+                (place / name).write_bytes(seeds[name])
+
+        called = f"studio-{name.partition('.')[0].replace('/', '-')}"
+        yield Target(called, run, _seeds(called, seed), weight=1, plain=True)
 
 
 SMALL = Policy.from_dict(

@@ -22,6 +22,7 @@ from tests.studio.world import DEADLINE, Visitor, found_at, steps_of
 from masquerade.core.errors import InputError
 from masquerade.services.common.release_ledger import inspect
 from masquerade.studio import notebook, pages, releases, steps
+from masquerade.studio.allow_list import read_step
 from masquerade.studio.project import Project
 from masquerade.studio.server import listening_socket
 
@@ -91,7 +92,7 @@ def test_every_number_on_every_screen_is_the_commands_in_a_copy_of_the_project(v
         *("policy", "anonymize", "privacy", "plan", "estimate"),
         *("stats", "learn", "show", "audit", "disguise", "party"),
     }
-    drawn = [command for command in commands if steps.draws(shlex.split(command)[1:])]
+    drawn = [command for command in commands if read_step(shlex.split(command)[1:]).draws]
     assert {shlex.split(command)[1] for command in drawn} == {"disguise", "audit"}
     commands = [command for command in commands if command not in drawn]
     argvs = [shlex.split(command)[1:] for command in commands]
@@ -108,14 +109,14 @@ def test_every_number_on_every_screen_is_the_commands_in_a_copy_of_the_project(v
     )
     texts = dict(zip(commands, json.loads(run.stdout), strict=True))
     project = visitor.studio.project
-    kept = {steps.shown(step["command"]): step["result"] for step in project.steps}
+    kept = {steps.shown(step.command): step.result for step in project.steps}
     again = [
         (texts[c], (tmp_path / "copy/results" / f"{kept[c]}.json").read_text()) for c in texts if c in kept
     ]
     assert len(again) > 15
     assert all(printed == before for printed, before in again)  # byte for byte
     printed = {command: json.loads(text) for command, text in texts.items()}
-    kept = {steps.shown(step["command"]): project.result(step["result"]) for step in project.steps}
+    kept = {steps.shown(step.command): project.result(step.result) for step in project.steps}
     printed |= {command: kept[command] for command in drawn}  # what draws prints other figures each time
     compared = 0
     for command, numbers in shown:
@@ -143,12 +144,12 @@ def test_the_notebook_gives_the_same_figures(visitor, monkeypatch):
     assert len(lines) == len(kept)
     compared = 0
     for step, line in zip(kept, lines, strict=True):
-        if steps.draws(step["command"]):
+        if step.step.draws:
             continue
         found = eval(line, known)  # noqa: S307  (a line of ours)
         assert found is not None
-        if step["command"][0] == "stats":
-            told, before = found.to_dict(), visitor.studio.project.result(step["result"])
+        if step.command[0] == "stats":
+            told, before = found.to_dict(), visitor.studio.project.result(step.result)
             assert told["rows"] == before["rows"], line
             compared += 1
     assert compared > 0
@@ -253,14 +254,12 @@ def test_a_project_is_all_in_its_folder(visitor, tmp_path):
         assert not [name for name in names if b"p3999" in file.read(name)]  # no clear record anywhere
         file.extractall(tmp_path / "copy")
     assert "releases/1/disguised.csv" in names
-    (kept,) = [
-        s for s in Project(tmp_path / "copy").steps if s["command"][-3:] == ["--by", "smoker", "--json"]
-    ]
-    assert kept["result"] in "".join(names)
+    (kept,) = [s for s in Project(tmp_path / "copy").steps if s.command[-3:] == ["--by", "smoker", "--json"]]
+    assert kept.result in "".join(names)
     again = Visitor(visitor.studio.project.folder)  # as after a kill: nothing but the files
     try:
         assert [numbers for _, numbers in steps_of(again.page(place))] == before
-        assert again.studio.engine.job(kept["result"]) is None  # it was kept, not computed anew
+        assert again.studio.engine.job(kept.result) is None  # it was kept, not computed anew
     finally:
         again.close()
 
@@ -282,8 +281,8 @@ def test_a_release_that_a_kill_kept_out_of_the_ledger_is_written_down(visitor, t
 
 def test_downloads_are_what_the_command_writes(visitor):
     visitor.page("estimate?do=count&by=smoker")
-    (kept,) = [s for s in visitor.studio.project.steps if s["command"][-3:] == ["--by", "smoker", "--json"]]
-    forms = {e: visitor.send("GET", f"results/{kept['result']}.{e}") for e in ("json", "csv", "tex", "svg")}
+    (kept,) = [s for s in visitor.studio.project.steps if s.command[-3:] == ["--by", "smoker", "--json"]]
+    forms = {e: visitor.send("GET", f"results/{kept.result}.{e}") for e in ("json", "csv", "tex", "svg")}
     assert all(answer.status_code == 200 for answer in forms.values())
     cells = json.loads(forms["json"].text)[0]["cells"]
     assert forms["csv"].text.splitlines()[1].split(",")[1:] == [str(cells[0][k]) for k in list(cells[0])[1:]]
@@ -292,9 +291,7 @@ def test_downloads_are_what_the_command_writes(visitor):
     visitor.page("learn?do=structure")
     visitor.page("trade-off?epsilon=2&n=4000&queries=pairs")
     pictures = {
-        tuple(s["command"][:2]): s["result"]
-        for s in visitor.studio.project.steps
-        if tuple(s["command"][:2]) in DRAWN
+        tuple(s.command[:2]): s.result for s in visitor.studio.project.steps if tuple(s.command[:2]) in DRAWN
     }
     assert pictures.keys() == DRAWN
     for result in pictures.values():

@@ -1,6 +1,7 @@
 """Records and models from elsewhere, and what leaves: databases, collectors, sessions, archives."""
 
 import json
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -45,25 +46,42 @@ def shown(visitor, place):
     return dict(next(iter(steps_of(visitor.page(place))))[1])
 
 
-def test_a_table_of_postgresql_is_counted_where_it_lies(visitor, folder, postgres, tmp_path):
+def test_a_table_of_postgresql_is_counted_where_it_lies(folder, postgres, tmp_path, monkeypatch):
     policy = mq.Policy.load(folder / "policy.yaml")
     disguised = mq.simulate(pd.read_csv(folder / "people.csv"), policy, seed=20261117)
-    server, secret = postgres.fresh_database(), tmp_path / "pgpass"
-    secret.write_text(f"*:*:*:*:{server.password}\n", encoding="utf-8")
-    secret.chmod(0o600)
+    server = postgres.fresh_database()
+    monkeypatch.setenv("PGPASSWORD", server.password)
     with psycopg.connect(server.url, autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE people (smoker text, region text)")
         with cursor.copy("COPY people FROM STDIN") as copy:
             for row in disguised.itertuples(index=False):
                 copy.write_row(row)
-    url = f"postgresql://{server.user}@127.0.0.1:{server.port}/{server.database}?passfile={secret}"
+    url = f"postgresql://{server.user}@127.0.0.1:{server.port}/{server.database}"
     fields = {"engine": "postgres", "url": url, "policy": str(folder / "policy.yaml")}
-    assert visitor.post("data", do="records", data="people", **fields).status_code == 303
-    assert "region = south" in visitor.page("estimate")  # variables are those of the table's own policy
-    numbers = shown(visitor, "estimate?do=count&by=smoker")
+    visitor = Visitor(tmp_path / "project")
+    try:
+        refused = visitor.post("data", do="records", data="people", **fields | {"url": f"{url}?passfile=/x"})
+        assert refused.status_code == 400
+        assert visitor.post("data", do="records", data="people", **fields).status_code == 303
+        assert "region = south" in visitor.page("estimate")  # variables are those of the table's own policy
+        numbers = shown(visitor, "estimate?do=count&by=smoker")
+    finally:
+        visitor.close()
     [table] = mq.tally(disguised, policy).answer([mq.Query(by=("smoker",))])
     assert [numbers[f"0.cells.{i}.count"] for i in range(2)] == pytest.approx(table.values.tolist())
     assert [numbers[f"0.cells.{i}.stderr"] for i in range(2)] == pytest.approx(table.stderr().tolist())
+    again = Visitor(tmp_path / "project")  # the address is now one that a file names
+    try:
+        for needed in (url, str(folder / "policy.yaml")):
+            assert f'name="what" value="{needed}"' in again.page("estimate?do=count&by=region")
+            again.post("allow", what=needed, page="estimate")
+        page = again.page("estimate?do=count&by=region")
+        assert "asks for a password and none was given" in page or "it failed" in page
+        assert again.post("data", do="records", data="people", **fields).status_code == 303
+        again.post("again", job=re.search(r'name="job" value="(\w+)"', page)[1])
+        assert 'data-at="0.cells.0.count"' in again.page("estimate?do=count&by=region")
+    finally:
+        again.close()
 
 
 def test_a_collector_is_asked_while_it_collects(visitor, tmp_path):
@@ -122,7 +140,7 @@ def test_releases_add_up_and_are_made_ready_for_an_archive_and_for_respondents(v
     assert "in clear: no bound" in page
     memo = [
         releases.entries(project.folder, "releases/1/disguised.csv", "releases/1/policy.yaml", 400, memo=m)
-        for m in (True, False)
+        for m in ("0f" * 8, None)
     ]
     assert [(entry.kind, entry.gamma) for entry in memo[0]] == [
         ("disguised records", Fraction(9)),

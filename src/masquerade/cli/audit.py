@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -82,6 +84,10 @@ def sampler(
             metavar="MODULE:FUNCTION",
         ),
     ],
+    import_path: Annotated[
+        str | None,
+        option("Import the module from this folder, and run its code.", "FOLDER", "--import-path"),
+    ] = None,
     truths: Annotated[
         str, option("Its truths: how many (then 0, 1, …), or their names with commas.", "K or A,B")
     ] = "2",
@@ -98,7 +104,8 @@ def sampler(
 ) -> None:
     """Bound the ε of anybody's randomizer by drawing from it.
 
-    Example: masquerade audit sampler --sampler mymodule:randomize --truths 5 --epsilon 1
+    A module that is not installed is imported only from the folder that --import-path names.
+    Example: masquerade audit sampler --sampler mymodule:randomize --import-path . --truths 5 --epsilon 1
     """
     from masquerade.audit.foreign import FOREIGN, foreign_sampler  # noqa: PLC0415  (loads numpy)
     from masquerade.audit.sampler import audit_sampler, sampler_named  # noqa: PLC0415  (loads numpy)
@@ -117,7 +124,7 @@ def sampler(
         output.refuse((epsilon is None, "A randomizer of another package needs --epsilon."))
         drawn = foreign_sampler(sampler, len(names), float(epsilon or 0))
     else:
-        sys.path.insert(0, "")
+        _check_importable(sampler, import_path)
         drawn = sampler_named(sampler)
     found = audit_sampler(drawn, names, epsilon=epsilon, channel=channel, draws=draws, alpha=alpha)
     show(found, json=json, out=out, overwrite=overwrite)
@@ -229,6 +236,23 @@ def release(
             records=records,
         )
     show(found, json=json, out=out, overwrite=overwrite)
+
+
+def _check_importable(sampler: str, folder: str | None) -> None:
+    """Put the folder that the person named on the import path; without one refuse a module from here."""
+    module, colon, _ = sampler.partition(":")
+    package = module.partition(".")[0]
+    if not colon or not package.isidentifier():
+        return  # the message of `sampler_named` says how a function is given
+    if folder is not None:
+        if not Path(folder).is_dir():
+            raise InputError(f"--import-path {folder}: there is no such folder.")
+        sys.path.insert(0, str(Path(folder).resolve()))
+    elif find_spec(package) is None:
+        raise InputError(
+            f"--sampler {sampler!r}: no module {package!r} is installed. Code of a folder is run only if you "
+            "name the folder: --import-path FOLDER, such as --import-path ."
+        )
 
 
 def _check_alpha(alpha: float) -> None:

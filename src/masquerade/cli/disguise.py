@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import masquerade as mq
@@ -42,6 +43,7 @@ def command(
             "FILE",
         ),
     ] = None,
+    new_memo: Annotated[bool, flag("Make the file of --memo, which is not there yet.", "--new-memo")] = False,
     person: Annotated[
         str | None, option("Column that names the person, for --memo.", "COLUMN", "--id")
     ] = None,
@@ -67,6 +69,10 @@ def command(
     check_streams(out, json=json)
     if (memo is None) != (person is None):
         raise InputError("--memo FILE and --id COLUMN go together: the memo remembers by person.")
+    if memo is not None and Path(memo).exists() == new_memo:
+        raise InputError(
+            f"{memo}: " + ("is there already." if new_memo else "no such memo; --new-memo makes one.")
+        )
     kept = list(dict.fromkeys(keep or []))
     loaded = mq.Policy.load(policy)
     with progress("disguising") as advance:

@@ -162,6 +162,9 @@ def check_release(folder: str | Path) -> list[str]:
     place = Path(folder)
     if not place.is_dir():
         raise FileError(f"{place}: is not a folder.")
+    links = [path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_symlink()]
+    if links:  # nothing outside the folder is read
+        return [f"{name}: is a link; a release holds files alone." for name in sorted(links)]
     listed, problems = _listed(place)
     there = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()} - {SUMS}
     problems += [f"{name}: is not in {SUMS}." for name in sorted(there - listed.keys())]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import signal
 import sys
 import webbrowser
+from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +18,11 @@ import typer
 from masquerade.cli.options import flag, option
 from masquerade.cli.output import check_target, say, write_whole
 from masquerade.core.errors import InputError
+from masquerade.studio.allow_list import describe
+from masquerade.studio.reach import NotAllowed, Reach, without_credentials
 
 if TYPE_CHECKING:
+    from masquerade.studio.allow_list import KeptStep
     from masquerade.studio.project import Project
 
 
@@ -42,6 +49,14 @@ def command(
         bool,
         flag("Run the steps again, compare every byte with what is kept, and leave.", "--check"),
     ] = False,
+    allow: Annotated[
+        list[str] | None,
+        option(
+            "A file outside the project, or the address of a PostgreSQL database, that its steps may use; "
+            "repeat for more.",
+            "FILE|URL",
+        ),
+    ] = None,
 ) -> None:
     """Open a page on this machine for all of it: data, policy, estimates, models, audit, release.
 
@@ -57,53 +72,82 @@ def command(
     if not where.exists() and where.suffix:
         raise InputError(f"{where}: no such file; a new project is a folder, whose name has no ending.")
     folder = where.with_name(f"{where.name.partition('.')[0]}-project") if data else where
+    if (notebook is not None or check) and not folder.is_dir():
+        raise InputError(f"{folder}: there is no such project.")
     if notebook is not None:
-        if not folder.is_dir():
-            raise InputError(f"{folder}: there is no such project.")
-        _write_notebook(Project(folder), notebook)
-        return
-    if check:
-        if not folder.is_dir():
-            raise InputError(f"{folder}: there is no such project.")
-        _check(Project(folder))
-        return
-    _serve(Project(folder), data, policy, port, browser=not no_browser)
+        _write_notebook(Project(folder), notebook, allow or [])
+    elif check:
+        _check(Project(folder), allow or [])
+    else:
+        _serve(Project(folder), data, policy, port, allow or [], browser=not no_browser)
 
 
-def _write_notebook(project: Project, out: str) -> None:
+def _check_steps(
+    project: Project, allow: Sequence[str], *, drawing: bool = True
+) -> list[tuple[KeptStep, bool]]:
+    """Return the steps of a project, each with whether it may use the person's passwords.
+
+    The first step that may not run is refused, before any step runs. Without `drawing`, steps that draw are
+    left out and need no permission.
+    """
+    reach = Reach(project.folder)
+    for text in allow:
+        reach.name(text)
+    permitted = []
+    for number, entry in enumerate(project.steps, start=1):
+        if entry.step.draws and not drawing:
+            continue
+        try:
+            permitted.append((entry, reach.check(entry.step)))
+        except InputError as error:
+            needs = error.needs if isinstance(error, NotAllowed) else ()
+            instead = "".join(f" Add --allow {shlex.quote(item)}." for item in needs)
+            raise InputError(
+                f"Step {number} of steps.json, {describe(entry.command)}, is refused: {error}{instead}"
+            ) from None
+    return permitted
+
+
+def _write_notebook(project: Project, out: str, allow: Sequence[str]) -> None:
     from masquerade.studio.notebook import jupyter, marimo  # noqa: PLC0415
 
     if not out.endswith((".py", ".ipynb")):
         raise InputError(f"{out}: a notebook ends in .py (marimo) or .ipynb.")
     check_target(out, overwrite=False)
-    content = jupyter(project.steps) if out.endswith(".ipynb") else marimo(project.steps).encode()
+    steps = [step for step, _ in _check_steps(project, allow)]
+    content = jupyter(steps) if out.endswith(".ipynb") else marimo(steps).encode()
     write_whole(out, content, overwrite=False)
-    say(f"{len(project.steps)} steps are in {out}; open it in {project.folder}.")
+    say(f"{len(steps)} steps are in {out}; open it in {project.folder}.")
 
 
-def _check(project: Project) -> None:
-    """Run every kept step again; leave with 1 if one prints something else."""
-    import os  # noqa: PLC0415
+def _check(project: Project, allow: Sequence[str]) -> None:
+    """Run every kept step again but those that draw; leave with 1 if one prints something else."""
+    from masquerade.studio.engine import SAFE_PATH, run_command  # noqa: PLC0415
 
-    from masquerade.studio.engine import run_command  # noqa: PLC0415
-    from masquerade.studio.project import RESULTS  # noqa: PLC0415
-    from masquerade.studio.steps import draws  # noqa: PLC0415
-
+    steps = _check_steps(project, allow, drawing=False)
+    os.environ[SAFE_PATH] = "1"
     os.chdir(project.folder)
     other = 0
-    steps = [step for step in project.steps if not draws(step["command"])]
-    for step in steps:
-        kept = (project.folder / RESULTS / f"{step['result']}.json").read_text(encoding="utf-8")
-        again = run_command(step["command"], lambda _done, _total: None)
-        if again.printed != kept:
+    for step, passwords in steps:
+        with nullcontext() if passwords else without_credentials():
+            again = run_command(step.command, lambda _done, _total: None)
+        if again.printed != project.result_text(step.result):
             other += 1
-            say(f"differs: {' '.join(step['command'])}")
+            say(f"differs: {describe(step.command)}")
     say(f"{len(steps) - other} of {len(steps)} results are the same, byte for byte.")
     if other:
         raise typer.Exit(1)
 
 
-def _serve(project: Project, data: Path | None, policy: str | None, port: int, *, browser: bool) -> None:
+def _serve(
+    project: Project,
+    data: Path | None,
+    policy: str | None,
+    port: int,
+    allow: Sequence[str],
+    *,
+    browser: bool,
+) -> None:
     import uvicorn  # noqa: PLC0415  (loads the server)
 
     from masquerade.channels import policy_text  # noqa: PLC0415
@@ -118,6 +162,8 @@ def _serve(project: Project, data: Path | None, policy: str | None, port: int, *
     listening = listening_socket(port)
     studio = Studio(project, listening.getsockname()[1])
     try:
+        for text in [*allow, *([] if data is None else [str(data)])]:
+            studio.reach.name(text)
         if data is not None and project.settings["data"] is None:
             asked = {"do": ["draft"], "data": [str(data.resolve())]}
             if policy is None:

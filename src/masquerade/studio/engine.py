@@ -10,16 +10,19 @@ import signal
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
+from masquerade.studio.reach import without_credentials
+
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 GRACE = 5.0  # seconds in which a cancelled command may remove what it has half written
 KEPT = 200  # jobs that are remembered when they are over
 CONTRADICTED = 1  # an audit prints its findings and exits with this
+SAFE_PATH = "PYTHONSAFEPATH"  # with it a new process does not import from the folder it starts in
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +36,11 @@ class Outcome:
 
 @dataclass(eq=False)
 class Job:
-    """A command that is worked on, by its name."""
+    """A command that is worked on, by its name; with or without the passwords of the environment."""
 
     name: str
     argv: tuple[str, ...]
+    credentials: bool = False
     state: State = "waiting"
     share: float | None = None
     outcome: Outcome | None = None
@@ -69,6 +73,7 @@ def run_command(argv: Sequence[str], listener: Callable[[int, int | None], None]
 
 def _work(pipe: Connection, folder: str) -> None:
     """Take commands from a pipe until it closes."""
+    os.environ[SAFE_PATH] = "1"  # for processes that a command starts, in the project's folder
     os.chdir(folder)
     threading.Thread(target=_end_with_the_server, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's interrupt is the server's to handle
@@ -84,7 +89,24 @@ def _work(pipe: Connection, folder: str) -> None:
 
     with contextlib.suppress(EOFError, OSError):
         while True:
-            pipe.send(("outcome", run_command(pipe.recv(), listener)))
+            argv, credentials = pipe.recv()
+            with contextlib.nullcontext() if credentials else without_credentials():
+                outcome = run_command(argv, listener)
+            pipe.send(("outcome", outcome))
+
+
+@contextlib.contextmanager
+def _safe_path() -> Iterator[None]:
+    """Start processes that import nothing from the working directory, which may be a received folder."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
 
 
 def _end_with_the_server() -> None:
@@ -109,13 +131,16 @@ class Engine:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def submit(self, name: str, argv: Sequence[str]) -> Job:
-        """Return the job of that name: the one there is, unless it failed, else a new one."""
+    def submit(self, name: str, argv: Sequence[str], *, credentials: bool = False) -> Job:
+        """Return the job of that name: the one there is, unless it failed, else a new one.
+
+        A new job runs without the passwords of the environment unless it is given `credentials`.
+        """
         with self._turn:
             known = self._jobs.get(name)
             if known is not None and known.state in {"waiting", "running", "done"}:
                 return known
-            job = self._jobs[name] = Job(name, tuple(argv))
+            job = self._jobs[name] = Job(name, tuple(argv), credentials)
             self._jobs.move_to_end(name)
             for old in [key for key, one in self._jobs.items() if one.over.is_set()][:-KEPT]:
                 del self._jobs[old]
@@ -181,7 +206,7 @@ class Engine:
     def _run(self, job: Job) -> Outcome:
         try:
             pipe = self._started()
-            pipe.send(list(job.argv))
+            pipe.send((list(job.argv), job.credentials))
             while True:
                 kind, value = pipe.recv()
                 if kind == "outcome":
@@ -196,7 +221,8 @@ class Engine:
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
             self._worker = context.Process(target=_work, args=(theirs, str(self._folder)), daemon=True)
-            self._worker.start()
+            with _safe_path():
+                self._worker.start()
             theirs.close()
         return self._pipe
 

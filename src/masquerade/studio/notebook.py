@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from masquerade.core.words import visible
 from masquerade.studio import steps
+from masquerade.studio.allow_list import KeptStep
 
 HEAD = "import masquerade as mq"
 
 
-def lines_of(asked: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the command and the line of Python of every step."""
-    return [(steps.shown(step["command"]), steps.python(step["command"])) for step in asked]
+def lines_of(kept_steps: Sequence[KeptStep]) -> list[tuple[str, str]]:
+    """Return the command of every step, in one line without hidden characters, and its line of Python."""
+    return [(visible(steps.shown(step.command)), steps.python(step.command)) for step in kept_steps]
 
 
-def jupyter(asked: Sequence[Mapping[str, Any]]) -> bytes:
+def jupyter(kept_steps: Sequence[KeptStep]) -> bytes:
     """Return a Jupyter notebook, to be opened in the project's folder."""
     cells: list[dict[str, Any]] = [_cell("code", HEAD, 0)]
-    for number, (command, line) in enumerate(lines_of(asked)):
-        cells += [_cell("markdown", f"`{command}`", 2 * number + 1), _cell("code", line, 2 * number + 2)]
+    for number, (command, line) in enumerate(lines_of(kept_steps)):
+        # a block by indentation: nothing within the line can end it
+        cells += [_cell("markdown", f"    {command}", 2 * number + 1), _cell("code", line, 2 * number + 2)]
     book: dict[str, Any] = {"cells": cells, "metadata": {"language_info": {"name": "python"}}}
     book |= {"nbformat": 4, "nbformat_minor": 5}
     return (json.dumps(book, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def marimo(asked: Sequence[Mapping[str, Any]]) -> str:
+def marimo(kept_steps: Sequence[KeptStep]) -> str:
     """Return a marimo notebook, to be opened in the project's folder."""
     head = f"\n@app.cell\ndef _():\n    {HEAD}\n    return (mq,)\n"
     parts = ["import marimo\n\napp = marimo.App()\n", head]
-    for command, line in lines_of(asked):
+    for command, line in lines_of(kept_steps):
         parts.append(f"\n@app.cell\ndef _(mq):\n    # {command}\n    {line}\n    return\n")
     return "\n".join(parts) + '\n\nif __name__ == "__main__":\n    app.run()\n'
 

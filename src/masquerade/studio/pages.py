@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
 from markupsafe import Markup, escape
 
 from masquerade.channels.measures import breach_bound
@@ -26,6 +27,7 @@ from masquerade.core.words import (
 from masquerade.studio import pictures, policy_edits, records, releases, steps
 from masquerade.studio.answer import Answer, answer_of
 from masquerade.studio.project import RESULTS
+from masquerade.studio.reach import NotAllowed
 
 if TYPE_CHECKING:
     from masquerade.studio.server import Studio
@@ -37,8 +39,9 @@ MOST_FILES, MOST_ROWS = 200, 400
 # what templates may ask for where a screen has nothing to show
 EMPTY: dict[str, Any] = {
     **dict.fromkeys(("problem", "answer", "risk", "tables", "link", "values", "picture", "alone", "ledger")),
+    **dict.fromkeys(("memo_question", "memo_words")),
     "choices": {},
-    **dict.fromkeys(("rows", "folders", "files", "releases"), ()),
+    **dict.fromkeys(("rows", "folders", "files", "releases", "needs"), ()),
     "folder": Path("/"),
 }
 SAVED = ("csv", "tex", "md")
@@ -98,19 +101,38 @@ def filled(template: str, content: Mapping[str, Any]) -> str:
     return visible(_environment().get_template(template).render(content), lines=True)
 
 
-def problem_page(studio: Studio, words: str) -> str:
+def problem_page(studio: Studio, words: str, needs: tuple[str, ...] = ()) -> str:
     """Return the page that says what went wrong, and how to go on."""
-    return filled("problem.html.j2", _frame(studio, "problem", {}) | {"problem": words})
+    try:
+        content = _frame(studio, "problem", {})
+    except MasqueradeError as error:  # the project's own files are wrong
+        return filled("broken.html.j2", {"problem": str(error)})
+    return filled("problem.html.j2", EMPTY | content | {"problem": words, "needs": needs})
 
 
 def screen_page(studio: Studio, name: str, asked: steps.Asked) -> str:
     """Return one of the screens."""
     content = _frame(studio, name, asked)
     try:
-        content |= VIEWS[name](studio, asked, content)
+        with reading_results():
+            return filled(f"{name}.html.j2", EMPTY | content | VIEWS[name](studio, asked, content))
     except MasqueradeError as error:
-        content["problem"] = str(error)
-    return filled(f"{name}.html.j2", EMPTY | content)
+        problem = {"problem": str(error), "needs": error.needs if isinstance(error, NotAllowed) else ()}
+    return filled(f"{name}.html.j2", EMPTY | content | problem)
+
+
+@contextmanager
+def reading_results() -> Iterator[None]:
+    """Raise InputError where a kept result, which is a file and may hold anything, is not as it should be."""
+    try:
+        yield
+    except (TypeError, LookupError, AttributeError, ArithmeticError, TemplateError, ValueError) as error:
+        if isinstance(error, MasqueradeError):
+            raise
+        raise InputError(
+            f"A kept result is not what its command prints ({type(error).__name__}): delete the folder "
+            f"{RESULTS} and steps.json, and ask again."
+        ) from None
 
 
 def _frame(studio: Studio, name: str, asked: steps.Asked) -> dict[str, Any]:
@@ -155,12 +177,21 @@ def _data(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dic
     if draft is not None and draft.state != "done":
         found["answer"] = answer_of(draft)
     elif settings["data"] and content["policy"] is not None:
-        found["answer"] = studio.answer(["policy", "check", "policy.yaml", settings["data"], "--json"])
-        clear = [name for name in content["variables"] if name not in content["policy"].disguised]
-        if clear:
-            quasi = ["--quasi", ",".join(clear), "--json"]
-            found["risk"] = studio.answer(["anonymize", "check", settings["data"], *quasi])
+        try:
+            found |= _check_data(studio, settings["data"], content)
+        except NotAllowed as error:  # the list of files is shown all the same
+            found |= {"problem": str(error), "needs": error.needs}
     return found
+
+
+def _check_data(studio: Studio, data: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the check of the file by the policy, and the risk of the columns in clear."""
+    answers = {"answer": studio.answer(["policy", "check", "policy.yaml", data, "--json"])}
+    clear = [name for name in content["variables"] if name not in content["policy"].disguised]
+    if clear:
+        quasi = ["--quasi", ",".join(clear), "--json"]
+        answers["risk"] = studio.answer(["anonymize", "check", data, *quasi])
+    return answers
 
 
 def _policy(_studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,7 +288,7 @@ def _records(studio: Studio, content: Mapping[str, Any]) -> tuple[Mapping[str, A
     found: Mapping[str, Any] | None = content["settings"]["records"]
     if not found:
         raise InputError("There are no disguised records yet: make some on Release, or choose some on Data.")
-    schema = records.policy_of(studio.project, found).schema
+    schema = records.policy_of(studio, found).schema
     short = [variable for variable in schema.variables if len(variable) <= MOST_CHOICES]
     choices = {v.name: [category_text(label) for label in v.categories] for v in short}
     return found, {"variables": [v.name for v in schema.variables], "choices": choices}
@@ -371,6 +402,8 @@ def _release(studio: Studio, asked: steps.Asked, _content: Mapping[str, Any]) ->
             for p in kept
         ]
     }
+    found["memo_question"] = releases.memo_question(studio.project)
+    found["memo_words"] = releases.memo_words(studio.project)
     if (studio.project.folder / releases.LEDGER).exists():
         found["ledger"] = studio.answer(["party", "ledger", releases.LEDGER, "--json"])
     made = steps.one(asked, "made")
@@ -379,10 +412,10 @@ def _release(studio: Studio, asked: steps.Asked, _content: Mapping[str, Any]) ->
 
 def _made(studio: Studio, name: str) -> Answer:
     """Return what came of a release, whether its job is still known or only its result."""
-    step = next((one for one in studio.project.steps if one["result"] == name), None)
+    step = next((one for one in studio.project.steps if one.result == name), None)
     if step is not None:
         kept = studio.project.result(name)
-        return Answer(name, tuple(step["command"]), kept, tuple(step["said"]))
+        return Answer(name, tuple(step.command), kept, tuple(step.said))
     job = studio.engine.job(name)
     if job is None:
         raise InputError("That release is not known any more; the list below has all there are.")
@@ -391,21 +424,22 @@ def _made(studio: Studio, name: str) -> Answer:
 
 def download(studio: Studio, name: str, ending: str) -> tuple[str, bytes]:
     """Return the kind and the bytes of a kept result in another form."""
-    step = next((one for one in studio.project.steps if one["result"] == name), None)
+    step = next((one for one in studio.project.steps if one.result == name), None)
     if step is None:
         raise InputError("There is no such result in this project.")
-    kept = f"{RESULTS}/{name}.json"
+    path, argv = f"{RESULTS}/{name}.json", step.command
     if ending == "json":
-        return "application/json", (studio.project.folder / kept).read_bytes()
+        return "application/json", (studio.project.result_text(name) or "").encode()
     if ending == "svg":
-        picture = picture_of(studio.answer(step["command"]))
+        with reading_results():
+            picture = picture_of(studio.answer(argv))
         if not picture:
             raise InputError("This result has no picture.")
         return "image/svg+xml", pictures.standing_alone(picture)
-    model = step["command"][0] == "learn"
-    if ending not in SAVED or (step["command"][0] not in {"estimate", "stats"} and not model):
+    model = argv[0] == "learn"
+    if ending not in SAVED or (argv[0] not in {"estimate", "stats"} and not model):
         raise InputError(f"This result is not written as .{ending}.")
-    argv = ["show", kept] if model else [word for word in step["command"] if word != "--json"]
+    argv = ["show", path] if model else [word for word in argv if word != "--json"]
     out = studio.project.folder / "downloads" / f"{name}.{ending}"
     out.parent.mkdir(exist_ok=True)
     made = studio.answer([*argv, "--out", f"downloads/{out.name}", "--overwrite"], 600)

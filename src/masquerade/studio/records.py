@@ -15,8 +15,10 @@ from masquerade.core.errors import InputError
 from masquerade.frames.file_reader import open_batches
 from masquerade.sources.tally import carried_policy
 from masquerade.studio import policy_edits, steps
+from masquerade.studio.allow_list import LOCAL, read_step
 from masquerade.studio.answer import Answer
 from masquerade.studio.project import Project
+from masquerade.studio.project_files import MOST_PEOPLE
 
 if TYPE_CHECKING:
     from masquerade.studio.engine import Job
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 COLLECTED, MODELS = "collected", "models"
 MOST_BYTES = 64 << 20
-MOST_PEOPLE = 10**10
 
 
 def choose(studio: Studio, asked: steps.Asked) -> Answer | None:
@@ -35,11 +36,11 @@ def choose(studio: Studio, asked: steps.Asked) -> Answer | None:
         return None
     data = steps.need(asked, "data", "a file or a table")
     if do == "draft":
-        argv = ["policy", "init", studio.place_of(data)]
+        argv = ["policy", "init", studio.choose_file(data)]
         studio.engine.forget(studio.project.result_id(argv))
         return studio.answer(argv)
     if do == "collector":
-        return studio.answer(_export(studio, studio.place_of(data)))
+        return studio.answer(_export(studio, studio.choose_file(data)))
     if do != "records":
         raise InputError(f"There is nothing called {do!r} to do with data.")
     with studio.project.changed(f"records of {Path(data).name}") as (settings, _):
@@ -56,13 +57,16 @@ def _set_people(project: Project, text: str) -> None:
 
 def _disguised(studio: Studio, asked: steps.Asked, data: str) -> dict[str, Any]:
     policy, engine = steps.one(asked, "policy"), steps.one(asked, "engine")
-    found: dict[str, Any] = {"data": data, "policy": studio.place_of(policy) if policy else None}
+    records: dict[str, Any] = {"data": data, "policy": studio.choose_file(policy) if policy else None}
     if engine is None:
-        return found | {"data": studio.place_of(data)}
+        return records | {"data": studio.choose_file(data)}
     url = steps.one(asked, "url")
     if url is not None and ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
         raise InputError("Leave the password out of the address: PGPASSWORD or ~/.pgpass gives it.")
-    return found | {"engine": engine, "url": url}
+    records |= {"engine": engine, "url": url}
+    read_step(["estimate", *steps.of_records(records)])  # refused before it is kept
+    studio.reach.name(url or LOCAL)
+    return records
 
 
 def _export(studio: Studio, collector: str) -> list[str]:
@@ -83,7 +87,7 @@ def exported(project: Project, job: Job) -> None:
 
 def open_model(studio: Studio, asked: steps.Asked) -> str:
     """Copy a model, such as a session gave, into the project, so that the project shows it anywhere."""
-    path = studio.project.folder / studio.place_of(steps.need(asked, "model", "a file with a model"))
+    path = studio.project.folder / studio.choose_file(steps.need(asked, "model", "a file with a model"))
     if path.suffix != ".json" or path.stat().st_size > MOST_BYTES:
         raise InputError(f"{path.name}: a model is a .json file of at most {MOST_BYTES >> 20} MiB.")
     (studio.project.folder / MODELS).mkdir(exist_ok=True)
@@ -108,8 +112,10 @@ def _carried(path: Path, _state: int) -> Policy:
     return policy
 
 
-def policy_of(project: Project, records: Mapping[str, Any]) -> Policy:
+def policy_of(studio: Studio, records: Mapping[str, Any]) -> Policy:
     """Return the policy by which records are counted: the one named with them, or the one they carry."""
+    project = studio.project
+    studio.reach.check(read_step(["estimate", *steps.of_records(records)]))
     if records.get("policy"):
         return Policy.load(project.folder / records["policy"])
     if records.get("engine"):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from fractions import Fraction
 from hashlib import file_digest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
@@ -16,10 +17,20 @@ from masquerade.channels.policy import Policy
 from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
-from masquerade.core.words import category_text
-from masquerade.services.common.release_ledger import FILE, Release, ReleaseLedger
+from masquerade.core.words import category_text, gamma_words
+from masquerade.disguising.memo import Memo
+from masquerade.services.common.release_ledger import (
+    FILE,
+    Entry,
+    Release,
+    ReleaseLedger,
+    inspect,
+    spending,
+    total,
+)
 from masquerade.sources.tally import tally
 from masquerade.studio import steps
+from masquerade.studio.allow_list import MEMO, read_step
 from masquerade.studio.answer import Answer
 from masquerade.studio.policy_edits import record_gamma
 from masquerade.studio.project import Project
@@ -30,8 +41,9 @@ if TYPE_CHECKING:
 
 FOLDER = "releases"
 LEDGER = f"{FOLDER}/{FILE}"
-MEMO = "people.memo"
 PAGE = "survey"
+DISGUISED = "disguised records"
+RELEASED = re.compile(rf"{FOLDER}/[0-9]{{1,9}}/disguised[.](csv|parquet)")
 ANYBODY = "anybody"
 
 
@@ -40,6 +52,9 @@ def make(studio: Studio, asked: steps.Asked) -> Answer:
     do = steps.one(asked, "do") or "disguise"
     if do not in MAKERS:
         raise InputError(f"There is no release {do!r}.")
+    data = studio.project.settings["data"]
+    if do == "disguise" and data:
+        studio.reach.check(read_step(["policy", "init", data]))  # before a folder is made for the release
     return studio.answer(MAKERS[do](studio.project, asked))
 
 
@@ -51,6 +66,8 @@ def _disguise(project: Project, asked: steps.Asked) -> list[str]:
     ending = steps.one(asked, "ending") or "csv"
     if ending not in {"csv", "parquet"}:
         raise InputError("Disguised records are written as csv or parquet.")
+    options = ["--shuffle"] if steps.one(asked, "shuffle") else []
+    options += _memo_options(project, steps.one(asked, "person"), again=bool(steps.one(asked, "again")))
     with project.lock:
         folder = project.folder / FOLDER
         folder.mkdir(exist_ok=True)
@@ -58,18 +75,79 @@ def _disguise(project: Project, asked: steps.Asked) -> list[str]:
         (folder / str(number)).mkdir()
         write_whole(folder / str(number) / "policy.yaml", policy_text.write(project.policy_values, "yaml"))
     where = f"{FOLDER}/{number}"
-    options = ["--shuffle"] if steps.one(asked, "shuffle") else []
-    if steps.one(asked, "person"):
-        options += ["--memo", MEMO, "--id", str(steps.one(asked, "person"))]
     policy = ["--policy", f"{where}/policy.yaml"]
     return ["disguise", settings["data"], *policy, *options, "--out", f"{where}/disguised.{ending}", "--json"]
+
+
+class MemoState(NamedTuple):
+    """The id of the memo in the folder, None if there is none, and the ids that the ledger knows."""
+
+    present: str | None
+    known: tuple[str, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Return True if earlier releases were drawn by other memos, so that all people are drawn again."""
+        return bool(self.known) and self.present not in self.known
+
+
+def memo_state(project: Project) -> MemoState:
+    """Return the memo in the folder and the memos of earlier releases."""
+    try:
+        present = Memo.load(project.folder / MEMO).id
+    except FileNotFoundError:
+        present = None
+    draws = [entry.release.draw for entry in _disguised_entries(project) if entry.release.draw]
+    return MemoState(present, tuple(dict.fromkeys(draw.partition(" ")[0] for draw in draws)))
+
+
+def memo_question(project: Project) -> str | None:
+    """Return the effect of a memo on people whom another memo disguised before, None if there are none."""
+    state, policy = memo_state(project), project.policy
+    if not state.changed or policy is None:
+        return None
+    spent, gamma = total(spending(_disguised_entries(project))), record_gamma(policy)
+    bound = gamma_words(math.inf if spent is None or gamma == math.inf else spent * Fraction(gamma))
+    lost = f"{MEMO} is not there" if state.present is None else f"{MEMO} is another memo"
+    return (
+        f"{lost}, and a memo that is missing here drew earlier releases. Put that memo back from a copy, and "
+        f"reports are repeated. Another memo draws all people again: over all releases that is {bound}."
+    )
+
+
+def memo_words(project: Project) -> str | None:
+    """Return the γ of releases under several memos, None if there is one memo at most."""
+    entries_kept = _disguised_entries(project)
+    if len(memo_state(project).known) < 2:
+        return None
+    spent, number = total(spending(entries_kept)), len({entry.release.session for entry in entries_kept})
+    over = "both" if number == 2 else f"all {number}"
+    bound = gamma_words(math.inf if spent is None else spent)
+    return f"These people were disguised before under another memo: over {over} releases {bound}."
+
+
+def _disguised_entries(project: Project) -> list[Entry]:
+    if not (project.folder / LEDGER).exists():
+        return []
+    return [entry for entry in inspect(project.folder / LEDGER)[0] if entry.release.kind == DISGUISED]
+
+
+def _memo_options(project: Project, person: str | None, *, again: bool) -> list[str]:
+    """Return the options of a memo; a memo in place of another one is used only if the person says so."""
+    if person is None:
+        return []
+    question = memo_question(project)
+    if question is not None and not again:
+        raise InputError(f'{question} To do so, choose "draw all people again".')
+    new = ["--new-memo"] if memo_state(project).present is None else []
+    return ["--memo", MEMO, *new, "--id", person]
 
 
 def released(project: Project, job: Job) -> None:
     """Write a release down in the ledger, and count it from now on."""
     out, policy = (job.argv[job.argv.index(option) + 1] for option in ("--out", "--policy"))
     printed = json.loads(job.outcome.printed) if job.outcome is not None else {}
-    for entry in entries(project.folder, out, policy, printed["rows"], memo="--memo" in job.argv):
+    for entry in entries(project.folder, out, policy, printed["rows"], memo=printed["memo"]):
         with ReleaseLedger.open(project.folder / LEDGER) as ledger:
             ledger.append(entry)
     with project.changed(f"released {Path(job.argv[1]).name}") as (settings, _):
@@ -84,7 +162,7 @@ def recovered(project: Project) -> None:
     there = [
         place.relative_to(project.folder).as_posix()
         for place in sorted((project.folder / FOLDER).glob("*/disguised.*"))
-        if place.suffix in {".csv", ".parquet"}
+        if RELEASED.fullmatch(place.relative_to(project.folder).as_posix())
     ]
     if not there:
         return
@@ -93,14 +171,15 @@ def recovered(project: Project) -> None:
         for out in [place for place in there if place not in known]:
             policy = (Path(out).parent / "policy.yaml").as_posix()
             [table] = tally(project.folder / out, Policy.load(project.folder / policy)).answer([Query()])
-            for entry in entries(project.folder, out, policy, table.n, memo=False):
+            for entry in entries(project.folder, out, policy, table.n, memo=None):
                 ledger.append(entry)
 
 
-def entries(folder: Path, out: str, policy_file: str, rows: int, *, memo: bool) -> list[Release]:
+def entries(folder: Path, out: str, policy_file: str, rows: int, *, memo: str | None) -> list[Release]:
     """Return the lines of the ledger for a release: what is disguised, and what is in clear, without a bound.
 
-    Reports that a memo repeats are one draw under one policy, and count once however often they are released.
+    Reports that one memo, known by its id, repeats under one policy are one draw, and count once however
+    often they are released.
     """
     policy = Policy.load(folder / policy_file)
     with (folder / out).open("rb") as file:
@@ -108,10 +187,10 @@ def entries(folder: Path, out: str, policy_file: str, rows: int, *, memo: bool) 
     gamma = record_gamma(policy)
     bounded = Fraction(gamma) if gamma != math.inf else None
     clear = tuple(v.name for v in policy.schema.variables if v.name not in policy.disguised)
-    draw = f"{MEMO} {policy.id}" if memo else None
+    draw = None if memo is None else f"{memo} {policy.id}"
     found = []
     if policy.disguised:
-        what = ("disguised records", tuple(policy.disguised), rows, policy.id, bounded, digest, draw)
+        what = (DISGUISED, tuple(policy.disguised), rows, policy.id, bounded, digest, draw)
         found.append(Release(out, "disguise", ANYBODY, *what))
     if clear:
         found.append(
@@ -125,7 +204,8 @@ def _package(project: Project, asked: steps.Asked) -> list[str]:
     records = project.settings["records"]
     if not records or records.get("engine") or not records.get("policy"):
         raise InputError("Release disguised records first: a folder for an archive is made of those.")
-    out = Path(records["data"]).parent / "package"
+    released = RELEASED.fullmatch(records["data"])
+    out = Path(records["data"]).parent / "package" if released else Path(FOLDER) / "package"
     if (project.folder / out).exists():
         raise InputError(f"{out.as_posix()} is there already; a package is made once.")
     described = steps.given(asked, "title", "description", "creator", "licence")

@@ -17,16 +17,17 @@ from starlette.middleware import Middleware
 
 from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.studio import notebook, pages, policy_edits, records, releases, steps
+from masquerade.studio.allow_list import KEPT, read_step
 from masquerade.studio.answer import Answer, answer_of
 from masquerade.studio.door import ADDRESS, OPEN_ASSETS, Door, Guard
 from masquerade.studio.engine import Engine, Job
 from masquerade.studio.pages import SCREENS
 from masquerade.studio.project import Project
+from masquerade.studio.reach import NotAllowed, Reach
 
 PATIENCE = 1.5  # seconds that an answer may take before its page shows how far it is
 BEAT = 0.25  # seconds between two looks at a job
 MOST_BYTES = 1 << 20
-KEPT = {"estimate", "stats", "learn", "plan", "audit", "show", "disguise", "release"}  # nothing clear in them
 # what becomes of a project when a command is done
 AFTER: Mapping[tuple[str, ...], Callable[[Project, Job], None]] = {
     ("policy", "init"): records.drafted,
@@ -43,6 +44,7 @@ class Studio:
 
     def __init__(self, project: Project, port: int) -> None:
         self.project = project
+        self.reach = Reach(project.folder)
         releases.recovered(project)
         self.door = Door(port)
         self.engine = Engine(project.folder, self._finished)
@@ -66,15 +68,20 @@ class Studio:
         self.door.close()
 
     def answer(self, argv: Sequence[str], patience: float = PATIENCE) -> Answer:
-        """Return what a command prints: what is kept of it, or a job that was waited for a little."""
+        """Return the answer of a command: its kept result, or a job that was waited for a little.
+
+        A command that is not in the allow-list is refused; so is a file or database that the person has
+        not allowed.
+        """
+        credentials = self.reach.check(read_step(argv))
         name = self.project.result_id(argv)
         kept = self.project.result(name)
         if kept is not None:
-            said = next((tuple(s["said"]) for s in self.project.steps if s["result"] == name), ())
+            said = next((tuple(step.said) for step in self.project.steps if step.result == name), ())
             return Answer(name, tuple(argv), kept, said)
         known = self.engine.job(name)
         if known is None or known.state not in {"failed", "cancelled"}:
-            known = self.engine.submit(name, argv)
+            known = self.engine.submit(name, argv, credentials=credentials)
             known.over.wait(patience)
         return answer_of(known)
 
@@ -96,6 +103,12 @@ class Studio:
             raise FileError(f"{text}: no such file; give its whole path, or choose it in the list.")
         inside = whole.resolve().is_relative_to(self.project.folder)
         return whole.resolve().relative_to(self.project.folder).as_posix() if inside else str(whole.resolve())
+
+    def choose_file(self, text: str) -> str:
+        """Return the path of a file that the person chose in a form, which steps may read from now on."""
+        place = self.place_of(text)
+        self.reach.name(self.project.folder / place)
+        return place
 
 
 def listening_socket(port: int = 0) -> socket.socket:
@@ -133,7 +146,8 @@ def _add_routes(studio: Studio) -> None:
 
     @app.exception_handler(MasqueradeError)
     async def problem(_request: Request, error: Exception) -> Response:
-        return _html(pages.problem_page(studio, str(error)), 400)
+        needs = error.needs if isinstance(error, NotAllowed) else ()
+        return _html(pages.problem_page(studio, str(error), needs), 400)
 
     def screen(name: str) -> None:
         @app.get(f"{prefix}/{name}")
@@ -204,7 +218,10 @@ def _add_files(studio: Studio) -> None:
 
     @app.get(f"{prefix}/notebook.ipynb")
     async def written() -> Response:
-        return _file("notebook.ipynb", notebook.jupyter(project.steps), "application/x-ipynb+json")
+        steps_kept = project.steps
+        for step in steps_kept:
+            studio.reach.check(step.step)
+        return _file("notebook.ipynb", notebook.jupyter(steps_kept), "application/x-ipynb+json")
 
 
 def _file(name: str, content: bytes, kind: str) -> Response:
@@ -219,6 +236,12 @@ def _undone(studio: Studio, asked: steps.Asked) -> str:
     studio.project.go_to(int(to))
     back = steps.one(asked, "page")
     return back if back in SCREENS else "policy"
+
+
+def _allow(studio: Studio, asked: steps.Asked) -> str:
+    """Permit a path or an address, as it was shown, until the studio ends."""
+    studio.reach.agree(steps.need(asked, "what", "a file or an address"))
+    return _back(asked)
 
 
 def _cancelled(studio: Studio, asked: steps.Asked) -> str:
@@ -253,9 +276,11 @@ def _planned(studio: Studio, asked: steps.Asked) -> str:
     answer = studio.answer(steps.trade_off(asked, studio.project.people))
     if answer.values is None:
         raise InputError(answer.problem or "The plan is still being made; wait for it and try again.")
-    with studio.project.changed(f"planned at ε = {answer.values['epsilon']:g}") as (_, values):
+    with pages.reading_results():
+        words, policy = f"planned at ε = {answer.values['epsilon']:g}", dict(answer.values["policy"])
+    with studio.project.changed(words) as (_, values):
         values.clear()
-        values.update(answer.values["policy"])
+        values.update(policy)
     return "policy"
 
 
@@ -272,6 +297,7 @@ def _released(studio: Studio, asked: steps.Asked) -> str:
 
 CHANGES: Mapping[str, Callable[[Studio, steps.Asked], str]] = {
     "undo": _undone,
+    "allow": _allow,
     "cancel": _cancelled,
     "again": _tried_again,
     "data": _data_chosen,

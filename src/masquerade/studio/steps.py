@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from masquerade.core.errors import InputError
+from masquerade.studio.allow_list import StudioStep, read_step
 
 Asked = Mapping[str, Sequence[str]]  # the parameters of an address: names, and all their values
 COMPARISONS = ("difference", "ratio", "odds-ratio")
@@ -113,86 +114,102 @@ def audit(asked: Asked, records: Mapping[str, Any] | None) -> list[str]:
     return ["audit", "release", *of_records(records), "--json"]
 
 
-def draws(argv: Sequence[str]) -> bool:
-    """Tell whether a command draws, so that its figures differ each time: a release, attacks on one."""
-    return argv[0] in {"disguise", "release"} or list(argv[:2]) == ["audit", "release"]
-
-
 def shown(argv: Sequence[str]) -> str:
     """Return a command as it is typed in the project's folder."""
     return shlex.join(["masquerade", *argv])
 
 
 def python(argv: Sequence[str]) -> str:
-    """Return the line of Python that gives the same figures."""
-    words = [word for word in argv if word != "--json"]
-    options = {a[2:]: b for a, b in zip(words, [*words[1:], ""], strict=True) if a.startswith("--")}
-    return PYTHON[words[0]](words, options)
+    """Return the line of Python that gives the same figures.
+
+    Every value in it is a literal, and every name is one of this module or of the allow-list.
+    """
+    step = read_step(argv)
+    return PYTHON[step.command[0]](step)
 
 
-def _source(data: str, options: Mapping[str, str]) -> str:
-    if options.get("engine") == "postgres":
-        return (
-            f"mq.tally(connection.table({data!r}), mq.Policy.load({options.get('policy', 'policy.yaml')!r}))"
-        )
-    return f"mq.tally({data!r}" + (f", {options['policy']!r})" if "policy" in options else ")")
+def _source(step: StudioStep) -> str:
+    data, policy = step.arguments[0], step.one("policy")
+    if step.database is not None:
+        return f"mq.tally(connection.table({data!r}), mq.Policy.load({policy or 'policy.yaml'!r}))"
+    return f"mq.tally({data!r})" if policy is None else f"mq.tally({data!r}, {policy!r})"
 
 
-def _estimate_line(words: Sequence[str], options: Mapping[str, str]) -> str:
-    where = dict([options["where"].split("=", 1)]) if "where" in options else {}
-    names = tuple(filter(None, options.get("by", "").split(",")))
-    return f"{_source(words[1], options)}.answer([mq.Query(by={names!r}, where={where!r})])"
+def _estimate_line(step: StudioStep) -> str:
+    parts = (text.partition("=") for text in step.options.get("where", ()))
+    where = {name: label for name, _, label in parts}
+    return f"{_source(step)}.answer([mq.Query(by={_names(step, 'by')!r}, where={where!r})])"
 
 
-def _stats_line(words: Sequence[str], options: Mapping[str, str]) -> str:
-    verb = options.get("model", "logistic") if words[1] == "regress" else words[1]
-    pair = [name for key in ("of", "outcome", "group", "formula") for name in _parts(options, key)]
-    named = [f"by={tuple(options['by'].split(','))!r}"] if options.get("by") else []
-    told = ", ".join([_source(words[2], options), *map(repr, pair), *named])
-    return f"mq.stats.{verb.replace('-', '_')}({told})"
+def _stats_line(step: StudioStep) -> str:
+    kind = step.command[1]
+    verb = step.one("model") or "logistic" if kind == "regress" else kind
+    formula = step.one("formula")
+    pair = [name for key in ("of", "outcome", "group") for name in _names(step, key)]
+    pair += [] if formula is None else [formula]
+    named = [f"by={_names(step, 'by')!r}"] if "by" in step.options else []
+    return f"mq.stats.{verb.replace('-', '_')}({', '.join([_source(step), *map(repr, pair), *named])})"
 
 
-def _learn_line(words: Sequence[str], options: Mapping[str, str]) -> str:
-    told = [repr(options["target"])] if "target" in options else []
-    if "structure" in options:
-        told = [f"mq.learn.load({options['structure']!r})"]
+def _learn_line(step: StudioStep) -> str:
+    target, structure = step.one("target"), step.one("structure")
+    more = [] if target is None else [repr(target)]
+    if structure is not None:
+        more = [f"mq.learn.load({structure!r})"]
     verb = {
         "network": "bayesian_network",
         "rules": "association_rules",
         "linear": "linear_classifier",
         "tree": "decision_tree",
     }
-    name = verb.get(words[1], words[1].replace("-", "_"))
-    return f"mq.learn.{name}({', '.join([_source(words[2], options), *told])})"
+    name = verb.get(step.command[1], step.command[1].replace("-", "_"))
+    return f"mq.learn.{name}({', '.join([_source(step), *more])})"
 
 
-def _plan_line(words: Sequence[str], options: Mapping[str, str]) -> str:
-    bound = f"privacy={{'epsilon': {options['epsilon']}}}"
-    return f"mq.plan(mq.Policy.load({words[1]!r}), {bound}, queries={options['queries']!r}, n={options['n']})"
+def _plan_line(step: StudioStep) -> str:
+    bound = f"privacy={{'epsilon': {float(step.one('epsilon') or 0):.15g}}}"
+    question = f"queries={step.one('queries')!r}, n={int(step.one('n') or 0)}"
+    return f"mq.plan(mq.Policy.load({step.arguments[0]!r}), {bound}, {question})"
 
 
-def _audit_line(words: Sequence[str], options: Mapping[str, str]) -> str:
-    policy = f", {options['policy']!r}" if "policy" in options else ""
-    return f"mq.audit.audit_{words[1]}({words[2]!r}{policy})"
+def _audit_line(step: StudioStep) -> str:
+    policy = f", {step.one('policy')!r}" if "policy" in step.options else ""
+    return f"mq.audit.audit_{step.command[1]}({step.arguments[0]!r}{policy})"
 
 
-PYTHON: dict[str, Callable[[Sequence[str], Mapping[str, str]], str]] = {
+def _disguise_line(step: StudioStep) -> str:
+    arguments = [repr(step.arguments[0]), repr(step.one("out")), f"mq.Policy.load({step.one('policy')!r})"]
+    if "memo" in step.options:
+        arguments += [f"memo={step.one('memo')!r}", f"id={step.one('id')!r}"]
+    arguments += [
+        f"{name.replace('-', '_')}=True" for name in ("new-memo", "shuffle") if name in step.options
+    ]
+    return f"mq.disguise_file({', '.join(arguments)})"
+
+
+def _first(form: str) -> Callable[[StudioStep], str]:
+    """Return a writer of a line with the step's argument in it."""
+    return lambda step: form.format(repr(step.arguments[0]))
+
+
+PYTHON: dict[str, Callable[[StudioStep], str]] = {
     "estimate": _estimate_line,
     "stats": _stats_line,
     "learn": _learn_line,
     "plan": _plan_line,
     "audit": _audit_line,
-    "disguise": lambda w, o: f"mq.disguise_file({w[1]!r}, {o['out']!r}, mq.Policy.load({o['policy']!r}))",
-    "release": lambda w, o: f"mq.interop.write_release({w[2]!r}, {o['policy']!r}, {o['out']!r})",
-    "party": lambda w, _: f"from masquerade.services.common.release_ledger import inspect; inspect({w[2]!r})",
-    "survey": lambda w, _: f"from masquerade.survey.survey_file import Survey; Survey.load({w[2]!r})",
-    "show": lambda w, _: f"mq.learn.load({w[1]!r})",
-    "privacy": lambda w, _: f"mq.privacy({w[1]!r})",
-    "policy": lambda w, _: f"mq.Policy.load({w[2]!r})",
-    "anonymize": lambda w, o: f"mq.anonymity.check({w[2]!r}, {o.get('quasi', '').split(',')!r})",
+    "disguise": _disguise_line,
+    "release": lambda s: (
+        f"mq.interop.write_release({s.arguments[0]!r}, {s.one('policy')!r}, {s.one('out')!r})"
+    ),
+    "party": _first("from masquerade.services.common.release_ledger import inspect; inspect({})"),
+    "survey": _first("from masquerade.survey.survey_file import Survey; Survey.load({})"),
+    "show": _first("mq.learn.load({})"),
+    "privacy": _first("mq.privacy({})"),
+    "policy": _first("mq.Policy.load({})"),
+    "anonymize": lambda s: f"mq.anonymity.check({s.arguments[0]!r}, {list(_names(s, 'quasi'))!r})",
 }
 
 
-def _parts(options: Mapping[str, str], key: str) -> list[str]:
-    text = options.get(key)
-    return [] if text is None else [text] if key == "formula" else text.split(",")
+def _names(step: StudioStep, key: str) -> tuple[str, ...]:
+    return tuple(filter(None, (step.one(key) or "").split(",")))

@@ -147,7 +147,10 @@ class Survey:
             spec = SurveySpec.model_validate(values)
         except ValidationError as error:
             raise InputError(_together(_explained(error))) from None
-        survey = cls(spec, Policy.load(folder / spec.policy))
+        place = folder / spec.policy
+        if not place.resolve().is_relative_to(folder.resolve()):  # a survey may come from somebody else
+            raise InputError("policy: must be a file in or below the folder of the survey.")
+        survey = cls(spec, Policy.load(place))
         problems = list(_problems(survey))
         if problems:
             raise InputError(_together(problems))

@@ -1,0 +1,141 @@
+"""The files of a project as values: read strictly, because a project may come from another person."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from masquerade.channels import policy_text
+from masquerade.channels.policy import Policy
+from masquerade.core.errors import FileError, InputError
+
+FORMAT = 1
+FRESH: dict[str, Any] = {"masquerade_studio": FORMAT, "data": None, "records": None, "people": None}
+MOST_PEOPLE = 10**10
+MOST_TEXT = 4000
+RECORDS = ("data", "policy", "engine", "url", "collector")
+# settings that other programs take from the folder in which they run: Numba would load a cache from anywhere
+FOREIGN_SETTINGS = (".numba_config.yaml", "matplotlibrc")
+
+
+def check_folder(folder: Path, names: Collection[str]) -> None:
+    """Raise FileError if a file of a project is a link or a device, or would steer other programs."""
+    for name in FOREIGN_SETTINGS:
+        if (folder / name).is_symlink() or (folder / name).exists():
+            raise FileError(
+                f"{folder / name}: changes how programs of this machine work in that folder; a project holds "
+                "no such file. Remove it."
+            )
+    for path in _walk(folder / name for name in names):
+        kind = path.lstat().st_mode
+        if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+            what = "a link" if stat.S_ISLNK(kind) else "neither a file nor a folder"
+            raise FileError(f"{path}: is {what}; a project holds files of its own alone. Remove it.")
+
+
+def _walk(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield the paths that are there, and all below those that are folders; no link is followed."""
+    waiting = list(paths)
+    while waiting:
+        path = waiting.pop()
+        if path.is_symlink() or path.exists():
+            yield path
+            if path.is_dir() and not path.is_symlink():
+                waiting += path.iterdir()
+
+
+def read_settings(values: Any, where: str) -> dict[str, Any]:
+    """Return the settings that a file holds, all keys present and each of its type."""
+    if not isinstance(values, dict) or values.get("masquerade_studio") != FORMAT:
+        raise InputError(f"{where}: is not a project of this version of masquerade.")
+    settings = FRESH | values
+    unknown = sorted(set(settings) - set(FRESH))
+    if unknown:
+        raise InputError(f"{where}: {unknown[0]!r} is not a setting of a project.")
+    people = settings["people"]
+    if people is not None and (type(people) is not int or not 0 < people <= MOST_PEOPLE):
+        raise InputError(f"{where}: 'people' is a whole number above 0, or null.")
+    if settings["data"] is not None and not _is_name(settings["data"]):
+        raise InputError(f"{where}: 'data' is the path of a file, or null.")
+    _check_records(settings["records"], where)
+    return settings
+
+
+def _check_records(records: Any, where: str) -> None:
+    if records is None:
+        return
+    if not isinstance(records, dict) or not set(records) <= set(RECORDS) or not _is_name(records.get("data")):
+        raise InputError(f"{where}: 'records' names 'data', and may name {', '.join(RECORDS[1:])}.")
+    wrong = [name for name, value in records.items() if value is not None and not _is_name(value)]
+    if wrong:
+        raise InputError(f"{where}: 'records.{wrong[0]}' is a text of at most {MOST_TEXT:,} characters.")
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MOST_TEXT and "\0" not in value
+
+
+def read_counts(values: Any, where: str) -> dict[str, int]:
+    """Return the number of records of each file."""
+    if not isinstance(values, dict) or not all(
+        type(rows) is int and 0 <= rows <= MOST_PEOPLE for rows in values.values()
+    ):
+        raise InputError(f"{where}: names a whole number of records for every file.")
+    return values
+
+
+def read_index(values: Any, where: str) -> tuple[int, list[str]]:
+    """Return the version in force, and the change that led to each version."""
+    if isinstance(values, dict) and set(values) == {"at", "words"}:
+        at, words = values["at"], values["words"]
+        texts = isinstance(words, list) and all(isinstance(word, str) for word in words)
+        if texts and type(at) is int and 0 <= at < len(words):
+            return at, list(words)
+    raise InputError(f"{where}: is not a list of versions with the one in force.")
+
+
+def read_version(values: Any, where: str) -> tuple[dict[str, Any], str | None]:
+    """Return the settings of a version and the text of its policy, which is a valid policy or none."""
+    settings, policy = settings_of(values, where), values["policy"]
+    if policy is not None:
+        if not isinstance(policy, str):
+            raise InputError(f"{where}: its policy is not a text.")
+        parsed = policy_text.parse(policy, "yaml")
+        if not isinstance(parsed, dict) or not isinstance(parsed.get("variables"), dict):
+            raise InputError(f"{where}: its policy lists no 'variables'.")
+        if parsed["variables"]:
+            Policy.from_dict(parsed)
+    return settings, policy
+
+
+def settings_of(values: Any, where: str) -> dict[str, Any]:
+    """Return the settings of a version."""
+    if not isinstance(values, dict) or set(values) != {"settings", "policy"}:
+        raise InputError(f"{where}: is not a version of a project.")
+    return read_settings(values["settings"], where)
+
+
+class HiddenPaths:
+    """Paths that a copy of a project for others does not hold: each is replaced by the name of its file."""
+
+    def __init__(self, folder: Path, paths: Iterable[str]) -> None:
+        pairs = [(path, Path(path).name) for path in paths]
+        pairs += [(f"{parent}/", "") for parent in {str(Path(path).parent) for path, _ in pairs} - {"/"}]
+        pairs.append((f"{folder}/", ""))
+        home = str(Path.home())
+        pairs += [] if home == "/" else [(home, "~")]
+        pairs.sort(key=lambda pair: -len(pair[0]))
+        self._pairs = [(_escape(path), _escape(name)) for path, name in pairs]
+
+    def replace(self, content: bytes) -> bytes:
+        """Return the bytes of a JSON or YAML file without the paths."""
+        for path, name in self._pairs:
+            content = content.replace(path, name)
+        return content
+
+
+def _escape(text: str) -> bytes:
+    return json.dumps(text, ensure_ascii=False)[1:-1].encode()
