@@ -8,8 +8,9 @@ import pytest
 from tests.studio.world import Visitor
 
 from masquerade.disguising.memo import Memo
-from masquerade.services.common.release_ledger import entry_of, inspect, spending
+from masquerade.services.common.release_ledger import Release, ReleaseLedger, entry_of, inspect, spending
 from masquerade.studio import releases
+from masquerade.studio.project import Project
 
 pytest.importorskip("fastapi")
 
@@ -115,6 +116,19 @@ def test_a_memo_that_is_put_back_repeats_its_reports(visitor):
     assert "under another memo" not in page
     assert reports(visitor, 1) == reports(visitor, 2)
     assert spent_gamma(ledger(visitor)) == 3
+
+
+def test_two_releases_under_two_memos_say_what_they_multiply_to(tmp_path):
+    project = Project(tmp_path)
+    (tmp_path / releases.FOLDER).mkdir()
+    lines = [("releases/1/disguised.csv", "a" * 16), ("releases/2/disguised.csv", "b" * 16)]
+    for number, (out, memo) in enumerate(lines):
+        what = ("disguised records", ("smoker",), PEOPLE, "p", Fraction(3), None, f"{memo} p")
+        with ReleaseLedger.open(tmp_path / releases.LEDGER) as kept:
+            kept.append(Release(out, "disguise", "anybody", *what))
+        assert (releases.memo_words(project) is None) == (number == 0)
+    told = "These people were disguised before under another memo: over both releases γ = 9"
+    assert releases.memo_words(project).startswith(told)
 
 
 def test_a_first_memo_is_made_and_a_release_without_one_needs_none(visitor):

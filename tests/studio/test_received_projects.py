@@ -123,8 +123,9 @@ def test_check_imports_no_module_of_the_project(received, tmp_path):
 def test_a_sampler_of_the_working_directory_needs_its_own_option(tmp_path):
     mark, command = tmp_path / "ran", ["-m", "masquerade", "audit", "sampler", "--sampler", "codebook:draw"]
     (tmp_path / "codebook.py").write_text(CODE.format(str(mark)), encoding="utf-8")
-    script = Path(sys.executable).with_name("masquerade")
-    for start in ([sys.executable, *command], [sys.executable, str(script), *command[2:]]):
+    script = Path(sys.executable).with_name("masquerade")  # where the package is installed
+    starts = [[sys.executable, str(script), *command[2:]]] if script.exists() else []
+    for start in ([sys.executable, *command], *starts):
         run = subprocess.run(  # noqa: S603
             start, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=DEADLINE
         )
@@ -292,6 +293,18 @@ def test_a_file_outside_is_read_after_the_person_named_it(received, checked, tmp
     code, said = checked(received, "--allow", str(outside))
     assert code == 1  # it ran, and the made-up result differs
     assert "1 of 2 results are the same" in said
+
+
+def test_a_notebook_names_a_file_outside_after_the_person_named_it(received, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outside = tmp_path / "records.csv"
+    add_step(received, "estimate", str(outside), "--policy", "policy.yaml", "--json")
+    argv = ["studio", str(received), "--notebook", "steps.py"]
+    refused = run_command(argv, lambda _done, _total: None)
+    assert (refused.code, Path("steps.py").exists()) == (2, False)
+    assert f"--allow {outside}" in refused.said[0]
+    assert run_command([*argv, "--allow", str(outside)], lambda _done, _total: None).code == 0
+    assert repr(str(outside)) in Path("steps.py").read_text(encoding="utf-8")
 
 
 def test_the_table_names_commands_and_options_that_there_are():
