@@ -164,7 +164,7 @@ def test_files_of_a_collector_killed_while_people_send_order_nobody_and_join_nob
         thread.join()
     process.wait()
     process.stderr.close()
-    assert {file.name for file in (folder / "collected").iterdir()} == set(FILES.values())
+    assert {file.name for file in (folder / "collected").iterdir()} == {*FILES.values(), "collector.lock"}
     Attack(folder / "collected", known).check_failed()
 
 

@@ -202,7 +202,7 @@ def test_an_invitation_admits_one_report_and_another_one_may_be_used(invited, tm
     with pytest.raises(KeySpent):
         two.send()
     two.use("never-made")
-    with pytest.raises(InputError, match="no invitation"):
+    with pytest.raises(InputError, match="not an invitation"):
         two.send()
     two.use(second)
     assert two.send()

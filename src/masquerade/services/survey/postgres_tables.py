@@ -4,8 +4,8 @@ PostgreSQL marks every row with the transaction that wrote it (`xmin`) and lays 
 (`ctid`): whoever reads the tables could put invitations and reports in the order of their coming, and join
 them. So the latest rows are a pool. Whoever adds to it writes all of it again, in the order of random keys;
 when it has grown to twice `LEAST_HIDDEN` rows, all but `LEAST_HIDDEN`, chosen at random, leave it. Every row
-shares its transaction with at least that many others, or with all there are. `tidy` writes all rows of a
-table again in one transaction: rows that left the pool early then look like those that left it late.
+shares its transaction with at least that many others, or with all there are. `tidy` writes all rows again in
+one transaction: rows that left the pool early then look like those that left it late.
 """
 
 from __future__ import annotations
