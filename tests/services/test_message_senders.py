@@ -156,6 +156,10 @@ LINES: dict[tuple[str, str], Line] = {
     ("survey", "team"): Line(
         PEER + "the team's", (f"{SURVEYS}::test_the_team_sees_figures_and_nobody_else_does",)
     ),
+    ("survey", "export"): Line(
+        PEER + "the exporter's",
+        ("tests/survey/test_publication.py::test_exports_and_status_between_reports_follow_the_batches",),
+    ),
     ("node", "begin"): Line(
         PEER + "the convener's, and the digest of a consent",
         (
