@@ -1,23 +1,25 @@
 """Notice a state folder that was put back: copied, overwritten in place, or one of its files alone.
 
 A restore brings back the bytes of files and, if it runs as root, nearly all of their metadata. It cannot
-bring back an inode's change time (ctime): the kernel sets it to the present at every write, and no call sets
-it to anything else. An `Anchor` is a pair of small files that use this. Each step writes a new file over the
-older of the two, and the new one contains
+bring back an inode's change time (ctime): the kernel sets it to the present at every change of the inode, and
+no call sets it to anything else. An `Anchor` is a pair of empty files that use this. Everything that they say
+is in their names:
 
-- the number of the step, the id and epoch of the state, and how many changes each database has seen,
-- inode, generation and change time of the other file, and the SHA-256 of its content.
+- the number of the step, the id and the epoch of the state, how many changes each database has seen,
+- a digest of inode, generation, change time and name of the other file.
 
-So at every moment the newer file describes the older one, which nothing has touched since. A restore that
-touches the older file changes its change time. A restore that touches the newer one alone makes it the older
-one, whose change time then differs from what the other file says. Databases that are put back without the
-anchor have seen fewer changes than it says. Only a copy of the whole disk, taken below the file system
-(snapshot of a disk, volume or virtual machine), brings all of this back.
+A step renames the older of the two, which makes it the newer one and sets its change time. So at every
+moment the newer file describes the older one, which nothing has touched since. A restore adds files of
+earlier names, or replaces the two, whose inodes and change times then differ from what the newer one says.
+Databases that are put back without the anchor have seen fewer changes than it says. Only a copy of the whole
+disk, taken below the file system (a snapshot of a disk, volume or virtual machine), brings all of this back.
 
-A file becomes the newer one by `rename`, which happens or does not. A process that is killed at any moment
-leaves either the old pair or the new one, and a database that is at most one change ahead. Times are compared
-for equality alone, so the clock may be set to anything. After a power failure databases may be further ahead,
-as the last renames may be lost: then the machine has started again, which its boot id shows.
+A rename happens or does not: a process that is killed at any moment leaves the pair of one step or of the
+next, and a database that is at most one change ahead. It is no data, which a power failure could separate
+from its name, so nothing needs to be synced. The last renames may be lost with the power: then databases are
+further ahead, and the machine has started again, which its boot id shows. Times are compared for equality
+alone, so the clock may be set to anything; a restore within the same tick of it as the step (milliseconds; a
+second on ext4 with inodes of 128 bytes) may go unnoticed.
 
 Reading changes nothing here. What changes an inode does: `chmod`, `chown`, hard links (`cp -al`), extended
 attributes.
@@ -25,154 +27,159 @@ attributes.
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import json
 import os
+import re
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, NamedTuple, Self
 
 from masquerade.core.errors import FileError
-from masquerade.core.json_text import parse_json
 
-FILES: Final = ("anchor.0", "anchor.1")
-NEW: Final = "anchor.new"  # on its way; one that is left behind by a crash is written over
-MISSING: Final = "-"
+PREFIX: Final = "anchor-"
+ALONE: Final = "0" * 16  # in place of a digest: the first file describes no other
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-MOST_BYTES: Final = 1 << 16
 FS_IOC_GETVERSION: Final = 0x80087601  # Linux: the generation of an inode, new whenever its number is reused
+_NAME: Final = re.compile(
+    r"anchor-([0-9a-f]{1,15})-([0-9a-f]{16})-([0-9a-f]{1,12})-([0-9a-f]{8})"
+    r"-((?:[a-z0-9]{1,20}\.[0-9a-f]{1,15})(?:_[a-z0-9]{1,20}\.[0-9a-f]{1,15}){0,4})-([0-9a-f]{16})"
+)
 
 
-@dataclass(frozen=True, slots=True)
-class AnchorStep:
-    """Content of an anchor's newer file; `counts` are the changes of each database by its name."""
+class AnchorStep(NamedTuple):
+    """One step of an anchor, as its newer file is named.
 
-    step: int
-    incarnation: str
+    `state` is a digest of the state's id, `boot` one of the boot id; `counts` are the changes of databases by
+    name, and `other` is a digest of the older file.
+    """
+
+    number: int
+    state: str
     epoch: int
-    counts: Mapping[str, int] = field(default_factory=dict)
-    boot: str = ""
-    other: str = MISSING
-    other_digest: str = MISSING
+    boot: str
+    counts: Mapping[str, int]
+    other: str = ALONE
 
-    def encode(self) -> bytes:
-        """Return the content of the file."""
-        return json.dumps(asdict(self), sort_keys=True).encode() + b"\n"
+    @property
+    def name(self) -> str:
+        """Return the name of the file."""
+        counts = "_".join(f"{name}.{count:x}" for name, count in self.counts.items())
+        return f"{PREFIX}{self.number:x}-{self.state}-{self.epoch:x}-{self.boot}-{counts}-{self.other}"
 
     @classmethod
-    def decode(cls, data: bytes) -> Self | None:
-        """Return the step in a file, None if there is none."""
-        try:
-            values = parse_json(data)
-            found = cls(**values) if isinstance(values, dict) else None
-        except (ValueError, TypeError, RecursionError):
+    def parse(cls, name: str) -> Self | None:
+        """Return the step that a file's name states, None if it states none."""
+        match = _NAME.fullmatch(name)
+        if match is None:
             return None
-        if found is None or not all(map(isinstance, _values(found), (int, str, int, dict, str, str, str))):
-            return None
-        whole = all(isinstance(name, str) and type(it) is int for name, it in found.counts.items())
-        return found if whole else None
-
-
-def _values(step: AnchorStep) -> list[Any]:
-    return [getattr(step, name) for name in AnchorStep.__slots__]
+        counts = dict(item.split(".") for item in match[5].split("_"))
+        changes = {label: int(count, 16) for label, count in counts.items()}
+        return cls(int(match[1], 16), match[2], int(match[3], 16), match[4], changes, match[6])
 
 
 class Anchor:
-    """The anchor in a folder: `last` is the last step, None where there is none that can be read.
+    """The anchor in a folder; `last` is the last step, None where no file states one.
 
-    `untouched` is False if the two files are not as the last step left them. Steps are taken by one process
-    at a time, in any of its threads.
+    `untouched` is False unless there are two files, as the last step left them. One process takes steps, in
+    any of its threads; others may look.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._lock = folder, threading.Lock()
-        contents = [_content(folder / name) for name in FILES]
-        self.exists = any(content is not None for content in contents)
-        steps = [None if content is None else AnchorStep.decode(content) for content in contents]
-        valid = [step for at, step in enumerate(steps) if step is not None and step.step % 2 == at]
-        self.last = max(valid, key=lambda step: step.step, default=None)
-        self.untouched = self.last is not None and self._fits(self.last, contents)
-        self._counts = {} if self.last is None else dict(self.last.counts)
-        self._behind = False
-        newer = 0 if self.last is None else self.last.step % 2
-        self._described = _described(folder / FILES[newer], contents[newer])
+        self._folder, self._lock, self._behind = folder, threading.Lock(), False
+        names = _names(folder)
+        steps = sorted(filter(None, map(AnchorStep.parse, names)), key=lambda step: step.number)
+        self.exists, self.last = bool(names), steps[-1] if steps else None
+        self.steps, self._counts = steps, dict(steps[-1].counts) if steps else {}
+        self.untouched = len(steps) == len(names) and self._fits(steps)
 
-    def _fits(self, last: AnchorStep, contents: list[bytes | None]) -> bool:
-        """Return True if the older file is the one that the newer file describes."""
-        older = (last.step + 1) % 2
-        return (last.other, last.other_digest) == _described(self._folder / FILES[older], contents[older])
+    def _fits(self, steps: list[AnchorStep]) -> bool:
+        """Return True if these are the two files of a step."""
+        paired = len(steps) == 2 and steps[0].number + 1 == steps[1].number
+        return paired and steps[1].other == self._digest_of(steps[0])
+
+    def _digest_of(self, step: AnchorStep) -> str:
+        """Return the digest of the file of a step; no digest if there is no such file."""
+        with suppress(OSError):
+            handle = os.open(self._folder / step.name, os.O_RDONLY)
+            try:
+                found = os.fstat(handle)
+                facts = f"{found.st_ino} {generation_of(handle)} {found.st_ctime_ns} {step.name}"
+                return _digest(facts)
+            finally:
+                os.close(handle)
+        return ""
 
     def begin(self, incarnation: str, epoch: int, counts: Mapping[str, int]) -> None:
-        """Describe a state of another id; both files are written, so that nothing earlier is left."""
+        """Anchor a state of another id: by two new files, after which all others are removed."""
         with self._lock:
+            before, number = _names(self._folder), 0 if self.last is None else self.last.number + 1
             self._counts = dict(counts)
-            for _ in FILES:
-                self._step(incarnation, epoch)
-            self.untouched = True
+            try:
+                for at in (number, number + 1):
+                    other = ALONE if at == number else self._digest_of(self.steps[-1])
+                    step = self._next(at, _digest(incarnation), epoch, other)
+                    os.close(os.open(self._folder / step.name, os.O_RDONLY | os.O_CREAT, 0o600))
+                    self.steps = [*self.steps, step][-2:]
+                for name in before:
+                    (self._folder / name).unlink(missing_ok=True)
+            except OSError as error:
+                raise self._failed(error) from None
+            self.last, self.exists, self.untouched = self.steps[-1], True, True
 
     def reached(self, name: str, changes: int) -> None:
-        """Take the step to a number of changes of a database; it is on the disk when this returns."""
+        """Take the step to a number of changes of a database."""
         with self._lock:
             self._counts[name] = changes
-            if self.last is not None:
-                self._step(self.last.incarnation, self.last.epoch)
+            self._step()
 
     def catch_up(self) -> None:
         """Take the step that failed after the last change: no database is ever two changes ahead."""
-        with self._lock:
-            if self._behind and self.last is not None:
-                self._step(self.last.incarnation, self.last.epoch)
+        if self._behind:
+            with self._lock:
+                self._step()
 
-    def _step(self, incarnation: str, epoch: int) -> None:
-        number = 0 if self.last is None else self.last.step + 1
-        step = AnchorStep(number, incarnation, epoch, dict(self._counts), boot_id(), *self._described)
-        new, place = self._folder / NEW, self._folder / FILES[number % 2]
+    def _step(self) -> None:
+        if self.last is None:
+            return
         self._behind = True
         try:
-            handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            try:
-                _write(handle, step.encode())  # before its name: else a power failure may leave it empty
-                new.rename(place)
-                # as it is now, not as it is at the next step: who touches it in between is noticed
-                self.last, self._described = step, (_identity(handle), _digest(step.encode()))
-            finally:
-                os.close(handle)
+            older, newer = self.steps
+            step = self._next(newer.number + 1, newer.state, newer.epoch, self._digest_of(newer))
+            (self._folder / older.name).rename(self._folder / step.name)
         except OSError as error:
-            reason = (error.strerror or "input/output error").lower()
-            raise FileError(f"{place}: the anchor of the state cannot be written ({reason}).") from None
-        self._behind = False
+            raise self._failed(error) from None
+        self.steps, self.last, self._behind = [newer, step], step, False
 
-    def problem(self, incarnation: str | None, counts: Mapping[str, int]) -> str:
-        """Return why this is not the state that it was, in words; empty if it is.
+    def _next(self, number: int, state: str, epoch: int, other: str) -> AnchorStep:
+        return AnchorStep(number, state, epoch, _digest(boot_id())[:8], dict(self._counts), other)
 
-        `counts` are the changes of databases as they are now; only "state" counts whole transactions.
+    def _failed(self, error: OSError) -> FileError:
+        reason = (error.strerror or "input/output error").lower()
+        return FileError(f"{self._folder}: the anchor of the state cannot be written ({reason}).")
+
+    def problem(self, incarnation: str, counts: Mapping[str, int], exact: Iterable[str] = ()) -> str:
+        """Return what shows that the state was put back, in words; empty if nothing does.
+
+        `counts` are the changes of databases as they are now. Of those that are `exact` each transaction is
+        one change: they are no more than one ahead, unless the machine has started again since.
         """
         if not self.exists:
-            return "its anchor is missing"
+            return "the anchor is missing"
         last = self.last
         if last is None or not self.untouched:
-            return "the files of its anchor were copied, replaced or written to"
-        if last.incarnation != incarnation:
-            return "its anchor belongs to another state, or to another epoch of it"
+            return "the files of the anchor were copied, replaced or added to"
+        if last.state != _digest(incarnation):
+            return "the anchor belongs to another state, or to another epoch of it"
         for name, known in last.counts.items():
-            if name in counts and counts[name] < known:
-                return f"of {known:,} changes of {name} that were made, {known - counts[name]:,} are missing"
-        ahead = counts.get("state", 0) - last.counts.get("state", 0)
-        if ahead > 1 and last.boot and last.boot == boot_id():
-            return f"its anchor is {ahead:,} changes older than its database"
-        return ""
-
-
-def boot_id() -> str:
-    """Return the id of this start of the machine, empty where the system has none."""
-    try:
-        return BOOT_ID.read_text("ascii").strip()
-    except OSError:
+            if counts.get(name, known) < known:
+                return f"{known - counts[name]:,} of {known:,} changes of the database {name!r} are missing"
+        ahead = [name for name in exact if counts[name] > last.counts.get(name, 0) + 1]
+        if ahead and boot_id() and last.boot == _digest(boot_id())[:8]:
+            return f"the anchor is older than the database {ahead[0]!r}"
         return ""
 
 
@@ -181,39 +188,26 @@ def generation_of(handle: int) -> int | None:
     try:
         import fcntl  # noqa: PLC0415  (not on Windows)
 
-        told = fcntl.ioctl(handle, FS_IOC_GETVERSION, b"\0" * 8)
+        reply = fcntl.ioctl(handle, FS_IOC_GETVERSION, b"\0" * 8)
     except (ImportError, OSError):
         return None
-    return int(struct.unpack("=I4x", told)[0])
+    return int(struct.unpack("=I4x", reply)[0])
 
 
-def _identity(handle: int) -> str:
-    """Return what no restore brings back of an open file: inode, its generation, its change time."""
-    found = os.fstat(handle)
-    return f"{found.st_ino}.{generation_of(handle)}.{found.st_ctime_ns}"
-
-
-def _write(handle: int, content: bytes) -> None:
-    """Write the whole content, durably."""
-    if os.write(handle, content) < len(content):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    os.fsync(handle)
-
-
-def _described(path: Path, content: bytes | None) -> tuple[str, str]:
-    """Return identity and digest of a file whose content is known."""
-    with suppress(OSError), path.open("rb") as stream:
-        return _identity(stream.fileno()), _digest(content or b"")
-    return MISSING, MISSING
-
-
-def _content(path: Path) -> bytes | None:
+@cache
+def boot_id() -> str:
+    """Return the id of this start of the machine, empty where the system has none."""
     try:
-        with path.open("rb") as stream:
-            return stream.read(MOST_BYTES)
+        return BOOT_ID.read_text("ascii").strip()
     except OSError:
-        return None
+        return ""
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _names(folder: Path) -> list[str]:
+    with suppress(FileNotFoundError):
+        return [entry.name for entry in os.scandir(folder) if entry.name.startswith(PREFIX)]
+    return []
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -39,7 +39,9 @@ MOST_REPLY_BYTES: Final = 1 << 29
 MOST_PASSING_BYTES: Final = 1 << 26  # of a peer's passing replies, the newest aside
 BURNT: Final = "burnt.sqlite"
 INCARNATION, PROGRESS = "incarnation", "progress"  # of the first version, in place of an anchor
-STATE, CHANGES, EPOCH = "state", "changes", "epoch of a state"
+STATE, KEYS = "state", "burnt"  # databases, as an anchor calls them
+_LOOKS: Final = 20
+CHANGES, EPOCH = "changes", "epoch of a state"
 TAG: Final = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# Used keys are remembered here. Never restore this folder from a backup.\n"
@@ -333,7 +335,7 @@ class State:
 class OnceFolder:
     """What may happen only once, kept where no backup brings it back.
 
-    The folder holds used keys (`burnt.sqlite`) and the anchor of the state (`anchor.0`, `anchor.1`). A
+    The folder holds used keys (`burnt.sqlite`) and the anchor of the state (`anchor-…`, twice). A
     CACHEDIR.TAG tells backup programs that it is not to be copied; a copy is noticed all the same.
     """
 
@@ -348,19 +350,20 @@ class OnceFolder:
     @property
     def used(self) -> bool:
         """Return True if a state has changed since this folder was made for it."""
-        last = self.anchor.last
-        return (self._folder / INCARNATION).exists() or (last is not None and last.counts.get(STATE, 0) > 0)
+        changed = any(step.counts.get(STATE, 0) for step in self.anchor.steps)
+        claimed = "SELECT count(*) FROM claimed WHERE kind <> ?"
+        return changed or (self._folder / INCARNATION).exists() or bool(self._store.value(claimed, (EPOCH,)))
 
     @property
     def epoch(self) -> int:
-        """Return the epoch that the folder was last used in, 0 if that is not known."""
-        return self.anchor.last.epoch if self.anchor.last is not None else self._first_version()[1]
+        """Return the last epoch that the folder was used in, 0 if that is not known."""
+        return max([step.epoch for step in self.anchor.steps], default=self._first_version()[1])
 
     def problem(self, incarnation: str, changes: int) -> str:
-        """Return why this is not the folder that belongs to a state, in words; empty if it is."""
-        if not self.anchor.exists:
-            return "" if self._adopted(incarnation, changes) else "its anchor is missing"
-        found = self.anchor.problem(incarnation, {STATE: changes, BURNT: self._burnt()})
+        """Return what shows that this folder or its state was put back, in words; empty if nothing does."""
+        if not self.anchor.untouched and self._adopted(incarnation, changes):
+            return ""
+        found = self.anchor.problem(incarnation, {STATE: changes, KEYS: self._burnt()}, exact=[STATE])
         if not found and self.burnt.find(EPOCH, incarnation.encode()) is None:
             found = f"{BURNT} belongs to another epoch of this state"
         return found
@@ -375,13 +378,13 @@ class OnceFolder:
             self.burnt.claim([Claim(EPOCH, chosen.encode())])
         # the larger number: killed before the state has the id, it is still known that there was one
         known = 0 if last is None else last.counts.get(STATE, 0)
-        self.anchor.begin(chosen, epoch, {STATE: max(changes, known), BURNT: self._burnt()})
+        self.anchor.begin(chosen, epoch, {STATE: max(changes, known), KEYS: self._burnt()})
         return chosen
 
     def follow(self, state: DurableStore, changes: Callable[[], int]) -> None:
         """Anchor every change of the state and of the used keys from now on."""
         self.watch(STATE, state, changes)
-        self.watch(BURNT, self._store, self._burnt)
+        self.watch(KEYS, self._store, self._burnt)
 
     def watch(self, name: str, store: DurableStore, count: Callable[[], int]) -> bool:
         """Anchor every change of a database from now on; False if changes are missing from it now.
@@ -437,6 +440,42 @@ class OnceFolder:
 def peek(folder: str | Path, scope: str, name: str) -> bytes | None:
     """Return a note of a state, even while a service has it open; None if there is none."""
     return Notes.peek(Path(folder) / DATABASE, scope, name)
+
+
+def peek_problem(folder: str | Path) -> str | None:
+    """Return what shows that a state was put back, in words, even while a service has it open.
+
+    Empty where nothing does; None where that cannot be seen, as the folder is of the first version.
+    """
+    place = Path(folder)
+    if (place / ONCE / INCARNATION).exists():
+        return None
+    found = ""
+    for _ in range(_LOOKS):  # a service may make changes while its files are read one after the other
+        anchor = Anchor(place / ONCE)
+        found = _peeked(place, anchor)
+        if not found or Anchor(place / ONCE).last == anchor.last:
+            break
+    return found
+
+
+def _peeked(place: Path, anchor: Anchor) -> str:
+    known = {
+        name: DurableStore.peek(place / DATABASE, "SELECT value FROM facts WHERE name = ?", (name,))
+        for name in (INCARNATION, CHANGES)
+    }
+    incarnation = str(known[INCARNATION][0][0]) if known[INCARNATION] else ""
+    burnt = place / ONCE / BURNT
+    most, epochs = (
+        DurableStore.peek(burnt, *question)
+        for question in (
+            ("SELECT max(place) FROM claimed",),
+            ("SELECT 1 FROM claimed WHERE kind = ? AND name = ?", (EPOCH, incarnation.encode())),
+        )
+    )
+    counts = {STATE: int(known[CHANGES][0][0]) if known[CHANGES] else 0, KEYS: most[0][0] or 0 if most else 0}
+    found = anchor.problem(incarnation, counts, exact=[STATE])
+    return found or ("" if epochs else f"{BURNT} belongs to another epoch of this state")
 
 
 def peek_claims(folder: str | Path, kind: str) -> list[bytes]:

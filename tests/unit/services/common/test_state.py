@@ -340,12 +340,12 @@ def test_without_its_once_folder_a_state_was_restored(folder):
     assert restored(folder, later) > later
 
 
-@pytest.mark.parametrize("name", ["anchor.0", "anchor.1"])
-@pytest.mark.parametrize("lost", [lambda file: file.unlink(), lambda file: file.write_bytes(b"scribble")])
-def test_an_anchor_that_is_lost_or_damaged_is_a_restore(folder, name, lost):
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("lost", [lambda file: file.unlink(), lambda file: file.rename(f"{file}x")])
+def test_an_anchor_that_is_lost_or_damaged_is_a_restore(folder, at, lost):
     """Without it nothing would say that the database is older than it was."""
     epoch = used(folder)
-    lost(folder / "once" / name)
+    lost(sorted((folder / "once").glob("anchor-*"))[at])
     restored(folder, epoch)
 
 
