@@ -352,7 +352,7 @@ class Party:
             signed = bytes.fromhex(message.signature)
             verify_signature(bytes.fromhex(known.identity), signed, WITNESS, end.encode())
         try:
-            self.store.witnessed(convener, end, message.signature, self.identity.public)
+            self.store.witnessed(convener, end, message.signature)
         except RoundAborted as error:
             self._tell(f"session {part.spec.session!r} was refused: {error}")
             raise

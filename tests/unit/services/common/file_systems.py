@@ -35,8 +35,13 @@ def mounted(kind: str, place: Path) -> Iterator[Path]:
             parts = [f"{name}dir={_new(below / name)}" for name in ("lower", "upper", "work")]
             _mount(undo, folder, "-t", "overlay", "-o", ",".join(parts), "overlay")
         elif kind != HERE:
-            _mount(undo, folder, "-o", "loop", str(_image(place, kind)))
+            mount_image(undo, make_image(place, kind), folder)
         yield folder
+
+
+def mount_image(undo: ExitStack, image: Path, folder: Path) -> None:
+    """Mount the image of a file system until `undo` ends."""
+    _mount(undo, folder, "-o", "loop", str(image))
 
 
 def _new(folder: Path) -> Path:
@@ -44,7 +49,8 @@ def _new(folder: Path) -> Path:
     return folder
 
 
-def _image(place: Path, kind: str) -> Path:
+def make_image(place: Path, kind: str) -> Path:
+    """Return the image of a new file system, in a folder."""
     size, command = IMAGES[kind]
     if shutil.which(command[0]) is None:
         pytest.skip(f"no file system to mount: there is no {command[0]}")
@@ -66,4 +72,4 @@ def _mount(undo: ExitStack, folder: Path, *options: str) -> None:
     )
     if done.returncode:
         pytest.skip(f"no file system to mount: {done.stderr.strip()[-200:]}")
-    undo.callback(subprocess.run, ["umount", "--lazy", str(folder)], check=True)
+    undo.callback(subprocess.run, ["umount", str(folder)], check=True)

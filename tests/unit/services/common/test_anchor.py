@@ -380,13 +380,17 @@ def work(pipe, number):
     with State.open(folder) as state, in_state(state, key) as ledger:
         os.write(pipe, b"!" if state.restored or ledger.doubted else b"o")
         while True:
-            state.burnt.claim([Claim("key", b"%d" % number)])
-            os.write(pipe, b"k")
-            state.notes.put("n", "n", b"x" * chance.randrange(6000))
-            state.replies.keep("p", str(number), "p", "d", 200, b"r" * chance.randrange(3000))
-            if not number % 20:
+            what = chance.randrange(20)
+            if what < 7:
+                state.burnt.claim([Claim("key", b"%d" % number)])
+                os.write(pipe, b"k")
+                number += 1
+            elif what < 14:
+                state.notes.put("n", "n", b"x" * chance.randrange(6000))
+            elif what < 19:
+                state.replies.keep("p", os.urandom(8).hex(), "p", "d", 200, b"r" * chance.randrange(3000))
+            else:
                 ledger.append(release)
-            number += 1
 
 alarms = used = opened = 0
 acknowledged = []
