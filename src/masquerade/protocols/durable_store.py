@@ -70,7 +70,8 @@ class DurableStore:
     """An open file of some layout, synced at every commit; `close` it, or use it in a with statement.
 
     Without a path it is in memory, and ends with the process: for simulations and tests.
-    `committing` is called inside every transaction, last of all; `committed` after it is on the disk.
+    `committing` is called inside every transaction, last of all; `committed` after it is on the disk. `rows`
+    is the number of rows that transactions have changed since the file was opened.
     """
 
     def __init__(self, path: str | Path | None, layout: Layout) -> None:
@@ -82,7 +83,7 @@ class DurableStore:
             f"{self.path}: this open file", "Open it again, after a fork: SQLite allows no other."
         )
         self._guard = threading.RLock()
-        self._depth = 0
+        self._depth = self.rows = 0
         try:
             if self._on_disk:
                 _new_file(self.path)
@@ -154,7 +155,7 @@ class DurableStore:
         A transaction inside another is undone alone if it fails, and durable with the outer one.
         """
         with self._guard:
-            outer = self._depth == 0
+            outer, before = self._depth == 0, self._store.total_changes
             self.run("BEGIN IMMEDIATE" if outer else f"SAVEPOINT inner{self._depth}")
             self._depth += 1
             try:
@@ -172,6 +173,7 @@ class DurableStore:
             finally:
                 self._depth -= 1
             if outer:
+                self.rows += self._store.total_changes - before
                 self.committed()
 
     def run(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
