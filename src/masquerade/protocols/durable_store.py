@@ -155,8 +155,9 @@ class DurableStore:
         A transaction inside another is undone alone if it fails, and durable with the outer one.
         """
         with self._guard:
-            outer, before = self._depth == 0, self._store.total_changes
+            outer = self._depth == 0
             self.run("BEGIN IMMEDIATE" if outer else f"SAVEPOINT inner{self._depth}")
+            before = self._store.total_changes
             self._depth += 1
             try:
                 yield self

@@ -54,7 +54,7 @@ class Receipts:
 
     def answer(self, peer: str, body: bytes) -> bytes:
         """Take the end of a peer's ledger, and return a receipt of the last one that is known here."""
-        end, identity = _decode(body)[0], self._identities.get(peer)
+        end, identity = read_receipt(body)[0], self._identities.get(peer)
         if identity is None:
             raise InputError(f"No identity is known for {peer!r}.")
         end.verify(identity)  # before anything is kept
@@ -72,7 +72,7 @@ class Receipts:
         identity = self._identities.get(peer)
         if identity is None:
             return
-        end, signature = _decode(send(_encode(self._restores.ledger.end)))
+        end, signature = read_receipt(send(_encode(self._restores.ledger.end)))
         verify_signature(identity, bytes.fromhex(signature), WITNESS, end.encode())
         self.take(peer, end, signature)
 
@@ -97,8 +97,14 @@ def _encode(end: SignedMark, signature: str = "") -> bytes:
     return json.dumps({"end": end.encode().decode("ascii"), "signature": signature}).encode()
 
 
-def _decode(data: bytes) -> tuple[SignedMark, str]:
-    """Return a signed end and the signature of the receipt, if there is one."""
+def read_receipt(data: bytes) -> tuple[SignedMark, str]:
+    """Return the signed end in a message and the signature of who received it, empty where nobody has yet.
+
+    Raises
+    ------
+    DecodingError
+        If the message is anything else.
+    """
     values: Any = None
     try:
         values = parse_json(data) if len(data) <= MOST_BYTES else None
