@@ -30,6 +30,8 @@ ALLOWED = (
     Allowance("no package carries", 4, "public files that no package may pass on; MASQUERADE_DATA has them"),
     Allowance("no fork here", 3, "Windows has no fork"),
     Allowance("reads /proc", 4, "only Linux has /proc"),
+    Allowance("no file system to mount", 105, "only root mounts; the one of temporary files is always tried"),
+    Allowance("no rsync here", 31, "other programs put files back, too"),
     Allowance("Spark Connect needs grpcio", 1, "no lock has it: masquerade runs without, see large-data.md"),
     Allowance("no systemd-analyze here", 1, "units are read without it, too"),
     Allowance("MPyC is not installed", 5, "an engine of an extra; the lock of tests has it"),

@@ -93,6 +93,29 @@ def test_an_intact_ledger_is_verified_also_while_the_service_runs(folder):
         assert "intact, 4 releases" in ok(folder, "verify")
 
 
+def test_a_copy_of_a_state_is_not_called_intact(folder, tmp_path):
+    """The lines of an earlier ledger follow one another: that says nothing about what left since."""
+    backup = tmp_path / "backup"
+    shutil.copytree(folder, backup)
+    with State.open(folder) as state, in_state(state, KEY) as ledger:
+        ledger.append(COUNTS)
+    shutil.copytree(backup, folder, dirs_exist_ok=True)
+    for place in (backup, folder):
+        found = test_cli_app.run("party", "ledger", place, "verify")
+        assert found.exit_code == 1
+        assert found.stdout.startswith(f"{place}: its lines follow one another, 3 releases. The last: ")
+        assert "But this is not the state that it was: the files of the anchor were" in found.stdout
+        figures = test_cli_app.run("party", "ledger", place, "verify", "--json")
+        assert figures.exit_code == 1
+        assert json.loads(figures.stdout)["intact"] is False
+
+
+def test_a_ledger_without_receipts_says_what_would_not_be_noticed(folder):
+    said = ok(folder, "verify")
+    assert "No peer holds a receipt of its release ledger: a snapshot of the whole disk, put back" in said
+    assert json.loads(ok(folder, "verify", "--json"))["receipts"] == []
+
+
 def test_a_copy_alone_cannot_show_a_missing_end_and_says_so(folder, tmp_path):
     shutil.copy(folder / FILE, tmp_path / "copy.jsonl")
     assert "cannot be seen without the service's state folder" in ok(tmp_path / "copy.jsonl", "verify")

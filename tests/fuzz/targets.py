@@ -22,7 +22,7 @@ from masquerade.anonymity.hierarchy import load_hierarchies
 from masquerade.channels.policy import Policy
 from masquerade.core.json_text import parse_json, read_json
 from masquerade.crypto import certificates
-from masquerade.crypto.keys import load_identity
+from masquerade.crypto.keys import SigningKey, load_identity
 from masquerade.data.catalogue import RawFile
 from masquerade.data.lookup import NotFetched, _unpacked
 from masquerade.disguising.memo import Memo
@@ -47,7 +47,9 @@ from masquerade.services.collect.settings import (
 )
 from masquerade.services.common import problems, release_ledger
 from masquerade.services.common import settings as node_settings
+from masquerade.services.common.anchor import AnchorStep
 from masquerade.services.common.client import json_object
+from masquerade.services.common.receipts import read_receipt
 from masquerade.services.parties import messages as party_messages
 from masquerade.services.parties.linkage import Linkage
 from masquerade.services.parties.settings import MinerSettings, PartySettings
@@ -135,8 +137,19 @@ def _bodies() -> Iterator[Target]:
     )
     unpack = partial(arrow_stream.unpack, most_bytes=1000, most_rows=10, schema=schema)
     yield Target("arrow-stream", unpack, _seeds("arrow-stream", arrow_stream.pack(rows)), weight=8)
+    end = release_ledger.SignedMark.of(release_ledger.START, 1, SigningKey.from_seed(bytes(32)))
+    receipt = b'{"end": "' + end.encode() + b'", "signature": ""}'
+    yield Target("receipt", read_receipt, _seeds("receipt", receipt), weight=8, plain=True)
+    name = AnchorStep(300, "ab" * 8, 1_790_000_000, "cd" * 4, {"state": 12, "burnt": 3}, "ef" * 8).name
+    yield Target("anchor-name", _anchor_name, _seeds("anchor-name", name.encode()), weight=2, plain=True)
     linkage = bytes(24 * 3)
     yield Target("linkage", lambda data: Linkage.from_pieces([data]), _seeds("linkage", linkage), weight=2)
+
+
+def _anchor_name(data: bytes) -> None:
+    step = AnchorStep.parse(data.decode("utf-8", "replace"))
+    if step is not None:  # what states a step is the name of that step
+        assert AnchorStep.parse(step.name) == step
 
 
 def _party_message(kind: type[Any], data: bytes) -> None:

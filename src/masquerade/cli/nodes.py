@@ -82,9 +82,11 @@ def ledger(
         ABOUT_ITSELF,
         RESTORED,
         inspect,
+        peek_receipts,
         spending,
         summary,
     )
+    from masquerade.services.common.state import peek_problem  # noqa: PLC0415
 
     if action is not None and place == "verify" != action:
         place, action = action, place  # said in the other order
@@ -93,16 +95,22 @@ def ledger(
     entries, known = inspect(Path(place))
     if action == "verify":
         restores = sum(entry.release.kind == RESTORED for entry in entries)
+        folder = Path(place) if Path(place).is_dir() else None
+        problem = None if folder is None else peek_problem(folder)
         found = {
             "ledger": place,
-            "intact": True,
+            "intact": not problem,
+            "problem": problem,
+            "receipts": [] if folder is None else peek_receipts(folder),
             "releases": sum(entry.release.kind not in ABOUT_ITSELF for entry in entries),
             "restores": restores,
             "last": entries[-1].hash if entries else None,
             "end_known": known is not None,
             "signed_by": known.public.hex() if known is not None and known.signature else None,
         }
-        output.emit(found if json else _intact(found))
+        output.emit(found if json else _verified(found))
+        if problem:
+            raise typer.Exit(STOPPED)
     elif json:
         spent = [item.to_dict() for item in spending(entries)]
         output.emit({"releases": [entry.to_dict() for entry in entries], "spent": spent})
@@ -110,15 +118,30 @@ def ledger(
         output.emit(output.render(*([_releases(entries)] if entries else []), summary(entries)))
 
 
-def _intact(found: dict[str, Any]) -> str:
-    """Return that a ledger is in order, and what could not be seen."""
-    text = f"{found['ledger']}: intact, {counted(found['releases'], 'release')}"
+def _verified(found: dict[str, Any]) -> str:
+    """Return whether a ledger is in order and its state the one that it was, and what could not be seen."""
+    from masquerade.services.common.receipts import NOBODY  # noqa: PLC0415
+
+    whole = "its lines follow one another" if found["problem"] else "intact"
+    text = f"{found['ledger']}: {whole}, {counted(found['releases'], 'release')}"
     text += f", and {counted(found['restores'], 'restore')} of the state." if found["restores"] else "."
     if found["last"]:
         text += f" The last: {found['last']}"
         text += f", signed by {found['signed_by']}" if found["signed_by"] else ""
+    if found["problem"]:
+        text += (
+            f"\nBut this is not the state that it was: {found['problem']}. It was restored from a backup, "
+            "copied, or put back in part. What left since may be missing here, and the service will say so "
+            "when it starts."
+        )
     if not found["end_known"]:
         text += "\nWhether lines at the end were removed cannot be seen without the service's state folder."
+    elif found["problem"] is None:
+        text += "\nWhether the state was put back cannot be seen here: no anchor has been made for it yet."
+    elif found["receipts"]:
+        text += f"\nReceipts of its end are with {', '.join(found['receipts'])}."
+    else:
+        text += f"\n{NOBODY[0].upper()}{NOBODY[1:]}."
     return text + "\n"
 
 
@@ -197,7 +220,11 @@ def tell_restored(
             f'{found["doubt"]} To agree, say:\n{server.RESTORED} --node {file} --agree "{found["words"]}"\n'
         )
     elif words is None:
-        output.emit("There is nothing to agree to: nothing is in doubt here.\n")
+        receipts = ", ".join(found["receipts"]) or "no peer"
+        output.emit(
+            "There is nothing to agree to: nothing is in doubt here. Receipts of the release ledger are with "
+            f"{receipts}.\n"
+        )
     else:
         output.emit("Agreed.\n")
 

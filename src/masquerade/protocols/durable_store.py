@@ -71,7 +71,8 @@ class DurableStore:
     """An open file of some layout, synced at every commit; `close` it, or use it in a with statement.
 
     Without a path it is in memory, and ends with the process: for simulations and tests.
-    `committing` is called inside every transaction, last of all; `committed` after it is on the disk.
+    `committing` is called inside every transaction, last of all; `committed` after it is on the disk. `rows`
+    is the number of rows that transactions have changed since the file was opened.
     """
 
     def __init__(self, path: str | Path | None, layout: Layout) -> None:
@@ -83,7 +84,7 @@ class DurableStore:
             f"{self.path}: this open file", "Open it again, after a fork: SQLite allows no other."
         )
         self._guard = threading.RLock()
-        self._depth = 0
+        self._depth = self.rows = 0
         try:
             if self._on_disk:
                 _new_file(self.path)
@@ -160,6 +161,7 @@ class DurableStore:
         with self._guard:
             outer = self._depth == 0
             self.run("BEGIN IMMEDIATE" if outer else f"SAVEPOINT inner{self._depth}")
+            before = self._store.total_changes
             self._depth += 1
             try:
                 yield self
@@ -176,6 +178,7 @@ class DurableStore:
             finally:
                 self._depth -= 1
             if outer:
+                self.rows += self._store.total_changes - before
                 self.committed()
 
     @contextmanager
@@ -230,6 +233,20 @@ class DurableStore:
     def empty_log(self) -> None:
         """Bring the log into the file: nothing deleted is left in it."""
         self.run("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @staticmethod
+    def peek(path: Path, question: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows that a file has, even while a service has it open; none if there is no file."""
+        if not path.is_file():
+            return []
+        # without these files nobody has it open, and it can be read as it lies, by whoever may read it
+        open_somewhere = any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm", "-journal"))
+        address = f"{path.absolute().as_uri()}?{'mode=ro' if open_somewhere else 'immutable=1'}"
+        try:
+            with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as store:
+                return store.execute(question, values).fetchall()
+        except sqlite3.Error as error:
+            raise FileError(f"{path}: cannot be read ({error}).") from None
 
     def close(self) -> None:
         """Let go of the file."""
@@ -286,17 +303,8 @@ class Notes:
     @staticmethod
     def peek(path: Path, scope: str, name: str) -> bytes | None:
         """Return a note of a file, even while a service has it open; None if there is none."""
-        if not path.is_file():
-            return None
-        # without these files nobody has it open, and it can be read as it lies, by whoever may read it
-        open_somewhere = any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm"))
-        address = f"{path.absolute().as_uri()}?{'mode=ro' if open_somewhere else 'immutable=1'}"
         question = "SELECT value FROM notes WHERE scope = ? AND name = ?"
-        try:
-            with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as store:
-                rows = store.execute(question, (scope, name)).fetchall()
-        except sqlite3.Error as error:
-            raise FileError(f"{path}: the state cannot be read ({error}).") from None
+        rows = DurableStore.peek(path, question, (scope, name))
         return bytes(rows[0][0]) if rows else None
 
 
@@ -362,13 +370,7 @@ class Claims:
     @staticmethod
     def peek(path: Path, kind: str) -> list[bytes]:
         """Return the values of a kind in a file, oldest first, even while a service has it open."""
-        question = "SELECT value FROM claimed WHERE kind = ? ORDER BY place"
-        try:
-            address = f"{path.absolute().as_uri()}?mode=ro"
-            with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as store:
-                rows = store.execute(question, (kind,)).fetchall()
-        except sqlite3.Error as error:
-            raise FileError(f"{path}: the ledger cannot be read ({error}).") from None
+        rows = DurableStore.peek(path, "SELECT value FROM claimed WHERE kind = ? ORDER BY place", (kind,))
         return [bytes(value) for (value,) in rows]
 
     def close(self) -> None:

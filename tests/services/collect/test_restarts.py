@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 
 import httpx
 import pytest
@@ -11,6 +12,8 @@ from tests.services.restoring import agreed
 
 from masquerade.core.errors import InputError, QueryRefused
 from masquerade.crypto.errors import KeySpent, SealBroken
+from masquerade.protocols.threshold.report_store import ReportStore
+from masquerade.protocols.threshold.roles import EvaluationLedger
 from masquerade.services.collect.client import AGREEMENT, Submission
 from masquerade.services.collect.results import opened_rows
 from masquerade.services.common.settings import load
@@ -296,3 +299,40 @@ def test_a_state_folder_in_use_is_refused(world):
     with pytest.raises(InputError, match="in use"):
         world.start("collector")
     assert settings.state == world.folder / "collector" / "state"
+
+
+def test_spent_credentials_put_back_alone_are_noticed(world):
+    """With the earlier file somebody who was served would be served again."""
+    state, file = world.folder / "randomness" / "state", "evaluations.sqlite"
+    before = (state / "once" / file).read_bytes()
+    with world.collection() as to:
+        world.everybody(to, world.rows[:1])
+    world.stop("randomness")
+    (state / "once" / file).write_bytes(before)
+    with closing(EvaluationLedger(state / "once" / file)) as ledger:
+        assert ledger.spent("spring") == 0  # whoever reads it as it lies takes the credential for unused
+    for _ in range(2):
+        with pytest.raises(InputError, match="restored from a backup"):
+            world.start("randomness")
+
+
+def test_reports_put_back_alone_do_not_open_a_second_time(world):
+    """Rows that opened of all reports, and of fewer: the difference would be one person's row."""
+    with world.collection() as to:
+        made = world.everybody(to, world.rows[: K + 1])
+        world.operate("randomness", "close")
+        assert all(one.deliver() for one in made[:K])
+        world.stop("collector")
+        state = world.folder / "collector" / "state"
+        (folder,) = (state / "once").glob("epoch-*")
+        before = (folder / "reports.sqlite").read_bytes()
+        world.start("collector")
+        assert all(one.deliver() for one in made[K:])
+        assert world.operate("collector", "open")["opened"] == K + 1
+        world.stop("collector")
+        (folder / "reports.sqlite").write_bytes(before)
+        with closing(ReportStore(folder / "reports.sqlite")) as store:
+            assert store.noted("opened") is None  # as it lies, it would open again, of one report fewer
+        for _ in range(2):
+            with pytest.raises(InputError, match="opened here before"):
+                world.start("collector")

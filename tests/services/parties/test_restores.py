@@ -3,10 +3,12 @@
 import os
 import shutil
 import sqlite3
+import subprocess
 from contextlib import closing
 
 import pandas as pd
 import pytest
+from tests.e2e.test_cli_app import run
 from tests.services.parties.deployments import (
     CLEAR,
     MINER,
@@ -26,7 +28,7 @@ from tests.services.restoring import agreed
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.protocols.pooling import MaskedSum
-from masquerade.services.common.release_ledger import FILE
+from masquerade.services.common.release_ledger import FILE, inspect
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.node import Node
 
@@ -64,6 +66,42 @@ def test_a_restore_opens_a_session_over_other_people(tmp_path):
             second_total(deployment, second)
         agreed(Node, deployment.files["north"], deployment.settings("north"))
         assert second_total(deployment, second) == first - 1  # what was agreed to
+    finally:
+        deployment.stop()
+
+
+@pytest.mark.parametrize("part", [".", "once"])
+@pytest.mark.parametrize("way", [["cp", "-a"], ["cp", "-r"]])
+def test_a_restore_in_place_opens_no_session_over_other_people(tmp_path, way, part):
+    """All files overwritten where they are, once/ among them; or once/ alone, with the keys used since."""
+    deployment = Deployment(
+        tmp_path / "deployment", horizontal(people(90), CLEAR, PARTIES, ONE_TABLE, seed=5)
+    )
+    second, state = with_second_session(deployment), deployment.settings("north").state
+    deployment.start()
+    try:
+        deployment.stop("north")
+        subprocess.run(["cp", "-a", str(state), str(tmp_path / "backup")], check=True)  # noqa: S603, S607
+        deployment.start("north")
+        begin(deployment, os.urandom(16))
+        MaskedSum(PARTIES, Speaking(deployment, "pooling"), CLEAR).totals(TABLE)
+        deployment.stop("north")
+        over = [f"{tmp_path / 'backup' / part}/.", str(state / part)]
+        subprocess.run([*way, *over], check=True)  # noqa: S603
+        file = deployment.files["north"].parent / "records.parquet"
+        pd.read_parquet(file).iloc[:-1].to_parquet(file, index=False)
+        forgotten = part == "."
+        assert (inspect(state)[0] == ()) is forgotten  # what left is not in the ledger any more
+        found = run("party", "ledger", state, "verify")
+        assert found.exit_code == 1
+        assert "intact" not in found.stdout
+        assert "not the state that it was: the files of the anchor were copied, replaced" in found.stdout
+        deployment.start("north")
+        assert bool(deployment.nodes["north"].state.notes.names("people")) is not forgotten
+        with pytest.raises((RoundAborted, QueryRefused), match=r"restored from a backup|Other people"):
+            second_total(deployment, second)
+        assert deployment.nodes["north"].ledger.doubted
+        agreed(Node, deployment.files["north"], deployment.settings("north"))
     finally:
         deployment.stop()
 

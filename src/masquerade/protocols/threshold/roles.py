@@ -197,13 +197,20 @@ class EvaluationLedger:
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
-        self._store = DurableStore(path, _EVALUATIONS)
+        self.store = self._store = DurableStore(path, _EVALUATIONS)
         self.first_uses: Counter[str] = Counter()  # by epoch, that this object has remembered
+        epochs = "SELECT count(*) + coalesce(sum(finished), 0) FROM epochs"
+        self._before = sum(int(self._store.value(one)) for one in (epochs, "SELECT count(*) FROM uses"))
+
+    def changes(self) -> int:
+        """Return the number of epochs, closings and credentials spent: it never falls."""
+        return self._before + self._store.rows
 
     def begin(self, epoch: str, notice: bytes) -> bool:
         """Remember a new epoch and its notice; False if the name was used before."""
         line = "INSERT OR IGNORE INTO epochs (name, notice) VALUES (?, ?)"
-        return self._store.run_all(line, [(epoch, notice)]) == 1
+        with self._store.transaction():
+            return self._store.run_all(line, [(epoch, notice)]) == 1
 
     def notice(self, epoch: str) -> bytes | None:
         """Return the notice of an epoch, None if there was none of this name."""
@@ -231,7 +238,8 @@ class EvaluationLedger:
 
     def finish(self, epoch: str) -> None:
         """Remember that an epoch is closed."""
-        self._store.run("UPDATE epochs SET finished = 1 WHERE name = ?", (epoch,))
+        with self._store.transaction():
+            self._store.run("UPDATE epochs SET finished = 1 WHERE name = ? AND finished = 0", (epoch,))
 
     def finished(self, epoch: str) -> bool:
         """Tell whether an epoch is closed."""

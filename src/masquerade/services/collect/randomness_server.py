@@ -54,6 +54,8 @@ class RandomnessService(CollectServer):
         """Open the epoch of the settings, unless it has been open before."""
         super().begin(files)
         self._ledger = files.enter_context(closing(EvaluationLedger(self.once / LEDGER)))
+        # a credential that is free again would let a person ask twice
+        self.check_whole(self.state.watch("evaluations", self._ledger.store, self._ledger.changes), LEDGER)
         seed = derive(self.identity.reveal(), "collect randomness server")
         self._server = RandomnessServer(seed, self._ledger, signing=self.identity, sealed=self._sealed())
         files.callback(self._server.wipe)

@@ -16,6 +16,7 @@ from masquerade.services.common.server import NodeServer
 from masquerade.services.common.service import Service
 from masquerade.services.common.state import INTERRUPTED, ONCE, SESSION, State
 
+OVER: Final = "it is over. Name a new epoch in the settings of both servers."
 ANYBODY: Final = Peer("Anybody")  # a capital letter: no peer in a settings file can be called so
 
 
@@ -43,16 +44,26 @@ class CollectServer(NodeServer):
             raise InputError(
                 f"{self._other!r} has the same identity as this server: the two must be different ones."
             )
-        over = "it is over. Name a new epoch in the settings of both servers."
-        if self.restores.doubted:
-            raise InputError(
-                f"{self.restores.doubt} What has happened in epoch {self.epoch!r} is not known: {over}"
-            )
+        self._check_known()
         if self.state.notes.get(INTERRUPTED, self.epoch) is not None:
             raise InputError(
                 f"Epoch {self.epoch!r} was going on when this server's state was restored from a backup: "
-                f"{over}"
+                f"{OVER}"
             )
+
+    def _check_known(self) -> None:
+        """Refuse to go on with an epoch of which a restored state does not know what has happened."""
+        if self.restores.doubted:
+            raise InputError(
+                f"{self.restores.doubt} What has happened in epoch {self.epoch!r} is not known: {OVER}"
+            )
+
+    def check_whole(self, whole: bool, file: str) -> None:  # noqa: FBT001
+        """Take a file that lacks what was in it for a restore, as if all of the state had been restored."""
+        if not whole:
+            self.restores.notice(f"{file} lacks what was in it")
+            self.noticed(self.settings, self.state)
+        self._check_known()
 
     @classmethod
     def noticed(cls, settings: CollectSettings, state: State) -> None:

@@ -42,14 +42,15 @@ from masquerade.core.errors import FileError, InputError, RoundAborted
 from masquerade.core.words import counted, gamma_words
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
-from masquerade.protocols.durable_store import Claim, Notes
-from masquerade.services.common.state import State, lock_file, peek
+from masquerade.protocols.durable_store import Claim, DurableStore, Notes
+from masquerade.services.common.state import DATABASE, State, lock_file, peek
 
 FILE: Final = "releases.jsonl"
 SCOPE: Final = "release ledger"
 HEAD: Final = "head"
 EPOCH: Final = "epoch"
 RESTORED, SIGNED, AGREED = "restored", "signed from here on", "agreed to a restore"
+WITNESSED: Final = "witnessed"  # notes by peer: the end of our ledger that it has seen and signed
 ABOUT_ITSELF: Final = frozenset({RESTORED, SIGNED, AGREED})  # lines with which nothing leaves
 END, WITNESS = "end of a release ledger", "end of a peer's release ledger"  # what signatures are about
 MOST_TEXT: Final = 500
@@ -407,7 +408,7 @@ def in_state(state: State, identity: SigningKey) -> ReleaseLedger:
         restored |= unsigned and signed_before
         ledger.restored = restored
         if restored:
-            ledger.append(_about_itself(RESTORED, state))  # earlier lines may be missing
+            note_restored(ledger, state)
         elif unsigned and not empty:
             ledger.append(_about_itself(SIGNED, state))
         else:
@@ -417,6 +418,12 @@ def in_state(state: State, identity: SigningKey) -> ReleaseLedger:
             state.burnt.claim([Claim(SCOPE, SIGNED.encode())])
         undo.pop_all()
     return ledger
+
+
+def note_restored(ledger: ReleaseLedger, state: State) -> None:
+    """Write down that the state was restored in its present epoch: earlier lines may be missing."""
+    ledger.append(_about_itself(RESTORED, state))
+    state.notes.put(SCOPE, EPOCH, str(state.epoch).encode())
 
 
 def agree(ledger: ReleaseLedger, state: State, words: str) -> None:
@@ -472,6 +479,12 @@ def inspect(place: str | Path) -> tuple[tuple[Entry, ...], SignedMark | None]:
     if known is None and whole < len(data):
         raise FileError(f"{file}: line {len(entries) + 1} is cut short.")
     return entries, end
+
+
+def peek_receipts(folder: Path) -> list[str]:
+    """Return the names of the peers that hold a receipt of a ledger's end, as its state folder says."""
+    question = "SELECT name FROM notes WHERE scope = ? ORDER BY name"
+    return [str(name) for (name,) in DurableStore.peek(folder / DATABASE, question, (WITNESSED,))]
 
 
 def _write(handle: int, line: bytes, size: int) -> None:

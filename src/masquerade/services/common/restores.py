@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
-from masquerade.services.common.release_ledger import ReleaseLedger, agree
+from masquerade.services.common.release_ledger import WITNESSED, ReleaseLedger, agree, note_restored
 from masquerade.services.common.state import State
 
 
@@ -37,6 +37,11 @@ class Restores:
             f"Its operator can agree to what that gives away ({self.command})."
         )
 
+    def notice(self, problem: str) -> None:
+        """Begin a new epoch and write down a restore that showed after the start, as `problem` says."""
+        self.state.begin_anew(problem)
+        note_restored(self.ledger, self.state)
+
     def refused(self, why: str) -> QueryRefused:
         """Return the refusal of something that a restored state does not allow."""
         return QueryRefused([Refusal("restored", f"{self.doubt} {why}")])
@@ -48,4 +53,5 @@ class Restores:
             raise InputError(f"Who agrees says so in these words: {self.words!r}.")
         if words is not None and self.doubted:
             agree(self.ledger, self.state, self.words)
-        return {"doubted": self.doubted, "doubt": self.doubt, "words": self.words}
+        receipts = self.state.notes.names(WITNESSED)
+        return {"doubted": self.doubted, "doubt": self.doubt, "words": self.words, "receipts": receipts}

@@ -3,10 +3,10 @@
 A state folder belongs to one process at a time. `state.sqlite` holds stored replies and notes; whatever a
 method has accepted is on the disk when it returns. The folder `once/` beside it holds what may happen only
 once (burnt keys): brought back from a backup it would offer as unused what was used since, so it is excluded
-from backups. Where the two do not agree — `once/` is missing, another's or a copy, or has seen more changes
-than `state.sqlite` — the state was restored, and a new epoch begins: replies are forgotten, open sessions
-are interrupted, burnt keys stay burnt. A snapshot of a whole disk is the one copy that cannot be told from
-the original: do not roll a service back that way.
+from backups. An anchor in it (`services.common.anchor`) notices that either of them, or any file of them, was
+put back, in whichever way: then the state was restored, and a new epoch begins: replies are forgotten, open
+sessions are interrupted, burnt keys stay burnt. A snapshot of a whole disk is the one copy that cannot be
+told from the original here: only a peer's receipt of the release ledger shows it.
 
 To restore, bring back everything but `once/` into an empty folder, `state.sqlite` as SQLite's own backup
 wrote it; a log (`state.sqlite-wal`) from another time would be mixed into it.
@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import os
 import secrets
-import struct
 import threading
 import time
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
@@ -27,7 +27,8 @@ from masquerade.core.atomic import sync_folder, write_whole
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.private_file import check_own_folder
 from masquerade.crypto.errors import KeySpent
-from masquerade.protocols.durable_store import Claims, DurableStore, Layout, Notes
+from masquerade.protocols.durable_store import Claim, Claims, DurableStore, Layout, Notes
+from masquerade.services.common.anchor import Anchor, generation_of
 
 DATABASE: Final = "state.sqlite"
 ONCE: Final = "once"
@@ -37,13 +38,14 @@ MOST_REPLIES: Final = 100_000
 MOST_REPLY_BYTES: Final = 1 << 29
 MOST_PASSING_BYTES: Final = 1 << 26  # of a peer's passing replies, the newest aside
 BURNT: Final = "burnt.sqlite"
-INCARNATION: Final = "incarnation"
-PROGRESS: Final = "progress"
+INCARNATION, PROGRESS = "incarnation", "progress"  # of the first version, in place of an anchor
+STATE, KEYS = "state", "burnt"  # databases, as an anchor calls them
+_LOOKS: Final = 20
+CHANGES, EPOCH = "changes", "epoch of a state"
 TAG: Final = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# Used keys are remembered here. Never restore this folder from a backup.\n"
 )
-FS_IOC_GETVERSION: Final = 0x80087601  # Linux: the generation of an inode, new whenever its number is reused
 
 
 class StoredReply(NamedTuple):
@@ -141,7 +143,7 @@ END;
             self._store.run(
                 "INSERT INTO replies (peer, key, place, body_digest, status, reply, size, kept) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (peer, key, place, body_digest, status, kept, len(kept or b""), time.time()),
+                (peer, key, place, body_digest, status, kept, len(kept or b""), 0.0),  # nobody needs a time
             )
             self._make_room(peer)
         if passing:
@@ -207,8 +209,8 @@ class State:
     """The state of one service; `open` it, and `close` it (or use it in a with statement).
 
     `epoch` is the second in which this life of the state began, rising with every restore; `incarnation` is
-    its random id; `restored` tells that it began just now because the state had been restored. `burnt` is
-    the ledger of what may be used once.
+    its random id. `restored` tells that it began just now because the state had been restored, and `problem`
+    what showed that. `burnt` is the ledger of what may be used once.
     """
 
     def __init__(self, folder: Path, store: DurableStore, once: OnceFolder, lock: int) -> None:
@@ -216,10 +218,10 @@ class State:
         self.burnt = once.burnt
         self.notes, self.replies = Notes(store), ReplyStore(store)
         self._store, self._once, self._lock = store, once, lock
-        self._changes = int(self._fact("changes") or 0)
-        store.committing, store.committed = self._count, self._committed
-        self.incarnation, self.epoch, self.restored = self._begin()
-        once.reached(self._changes)
+        self._changes = int(self._fact(CHANGES) or 0)
+        store.committing, store.committed = self._count, self._counted
+        self.incarnation, self.epoch, self.problem = self._begin()
+        once.follow(store, lambda: self._changes)
 
     @classmethod
     def open(cls, folder: str | Path) -> State:
@@ -276,28 +278,47 @@ class State:
         items = [(name, str(value)) for name, value in facts.items()]
         self._store.run_all("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", items)
 
+    @property
+    def restored(self) -> bool:
+        """Return True if the state was found to be restored since it was opened."""
+        return bool(self.problem)
+
+    def watch(self, name: str, store: DurableStore, count: Callable[[], int]) -> bool:
+        """Anchor the changes of another database in the folder; False if some are missing from it now.
+
+        `count` returns how many changes it has seen, and never falls. Where some are missing, it was put
+        back: then `begin_anew`.
+        """
+        return self._once.watch(name, store, count)
+
+    def begin_anew(self, problem: str) -> None:
+        """Begin a new epoch because the state turned out to be restored, as `problem` says in words."""
+        self.incarnation, self.epoch, self.problem = self._new_epoch(problem)
+
     def _count(self) -> None:
         """Give the transaction that is about to end its number."""
-        self._set_facts(changes=self._changes + 1)
+        self._set_facts(**{CHANGES: self._changes + 1})
 
-    def _committed(self) -> None:
+    def _counted(self) -> None:
         self._changes += 1
-        self._once.reached(self._changes)
 
-    def _begin(self) -> tuple[str, int, bool]:
-        """Return id and epoch, and whether they are new because the state was restored.
+    def _begin(self) -> tuple[str, int, str]:
+        """Return id and epoch, and what shows that they are new because the state was restored."""
+        known, last = self._fact(INCARNATION), int(self._fact("epoch") or 0)
+        if known is None:
+            return self._new_epoch("its database is missing" if self._once.used else "")
+        problem = self._once.problem(known, self._changes)
+        return self._new_epoch(problem) if problem else (known, last, "")
 
-        An epoch is the second in which it began, or the one after the last known: a backup restored twice,
-        even on an empty machine, does not begin the same epoch twice.
+    def _new_epoch(self, problem: str) -> tuple[str, int, str]:
+        """Begin an epoch: the second in which it begins, or the one after the last known.
+
+        So a backup restored twice, even on an empty machine, does not begin the same epoch twice.
         """
-        store, once = self._store, self._once
-        known, last = self._fact("incarnation"), int(self._fact("epoch") or 0)
-        if known is not None and known == once.incarnation and once.progress <= self._changes:
-            return known, last, False
-        restored = known is not None or once.existed
-        epoch = max(last + 1, once.epoch + 1, int(time.time()))
-        # first the file, then the database: after a crash between them they differ, and a new epoch begins
-        incarnation = once.begin(epoch)
+        store, last = self._store, int(self._fact("epoch") or 0)
+        epoch = max(last + 1, self._once.epoch + 1, int(time.time()))
+        # first the anchor, then the database: after a crash between them they differ, and a new epoch begins
+        incarnation = self._once.begin(epoch, self._changes)
         with store.transaction():
             self._set_facts(incarnation=incarnation, epoch=epoch)
             store.run("DELETE FROM replies")
@@ -308,79 +329,153 @@ class State:
                 (INTERRUPTED, SESSION),
             )
             store.run("DELETE FROM notes WHERE scope = ?", (SESSION,))
-        return incarnation, epoch, restored
+        return incarnation, epoch, problem
 
 
 class OnceFolder:
     """What may happen only once, kept where no backup brings it back.
 
-    The folder holds used keys (`burnt.sqlite`), a random id of the state beside it (`incarnation`, None where
-    it is missing or damaged) and how many changes that state has seen (`progress`). It says by a
-    CACHEDIR.TAG, which backup programs know, that it is not to be copied; and the id counts only in the very
-    files it was made for (inodes and their generations), so that a copy is noticed all the same.
+    The folder holds used keys (`burnt.sqlite`) and the anchor of the state (`anchor-…`, twice). A
+    CACHEDIR.TAG tells backup programs that it is not to be copied; a copy is noticed all the same.
     """
 
     def __init__(self, folder: Path) -> None:
         _make_folder(folder)
         if not (folder / "CACHEDIR.TAG").exists():
             write_whole(folder / "CACHEDIR.TAG", TAG)
-        self._folder = folder
-        self.existed = (folder / INCARNATION).exists()
-        emptied = any(not it.exists() or it.stat().st_size == 0 for it in (folder / BURNT, folder / PROGRESS))
-        self.burnt = Claims.open(folder / BURNT)
-        self.incarnation, self.epoch = self._read()
-        if emptied:  # what was burnt, or how far it had come, is lost: this is not the folder it was
-            self.incarnation = None
-        self._progress = os.open(folder / PROGRESS, os.O_RDWR | os.O_CREAT, 0o600)
-
-    def begin(self, epoch: int) -> str:
-        """Write a new id for a new epoch and return it, bound to the files of this folder."""
-        if os.fstat(self._progress).st_size != 8:  # before the id: one without the other is a restore
-            os.pwrite(self._progress, bytes(8), 0)
-            os.fsync(self._progress)
-        chosen = secrets.token_hex(16)
-        write_whole(self._folder / INCARNATION, f"{chosen} {epoch}\n", private=True)
-        self.incarnation, self.epoch = self._bound(chosen), epoch
-        return self.incarnation
-
-    def _read(self) -> tuple[str | None, int]:
-        """Return the id bound to the files, and its epoch; None and 0 if it is not there or damaged."""
-        try:
-            chosen, epoch = (self._folder / INCARNATION).read_text("ascii").split()
-            return self._bound(chosen), int(epoch)
-        except (FileNotFoundError, ValueError):
-            return None, 0
-
-    def _bound(self, chosen: str) -> str:
-        marker = _body(self._folder / INCARNATION, written_to=False)
-        return f"{chosen}/{marker}/{_body(self._folder / BURNT, written_to=True)}"
+        self._folder, self.anchor = folder, Anchor(folder)
+        self._store = DurableStore(folder / BURNT, Claims.ALONE)
+        self.burnt = Claims(self._store)
 
     @property
-    def progress(self) -> int:
-        """Return how many changes the state had seen when it was last heard of; 0 if that is not known."""
-        found = os.pread(self._progress, 8, 0)
-        return int.from_bytes(found, "big") if len(found) == 8 else 0
+    def used(self) -> bool:
+        """Return True if a state has changed since this folder was made for it."""
+        changed = any(step.counts.get(STATE, 0) for step in self.anchor.steps)
+        claimed = "SELECT count(*) FROM claimed WHERE kind <> ?"
+        return changed or (self._folder / INCARNATION).exists() or bool(self._store.value(claimed, (EPOCH,)))
 
-    def reached(self, changes: int) -> None:
-        """Remember the number of changes.
+    @property
+    def epoch(self) -> int:
+        """Return the last epoch that the folder was used in, 0 if that is not known."""
+        return max([step.epoch for step in self.anchor.steps], default=self._first_version()[1])
 
-        Not synced: it outlives the process, and after a power failure an older number only means that less
-        is noticed. A failure is nothing to report, for the change itself was made.
+    def problem(self, incarnation: str, changes: int) -> str:
+        """Return what shows that this folder or its state was put back, in words; empty if nothing does."""
+        if not self.anchor.untouched and self._adopted(incarnation, changes):
+            return ""
+        found = self.anchor.problem(incarnation, {STATE: changes, KEYS: self._burnt()}, exact=[STATE])
+        if not found and self.burnt.find(EPOCH, incarnation.encode()) is None:
+            found = f"{BURNT} belongs to another epoch of this state"
+        return found
+
+    def begin(self, epoch: int, changes: int) -> str:
+        """Anchor a state that has seen a number of changes in a new epoch, and return the epoch's id."""
+        return self._anchored(secrets.token_hex(16), epoch, changes)
+
+    def _anchored(self, chosen: str, epoch: int, changes: int) -> str:
+        last = self.anchor.last
+        if self.burnt.find(EPOCH, chosen.encode()) is None:
+            self.burnt.claim([Claim(EPOCH, chosen.encode())])
+        # the larger number: killed before the state has the id, it is still known that there was one
+        known = 0 if last is None else last.counts.get(STATE, 0)
+        self.anchor.begin(chosen, epoch, {STATE: max(changes, known), KEYS: self._burnt()})
+        return chosen
+
+    def follow(self, state: DurableStore, changes: Callable[[], int]) -> None:
+        """Anchor every change of the state and of the used keys from now on."""
+        self.watch(STATE, state, changes)
+        self.watch(KEYS, self._store, self._burnt)
+
+    def watch(self, name: str, store: DurableStore, count: Callable[[], int]) -> bool:
+        """Anchor every change of a database from now on; False if changes are missing from it now.
+
+        `count` returns how many changes it has seen, and never falls.
         """
-        with suppress(OSError):
-            os.pwrite(self._progress, changes.to_bytes(8, "big"), 0)
+        last = self.anchor.last
+        whole = last is None or count() >= last.counts.get(name, 0)
+        before, after = store.committing, store.committed
+
+        def committing() -> None:
+            self.anchor.catch_up()
+            before()
+
+        def committed() -> None:
+            after()
+            self.anchor.reached(name, count())
+
+        store.committing, store.committed = committing, committed
+        self.anchor.reached(name, count())
+        return whole
+
+    def _burnt(self) -> int:
+        return int(self._store.value("SELECT max(place) FROM claimed") or 0)
+
+    def _adopted(self, incarnation: str, changes: int) -> bool:
+        """Anchor a state of the first version, if its own marks say that it was not put back."""
+        known, epoch, progress = self._first_version()
+        if known != incarnation or progress > changes:
+            return False
+        self._anchored(incarnation, epoch, changes)
+        for name in (INCARNATION, PROGRESS):
+            (self._folder / name).unlink()
+        return True
+
+    def _first_version(self) -> tuple[str | None, int, int]:
+        """Return id, epoch and number of changes as the first version kept them; None, 0 and 0 without."""
+        try:
+            chosen, epoch = (self._folder / INCARNATION).read_text("ascii").split()
+            progress = (self._folder / PROGRESS).read_bytes()
+            marks = [_body(self._folder / INCARNATION, written_to=False)]
+            marks.append(_body(self._folder / BURNT, written_to=True))
+            whole = "/".join([chosen, *marks]) if len(progress) == 8 else None
+            return whole, int(epoch), int.from_bytes(progress, "big")
+        except (FileNotFoundError, ValueError):
+            return None, 0, 0
 
     def close(self) -> None:
         """Let go of the files."""
         self.burnt.close()
-        if self._progress >= 0:
-            os.close(self._progress)
-        self._progress = -1
 
 
 def peek(folder: str | Path, scope: str, name: str) -> bytes | None:
     """Return a note of a state, even while a service has it open; None if there is none."""
     return Notes.peek(Path(folder) / DATABASE, scope, name)
+
+
+def peek_problem(folder: str | Path) -> str | None:
+    """Return what shows that a state was put back, in words, even while a service has it open.
+
+    Empty where nothing does; None where that cannot be seen, as the folder is of the first version.
+    """
+    place = Path(folder)
+    if (place / ONCE / INCARNATION).exists():
+        return None
+    found = ""
+    for _ in range(_LOOKS):  # a service may make changes while its files are read one after the other
+        anchor = Anchor(place / ONCE)
+        found = _peeked(place, anchor)
+        if not found or Anchor(place / ONCE).last == anchor.last:
+            break
+    return found
+
+
+def _peeked(place: Path, anchor: Anchor) -> str:
+    known = {
+        name: DurableStore.peek(place / DATABASE, "SELECT value FROM facts WHERE name = ?", (name,))
+        for name in (INCARNATION, CHANGES)
+    }
+    incarnation = str(known[INCARNATION][0][0]) if known[INCARNATION] else ""
+    burnt = place / ONCE / BURNT
+    most, epochs = (
+        DurableStore.peek(burnt, *question)
+        for question in (
+            ("SELECT max(place) FROM claimed",),
+            ("SELECT 1 FROM claimed WHERE kind = ? AND name = ?", (EPOCH, incarnation.encode())),
+        )
+    )
+    counts = {STATE: int(known[CHANGES][0][0]) if known[CHANGES] else 0, KEYS: most[0][0] or 0 if most else 0}
+    found = anchor.problem(incarnation, counts, exact=[STATE])
+    return found or ("" if epochs else f"{BURNT} belongs to another epoch of this state")
 
 
 def peek_claims(folder: str | Path, kind: str) -> list[bytes]:
@@ -420,16 +515,15 @@ def _lock(folder: Path) -> int:
 
 
 def _body(path: Path, *, written_to: bool) -> str:
-    """Return what tells a file from its copies: its inode and that inode's generation.
+    """Return by what the first version told a file from its copies: its inode and that inode's generation.
 
     Where a file system has no generations, the time of the last change of an inode stands in, for a file that
     is never written to; it cannot be set, but changing owner or mode changes it, which looks like a restore.
     """
     with path.open("rb") as stream:
-        found = os.fstat(stream.fileno())
-        with suppress(OSError):
-            told = _unix_files().ioctl(stream.fileno(), FS_IOC_GETVERSION, b"\0" * 8)
-            return f"{found.st_ino}.{struct.unpack('=I4x', told)[0]}"
+        found, generation = os.fstat(stream.fileno()), generation_of(stream.fileno())
+        if generation is not None:
+            return f"{found.st_ino}.{generation}"
         return f"{found.st_ino}" if written_to else f"{found.st_ino}.{found.st_ctime_ns}"
 
 

@@ -6,13 +6,16 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
-from masquerade.core.errors import FileError, InputError, MasqueradeError
+from masquerade.core.errors import FileError, InputError, MasqueradeError, RoundAborted
 from masquerade.protocols.session import Transport
-from masquerade.services.common.client import json_object, peer_transport
+from masquerade.services.common.client import HttpTransport, json_object, peer_transport
 from masquerade.services.common.jobs import Call
+from masquerade.services.common.receipts import PLACE, Receipts
 from masquerade.services.common.release_ledger import SignedMark
 from masquerade.services.common.server import NodeServer
 from masquerade.services.common.service import Service
@@ -24,9 +27,10 @@ from masquerade.services.parties.session_store import SessionStore
 from masquerade.services.parties.settings import SessionNodeSettings
 
 STOPPED, WITHDRAWN = "this node was stopped meanwhile", "its operator cancelled it"
-CONVENED, ENDS = "convened", "ends of ledgers"
+CONVENED = "convened"
 MOST_WAITED = 3600  # seconds for parties that are being started
 TELLING = 10.0  # seconds for a member to take note that a session is cancelled
+RECEIPT = 5.0  # seconds for a peer to give a receipt: one that is away is asked another time
 PATIENCE = 2.0  # seconds for a session to notice that the node stops
 
 
@@ -68,7 +72,10 @@ class Node(NodeServer):
 
     def begin(self, files: ExitStack) -> None:  # noqa: ARG002
         """Answer as a party."""
-        store = SessionStore(self.restores)
+        known = {name: peer.identity for name, peer in self.settings.peers.items() if peer.identity}
+        identities = {name: bytes.fromhex(identity) for name, identity in known.items()}
+        self.receipts, self._asked = Receipts(self.restores, self.identity, identities), set[str]()
+        store = SessionStore(self.restores, self.receipts)
         self.party = Party(self.settings, self.identity, store, self._connected, self._tell)
 
     def close(self) -> None:
@@ -80,13 +87,51 @@ class Node(NodeServer):
 
     def service(self) -> Service:
         """Return the service that this node is; its replies outlast a restart."""
-        return self.service_at(["sessions/{session}/{role}"], state=self.state)
+        return self.service_at([PLACE, "sessions/{session}/{role}"], state=self.state)
+
+    def described(self) -> str:
+        """Return who would notice that this node was put back with its whole disk."""
+        return self.receipts.described()
 
     def answer(self, call: Call) -> bytes:
-        """Answer a message of a session."""
-        return self.party.receive(
-            call.peer.name, call.parameters["session"], call.parameters["role"], call.body
-        )
+        """Answer a message of a session, or one about receipts."""
+        peer = call.peer.name
+        if call.place == PLACE:
+            return self.receipts.answer(peer, call.body)
+        session, role = call.parameters["session"], call.parameters["role"]
+        consent = self.settings.consent(session)
+        others: set[str] = set()
+        if consent is not None and consent.convener == peer:
+            others = {*consent.parties, peer, *([consent.helper] if consent.helper else [])}
+        if role == "begin":  # before anything leaves
+            self._exchange_receipts(others - self._asked)
+        reply = self.party.receive(peer, session, role, call.body)
+        if role == "end":
+            self._exchange_receipts(others)
+        return reply
+
+    def _exchange_receipts(self, peers: set[str]) -> None:
+        """Give peers the end of the ledger and take their receipts; who cannot be reached is left out."""
+        reached = sorted(it.name for it in self.peers if it.name in peers and it.url is not None)
+        if not reached:
+            return
+        with (
+            peer_transport(self.settings, self.peers, timeout=RECEIPT, retries=0) as http,
+            ThreadPoolExecutor(len(reached)) as pool,
+        ):
+            for name, error in zip(reached, pool.map(partial(self._receipt, http), reached), strict=True):
+                if isinstance(error, RoundAborted):
+                    self._tell(str(error))
+                    raise error
+                if error is None:
+                    self._asked.add(name)
+
+    def _receipt(self, http: HttpTransport, peer: str) -> MasqueradeError | None:
+        try:
+            self.receipts.exchange(peer, lambda body: http.exchange(peer, body, place=PLACE))
+        except MasqueradeError as error:
+            return error
+        return None
 
     @contextmanager
     def _connected(self, spec: SessionSpec, **changed: float) -> Iterator[Callable[[str], Transport]]:
@@ -210,11 +255,11 @@ class Node(NodeServer):
 
     def known_end(self, member: str) -> SignedMark | None:
         """Return the last end of another node's ledger that was seen here."""
-        return SignedMark.decode(self.state.notes.get(ENDS, member))
+        return self.receipts.known_end(member)
 
     def keep_end(self, member: str, end: SignedMark) -> None:
         """Remember how far another node's ledger has come."""
-        self.state.notes.put(ENDS, member, end.encode())
+        self.receipts.keep_end(member, end)
 
     def note(self, name: str, step: str) -> None:
         """Note how far a session is; a node that stops goes no further."""

@@ -350,7 +350,7 @@ class Party:
         identity = self.identities([convener])[convener]  # refuses one that is not known: nothing is kept
         verify_signature(identity, bytes.fromhex(message.signature), WITNESS, end.encode())
         try:
-            self.store.witnessed(convener, end, message.signature, self.identity.public)
+            self.store.witnessed(convener, end, message.signature)
         except RoundAborted as error:
             self._tell(f"session {part.spec.session!r} was refused: {error}")
             raise

@@ -10,7 +10,8 @@ from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
 from masquerade.core.schema import Schema
 from masquerade.core.scratch import HELD, Scratch
 from masquerade.core.tally import Tally
-from masquerade.services.common.release_ledger import Release, SignedMark, check_known_end
+from masquerade.services.common.receipts import Receipts
+from masquerade.services.common.release_ledger import Release, SignedMark
 from masquerade.services.common.restores import Restores
 from masquerade.services.parties.kinds import Outflow
 from masquerade.services.parties.linkage import Linkage
@@ -26,14 +27,14 @@ CANCELLED = "cancelled"
 LINKED = "linked"  # below a session: linked records, in pieces
 FOUND = "found"  # by session: the epoch, and the digest of the model that this node found in it
 RUNS = "computations"  # burnt: begun on shares in a session, under its name
-WITNESSED = "witnessed"  # by convener: the end of our ledger that it has seen and signed
 MOST_EPOCHS, MOST_RUNS = 100, 100
 
 
 class SessionStore:
     """The sessions in a node's state; everything is on the disk when a method returns."""
 
-    def __init__(self, restores: Restores) -> None:
+    def __init__(self, restores: Restores, receipts: Receipts) -> None:
+        self._receipts = receipts
         self._restores, self._state, self._ledger = restores, restores.state, restores.ledger
         self._notes = self._state.notes
         # what was answered here in all sessions, kept where no backup brings an older one back
@@ -48,10 +49,9 @@ class SessionStore:
         """Return the end of the release ledger, signed."""
         return self._ledger.end
 
-    def witnessed(self, convener: str, end: SignedMark, signature: str, identity: bytes) -> None:
+    def witnessed(self, convener: str, end: SignedMark, signature: str) -> None:
         """Keep that a convener has seen and signed an end of the ledger; refuse a ledger that lacks it."""
-        check_known_end(self._ledger, end, identity)
-        self._notes.put(WITNESSED, convener, end.encode() + b" " + signature.encode())
+        self._receipts.take(convener, end, signature)
 
     def begin(self, spec: SessionSpec, epoch: bytes, records: str) -> None:
         """Remember that a session is in an epoch; what was linked in another one is destroyed.

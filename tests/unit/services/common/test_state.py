@@ -340,11 +340,12 @@ def test_without_its_once_folder_a_state_was_restored(folder):
     assert restored(folder, later) > later
 
 
-@pytest.mark.parametrize("lost", [lambda file: file.unlink(), lambda file: file.write_bytes(b"")])
-def test_a_database_put_back_after_its_progress_was_removed(folder, lost):
-    """Without the file nothing said that the database was older than it had been."""
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("lost", [lambda file: file.unlink(), lambda file: file.rename(f"{file}x")])
+def test_an_anchor_that_is_lost_or_damaged_is_a_restore(folder, at, lost):
+    """Without it nothing would say that the database is older than it was."""
     epoch = used(folder)
-    lost(folder / "once" / "progress")
+    lost(sorted((folder / "once").glob("anchor-*"))[at])
     restored(folder, epoch)
 
 
@@ -435,8 +436,8 @@ def test_a_crash_while_a_new_epoch_begins_only_begins_another(folder, monkeypatc
     shutil.rmtree(folder / "once")
     begin = OnceFolder.begin
 
-    def crash(self, epoch):
-        begin(self, epoch)
+    def crash(self, epoch, changes):
+        begin(self, epoch, changes)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -446,19 +447,15 @@ def test_a_crash_while_a_new_epoch_begins_only_begins_another(folder, monkeypatc
     restored(folder, epoch)
 
 
-def test_a_damaged_id_is_a_restore(folder):
-    epoch = used(folder)
-    (folder / "once" / "incarnation").write_text("scribble")
-    restored(folder, epoch)
-
-
 @pytest.mark.usefixtures("file_system")
 @pytest.mark.parametrize("loss", ["deleted", "emptied", "replaced"])
 def test_lost_burnt_keys_are_a_restore(folder, tmp_path, loss):
     epoch = used(folder)
     burnt = folder / "once" / "burnt.sqlite"
     if loss == "replaced":
-        shutil.copy(burnt, tmp_path / "old")  # both exist at once, so that they are two inodes
+        shutil.copy(burnt, tmp_path / "old")
+        with State.open(folder) as state:
+            state.burnt.claim([Claim("key", b"2")])
         (tmp_path / "old").replace(burnt)
     elif loss == "deleted":
         burnt.unlink()

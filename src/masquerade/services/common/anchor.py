@@ -1,0 +1,213 @@
+"""Notice a state folder that was put back: copied, overwritten in place, or one of its files alone.
+
+A restore brings back the bytes of files and, if it runs as root, nearly all of their metadata. It cannot
+bring back an inode's change time (ctime): the kernel sets it to the present at every change of the inode, and
+no call sets it to anything else. An `Anchor` is a pair of empty files that use this. Everything that they say
+is in their names:
+
+- the number of the step, the id and the epoch of the state, how many changes each database has seen,
+- a digest of inode, generation, change time and name of the other file.
+
+A step renames the older of the two, which makes it the newer one and sets its change time. So at every
+moment the newer file describes the older one, which nothing has touched since. A restore adds files of
+earlier names, or replaces the two, whose inodes and change times then differ from what the newer one says.
+Databases that are put back without the anchor have seen fewer changes than it says. Only a copy of the whole
+disk, taken below the file system (a snapshot of a disk, volume or virtual machine), brings all of this back.
+
+A rename happens or does not: a process that is killed at any moment leaves the pair of one step or of the
+next, and a database that is at most one change ahead. It is no data, which a power failure could separate
+from its name, so nothing needs to be synced. The last renames may be lost with the power: then databases are
+further ahead, and the machine has started again, which its boot id shows. Times are compared for equality
+alone, so the clock may be set to anything; a restore within the same tick of it as the step (milliseconds; a
+second on ext4 with inodes of 128 bytes) may go unnoticed.
+
+Reading changes nothing here. What changes an inode does: `chmod`, `chown`, hard links (`cp -al`), extended
+attributes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import struct
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from masquerade.core.errors import FileError
+
+PREFIX: Final = "anchor-"
+ALONE: Final = "0" * 16  # in place of a digest: the first file describes no other
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+FS_IOC_GETVERSION: Final = 0x80087601  # Linux: the generation of an inode, new whenever its number is reused
+_NAME: Final = re.compile(
+    r"anchor-([0-9a-f]{1,15})-([0-9a-f]{16})-([0-9a-f]{1,12})-([0-9a-f]{8})"
+    r"-((?:[a-z0-9]{1,20}\.[0-9a-f]{1,15})(?:_[a-z0-9]{1,20}\.[0-9a-f]{1,15}){0,4})-([0-9a-f]{16})"
+)
+
+
+class AnchorStep(NamedTuple):
+    """One step of an anchor, as its newer file is named.
+
+    `state` is a digest of the state's id, `boot` one of the boot id; `counts` are the changes of databases by
+    name, and `other` is a digest of the older file.
+    """
+
+    number: int
+    state: str
+    epoch: int
+    boot: str
+    counts: Mapping[str, int]
+    other: str = ALONE
+
+    @property
+    def name(self) -> str:
+        """Return the name of the file."""
+        counts = "_".join(f"{name}.{count:x}" for name, count in self.counts.items())
+        return f"{PREFIX}{self.number:x}-{self.state}-{self.epoch:x}-{self.boot}-{counts}-{self.other}"
+
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        """Return the step that a file's name states, None if it states none."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        counts = dict(item.split(".") for item in match[5].split("_"))
+        changes = {label: int(count, 16) for label, count in counts.items()}
+        return cls(int(match[1], 16), match[2], int(match[3], 16), match[4], changes, match[6])
+
+
+class Anchor:
+    """The anchor in a folder; `last` is the last step, None where no file states one.
+
+    `untouched` is False unless there are two files, as the last step left them. One process takes steps, in
+    any of its threads; others may look.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._lock, self._behind = folder, threading.Lock(), False
+        names = _names(folder)
+        steps = sorted(filter(None, map(AnchorStep.parse, names)), key=lambda step: step.number)
+        self.exists, self.last = bool(names), steps[-1] if steps else None
+        self.steps, self._counts = steps, dict(steps[-1].counts) if steps else {}
+        self.untouched = len(steps) == len(names) and self._fits(steps)
+
+    def _fits(self, steps: list[AnchorStep]) -> bool:
+        """Return True if these are the two files of a step."""
+        paired = len(steps) == 2 and steps[0].number + 1 == steps[1].number
+        return paired and steps[1].other == self._digest_of(steps[0])
+
+    def _digest_of(self, step: AnchorStep) -> str:
+        """Return the digest of the file of a step; no digest if there is no such file."""
+        with suppress(OSError):
+            handle = os.open(self._folder / step.name, os.O_RDONLY)
+            try:
+                found = os.fstat(handle)
+                facts = f"{found.st_ino} {generation_of(handle)} {found.st_ctime_ns} {step.name}"
+                return _digest(facts)
+            finally:
+                os.close(handle)
+        return ""
+
+    def begin(self, incarnation: str, epoch: int, counts: Mapping[str, int]) -> None:
+        """Anchor a state of another id: by two new files, after which all others are removed."""
+        with self._lock:
+            before, number = _names(self._folder), 0 if self.last is None else self.last.number + 1
+            self._counts = dict(counts)
+            try:
+                for at in (number, number + 1):
+                    other = ALONE if at == number else self._digest_of(self.steps[-1])
+                    step = self._next(at, _digest(incarnation), epoch, other)
+                    os.close(os.open(self._folder / step.name, os.O_RDONLY | os.O_CREAT, 0o600))
+                    self.steps = [*self.steps, step][-2:]
+                for name in before:
+                    (self._folder / name).unlink(missing_ok=True)
+            except OSError as error:
+                raise self._failed(error) from None
+            self.last, self.exists, self.untouched = self.steps[-1], True, True
+
+    def reached(self, name: str, changes: int) -> None:
+        """Take the step to a number of changes of a database."""
+        with self._lock:
+            self._counts[name] = changes
+            self._step()
+
+    def catch_up(self) -> None:
+        """Take the step that failed after the last change: no database is ever two changes ahead."""
+        if self._behind:
+            with self._lock:
+                self._step()
+
+    def _step(self) -> None:
+        if self.last is None:
+            return
+        self._behind = True
+        try:
+            older, newer = self.steps
+            step = self._next(newer.number + 1, newer.state, newer.epoch, self._digest_of(newer))
+            (self._folder / older.name).rename(self._folder / step.name)
+        except OSError as error:
+            raise self._failed(error) from None
+        self.steps, self.last, self._behind = [newer, step], step, False
+
+    def _next(self, number: int, state: str, epoch: int, other: str) -> AnchorStep:
+        return AnchorStep(number, state, epoch, _digest(boot_id())[:8], dict(self._counts), other)
+
+    def _failed(self, error: OSError) -> FileError:
+        reason = (error.strerror or "input/output error").lower()
+        return FileError(f"{self._folder}: the anchor of the state cannot be written ({reason}).")
+
+    def problem(self, incarnation: str, counts: Mapping[str, int], exact: Iterable[str] = ()) -> str:
+        """Return what shows that the state was put back, in words; empty if nothing does.
+
+        `counts` are the changes of databases as they are now. Of those that are `exact` each transaction is
+        one change: they are no more than one ahead, unless the machine has started again since.
+        """
+        if not self.exists:
+            return "the anchor is missing"
+        last = self.last
+        if last is None or not self.untouched:
+            return "the files of the anchor were copied, replaced or added to"
+        if last.state != _digest(incarnation):
+            return "the anchor belongs to another state, or to another epoch of it"
+        for name, known in last.counts.items():
+            if counts.get(name, known) < known:
+                return f"{known - counts[name]:,} of {known:,} changes of the database {name!r} are missing"
+        ahead = [name for name in exact if counts[name] > last.counts.get(name, 0) + 1]
+        if ahead and boot_id() and last.boot == _digest(boot_id())[:8]:
+            return f"the anchor is older than the database {ahead[0]!r}"
+        return ""
+
+
+def generation_of(handle: int) -> int | None:
+    """Return the generation of an open file's inode, None where the file system has none."""
+    try:
+        import fcntl  # noqa: PLC0415  (not on Windows)
+
+        reply = fcntl.ioctl(handle, FS_IOC_GETVERSION, b"\0" * 8)
+    except (ImportError, OSError):
+        return None
+    return int(struct.unpack("=I4x", reply)[0])
+
+
+@cache
+def boot_id() -> str:
+    """Return the id of this start of the machine, empty where the system has none."""
+    try:
+        return BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def _names(folder: Path) -> list[str]:
+    with suppress(FileNotFoundError):
+        return [entry.name for entry in os.scandir(folder) if entry.name.startswith(PREFIX)]
+    return []
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

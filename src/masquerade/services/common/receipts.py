@@ -1,0 +1,118 @@
+"""Receipts: peers keep the end of a node's release ledger, and show it when the node has lost it.
+
+A node that was rolled back with its whole disk (a snapshot of a disk or of a virtual machine) finds nothing
+wrong with its own files. Its peers know better: at the beginning and at the end of every session nodes
+exchange the signed ends of their ledgers. A peer answers with the last end that it has seen, signed by
+itself; a node whose ledger lacks that end was restored, and refuses what a restored node refuses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
+from masquerade.core.json_text import parse_json
+from masquerade.crypto.errors import DecodingError
+from masquerade.crypto.keys import SigningKey, verify_signature
+from masquerade.services.common.release_ledger import WITNESS, WITNESSED, SignedMark, check_known_end
+from masquerade.services.common.restores import Restores
+
+PLACE: Final = "receipts"
+ENDS: Final = "ends of ledgers"  # notes by peer: the last end of its ledger that was seen here
+SHOWN: Final = "a peer has seen a later end of the release ledger"
+MOST_BYTES: Final = 2000
+NOBODY: Final = (
+    "no peer holds a receipt of its release ledger: a snapshot of the whole disk, put back, would not be "
+    "noticed"
+)
+
+
+class Receipts:
+    """The receipts of a node: of its peers' ledgers, which it gives, and of its own, which peers give.
+
+    `identities` are the public keys of peers by name.
+    """
+
+    def __init__(self, restores: Restores, identity: SigningKey, identities: Mapping[str, bytes]) -> None:
+        self._restores, self._identity, self._identities = restores, identity, identities
+        self._notes = restores.state.notes
+
+    def known_end(self, peer: str) -> SignedMark | None:
+        """Return the last end of a peer's ledger that was seen here."""
+        return SignedMark.decode(self._notes.get(ENDS, peer))
+
+    def keep_end(self, peer: str, end: SignedMark) -> SignedMark:
+        """Store an end of a peer's ledger unless a later one is known; return the later of the two."""
+        known = self.known_end(peer)
+        if known is not None and (known.epoch, known.mark.number) > (end.epoch, end.mark.number):
+            return known
+        if known != end:
+            self._notes.put(ENDS, peer, end.encode())
+        return end
+
+    def answer(self, peer: str, body: bytes) -> bytes:
+        """Take the end of a peer's ledger, and return a receipt of the last one that is known here."""
+        end, identity = read_receipt(body)[0], self._identities.get(peer)
+        if identity is None:
+            raise InputError(f"No identity is known for {peer!r}.")
+        end.verify(identity)  # before anything is kept
+        shown = self.keep_end(peer, end)
+        return _encode(shown, self._identity.sign(WITNESS, shown.encode()).hex())
+
+    def exchange(self, peer: str, send: Callable[[bytes], bytes]) -> None:
+        """Give a peer the end of the own ledger, and take its receipt.
+
+        Raises
+        ------
+        RoundAborted
+            If the peer has seen an end that the ledger lacks: the state was restored.
+        """
+        identity = self._identities.get(peer)
+        if identity is None:
+            return
+        end, signature = read_receipt(send(_encode(self._restores.ledger.end)))
+        verify_signature(identity, bytes.fromhex(signature), WITNESS, end.encode())
+        self.take(peer, end, signature)
+
+    def take(self, peer: str, end: SignedMark, signature: str) -> None:
+        """Store a peer's receipt of an end of the own ledger; a ledger without that end was restored."""
+        restores = self._restores
+        try:
+            check_known_end(restores.ledger, end, self._identity.public)
+        except RoundAborted as error:
+            if not restores.doubted:
+                restores.notice(SHOWN)
+            raise RoundAborted(f"{error} ({restores.command})", spent=False) from None
+        self._notes.put(WITNESSED, peer, end.encode() + b" " + signature.encode())
+
+    def described(self) -> str:
+        """Return which peers hold receipts of the own ledger, for the operator."""
+        holders = self._notes.names(WITNESSED)
+        return f"receipts of its release ledger are with {', '.join(holders)}" if holders else NOBODY
+
+
+def _encode(end: SignedMark, signature: str = "") -> bytes:
+    return json.dumps({"end": end.encode().decode("ascii"), "signature": signature}).encode()
+
+
+def read_receipt(data: bytes) -> tuple[SignedMark, str]:
+    """Return the signed end in a message and the signature of who received it, empty where nobody has yet.
+
+    Raises
+    ------
+    DecodingError
+        If the message is anything else.
+    """
+    values: Any = None
+    try:
+        values = parse_json(data) if len(data) <= MOST_BYTES else None
+        end = SignedMark.decode(values["end"].encode())
+        signature = str(values["signature"])
+        bytes.fromhex(signature)
+    except (MasqueradeError, ValueError, TypeError, KeyError, AttributeError):
+        end = None
+    if end is None or not end.signature or set(values) != {"end", "signature"}:
+        raise DecodingError("The message is no receipt of a release ledger.")
+    return end, signature
