@@ -84,7 +84,7 @@ class DurableStore:
             f"{self.path}: this open file", "Open it again, after a fork: SQLite allows no other."
         )
         self._guard = threading.RLock()
-        self._depth = self.rows = 0
+        self._depth = self.changed_rows = 0
         try:
             if self._on_disk:
                 _new_file(self.path)
@@ -178,7 +178,7 @@ class DurableStore:
             finally:
                 self._depth -= 1
             if outer:
-                self.rows += self._store.total_changes - before
+                self.changed_rows += self._store.total_changes - before
                 self.committed()
 
     @contextmanager

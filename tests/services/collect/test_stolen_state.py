@@ -79,7 +79,7 @@ def test_a_ledger_of_evaluations_that_was_put_back_does_not_give_a_second_evalua
         world.everybody(to, [curious])
         world.stop("randomness")
         (once(world, "randomness") / "evaluations.sqlite").write_bytes(kept.read_bytes())
-        with pytest.raises(InputError, match="ledger of evaluations"):
+        with pytest.raises(InputError, match="restored from a backup"):
             world.start("randomness")
 
 
@@ -89,7 +89,7 @@ def test_a_ledger_of_evaluations_that_is_gone_does_not_begin_the_epoch_anew(tmp_
         world.everybody(to, world.rows[:2])
         world.stop("randomness")
         (once(world, "randomness") / "evaluations.sqlite").unlink()
-        with pytest.raises(InputError, match="ledger of evaluations"):
+        with pytest.raises(InputError, match="restored from a backup"):
             world.start("randomness")
 
 

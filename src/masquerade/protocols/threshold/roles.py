@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
@@ -198,13 +197,12 @@ class EvaluationLedger:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.store = self._store = DurableStore(path, _EVALUATIONS)
-        self.first_uses: Counter[str] = Counter()  # by epoch, that this object has remembered
         epochs = "SELECT count(*) + coalesce(sum(finished), 0) FROM epochs"
         self._before = sum(int(self._store.value(one)) for one in (epochs, "SELECT count(*) FROM uses"))
 
     def changes(self) -> int:
         """Return the number of epochs, closings and credentials spent: it never falls."""
-        return self._before + self._store.rows
+        return self._before + self._store.changed_rows
 
     def begin(self, epoch: str, notice: bytes) -> bool:
         """Remember a new epoch and its notice; False if the name was used before."""
@@ -229,7 +227,7 @@ class EvaluationLedger:
         """
         with self._store.transaction():
             number = self._store.value("SELECT number FROM epochs WHERE name = ?", (epoch,))
-            return [self._use(epoch, number, credential, mark) for credential, mark in uses]
+            return [self._use(number, credential, mark) for credential, mark in uses]
 
     def spent(self, epoch: str) -> int:
         """Return how many credentials were used in an epoch."""
@@ -249,9 +247,8 @@ class EvaluationLedger:
         """Let go of the file."""
         self._store.close()
 
-    def _use(self, epoch: str, number: int, credential: bytes, mark: bytes) -> bool:
+    def _use(self, number: int, credential: bytes, mark: bytes) -> bool:
         if self._store.run_all("INSERT OR IGNORE INTO uses VALUES (?, ?, ?)", [(number, credential, mark)]):
-            self.first_uses[epoch] += 1
             return True
         query = "SELECT mark FROM uses WHERE epoch = ? AND credential = ?"
         return bytes(self._store.value(query, (number, credential))) == mark

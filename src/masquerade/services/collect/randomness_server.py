@@ -9,7 +9,6 @@ lost the key, says so, and can only close the epoch. A new epoch has a new name.
 from __future__ import annotations
 
 import json
-import threading
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -25,10 +24,8 @@ from masquerade.services.collect.settings import RandomnessSettings
 from masquerade.services.common.client import json_object, peer_transport
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.problems import NotAdmitted
-from masquerade.services.common.state import SESSION
 
 LEDGER = "evaluations.sqlite"
-SPENT = "evaluations"  # notes: how many there were, by epoch
 OPEN, CLOSED, KEY_LOST = "open", "closed", "key_lost"
 _LONGEST_NAME = 200
 _TELL_SECONDS = 5.0
@@ -41,7 +38,6 @@ class RandomnessService(CollectServer):
 
     def __init__(self, settings: RandomnessSettings) -> None:
         super().__init__(settings, settings.collector)
-        self._counting = threading.Lock()
         self.places = {
             "notice": lambda call: self._server.notice(self._named(call)),
             "evaluate": self._evaluate,
@@ -60,7 +56,6 @@ class RandomnessService(CollectServer):
         self._server = RandomnessServer(seed, self._ledger, signing=self.identity, sealed=self._sealed())
         files.callback(self._server.wipe)
         known = self._ledger.notice(self.epoch)
-        self._check_ledger(known)
         if known is None:
             self.check_only()
             known = self._server.open(self.terms.encode())
@@ -72,20 +67,6 @@ class RandomnessService(CollectServer):
         self.remember(known)
         if self.condition == KEY_LOST:
             self.log.warning("key lost", code=KEY_LOST)
-
-    def _check_ledger(self, known: bytes | None) -> None:
-        """Raise `InputError` if the ledger is another one than this server had, or has fewer evaluations.
-
-        Alone put back, it would have a credential evaluated twice, for another quasi-identifier.
-        """
-        noted, spent = self.state.notes.get(SESSION, self.epoch), self.state.notes.get(SPENT, self.epoch)
-        self._begun_with = 0 if known is None else self._ledger.spent(self.epoch)
-        if (noted is not None and noted != known) or self._begun_with < int(spent or 0):
-            raise InputError(
-                f"The ledger of evaluations ({self.once / LEDGER}) is gone or older than the rest of the "
-                f"state: who was served in epoch {self.epoch!r} is not known, and it is over. Name a new "
-                "epoch in the settings of both servers."
-            )
 
     def _sealed(self) -> SealedKeys | None:
         """Return where keys are sealed; one that is sealed already is not given up for want of the secret."""
@@ -130,14 +111,7 @@ class RandomnessService(CollectServer):
         return f"{head}; its notice, to be published: {digest}"
 
     def _evaluate(self, call: Call) -> bytes:
-        requests = Batch.decode(call.body).items
-        with self._counting:
-            before = self._ledger.first_uses[self.epoch]
-            replies = self._server.evaluate(requests)
-            if self._ledger.first_uses[self.epoch] > before:  # beside the ledger, so that an older one shows
-                spent = self._begun_with + self._ledger.first_uses[self.epoch]
-                self.state.notes.put(SPENT, self.epoch, str(spent).encode())
-        return Batch(tuple(replies)).encode()
+        return Batch(tuple(self._server.evaluate(Batch.decode(call.body).items))).encode()
 
     def _closing(self, call: Call) -> bytes:
         epoch = self._named(call)
