@@ -71,6 +71,28 @@ def check_own_folder(path: Path, what: str) -> None:
         )
 
 
+def is_safe_folder(path: Path) -> bool:
+    """Return True if nobody but its owner and root can put files into a folder, or another in its place.
+
+    Every folder above it must be this user's or root's too; one that others may write to must at least keep
+    them from moving what is not theirs, as the temporary folder does.
+    """
+    if not HAS_MODES:
+        return True
+    trusted = {os.geteuid(), 0}
+    if path.lstat().st_uid not in trusted:  # also of a link, which its owner can turn
+        return False
+    real = path.resolve()
+    found = real.stat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in trusted or found.st_mode & 0o022:
+        return False
+    above = (folder.stat() for folder in real.parents)
+    return all(
+        folder.st_uid in trusted and (not folder.st_mode & 0o022 or folder.st_mode & stat.S_ISVTX)
+        for folder in above
+    )
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Keep other processes from changing a file that is replaced whole; where locks are not known, do not."""
