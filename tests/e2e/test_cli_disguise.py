@@ -88,14 +88,14 @@ def test_from_standard_input_to_standard_output(tmp_path):
 def test_a_memo_repeats_the_reports_and_warns_of_another_policy(tmp_path):
     data, rules = world(tmp_path)
     memo = ["--memo", tmp_path / "memo", "--id", "id"]
-    for out in ("first.csv", "second.csv"):
-        assert "warning" not in ok("disguise", data, "-p", rules, "-o", tmp_path / out, *memo).stderr
+    for out, made in (("first.csv", ["--new-memo"]), ("second.csv", [])):
+        assert "warning" not in ok("disguise", data, "-p", rules, "-o", tmp_path / out, *memo, *made).stderr
     assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
     rules.write_text(POLICY.replace("0.25", "0.2"))
     told = ok("disguise", data, "-p", rules, "-o", tmp_path / "third.csv", *memo).stderr.splitlines()
     assert len(told) == 2
     assert told[1].startswith("masquerade: warning: ")
-    assert "γ of the releases multiply" in told[1]
+    assert "γ of the releases multiply; over all of them and this one γ = " in told[1]
 
 
 def test_disguising_twice_is_refused(tmp_path):
@@ -167,6 +167,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path, people, policy, 
         tmp_path / "out.parquet",
         "--memo",
         tmp_path / "memo",
+        "--new-memo",
         "--id",
         "id",
     )

@@ -176,7 +176,8 @@ def _files(folder: Path) -> Iterator[Target]:
     levels = b'{"hierarchies": 1, "columns": {"a": {"ranges": [5, 9], "start": 0}, "b": {"tree": {"x": 1}}}}'
     dates = b'{"hierarchies": 1, "columns": {"z": {"prefixes": [3, 2]}, "d": {"dates": ["month", "year"]}}}'
     yield file("hierarchies-json", load_hierarchies, ".json", levels, dates)
-    yield file("memo", Memo.open, ".json", read["records/memo.json"])
+    normal = b'{"masquerade_memo": 2, "secret": "' + b"ab" * 32 + b'", "releases": {"p": 1.5, "q": null}}'
+    yield file("memo", Memo.open, ".json", read["records/memo.json"], normal)
     for name in ("itemsets", "linear", "naive_bayes", "network", "pruned_tree", "rules", "structure", "tree"):
         yield file(f"model-{name}", model_file.load, ".json", read[f"models/{name}.json"], weight=1)
     small = (

@@ -25,6 +25,7 @@ from masquerade.core.errors import MasqueradeWarning
 from masquerade.core.private_file import HAS_MODES, is_safe_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
+config: Any = numba.config  # the settings that numba reads from the environment
 BESIDE = "__pycache__"
 _setting = threading.Lock()
 
@@ -33,14 +34,14 @@ def compiled(function: F) -> F:
     """Compile a function on first call, keep the result if there is a folder for it, and release the GIL."""
     source = Path(function.__code__.co_filename).parent
     with _setting:
-        folder, given = cache_folder(source), numba.config.CACHE_DIR
+        folder, given = cache_folder(source), config.CACHE_DIR
         try:  # read while a function is declared; beside the source numba keeps code by itself
-            numba.config.CACHE_DIR = "" if folder in {None, source / BESIDE} else str(folder)
+            config.CACHE_DIR = "" if folder in {None, source / BESIDE} else str(folder)
             made = numba.njit(cache=folder is not None, nogil=True, boundscheck=False, error_model="numpy")(
                 function
             )
         finally:
-            numba.config.CACHE_DIR = given
+            config.CACHE_DIR = given
     _save_if_possible(made)
     return cast("F", made)
 
@@ -48,7 +49,7 @@ def compiled(function: F) -> F:
 @lru_cache
 def cache_folder(source: Path) -> Path | None:
     """Return the folder in which compiled functions of a source folder are kept, None if there is none."""
-    given = numba.config.CACHE_DIR
+    given = config.CACHE_DIR
     if given:
         if _is_usable(Path(given), source.name):
             return Path(given)
@@ -97,7 +98,7 @@ def _is_safe(found: os.stat_result, *, closed: bool) -> bool:
 
 def _save_if_possible(made: Any) -> None:
     """Let a function run though its code cannot be kept: a full disk costs time only."""
-    cache = getattr(made, "_cache", None)
+    cache: Any = getattr(made, "_cache", None)
     save = getattr(cache, "save_overload", None)
     if save is None:
         return

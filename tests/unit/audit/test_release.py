@@ -111,7 +111,7 @@ def test_releases_of_the_same_people_are_compared(world, tmp_path):
     (again,) = found.of("contradicted")
     assert "drawn anew" in again.says
     memo = tmp_path / "memo"
-    first = mq.disguise(clear, own, memo=memo, id="person", keep=["person"])
+    first = mq.disguise(clear, own, memo=memo, id="person", new_memo=True, keep=["person"])
     second = mq.disguise(clear, own, memo=memo, id="person", keep=["person"])
     same = mq.audit.audit_release(second, own, earlier=[first], id="person", attacker=False)
     assert not same.contradicted

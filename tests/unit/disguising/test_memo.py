@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import stat
@@ -36,7 +37,7 @@ def people(rows: int = 3000, seed: int = 1) -> pd.DataFrame:
 
 def test_a_second_release_repeats_the_first_in_any_order_and_format(tmp_path):
     memo, frame = tmp_path / "memo.json", people()
-    first = mq.disguise(frame, POLICY, memo=memo, id="id", keep=["id"])
+    first = mq.disguise(frame, POLICY, memo=memo, id="id", new_memo=True, keep=["id"])
     mixed = frame.sample(frac=1, random_state=2)
     second = mq.disguise(mixed, POLICY, memo=memo, id="id", keep=["id"]).sort_index()
     pd.testing.assert_frame_equal(first, second)
@@ -49,7 +50,7 @@ def test_a_second_release_repeats_the_first_in_any_order_and_format(tmp_path):
 
 def test_only_what_changed_is_drawn_anew(tmp_path):
     memo, frame = tmp_path / "memo.json", people()
-    before = mq.disguise(frame, POLICY, memo=memo, id="id")
+    before = mq.disguise(frame, POLICY, memo=memo, id="id", new_memo=True)
     changed = frame.assign(a=frame["a"].map({"x": "y", "y": "z", "z": "x"}))
     after = mq.disguise(changed, POLICY, memo=memo, id="id")
     pd.testing.assert_frame_equal(before[["b", "c"]], after[["b", "c"]])
@@ -60,7 +61,7 @@ def test_draws_of_different_values_are_independent(tmp_path):
     """P(x reported as x) = 0.6 and P(y reported as y) = 0.6: both together 0.36 if independent."""
     memo, rows = tmp_path / "memo.json", 20_000
     people_x = people(rows).assign(a="x")
-    one = mq.disguise(people_x, POLICY, memo=memo, id="id")["a"] == "x"
+    one = mq.disguise(people_x, POLICY, memo=memo, id="id", new_memo=True)["a"] == "x"
     two = mq.disguise(people_x.assign(a="y"), POLICY, memo=memo, id="id")["a"] == "y"
     # the memo's key is random: bounds at 1e-6, √(p(1−p)/n)·4.9
     assert abs(one.mean() - 0.6) < 4.9 * np.sqrt(0.24 / rows)
@@ -69,16 +70,20 @@ def test_draws_of_different_values_are_independent(tmp_path):
 
 def test_another_memo_and_another_policy_draw_anew(tmp_path):
     frame = people()
-    first = mq.disguise(frame, POLICY, memo=tmp_path / "one.json", id="id")
-    assert not first.equals(mq.disguise(frame, POLICY, memo=tmp_path / "two.json", id="id"))
+    first = mq.disguise(frame, POLICY, memo=tmp_path / "one.json", id="id", new_memo=True)
+    second = mq.disguise(frame, POLICY, memo=tmp_path / "two.json", id="id", new_memo=True)
+    assert not first.equals(second)
     other = mq.Policy.build(POLICY.schema, {"a": mq.channels.symmetric(3, "0.41")})
     mq.disguise(frame, other, memo=tmp_path / "one.json", id="id")
-    assert Memo.open(tmp_path / "one.json").releases == (POLICY.id, other.id)
+    assert Memo.open(tmp_path / "one.json").releases == {
+        POLICY.id: pytest.approx(math.log(9)),
+        other.id: pytest.approx(math.log(0.59 / 0.205)),
+    }
 
 
 def test_the_file_is_the_owners_and_holds_no_value_and_no_person(tmp_path):
     memo = tmp_path / "memo.json"
-    mq.disguise(people().assign(id="Alice"), POLICY, memo=memo, id="id")
+    mq.disguise(people().assign(id="Alice"), POLICY, memo=memo, id="id", new_memo=True)
     assert stat.S_IMODE(memo.stat().st_mode) == 0o600
     assert set(json.loads(memo.read_text())) == {"masquerade_memo", "secret", "releases"}
     assert "Alice" not in memo.read_text()
@@ -92,6 +97,10 @@ def test_bad_memos_are_refused_and_nothing_is_written(tmp_path):
         "[]",
         '{"masquerade_memo": 1, "secret": "ab", "releases": []}',
         '{"masquerade_memo": 9}',
+        '{"masquerade_memo": true, "secret": "' + "ab" * 32 + '", "releases": []}',
+        '{"masquerade_memo": 1, "secret": "' + "ab" * 32 + '", "releases": {}}',
+        '{"masquerade_memo": 2, "secret": "' + "ab" * 32 + '", "releases": []}',
+        '{"masquerade_memo": 2, "secret": "' + "ab" * 32 + '", "releases": {"p": []}}',
     ):
         memo.write_text(text)
         memo.chmod(0o600)
@@ -100,15 +109,17 @@ def test_bad_memos_are_refused_and_nothing_is_written(tmp_path):
         assert memo.read_text() == text
     with pytest.raises(InputError, match="needs both"):
         mq.disguise(people(), POLICY, memo=memo)
-    with pytest.raises(UnknownValue, match="column 'id', row 2"):
-        mq.disguise(people(3).assign(id=["p", None, "q"]), POLICY, memo=tmp_path / "new.json", id="id")
+    for missing in (None, " "):
+        frame = people(3).assign(id=["p", missing, "q"])
+        with pytest.raises(UnknownValue, match="column 'id', row 2"):
+            mq.disguise(frame, POLICY, memo=tmp_path / "new.json", id="id", new_memo=True)
     assert not (tmp_path / "new.json").exists()
 
 
 def test_two_draws_of_everybody_are_not_released_by_two_who_begin_at_once(tmp_path):
     """The attack: both look for the memo before either has made it, and each thinks of its own secret."""
     memo = tmp_path / "memo.json"
-    one, two = Memo.open(memo), Memo.open(memo)
+    one, two = Memo.open(memo, new=True), Memo.open(memo, new=True)
     assert one.secret != two.secret
     assert one.saved(POLICY.id).id == one.id
     with pytest.raises(FileError, match="another memo was made here meanwhile"):
@@ -146,7 +157,7 @@ def test_no_policy_that_a_memo_served_is_forgotten_by_two_who_save_at_once(tmp_p
 
 def test_reports_say_which_memo_drew_them(tmp_path):
     memo, frame = tmp_path / "memo.json", people(50)
-    marked = mq.disguise(frame, POLICY, memo=memo, id="id").attrs["masquerade"]
+    marked = mq.disguise(frame, POLICY, memo=memo, id="id", new_memo=True).attrs["masquerade"]
     assert marked == {"policy": POLICY.id, "memo": Memo.load(memo).id}
     frame.to_parquet(tmp_path / "clear.parquet", index=False)
     release = mq.disguise_file(

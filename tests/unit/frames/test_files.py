@@ -159,11 +159,20 @@ class TestEveryFormat:
         with pytest.raises(FileError, match="also the input"):
             AtomicWriter(tmp_path / f"link{ending}", TABLE.schema, {}, overwrite=True, inputs=["-", path])
 
-    def test_a_link_stays_a_link(self, tmp_path, ending):
+    def test_a_link_is_replaced_and_never_what_it_leads_to(self, tmp_path, ending):
+        """The attack: links with the names of an output, and of what is said next to it."""
         path, link = write(tmp_path / f"people{ending}"), tmp_path / f"link{ending}"
+        precious = tmp_path / "precious"
+        precious.write_text("old")
         link.symlink_to(path)
+        (tmp_path / f"link{ending}.masquerade.json").symlink_to(precious)
+        before = path.read_bytes()
+        with pytest.raises(FileError, match="exists already"):
+            write(link, TABLE.slice(0, 2), {"policy": "other"})
         write(link, TABLE.slice(0, 2), {"policy": "other"}, overwrite=True)
-        assert link.is_symlink()
+        assert not link.is_symlink()
+        assert path.read_bytes() == before
+        assert precious.read_text() == "old"
         with open_batches(link) as batches:
             assert batches.metadata == {"policy": "other"}
             assert sum(map(len, batches)) == 2
