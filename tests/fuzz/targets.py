@@ -196,6 +196,12 @@ def _files(folder: Path) -> Iterator[Target]:
     )
     yield file("parquet", _batches, ".parquet", _parquet(table), weight=1, plain=False)
     yield file("arrow", _batches, ".arrow", _arrow(table), weight=2, plain=False)
+    yield file("xlsx", _batches, ".xlsx", workbooks.workbook(), weight=1, plain=False)
+    sheet = (
+        b'<row><c t="inlineStr"><is><t>a</t></is></c></row><row r="2"><c r="A2" t="s"><v>0</v></c>'
+        b'<c r="B2" s="1"><v>45000.5</v></c><c t="b"><v>1</v></c><c t="d"><v>2024-05-06</v></c></row>'
+    )
+    yield _sheet_part(folder, b'<worksheet xmlns="m"><sheetData>' + sheet + b"</sheetData></worksheet>")
     yield _sidecar(folder)
     yield file("baskets", read_baskets, ".dat", b"1 2 3\n2 4\n\n5\n", weight=4)
     plan = b'{"kind": "masquerade joined records", "version": 1, "session": "00", "recipient": "m", '
@@ -397,6 +403,19 @@ def _sidecar(folder: Path) -> Target:
     return Target(
         "sidecar", run, _seeds("sidecar", b'{"policy": "ab12", "incomplete": "some"}'), 4, plain=True
     )
+
+
+def _sheet_part(folder: Path, seed: bytes) -> Target:
+    """Return the sheet of a workbook, packed after it was changed."""
+    path = folder / "sheet-part.xlsx"
+
+    def run(data: bytes) -> None:
+        with zipfile.ZipFile(io.BytesIO(workbooks.workbook())) as whole, zipfile.ZipFile(path, "w") as packed:
+            for name in whole.namelist():
+                packed.writestr(name, data if name == "xl/worksheets/sheet1.xml" else whole.read(name))
+        _batches(path)
+
+    return Target("xlsx-sheet", run, _seeds("xlsx-sheet", seed), 1, plain=True)
 
 
 def _plan(folder: Path, seed: bytes) -> Target:
