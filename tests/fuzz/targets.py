@@ -198,7 +198,7 @@ def _files(folder: Path) -> Iterator[Target]:
     yield file("arrow", _batches, ".arrow", _arrow(table), weight=2, plain=False)
     yield file("xlsx", _batches, ".xlsx", workbooks.workbook(), weight=1, plain=False)
     sheet = (
-        b'<row><c t="inlineStr"><is><t>a</t></is></c></row><row r="2"><c r="A2" t="s"><v>0</v></c>'
+        b'<row><c t="inlineStr"><is><t>a</t></is></c></row><row r="2"><c r="A2" t="str"><v>yes</v></c>'
         b'<c r="B2" s="1"><v>45000.5</v></c><c t="b"><v>1</v></c><c t="d"><v>2024-05-06</v></c></row>'
     )
     yield _sheet_part(folder, b'<worksheet xmlns="m"><sheetData>' + sheet + b"</sheetData></worksheet>")

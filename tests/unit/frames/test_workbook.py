@@ -82,7 +82,7 @@ def test_values_are_those_that_openpyxl_reads(tmp_path):
         sheet.append(row)
     book.save(tmp_path / "all.xlsx")
     shared = {
-        SHEET: sheet_of(b'<row><c r="B2" t="s"><v>1</v></c><c r="A2" t="s"><v>0</v></c></row>'),
+        SHEET: sheet_of(b'<row><c r="A2" t="s"><v>1</v></c><c r="B2" t="s"><v>0</v></c></row>'),
         STRINGS: strings_of(b"one", b"two"),
     }
     packed(tmp_path / "shared.xlsx", shared)
