@@ -7,6 +7,8 @@ import errno
 import os
 import secrets
 import stat
+import weakref
+from io import BufferedWriter
 from pathlib import Path
 from typing import Self
 
@@ -36,6 +38,8 @@ class AtomicFile:
         except BaseException:  # a signal may come when the file is there already
             self._hidden.unlink(missing_ok=True)
             raise
+        # also where a signal comes just before the end of a with block
+        self._discard = weakref.finalize(self, _discard, self.stream, self._hidden)
 
     def settle(self, *, private: bool = False) -> None:
         """Bring the content to the disk and end writing; not `private`, it may be read like any new file."""
@@ -73,16 +77,28 @@ class AtomicFile:
             raise
         except OSError:  # a file system without links: take the name first, then put the file there
             os.close(os.open(self._target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            self._hidden.replace(self._target)
+            try:
+                self._hidden.replace(self._target)
+            except BaseException:
+                self._target.unlink(missing_ok=True)
+                raise
+        else:
+            self._hidden.unlink()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self.stream.close()
-        finally:
-            self._hidden.unlink(missing_ok=True)
+        self._discard()
+
+
+def _discard(stream: BufferedWriter, path: Path) -> None:
+    """Close and remove a file that is not wanted any more: what goes wrong with its bytes is no error."""
+    try:
+        with contextlib.suppress(OSError):
+            stream.close()
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def write_whole(target: Path, content: bytes | str, *, private: bool = False) -> None:

@@ -8,14 +8,18 @@ import multiprocessing
 import os
 import stat
 import threading
+import unicodedata
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError, UnknownValue
 from masquerade.disguising.memo import Memo
+from masquerade.disguising.person_ids import AS_WRITTEN, person_tags
 
 POLICY = mq.Policy.build(
     {"a": ["x", "y", "z"], "b": [0, 1], "c": [0, 1]},
@@ -188,3 +192,170 @@ def test_a_memo_that_others_could_have_read_or_planted_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.json", 0o600)
     with pytest.raises(FileError, match="no file"):
         mq.disguise(people(3), POLICY, memo=tmp_path / "pipe.json", id="id")
+
+
+def test_a_mistyped_memo_draws_nobody_again(tmp_path):
+    """The attack: a second memo, made in silence, draws everybody again, and γ = 9 becomes 81."""
+    frame, memo = people(), tmp_path / "memo.json"
+    first = mq.disguise(frame, POLICY, memo=memo, id="id", new_memo=True)
+    again = mq.disguise(frame, POLICY, memo=tmp_path / "memmo.json", id="id", new_memo=True)
+    assert not first.equals(again)  # what a second memo does
+    (tmp_path / "memmo.json").unlink()
+    frame.to_csv(tmp_path / "clear.csv", index=False)
+    before = sorted(tmp_path.iterdir())
+    for wrong in ("memmo.json", "nowhere/memo.json"):
+        for act in (
+            lambda name=wrong: mq.disguise(frame, POLICY, memo=tmp_path / name, id="id"),
+            lambda name=wrong: mq.disguise(tmp_path / "clear.csv", POLICY, memo=tmp_path / name, id="id"),
+            lambda name=wrong: mq.disguise_file(
+                tmp_path / "clear.csv", tmp_path / "out.csv", POLICY, memo=tmp_path / name, id="id"
+            ),
+            lambda name=wrong: Memo.open(tmp_path / name),
+        ):
+            with pytest.raises(
+                FileError, match=r"there is no memo\. Check the name.*drawn again, and γ multiplies"
+            ):
+                act()
+    assert sorted(tmp_path.iterdir()) == before
+    pd.testing.assert_frame_equal(mq.disguise(frame, POLICY, memo=memo, id="id"), first)
+
+
+def test_new_memo_makes_a_new_file_and_nothing_else(tmp_path):
+    memo, frame = tmp_path / "memo.json", people(20)
+    Memo.kept(memo)
+    before = memo.read_bytes()
+    (tmp_path / "dangling").symlink_to(tmp_path / "elsewhere")
+    for name in ("memo.json", "dangling"):
+        with pytest.raises(FileError, match="is there already"):
+            mq.disguise(frame, POLICY, memo=tmp_path / name, id="id", new_memo=True)
+    assert memo.read_bytes() == before
+    assert not (tmp_path / "elsewhere").exists()
+    with pytest.raises(InputError, match="A new memo needs a file"):
+        mq.disguise(frame, POLICY, new_memo=True)
+
+
+SPELLINGS = {
+    "whole numbers": pa.array([1, 2, 30], pa.int64()),
+    "short ones": pa.array([1, 2, 30], pa.uint8()),
+    "floating point": pa.array([1.0, 2.0, 30.0]),
+    "single precision": pa.array([1.0, 2.0, 30.0], pa.float32()),
+    "decimals": pa.array([Decimal("1.00"), Decimal("2.00"), Decimal("30.00")]),
+    "texts": pa.array(["1", "2", "30"]),
+    "long texts": pa.array(["1", "2", "30"], pa.large_string()),
+    "texts of floating point": pa.array(["1.0", "2.0", "30.00"]),
+    "blanks before": pa.array([" 1", "  2", "\t30"]),
+    "a column of fixed width": pa.array(["1         ", "2         ", "30        "]),
+    "other blanks": pa.array(["1\u00a0", "\u30002", "30\r"]),
+    "a dictionary": pa.array(["1 ", "2", "30"]).dictionary_encode(),
+    "one with blank entries that no row has": pa.DictionaryArray.from_arrays(
+        [1, 2, 3], [" ", "1", "2", "30"]
+    ),
+    "chunks": pa.chunked_array([["1"], ["2 ", "30"]]),
+}
+
+
+@pytest.mark.parametrize("ids", SPELLINGS.values(), ids=SPELLINGS)
+def test_one_person_is_drawn_once_however_the_id_is_written(ids):
+    """The attack: a file that was opened in a spreadsheet has the same people under other spellings."""
+    key = bytes(32)
+    expected = person_tags(pa.array(["1", "2", "30"]), "id", key)
+    assert np.array_equal(person_tags(ids, "id", key), expected)
+    if pa.types.is_string(ids.type) and ids.to_pylist() != ["1", "2", "30"]:
+        assert not np.array_equal(person_tags(ids, "id", key, AS_WRITTEN), expected)  # as it was
+
+
+def test_letters_of_an_id_are_composed():
+    names = [unicodedata.normalize(form, "Zoë Nuñez") for form in ("NFC", "NFD")]
+    assert names[0] != names[1]
+    one, two = person_tags(pa.array(names), "id", bytes(32))
+    assert np.array_equal(one, two)
+
+
+def test_ids_that_some_system_keeps_apart_are_different_persons():
+    """Two persons with one tag would share draws, and a report of one could exclude a value of the other."""
+    ids = ["1", "01", "001", "1.5", "-1", "ann", "Ann", "a b", "a  b", "1e0", "0x1", "1.", "01.0", "ﬁ", "fi"]
+    assert len({bytes(tag) for tag in person_tags(pa.array(ids), "id", bytes(32))}) == len(ids)
+
+
+def test_floating_point_that_cannot_hold_an_id_is_refused():
+    """The attack: ids of 17 digits, read as floating point, are one number for several people."""
+    assert float(2**53) == float(2**53 + 1)
+    for bad in (2.0**53, float("inf"), -(2.0**60)):
+        with pytest.raises(UnknownValue, match=r"column 'id', row 2: .*read the column as text"):
+            person_tags(pa.array([1.0, bad]), "id", bytes(32))
+    assert len({bytes(tag) for tag in person_tags(pa.array([2**53, 2**53 + 1]), "id", bytes(32))}) == 2
+
+
+def test_spellings_of_one_person_in_one_file_have_one_report(tmp_path):
+    frame = people(4).assign(id=["7", "7 ", "7.0", "007"], a="x", b=0, c=0)
+    runs = []
+    for run in range(40):
+        memo = tmp_path / f"{run}.json"
+        made = mq.disguise(frame, POLICY, memo=memo, id="id", new_memo=True)
+        runs.append(made)
+        assert len(made.iloc[:3].drop_duplicates()) == 1
+    # 007 is another person: reports agree with probability (0.36 + 2·0.04)·(0.25 + 3/36) < 0.15
+    assert any(len(made.drop_duplicates()) == 2 for made in runs)
+
+
+def test_a_memo_of_the_first_format_keeps_its_draws_and_says_so(tmp_path):
+    """Its tags must not change: another form of the ids would draw everybody again."""
+    memo, frame = tmp_path / "memo.json", people(200)
+    memo.write_text(json.dumps({"masquerade_memo": 1, "secret": "ab" * 32, "releases": []}))
+    memo.chmod(0o600)
+    frame.to_csv(tmp_path / "clear.csv", index=False)
+    frame.assign(id=frame["id"].astype(str) + " ").to_csv(tmp_path / "padded.csv", index=False)
+    made = [
+        mq.disguise_file(tmp_path / f"{name}.csv", tmp_path / f"{name}.out.csv", POLICY, memo=memo, id="id")
+        for name in ("clear", "padded")
+    ]
+    assert "exactly as they are written" in made[0].notes[0]
+    assert json.loads(memo.read_text()) == {
+        "masquerade_memo": 1,
+        "secret": "ab" * 32,
+        "releases": [POLICY.id],
+    }
+    # the chance that 200 persons are drawn the same is below 0.6**200
+    assert (tmp_path / "clear.out.csv").read_text() != (tmp_path / "padded.out.csv").read_text()
+
+
+def test_a_release_under_a_second_memo_says_what_both_multiply_to(tmp_path):
+    """The attack: a lost memo is made again, and the release says γ = 9 where both have 81."""
+    frame = people(50)
+    frame.to_csv(tmp_path / "clear.csv", index=False)
+    out = tmp_path / "out"
+    out.mkdir()
+
+    def release(name, **memo):
+        return mq.disguise_file(tmp_path / "clear.csv", out / name, POLICY, **memo)
+
+    first = release("one.parquet", memo=tmp_path / "one", id="id", new_memo=True)
+    assert (first.earlier, first.epsilon_together) == ((), pytest.approx(math.log(9)))
+    assert release("copy.csv", memo=tmp_path / "one", id="id").earlier == ()  # the same draw
+    second = release("two.csv", memo=tmp_path / "two", id="id", new_memo=True)
+    assert {(draw.memo, draw.policy) for draw in second.earlier} == {(first.memo, POLICY.id)}
+    assert second.epsilon_together == pytest.approx(math.log(81))
+    fresh = release("three.arrow")
+    assert {draw.memo for draw in fresh.earlier} == {first.memo, second.memo}
+    assert fresh.epsilon_together == pytest.approx(3 * math.log(9))
+    again = release("three.arrow", overwrite=True)
+    assert again.epsilon_together == pytest.approx(4 * math.log(9))  # what is replaced was a draw, too
+    other = mq.Policy.build({"d": [0, 1]}, {"d": mq.channels.binary(0.2)})
+    frame.assign(d=0).to_csv(tmp_path / "clear.csv", index=False)
+    assert mq.disguise_file(tmp_path / "clear.csv", out / "other.csv", other).earlier == ()
+
+
+def test_files_beside_a_release_that_say_nonsense_are_passed_over(tmp_path):
+    people(5).to_csv(tmp_path / "clear.csv", index=False)
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
+    (tmp_path / "bad.csv").write_text("a\n")
+    for text in (
+        "[]",
+        "{",
+        '{"policy": 3}',
+        '{"policy": "x", "policy_text": "{}"}',
+        '{"policy": "x", "memo": []}',
+    ):
+        (tmp_path / "bad.csv.masquerade.json").write_text(text)
+        made = mq.disguise_file(tmp_path / "clear.csv", tmp_path / "out.csv", POLICY, overwrite=True)
+        assert all(draw.file == str(tmp_path / "out.csv") for draw in made.earlier)
