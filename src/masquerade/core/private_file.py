@@ -11,7 +11,7 @@ from pathlib import Path
 
 from masquerade.core.errors import FileError
 
-HAS_MODES = os.name == "posix"
+HAS_MODES = os.name == "posix" and hasattr(os, "geteuid")
 MOST_BYTES = 1 << 24
 
 

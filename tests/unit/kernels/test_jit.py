@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -138,10 +139,18 @@ def test_a_kernel_runs_though_its_code_cannot_be_kept(tmp_path, monkeypatch):
     assert str(tmp_path) != jit.config.CACHE_DIR  # as it was for others' functions
 
 
+@pytest.fixture
+def open_folder():
+    """A folder that every user reaches, as those of a run are not."""
+    with tempfile.TemporaryDirectory(prefix="masquerade-test-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("scratch", [True, False], ids=["temporary folder", "nowhere"])
-def test_disguise_works_for_a_user_without_a_home_from_an_install_that_is_read_only(tmp_path, scratch):
+def test_disguise_works_for_a_user_without_a_home_from_an_install_that_is_read_only(open_folder, scratch):
     """The attack's precondition is shown first: numba alone finds no folder, and the import fails."""
-    installed, work, shared = tmp_path / "installed", tmp_path / "work", tmp_path / "tmp"
+    installed, work, shared = (open_folder / name for name in ("installed", "work", "tmp"))
     source = Path(masquerade.__file__).parent
     shutil.copytree(source, installed / "masquerade", ignore=shutil.ignore_patterns("__pycache__"))
     plain = "import numba\n\n\n@numba.njit(cache=True)\ndef one():\n    return 1\n"
@@ -150,9 +159,6 @@ def test_disguise_works_for_a_user_without_a_home_from_an_install_that_is_read_o
         folder.mkdir()
     if ROOT:
         os.chown(work, NOBODY, NOBODY)
-        for folder in (tmp_path, *tmp_path.parents):  # those of this run are closed
-            if "pytest" in str(folder):
-                folder.chmod(folder.stat().st_mode | 0o011)
     else:
         for folder in (installed / "masquerade").rglob("*"):
             folder.chmod(folder.stat().st_mode & 0o555)
