@@ -88,14 +88,53 @@ def test_from_standard_input_to_standard_output(tmp_path):
 def test_a_memo_repeats_the_reports_and_warns_of_another_policy(tmp_path):
     data, rules = world(tmp_path)
     memo = ["--memo", tmp_path / "memo", "--id", "id"]
-    for out in ("first.csv", "second.csv"):
-        assert "warning" not in ok("disguise", data, "-p", rules, "-o", tmp_path / out, *memo).stderr
+    for out, made in (("first.csv", ["--new-memo"]), ("second.csv", [])):
+        assert "warning" not in ok("disguise", data, "-p", rules, "-o", tmp_path / out, *memo, *made).stderr
     assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
     rules.write_text(POLICY.replace("0.25", "0.2"))
     told = ok("disguise", data, "-p", rules, "-o", tmp_path / "third.csv", *memo).stderr.splitlines()
     assert len(told) == 2
     assert told[1].startswith("masquerade: warning: ")
-    assert "γ of the releases multiply" in told[1]
+    assert "γ of the releases multiply; over all of them and this one γ = " in told[1]
+
+
+def test_a_mistyped_memo_is_refused_and_a_new_one_is_an_act_of_its_own(tmp_path):
+    """The attack: everybody is drawn again under a memo that a wrong name made in silence."""
+    data, rules = world(tmp_path)
+    memo = ["--id", "id", "--memo", tmp_path / "people.memo"]
+    ok("disguise", data, "-p", rules, "-o", tmp_path / "first.csv", *memo, "--new-memo")
+    before = files(tmp_path)
+    wrong = ["--id", "id", "--memo", tmp_path / "peple.memo"]
+    said = refused("disguise", data, "-p", rules, "-o", tmp_path / "second.csv", *wrong)
+    assert "peple.memo: there is no memo. Check the name" in said
+    assert "(--new-memo) makes one. Under a second memo everybody is drawn again, and γ multiplies." in said
+    twice = refused("disguise", data, "-p", rules, "-o", tmp_path / "second.csv", *memo, "--new-memo")
+    assert "people.memo: is there already" in twice
+    alone = refused("disguise", data, "-p", rules, "-o", tmp_path / "second.csv", "--new-memo")
+    assert "--new-memo makes the file that --memo names" in alone
+    assert files(tmp_path) == before
+
+
+def test_a_release_tells_its_memo_and_what_another_memo_multiplies_to(tmp_path):
+    data, rules = world(tmp_path)
+
+    def release(name, *options):
+        return ok("disguise", data, "-p", rules, "-o", tmp_path / name, "--id", "id", *options)
+
+    one = json.loads(release("one.csv", "--memo", tmp_path / "one", "--new-memo", "--json").stdout)
+    assert json.loads((tmp_path / "one.csv.masquerade.json").read_text())["memo"] == one["memo"]
+    assert (one["earlier"], one["epsilon_together"]) == ([], None)
+    told = release("same.parquet", "--memo", tmp_path / "one").stderr
+    assert f"; memo {one['memo']};" in told
+    assert told.count("\n") == 1
+    kept = parquet.read_schema(tmp_path / "same.parquet").metadata[b"masquerade.memo"]
+    assert kept.decode() == one["memo"]
+    second = release("two.csv", "--memo", tmp_path / "two", "--new-memo", "--json")
+    two = json.loads(second.stdout)
+    assert {draw["memo"] for draw in two["earlier"]} == {one["memo"]}
+    assert two["epsilon_together"] == pytest.approx(2 * one["record"]["epsilon"])
+    assert f"(memo {one['memo']}); about the same people γ multiplies; over all" in second.stderr
+    assert f"γ = {189**2:,} (ε = " in second.stderr
 
 
 def test_disguising_twice_is_refused(tmp_path):
@@ -167,6 +206,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path, people, policy, 
         tmp_path / "out.parquet",
         "--memo",
         tmp_path / "memo",
+        "--new-memo",
         "--id",
         "id",
     )

@@ -7,6 +7,7 @@ import pytest
 from tests.e2e.test_cli_app import ok, run
 
 import masquerade as mq
+from masquerade.frames.file_reader import open_batches
 
 POLICY = """masquerade: 1
 variables:
@@ -43,6 +44,29 @@ def test_a_release_is_whole_and_anybody_can_estimate_from_it(world):
     assert "smoker" in told.stdout
     assert (world / "release" / "tables" / "SMOKER_REGION.csv").exists()
     assert "Ann" not in (world / "release" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_release_names_the_memo_that_drew_it(world, tmp_path):
+    policy = ("-p", world / "policy.yaml")
+    memo = ("--memo", tmp_path / "memo", "--new-memo", "--id", "name")
+    rows = "".join(f"{'yes' if n % 3 else 'no'},{'north' if n % 2 else 'south'},{n}\n" for n in range(300))
+    (tmp_path / "people.csv").write_text(f"smoker,region,name\n{rows}", encoding="utf-8")
+    drawn = json.loads(
+        ok("disguise", tmp_path / "people.csv", *policy, "--out", tmp_path / "out.csv", *memo, "--json").stdout
+    )["memo"]
+    for form in ("csv", "parquet"):
+        folder = tmp_path / form
+        made = ok(
+            "release", "make", tmp_path / "out.csv", *policy, "--out", folder, "--format", form,
+            "--no-attacker", "--json",
+        )  # fmt: skip
+        assert json.loads(made.stdout)["memo"] == drawn
+        assert f"- Drawn: memo {drawn}\n" in (folder / "README.md").read_text(encoding="utf-8")
+        assert json.loads((folder / "croissant.json").read_text(encoding="utf-8"))["mq:memo"] == drawn
+        with open_batches(folder / f"data.{form}") as batches:
+            assert batches.metadata["memo"] == drawn
+        assert ok("release", "check", folder).stdout.endswith("whole and unchanged.\n")
+    assert "- Drawn: without a memo" in (world / "release" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,8 @@ def _files(folder: Path) -> Iterator[Target]:
     levels = b'{"hierarchies": 1, "columns": {"a": {"ranges": [5, 9], "start": 0}, "b": {"tree": {"x": 1}}}}'
     dates = b'{"hierarchies": 1, "columns": {"z": {"prefixes": [3, 2]}, "d": {"dates": ["month", "year"]}}}'
     yield file("hierarchies-json", load_hierarchies, ".json", levels, dates)
-    yield file("memo", Memo.open, ".json", read["records/memo.json"])
+    normal = b'{"masquerade_memo": 2, "secret": "' + b"ab" * 32 + b'", "releases": {"p": 1.5, "q": null}}'
+    yield file("memo", Memo.open, ".json", read["records/memo.json"], normal)
     for name in ("itemsets", "linear", "naive_bayes", "network", "pruned_tree", "rules", "structure", "tree"):
         yield file(f"model-{name}", model_file.load, ".json", read[f"models/{name}.json"], weight=1)
     small = (
@@ -211,6 +212,12 @@ def _files(folder: Path) -> Iterator[Target]:
     )
     yield file("parquet", _batches, ".parquet", _parquet(table), weight=1, plain=False)
     yield file("arrow", _batches, ".arrow", _arrow(table), weight=2, plain=False)
+    yield file("xlsx", _batches, ".xlsx", workbooks.workbook(), weight=1, plain=False)
+    sheet = (
+        b'<row><c t="inlineStr"><is><t>a</t></is></c></row><row r="2"><c r="A2" t="str"><v>yes</v></c>'
+        b'<c r="B2" s="1"><v>45000.5</v></c><c t="b"><v>1</v></c><c t="d"><v>2024-05-06</v></c></row>'
+    )
+    yield _sheet_part(folder, b'<worksheet xmlns="m"><sheetData>' + sheet + b"</sheetData></worksheet>")
     yield _sidecar(folder)
     yield file("baskets", read_baskets, ".dat", b"1 2 3\n2 4\n\n5\n", weight=4)
     plan = b'{"kind": "masquerade joined records", "version": 1, "session": "00", "recipient": "m", '
@@ -446,6 +453,19 @@ def _sidecar(folder: Path) -> Target:
     return Target(
         "sidecar", run, _seeds("sidecar", b'{"policy": "ab12", "incomplete": "some"}'), 4, plain=True
     )
+
+
+def _sheet_part(folder: Path, seed: bytes) -> Target:
+    """Return the sheet of a workbook, packed after it was changed."""
+    path = folder / "sheet-part.xlsx"
+
+    def run(data: bytes) -> None:
+        with zipfile.ZipFile(io.BytesIO(workbooks.workbook())) as whole, zipfile.ZipFile(path, "w") as packed:
+            for name in whole.namelist():
+                packed.writestr(name, data if name == "xl/worksheets/sheet1.xml" else whole.read(name))
+        _batches(path)
+
+    return Target("xlsx-sheet", run, _seeds("xlsx-sheet", seed), 1, plain=True)
 
 
 def _plan(folder: Path, seed: bytes) -> Target:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, UnknownValue
 from masquerade.core.schema import Field
+from masquerade.disguising.person_ids import normalize_ids
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode_columns
 from masquerade.frames.metadata import metadata_of
@@ -95,4 +97,10 @@ def _wide(codes: Mapping[str, Any]) -> dict[str, Codes]:
 
 
 def _texts(column: Any) -> tuple[str, ...]:
-    return tuple("" if value is None else str(value) for value in column.to_pylist())
+    """Return ids as a memo knows them, the same in every kind of file; "" where one is missing."""
+    given = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    there = given.drop_null()
+    if pa.types.is_dictionary(there.type):
+        there = there.dictionary_decode()
+    found = iter(normalize_ids(there, "id").to_pylist()) if len(there) else iter(())
+    return tuple("" if missing else next(found) for missing in given.is_null().to_pylist())

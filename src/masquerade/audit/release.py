@@ -16,6 +16,7 @@ from masquerade.audit.coded_records import CodedRecords, clear_records, released
 from masquerade.audit.findings import Audit, AuditTable, Finding
 from masquerade.audit.linkage import linkage_curve, measured_linkage
 from masquerade.channels.policy import Policy, policy_of
+from masquerade.channels.privacy import record_gamma
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
@@ -359,10 +360,31 @@ def _earlier(
         "With a memo, unchanged values repeat their report and further releases tell nothing more; but two "
         "different reports of a person then prove a change. – stands for too many combinations to sum.",
     )
-    findings: list[Finding] = []
-    for place, other in enumerate(earlier):
-        findings.append(_compared(release, other, place + 1, policy))
+    findings = [_compared(release, other, place, policy) for place, other in enumerate(earlier, start=1)]
+    findings += _draws_together(release, earlier, policy)
     return findings, table if earlier else AuditTable(table.title, columns, ())
+
+
+def _draws_together(release: CodedRecords, earlier: Sequence[CodedRecords], policy: Policy) -> list[Finding]:
+    """Say what all releases multiply to, if they are more than one draw: a memo and a policy are one."""
+    about_same = [other for other in earlier if len(rows_of_persons(release, other)[0])]
+    drawn = [(other.said.get(MEMO), other.said.get("policy")) for other in (release, *about_same)]
+    by_memo = {draw for draw in drawn if draw[0] is not None}
+    draws = len(by_memo) + sum(draw[0] is None for draw in drawn)
+    if len(by_memo) < 2:  # reports tell of those without a memo
+        return []
+    bound = epsilon_text(draws * log_gamma(record_gamma(policy)))
+    return [
+        Finding(
+            about="draws",
+            verdict="contradicted",
+            says=f"{draws} draws about the same persons, by {counted(len(by_memo), 'memo')}: all releases "
+            f"together have ε = {bound}",
+            attack="the ids of memos in the releases are compared",
+            value=float(draws),
+            repair="disguise with the memo of the first release, and withdraw the others",
+        )
+    ]
 
 
 def change_seen(matrix: Floats) -> float:
@@ -390,7 +412,7 @@ def _compared(release: CodedRecords, other: CodedRecords, place: int, policy: Po
             verdict="not contradicted",
             says=f"all {both:,} persons in both have the same reports, as a memo gives: nothing more is told",
         )
-    bound = epsilon_text(2 * log_gamma(math.prod(g.channel.gamma for g in policy.groups if g.disguised)))
+    bound = epsilon_text(2 * log_gamma(record_gamma(policy)))
     if memo:
         return Finding(
             about=about,

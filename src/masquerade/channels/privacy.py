@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +19,7 @@ from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Category
 from masquerade.core.shown import Printed
-from masquerade.core.words import category_text, gamma_words, log_gamma, printable
+from masquerade.core.words import category_text, exact_text, gamma_words, log_gamma, printable
 
 ANYONE = "whoever sees the disguised records"
 ASSUMPTIONS = (
@@ -86,7 +87,10 @@ class PolicyPrivacy(Printed):
         return self.summary()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON: exact γ as text, its float beside it, null for infinity."""
+        """Return plain values for JSON: exact γ as text, its float beside it, null for infinity.
+
+        A γ whose fraction would have thousands of digits is rounded up.
+        """
         return {
             "policy": self.policy_id,
             "record": _gamma_figures(self.record_gamma),
@@ -128,27 +132,46 @@ def privacy(
     disguised = set(policy.disguised)
     alone: list[ChannelPrivacy] = []
     together: list[ChannelPrivacy] = []
-    record: Fraction | float = Fraction(1)
+    listed: set[tuple[str, ...]] = set()  # that hold in every stratum
     for stratum in policy.strata or (None,):
-        product: Fraction | float = Fraction(1)
         for group in policy.groups_of(stratum):
-            if not group.disguised:
-                if not disguised.isdisjoint(group.names):
-                    product = math.inf  # hidden in other strata, seen as it is in this one
-                continue
-            product = product * group.channel.gamma
             differs = stratum if stratum is not None and group not in policy.groups else None
-            listed = [item.variables for item in (*alone, *together) if item.stratum is None]
-            if differs is None and group.names in listed:
+            if not group.disguised or (differs is None and group.names in listed):
                 continue
-            figures = [figure_of(group, (name,), differs) for name in group.names]
-            alone += [item for item in figures if item is not None]
-            if len(group.names) > 1:
-                whole = figure_of(group, group.names, differs)
-                together += [] if whole is None else [whole]
-        record = max(record, product)
+            single = [figure_of(group, (name,), differs) for name in group.names]
+            whole = figure_of(group, group.names, differs) if len(group.names) > 1 else None
+            alone += [item for item in single if item is not None]
+            together += [] if whole is None else [whole]
+            if differs is None:
+                listed |= {item.variables for item in (*single, whole) if item is not None}
     clear = tuple(name for name in policy.schema if name not in disguised)
-    return PolicyPrivacy(policy.id, tuple(alone), tuple(together), clear, record, guarantee_of(policy))
+    gamma = record_gamma(policy)
+    return PolicyPrivacy(policy.id, tuple(alone), tuple(together), clear, gamma, guarantee_of(policy))
+
+
+def record_gamma(policy: Policy) -> Fraction | float:
+    """Return γ over all disguised variables of a record, the largest of any stratum; inf without a bound."""
+    disguised, largest = set(policy.disguised), Fraction(1)
+    for stratum in policy.strata or (None,):
+        factors: Counter[Fraction] = Counter()
+        for group in policy.groups_of(stratum):
+            if group.disguised:
+                gamma = group.channel.gamma
+                if not isinstance(gamma, Fraction):
+                    return math.inf
+                factors[gamma] += 1
+            elif not disguised.isdisjoint(group.names):
+                return math.inf  # hidden in other strata, seen as it is in this one
+        largest = max(largest, _product([gamma**times for gamma, times in factors.items()]))
+    return largest
+
+
+def _product(factors: list[Fraction]) -> Fraction:
+    """Return a product of many fractions, halves first: numbers stay short for as long as they can."""
+    if len(factors) < 3:
+        return math.prod(factors, start=Fraction(1))
+    half = len(factors) // 2
+    return _product(factors[:half]) * _product(factors[half:])
 
 
 def _figure(
@@ -248,7 +271,7 @@ def _gamma_figures(gamma: Fraction | float) -> dict[str, Any]:
         return {"gamma": None, "gamma_exact": None, "epsilon": None}
     epsilon = log_gamma(gamma)
     number = float(gamma) if epsilon < 300 * math.log(10) else None
-    return {"gamma": number, "gamma_exact": str(gamma), "epsilon": epsilon}
+    return {"gamma": number, "gamma_exact": exact_text(gamma), "epsilon": epsilon}
 
 
 def _channel_dict(item: ChannelPrivacy) -> dict[str, Any]:

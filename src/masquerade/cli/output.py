@@ -152,9 +152,8 @@ def check_target(out: str | Path | None, *, overwrite: bool) -> None:
     if out is None or out == "-":
         return
     target = Path(out)
-    if target.is_dir():
-        raise FileError(f"{target}: cannot be written: this is a directory.")
-    if target.exists() and not overwrite:
+    atomic.check_replaceable(target)
+    if (target.exists() or target.is_symlink()) and not overwrite:
         raise FileError(f"{target}: exists already; --overwrite replaces it.")
     if not target.absolute().parent.is_dir():
         raise FileError(f"{target}: cannot be written: there is no directory {target.parent}.")

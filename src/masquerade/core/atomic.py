@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
+import stat
+import weakref
+from io import BufferedWriter
 from pathlib import Path
 from typing import Self
 
 from masquerade.core.errors import FileError
 
+STREAMS = ("/dev/fd/", "/dev/std", "/proc/")  # links of the system, never to be replaced
 # a folder that cannot be opened (on Windows none can) or a file system that knows no such thing
 _CANNOT_BE_SYNCED = frozenset({errno.EACCES, errno.EINVAL, errno.ENOTSUP})
 
@@ -17,12 +22,13 @@ _CANNOT_BE_SYNCED = frozenset({errno.EACCES, errno.EINVAL, errno.ENOTSUP})
 class AtomicFile:
     """A file on its way: write to `stream`, then `publish`; left without that, nothing of it stays.
 
-    The hidden file is readable by its owner only. A target that is a link is replaced itself: resolve it
-    before, if what it points to is meant.
+    The hidden file is readable by its owner only, has a name that nobody can guess, and is never one that was
+    there. A target that is a link is replaced itself: what it points to may be anybody's.
     """
 
     def __init__(self, target: Path) -> None:
         self._target = target
+        self._known: tuple[int, int] | None = None  # what is in place once it was published
         self._hidden = target.parent / f".{target.name[:40]}.{secrets.token_hex(8)}.part"
         try:
             # Path.open takes no opener: readable by the owner only, from the start
@@ -32,6 +38,8 @@ class AtomicFile:
         except BaseException:  # a signal may come when the file is there already
             self._hidden.unlink(missing_ok=True)
             raise
+        # also where a signal comes just before the end of a with block
+        self._discard = weakref.finalize(self, _discard, self.stream, self._hidden)
 
     def settle(self, *, private: bool = False) -> None:
         """Bring the content to the disk and end writing; not `private`, it may be read like any new file."""
@@ -47,11 +55,20 @@ class AtomicFile:
         """Put the file in its place, durably; without `overwrite` raise `FileExistsError` if one is there."""
         if not self.stream.closed:
             self.settle(private=private)
+        self._known = _identity(self._hidden.lstat())
         if overwrite:
+            check_replaceable(self._target)
             self._hidden.replace(self._target)
         else:
             self._take_name()
         sync_folder(self._target.parent)
+
+    def withdraw(self) -> None:
+        """Remove the file from its place if it came there: a release that failed on its last step is none."""
+        with contextlib.suppress(FileNotFoundError):
+            if self._known == _identity(self._target.lstat()):
+                self._target.unlink()
+                sync_folder(self._target.parent)
 
     def _take_name(self) -> None:
         try:
@@ -60,26 +77,38 @@ class AtomicFile:
             raise
         except OSError:  # a file system without links: take the name first, then put the file there
             os.close(os.open(self._target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            self._hidden.replace(self._target)
+            try:
+                self._hidden.replace(self._target)
+            except BaseException:
+                self._target.unlink(missing_ok=True)
+                raise
+        else:
+            self._hidden.unlink()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self.stream.close()
-        finally:
-            self._hidden.unlink(missing_ok=True)
+        self._discard()
+
+
+def _discard(stream: BufferedWriter, path: Path) -> None:
+    """Close and remove a file that is not wanted any more: what goes wrong with its bytes is no error."""
+    try:
+        with contextlib.suppress(OSError):
+            stream.close()
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def write_whole(target: Path, content: bytes | str, *, private: bool = False) -> None:
     """Make a file hold `content`, durably; on any error what was there stays and nothing else is left.
 
-    A `private` file is readable by its owner only, from its first byte on. A link stays one: the file that it
-    points to is replaced.
+    A `private` file is readable by its owner only, from its first byte on. A link is replaced by the file,
+    and what it points to stays as it is.
     """
     try:
-        with AtomicFile(target.resolve()) as file:
+        with AtomicFile(target) as file:
             file.stream.write(content.encode() if isinstance(content, str) else content)
             file.publish(private=private)
     except OSError as error:
@@ -96,6 +125,24 @@ def write_new(target: Path, content: bytes | str, *, what: str) -> None:
         raise FileError(f"{target}: exists already; {what} is never overwritten.") from None
     except OSError as error:
         raise _unwritable(target, error) from None
+
+
+def check_replaceable(target: Path) -> None:
+    """Raise FileError if a target is there and is not a file, or is one of the system's names of streams."""
+    try:
+        mode = target.lstat().st_mode
+    except OSError:  # nothing there: whoever writes finds out why
+        return
+    if stat.S_ISLNK(mode):
+        stream = target.absolute().as_posix().startswith(STREAMS)
+        mode = 0 if stream else target.stat().st_mode if target.exists() else stat.S_IFREG
+    if not stat.S_ISREG(mode):
+        what = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
+        raise FileError(f"{target}: cannot be written: this is {what}.")
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def sync_folder(folder: Path) -> None:

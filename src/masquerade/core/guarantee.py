@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from masquerade.core.shown import Printed
-from masquerade.core.words import gamma_words, log_gamma, printable
+from masquerade.core.words import exact_text, gamma_words, log_gamma, printable
 
 Integrity = Literal["none", "detects", "identifies"]
 NOBODY = "as long as nobody colludes"
@@ -99,10 +99,10 @@ class Guarantee(Printed):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; γ as text "a/b", unbounded as null."""
+        """Return plain values for JSON; γ as text (`exact_text`), unbounded as null."""
         plain = asdict(self)
         for item in plain["disclosures"]:
-            item["gamma"] = None if item["gamma"] is None else str(item["gamma"])
+            item["gamma"] = None if item["gamma"] is None else exact_text(item["gamma"])
         return plain
 
     @printable

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from masquerade.core.errors import FileError
 
-HAS_MODES = os.name == "posix"
+HAS_MODES = os.name == "posix" and hasattr(os, "geteuid")
 MOST_BYTES = 1 << 24
 
 
@@ -69,6 +69,28 @@ def check_own_folder(path: Path, what: str) -> None:
         raise FileError(
             f"{path}: others may write to {what} (mode {mode:03o}); if none did, chmod 700 {path} closes it."
         )
+
+
+def is_safe_folder(path: Path) -> bool:
+    """Return True if nobody but its owner and root can put files into a folder, or another in its place.
+
+    Every folder above it must be this user's or root's too; one that others may write to must at least keep
+    them from moving what is not theirs, as the temporary folder does.
+    """
+    if not HAS_MODES:
+        return True
+    trusted = {os.geteuid(), 0}
+    if path.lstat().st_uid not in trusted:  # also of a link, which its owner can turn
+        return False
+    real = path.resolve()
+    found = real.stat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in trusted or found.st_mode & 0o022:
+        return False
+    above = (folder.stat() for folder in real.parents)
+    return all(
+        folder.st_uid in trusted and (not folder.st_mode & 0o022 or folder.st_mode & stat.S_ISVTX)
+        for folder in above
+    )
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from functools import wraps
 from typing import ParamSpec
@@ -11,6 +12,8 @@ from unicodedata import category
 
 NO_BOUND = "no bound"
 MOST_DIGITS = 10**6  # from here on γ is written as a power of ten
+MOST_EPSILON = 700.0  # whose γ floating point knows
+MOST_EXACT_BITS = 4096  # of a fraction that is written out: Python refuses to write numbers of 4,300 digits
 JOINERS = "\u200c\u200d"  # without which some scripts are not written right
 Given = ParamSpec("Given")
 
@@ -91,6 +94,19 @@ def log_gamma(gamma: Fraction | float | None) -> float:
     return math.inf if gamma is None else math.log(gamma)
 
 
+def exact_text(gamma: Fraction) -> str:
+    """Return γ as a fraction, or, where that would be thousands of digits, a decimal just above it.
+
+    >>> exact_text(Fraction(14, 3)), exact_text(Fraction(3) ** 3000)
+    ('14/3', '2.311E+1431')
+    """
+    if max(gamma.numerator.bit_length(), gamma.denominator.bit_length()) <= MOST_EXACT_BITS:
+        return str(gamma)
+    power = math.floor(log_gamma(gamma) / math.log(10)) - 3
+    digits = math.ceil(gamma * Fraction(10) ** -power)  # at most one digit more than four
+    return f"{Decimal(digits).scaleb(power):E}"
+
+
 def gamma_text(gamma: Fraction | float | None) -> str:
     """Return γ to four digits, all whole ones below a million, a power of ten from there on.
 
@@ -119,6 +135,17 @@ def epsilon_text(epsilon: float) -> str:
     if not epsilon or epsilon >= 999.5:
         return f"{epsilon:,.0f}"
     return f"{epsilon:#.3g}".removesuffix(".")
+
+
+def epsilon_words(epsilon: float | None) -> str:
+    """Return γ and ε by ε, or that there is no bound.
+
+    >>> epsilon_words(math.log(9)), epsilon_words(3000.0), epsilon_words(None)
+    ('γ = 9 (ε = 2.20)', 'ε = 3,000', 'no bound')
+    """
+    if epsilon is None or epsilon == math.inf:
+        return NO_BOUND
+    return gamma_words(math.exp(epsilon)) if epsilon < MOST_EPSILON else f"ε = {epsilon_text(epsilon)}"
 
 
 def gamma_words(gamma: Fraction | float | None) -> str:

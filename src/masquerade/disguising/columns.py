@@ -11,15 +11,14 @@ import pyarrow as pa
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.crypto.symmetric import Keystream
-from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import Draws, disguise_codes
 from masquerade.frames.label_codes import dictionary_of, encode_columns
 from masquerade.frames.metadata import INCOMPLETE, MEMO, MOST_POLICY_TEXT, POLICY_TEXT
 
 
-def marks(policy: Policy, said: Mapping[str, str], memo: Memo | None = None) -> dict[str, str]:
-    """Return what disguised records say: their policy, the memo that drew them, what was missing."""
-    drawn = {} if memo is None else {MEMO: memo.id}
+def marks(policy: Policy, said: Mapping[str, str], memo: str | None = None) -> dict[str, str]:
+    """Return what disguised records say: their policy, the memo (its id) that drew them, what was missing."""
+    drawn = {} if memo is None else {MEMO: memo}
     return {"policy": policy.id} | drawn | {key: text for key, text in said.items() if key == INCOMPLETE}
 
 

@@ -22,6 +22,7 @@ from masquerade.disguising.columns import (
     refuse_disguised,
     shown_columns,
 )
+from masquerade.disguising.earlier_draws import epsilon_of
 from masquerade.disguising.files import disguise_file
 from masquerade.disguising.memo import chosen_draws, memo_of
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
@@ -36,19 +37,49 @@ def disguise(
     *,
     memo: str | Path | None = None,
     id: str | None = None,  # noqa: A002  (the word users know)
+    new_memo: bool = False,
     keep: Sequence[str] = (),
     shuffle: bool = False,
 ) -> Any:
     """Return the frame (or baskets) with every variable of the policy disguised; other columns are left out.
 
-    A frame may be given by the path of a file: then an Arrow table comes back (`disguise_file` writes one).
-    The policy may be the path of its file.
-    Randomness comes from the operating system and cannot be seeded. With `memo` (a file) and `id` (a
-    column) the same person's same value gets the same report in every release. `keep` passes columns on
-    undisguised; `shuffle` breaks the order of the rows. An unknown or missing value is refused by row and
-    column before anything is drawn. A Spark data frame is disguised on its executors: without a memo the
-    reports are kept in Spark's checkpoint folder, so that no second evaluation draws them anew.
+    Randomness comes from the operating system and cannot be seeded. An unknown or missing value is refused by
+    row and column before anything is drawn. A Spark data frame is disguised on its executors: without a memo
+    the reports are kept in Spark's checkpoint folder, so that no second evaluation draws them again.
 
+    Parameters
+    ----------
+    frame : data frame, Baskets, str or Path
+        Clear records. For the path of a file an Arrow table comes back (`disguise_file` writes one).
+    policy : Policy, str or Path
+        Policy, or the path of its file.
+    memo : str or Path, optional
+        Secret file by which the same person's same value gets the same report in every release. It must be
+        there, unless `new_memo`.
+    id : str, optional
+        Column that names the person, for `memo`.
+    new_memo : bool, default False
+        Make the memo, which must not be there yet: under a second one everybody is drawn again, and γ
+        multiplies.
+    keep : sequence of str, optional
+        Columns that are passed on in clear.
+    shuffle : bool, default False
+        Mix the rows.
+
+    Returns
+    -------
+    data frame or Baskets
+        Reports, of the type that was given.
+
+    Raises
+    ------
+    FileError
+        If the memo is not there, or with `new_memo` is there.
+    UnknownValue
+        If a value is not one of the policy's categories.
+
+    Examples
+    --------
     >>> policy = mq.data.students_policy()
     >>> reports = mq.disguise(mq.data.students(), policy)
     >>> list(reports.columns), len(reports)
@@ -59,29 +90,35 @@ def disguise(
     policy = policy_of(policy)
     refuse_unusable(policy)
     if isinstance(frame, (str, Path)):
-        return _disguise_whole(frame, policy, memo=memo, person=id, keep=keep, shuffle=shuffle)
+        return _disguise_whole(
+            frame, policy, memo=memo, person=id, new_memo=new_memo, keep=keep, shuffle=shuffle
+        )
     if isinstance(frame, Baskets):
-        return _disguise_baskets(frame, policy, [memo, id, *keep, shuffle or None])
+        return _disguise_baskets(frame, policy, [memo, id, *keep, shuffle or None, new_memo or None])
     if type(frame).__module__.startswith("pyspark.sql."):
         from masquerade.disguising.spark import disguise_spark  # noqa: PLC0415
 
-        return disguise_spark(frame, policy, memo=memo, person=id, keep=keep, shuffle=shuffle)
+        return disguise_spark(
+            frame, policy, memo=memo, person=id, new_memo=new_memo, keep=keep, shuffle=shuffle
+        )
     columns = columns_of(frame)
     said = metadata_of(columns.frame)
     refuse_disguised(said, "the frame")
     kept = checked_keep(keep, policy)
     for name in kept:
         columns[name]
-    remembered = memo_of(memo, id)
+    remembered = memo_of(memo, id, new=new_memo)
+    epsilon = epsilon_of(policy)
     draws = chosen_draws(remembered, id, policy, columns, fresh_draws(Keystream()))
     reports = disguise_columns(columns, policy, draws, text=False)
-    if remembered is not None:
-        remembered.saved(policy.id)
     shown = shown_columns(columns, policy, kept)
     result = rebuild(columns, {name: reports.get(name) for name in shown})
     if shuffle:
         result = _shuffled(result, columns.rows)
-    return with_metadata(result, marks(policy, said, remembered))
+    marked = with_metadata(result, marks(policy, said, None if remembered is None else remembered.id))
+    if remembered is not None:
+        remembered.saved(policy.id, epsilon)  # last: reports that nobody got need not be remembered
+    return marked
 
 
 def _disguise_whole(
@@ -90,13 +127,16 @@ def _disguise_whole(
     *,
     memo: str | Path | None,
     person: str | None,
+    new_memo: bool,
     keep: Sequence[str],
     shuffle: bool,
 ) -> Any:
     """Return the records of a file disguised, as an Arrow table."""
     with tempfile.TemporaryDirectory(prefix="masquerade-") as folder:
         target = Path(folder) / "disguised.arrow"
-        disguise_file(path, target, policy, memo=memo, id=person, keep=keep, shuffle=shuffle)
+        disguise_file(
+            path, target, policy, memo=memo, id=person, new_memo=new_memo, keep=keep, shuffle=shuffle
+        )
         with pa.OSFile(str(target)) as file:
             return ipc.open_file(file).read_all()
 

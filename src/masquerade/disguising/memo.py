@@ -5,61 +5,90 @@ pseudo-random function of (policy, person, group, value), so a repeated release 
 teaches nothing new. The function is AES-256 on one block per (person, group, value), under a key derived
 by HKDF from the memo's secret and the policy id; persons enter as keyed BLAKE2b tags, never as they are.
 Whoever has the secret can test guesses about a value: guard the file as you guard the data.
+
+A second memo draws everybody again, and γ multiplies. So a memo is made only by a caller who says so. Memos
+of format 1 know persons by their ids as they are written; those of format 2, which are made now, by the
+ids' normal form (`person_ids`). An old memo keeps its draws: another form would draw everybody again.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
 from masquerade.core.atomic import AtomicFile, write_whole
-from masquerade.core.errors import FileError, InputError, UnknownValue
+from masquerade.core.errors import FileError, InputError
 from masquerade.core.json_text import parse_json
 from masquerade.core.private_file import locked, read_private
-from masquerade.crypto.code_rows import Texts, keyed_tags
 from masquerade.crypto.keys import expand
 from masquerade.crypto.symmetric import BlockFunction, code, same
+from masquerade.disguising.person_ids import AS_WRITTEN, NORMAL, ROWS_AT_ONCE, TAG_BYTES, person_tags
 from masquerade.disguising.report_draws import Codes, Draws
 from masquerade.kernels.draw import report_of_word, tagged_blocks
 
-FORMAT = 1
-TAG_BYTES = 10
+__all__ = [
+    "MOST_CODES",
+    "MOST_PLACES",
+    "TAG_BYTES",
+    "Memo",
+    "block_words",
+    "chosen_draws",
+    "memo_notes",
+    "memo_of",
+]
+
 MOST_CODES = 2**24
 MOST_PLACES = 2**16
-ROWS_AT_ONCE = 2**18
 
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """A secret from which repeated draws follow, and the policies it has served."""
+    """A secret from which repeated draws follow, and the policies it has served.
+
+    `releases` has the id of every policy and the ε of a record under it, None where that is not known or has
+    no bound. `form` is the format of the file, which says how persons are known.
+    """
 
     path: Path
     secret: bytes
-    releases: tuple[str, ...] = ()
+    releases: Mapping[str, float | None] = field(default_factory=dict)
+    form: int = AS_WRITTEN
 
     def __repr__(self) -> str:
         """Show the file, never the secret."""
         return f"Memo({str(self.path)!r}, {len(self.releases)} releases)"
 
     @classmethod
-    def open(cls, path: str | Path) -> Memo:
-        """Read a memo file, or think of a new secret if there is none yet; `saved` makes the file."""
+    def open(cls, path: str | Path, *, new: bool = False) -> Memo:
+        """Read a memo file; a `new` one gets a secret and must not be there yet: `saved` makes its file."""
+        place = Path(path)
+        if new:
+            if place.exists() or place.is_symlink():
+                raise FileError(
+                    f"{place}: is there already, and new_memo (--new-memo) makes a new file. Without it the "
+                    "draws of this memo are repeated."
+                )
+            return cls._new(place)
         try:
-            return cls.load(path)
+            return cls.load(place)
         except FileNotFoundError:
-            return cls(Path(path), secrets.token_bytes(32))
+            raise FileError(
+                f"{place}: there is no memo. Check the name; if these people were never disguised before, "
+                "new_memo=True (--new-memo) makes one. Under a second memo everybody is drawn again, and γ "
+                "multiplies."
+            ) from None
 
     @classmethod
     def load(cls, path: str | Path) -> Memo:
@@ -67,21 +96,31 @@ class Memo:
         place = Path(path)
         try:
             values = parse_json(read_private(place, "a memo"))
-            known = values["masquerade_memo"] == FORMAT
+            form = values["masquerade_memo"]
             secret = bytes.fromhex(values["secret"])
-            releases = tuple(str(release) for release in values["releases"])
+            releases = _releases_of(values["releases"], form)
         except FileError:
             raise
-        except (InputError, KeyError, TypeError, ValueError):
+        except (InputError, AttributeError, KeyError, TypeError, ValueError):
             raise FileError(f"{place}: this is not a memo file.") from None
-        if not known or len(secret) != 32:
+        if len(secret) != 32:
             raise FileError(f"{place}: this is not a memo file.")
-        return cls(place, secret, releases)
+        return cls(place, secret, releases, form)
+
+    @classmethod
+    def _new(cls, path: Path) -> Memo:
+        return cls(path, secrets.token_bytes(32), {}, NORMAL)
 
     @classmethod
     def kept(cls, path: str | Path) -> Memo:
-        """Return the memo in a file, made now if there is none: of two who make it at once, one is first."""
-        memo = cls.open(path)
+        """Return the memo in a file, made now if there is none: of two who make it at once, one is first.
+
+        Only a service asks so, whose state knows which memo drew what has left.
+        """
+        try:
+            return cls.load(path)
+        except FileNotFoundError:
+            memo = cls._new(Path(path))
         try:
             memo._make()
         except FileExistsError:
@@ -93,10 +132,10 @@ class Memo:
         """Return a name for the draws of this memo, from which nothing about its secret follows."""
         return code(self.secret, b"masquerade memo id").hex()[:16]
 
-    def saved(self, policy_id: str) -> Memo:
+    def saved(self, policy_id: str, epsilon: float | None = None) -> Memo:
         """Write the memo, this policy among its releases, readable by its owner only; durable on return.
 
-        Nothing may leave before. If somebody made another memo in this place meanwhile, that is a
+        Nothing may leave before. If another memo was made in this place meanwhile, that is a
         `FileError`: two secrets would disguise everybody twice.
         """
         with suppress(FileExistsError):
@@ -104,23 +143,32 @@ class Memo:
         try:
             with locked(self.path):
                 found = Memo.load(self.path)
-                if not same(found.secret, self.secret):
+                if not same(found.secret, self.secret) or found.form != self.form:
                     raise FileError(
                         f"{self.path}: another memo was made here meanwhile. Nothing was released; begin "
                         "again, and people are disguised as that memo does."
                     )
-                releases = tuple(dict.fromkeys((*found.releases, policy_id)))
-                if releases != found.releases:
-                    write_whole(self.path, _text(self.secret, releases), private=True)
+                known = found.releases.get(policy_id)
+                bound = None if epsilon == math.inf else epsilon
+                releases = {**found.releases, policy_id: bound if known is None else known}
+                made = replace(self, releases=releases)
+                if made.text != found.text:
+                    write_whole(self.path, made.text, private=True)
         except OSError as error:
             raise FileError(f"{self.path}: the memo cannot be written ({error.strerror}).") from None
-        return Memo(self.path, self.secret, releases)
+        return made
+
+    @property
+    def text(self) -> str:
+        """Return what the file contains."""
+        releases = list(self.releases) if self.form == AS_WRITTEN else dict(self.releases)
+        return json.dumps({"masquerade_memo": self.form, "secret": self.secret.hex(), "releases": releases})
 
     def _make(self) -> None:
         """Make the file, unless there is one: then `FileExistsError`."""
         try:
             with AtomicFile(self.path) as file:
-                file.stream.write(_text(self.secret, self.releases).encode())
+                file.stream.write(self.text.encode())
                 file.publish(private=True, overwrite=False)
         except FileExistsError:
             raise
@@ -130,7 +178,7 @@ class Memo:
     def draws(self, policy_id: str, persons: pa.ChunkedArray | pa.Array, column: str) -> Draws:
         """Return draws that depend only on this memo, the policy, the person and the value."""
         keys = expand(self.secret, b"masquerade memo\0" + policy_id.encode(), 64)
-        tags = person_tags(persons, column, keys[32:])
+        tags = person_tags(persons, column, keys[32:], self.form)
         # one block per (person, group, value) is a pseudo-random function; blocks never repeat
         function = BlockFunction(keys[:32])
 
@@ -147,15 +195,36 @@ class Memo:
         return drawn
 
 
-def _text(secret: bytes, releases: tuple[str, ...]) -> str:
-    return json.dumps({"masquerade_memo": FORMAT, "secret": secret.hex(), "releases": releases})
+def _releases_of(values: Any, form: object) -> dict[str, float | None]:
+    """Return the policies that a memo file of a format lists; what is not of its form is a `ValueError`."""
+    if type(form) is not int or form not in {AS_WRITTEN, NORMAL}:  # true is 1, too
+        raise ValueError
+    if form == AS_WRITTEN and isinstance(values, list):
+        return {str(policy): None for policy in values}
+    if form == AS_WRITTEN or not isinstance(values, dict):
+        raise TypeError
+    return {policy: None if epsilon is None else float(epsilon) for policy, epsilon in values.items()}
 
 
-def memo_of(path: str | Path | None, person: str | None) -> Memo | None:
+def memo_of(path: str | Path | None, person: str | None, *, new: bool = False) -> Memo | None:
     """Return the memo of a file for the persons that a column names; None if neither is given."""
     if (path is None) != (person is None):
         raise InputError("A memo needs both: the file ('memo') and the column that names the person ('id').")
-    return None if path is None else Memo.open(path)
+    if path is None:
+        if new:
+            raise InputError("A new memo needs a file ('memo') and the column that names the person ('id').")
+        return None
+    return Memo.open(path, new=new)
+
+
+def memo_notes(memo: Memo | None) -> tuple[str, ...]:
+    """Return what its users should know about a memo."""
+    if memo is None or memo.form == NORMAL:
+        return ()
+    note = (
+        "knows persons by their ids exactly as they are written: 1, 1.0 and 1 with a blank are three people"
+    )
+    return (f"{memo.path}: this memo of an earlier version {note}. Write ids as before.",)
 
 
 def chosen_draws(
@@ -190,28 +259,3 @@ def block_words(
     blocks = np.empty((len(codes), 16), dtype=np.uint8)
     tagged_blocks(np.ascontiguousarray(people), codes.astype(np.uint32), place, attempt, blocks)
     return np.frombuffer(function(blocks.reshape(-1).data), dtype="<u8")[::2].astype(np.uint64)
-
-
-def person_tags(persons: Any, column: str, key: bytes) -> NDArray[np.uint8]:
-    """Return a keyed tag for every person; a missing id is refused by row."""
-    missing = pc.is_null(persons, nan_is_null=pa.types.is_floating(persons.type))
-    if pc.any(missing).as_py():
-        row = pc.index(missing, value=True).as_py() + 1
-        raise UnknownValue(column, row, "is missing: the memo needs to know whose record it is")
-    tags = np.empty((len(persons), TAG_BYTES), dtype=np.uint8)
-    for begin in range(0, len(persons), ROWS_AT_ONCE):
-        some = persons.slice(begin, ROWS_AT_ONCE)
-        tags[begin : begin + ROWS_AT_ONCE] = _tags_of(
-            some.combine_chunks() if isinstance(some, pa.ChunkedArray) else some, key
-        )
-    return tags
-
-
-def _tags_of(persons: pa.Array, key: bytes) -> NDArray[np.uint8]:
-    """Return a keyed tag for every person."""
-    if pa.types.is_dictionary(persons.type):
-        own: NDArray[np.uint8] = _tags_of(persons.dictionary, key)[
-            persons.indices.to_numpy(zero_copy_only=False)
-        ]
-        return own
-    return keyed_tags(key, Texts.of_column(persons), TAG_BYTES)

@@ -27,7 +27,9 @@ from masquerade.disguising.columns import (
     refuse_disguised,
     shown_columns,
 )
-from masquerade.disguising.memo import Memo, chosen_draws, memo_of, person_tags
+from masquerade.disguising.earlier_draws import epsilon_of
+from masquerade.disguising.memo import Memo, chosen_draws, memo_of
+from masquerade.disguising.person_ids import NORMAL, person_tags
 from masquerade.disguising.report_draws import fresh_draws
 from masquerade.frames.label_codes import decode, encode
 from masquerade.frames.native import columns_of, rebuild
@@ -50,6 +52,7 @@ def disguise_spark(
     *,
     memo: str | Path | None,
     person: str | None,
+    new_memo: bool,
     keep: Sequence[str],
     shuffle: bool,
 ) -> DataFrame:
@@ -60,7 +63,8 @@ def disguise_spark(
     for, and the memo's secret goes to the executors, which see the clear values anyway. `shuffle` also
     needs the folder. Executors need masquerade installed.
     """
-    remembered = memo_of(memo, person)
+    remembered = memo_of(memo, person, new=new_memo)
+    epsilon, drawn_by = epsilon_of(policy), None if remembered is None else remembered.id
     _check_kind(frame)
     kept = checked_keep(keep, policy)
     _check_names(frame.columns, [*policy.schema, *kept, *([] if person is None else [person])])
@@ -71,7 +75,7 @@ def disguise_spark(
     if not lazy:
         _check_folder(frame)
     shown = shown_columns(frame.columns, policy, kept)
-    schema, arrow = _result(frame, policy, shown, remembered, shuffle=shuffle)
+    schema, arrow = _result(frame, policy, shown, drawn_by, shuffle=shuffle)
     read = tuple(name for name in frame.columns if name in {*policy.schema, *kept, person})
     work = SparkWork(policy, read, shown, person, remembered, arrow)
     # by number, since PySpark takes a dot or a backtick in a name for syntax
@@ -79,7 +83,8 @@ def disguise_spark(
     needed = frame.select(*quoted).toDF(*map(str, range(len(read))))
     _refuse_unknown(needed, work)
     if remembered is not None:
-        remembered.saved(policy.id)  # before the first report exists: none can ever be drawn otherwise
+        # before the first report exists: none can ever be drawn otherwise
+        remembered.saved(policy.id, epsilon)
     reports = _through(needed, work.draw, schema)
     if lazy:
         return reports
@@ -125,7 +130,8 @@ class SparkWork:
                 for field in self.policy.fields:
                     encode(batch.column(field.variable.name), field)
                 if self.person is not None:
-                    person_tags(batch.column(self.person), self.person, bytes(32))
+                    form = NORMAL if self.memo is None else self.memo.form
+                    person_tags(batch.column(self.person), self.person, bytes(32), form)
             except UnknownValue as error:
                 yield pa.record_batch({"column": [error.column], "problem": [error.problem]})
                 return
@@ -200,7 +206,7 @@ def _refuse_unknown(frame: DataFrame, work: SparkWork) -> None:
 
 
 def _result(
-    frame: DataFrame, policy: Policy, shown: Sequence[str], memo: Memo | None, *, shuffle: bool
+    frame: DataFrame, policy: Policy, shown: Sequence[str], memo: str | None, *, shuffle: bool
 ) -> tuple[StructType, pa.Schema]:
     """Return the columns of the result, as Spark and as Arrow name their types."""
     from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType  # noqa: PLC0415

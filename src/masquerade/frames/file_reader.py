@@ -283,7 +283,7 @@ class _Csv:
         # what we wrote ourselves says so, and is not looked at
         asked = replace(dialect, decimal=".", encoding=UTF8) if "policy" in metadata else dialect
         self.dialect = asked.found(self._start, whole=whole)
-        self.names = _names(path, self._start, self.dialect)
+        self.names = _names(path, self._start, self.dialect, whole=whole)
         commas = self.dialect.comma_columns(self._start, whole=whole)
         self._commas = {self.names[place] for place in commas if place < len(self.names)}
 
@@ -473,14 +473,21 @@ def _damaged(path: str, kind: Format) -> FileError:
     )
 
 
-def _names(path: str, start: bytes, dialect: Dialect) -> tuple[str, ...]:
+def _names(path: str, start: bytes, dialect: Dialect, *, whole: bool) -> tuple[str, ...]:
+    """Return the names in the first row of a CSV that starts like this; `whole` if that is all of it."""
     text = start.decode(dialect.encoding or UTF8, errors="replace").removeprefix("\ufeff")
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=dialect.separator or ",")
+    lines = io.StringIO(text, newline="")
+    rows = csv.reader(lines, delimiter=dialect.separator or ",")
     try:
         # Empty lines before the names are skipped, as Arrow does.
         names = next((tuple(row) for row in rows if row), ())
     except csv.Error:
         names = ()
+    if not whole and lines.tell() == len(text) and not text.endswith(("\n", "\r")):
+        raise FileError(
+            f"{path}: the first row is longer than {BLOCK:,} bytes, the most that a row of a CSV may have, "
+            "or a quotation mark is left open in it. Leave columns out, or write the records as .parquet."
+        )
     if not names:
         raise FileError(f"{path}: the first row cannot be read as names.")
     if any("\ufffd" in name for name in names):
@@ -503,6 +510,11 @@ def _failure(error: Exception, done: int, encoding: str | None) -> str:
         return f"{where} has {actual} field{'' if actual == '1' else 's'}, the first row has {expected}"
     if "UTF8" in str(error) or isinstance(error, UnicodeError):
         return f"the file is not {_letters(encoding)} text after data row {done}: give its --encoding"
+    if "straddling" in str(error):
+        return (
+            f"a row after data row {done} is longer than {BLOCK:,} bytes, the most that a row of a CSV may "
+            "have, or a quotation mark is left open in it"
+        )
     return f"the file cannot be read as CSV after data row {done} (is a quotation mark left open?)"
 
 

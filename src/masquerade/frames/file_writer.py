@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 from pyarrow import ipc, parquet
 
-from masquerade.core.atomic import AtomicFile, write_whole
+from masquerade.core.atomic import AtomicFile, check_replaceable, write_whole
 from masquerade.core.errors import FileError
 from masquerade.frames.baskets import BasketSink
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unwritable
@@ -77,7 +77,8 @@ class AtomicWriter:
                 "write to a file."
             )
         if self._name != STREAM:
-            self._target = Path(path).resolve()
+            # a link is replaced itself: what it leads to may be anybody's
+            self._target = Path(path).absolute()
             try:
                 self._check(inputs)
             except OSError as error:
@@ -113,25 +114,36 @@ class AtomicWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Move the file to its place, or remove it if anything went wrong."""
-        sink, self._sink = self._sink, None
         with self._stack:  # whatever happens, nothing hidden stays behind
-            if sink is None:
-                return
             if error is not None:
+                sink, self._sink = self._sink, None
                 with contextlib.suppress(Exception):  # the first error is the one to tell
-                    sink.close()
+                    if sink is not None:
+                        sink.close()
+                return
+            self.settle()
+            if self._name == STREAM:
                 return
             try:
-                sink.close()
-                if self._name == STREAM:
-                    sys.stdout.buffer.flush()
-                else:
-                    self._file.settle()
-                    self._publish()
-            except BrokenPipeError:
-                raise
+                self._publish()
             except OSError as failure:
                 raise unwritable(self._name, failure) from None
+
+    def settle(self) -> None:
+        """Write what is left and bring it to the disk; the end of the with block only gives it its name."""
+        sink, self._sink = self._sink, None
+        if sink is None:
+            return
+        try:
+            sink.close()
+            if self._name == STREAM:
+                sys.stdout.buffer.flush()
+            else:
+                self._file.settle()
+        except BrokenPipeError:
+            raise
+        except OSError as failure:
+            raise unwritable(self._name, failure) from None
 
     def _check(self, inputs: Iterable[str | Path]) -> None:
         """Refuse, before any work, a target that cannot or must not be written."""
@@ -142,11 +154,9 @@ class AtomicWriter:
             )
         if any(_same_file(target, source) for source in inputs):
             raise FileError(f"{name}: this file is also the input; write to another one.")
-        if target.exists() and not target.is_file():
-            what = "a directory" if target.is_dir() else "not a regular file"
-            raise FileError(f"{name}: cannot be written: this is {what}.")
+        check_replaceable(Path(name))
         for existing in (target, *([] if self._format.carries_metadata else [sidecar_of(target)])):
-            if existing.exists() and not self._overwrite:
+            if (existing.exists() or existing.is_symlink()) and not self._overwrite:
                 shown = name if existing is target else str(existing)
                 raise FileError(f"{shown}: exists already; overwrite=True (--overwrite) replaces it.")
         if not target.parent.is_dir():
@@ -167,14 +177,15 @@ class AtomicWriter:
         return ipc.new_file(stream, schema)
 
     def _publish(self) -> None:
-        """Put the file, and for a CSV its metadata first, in place; the metadata goes back on failure."""
+        """Put the file, and for a CSV its metadata first, in place; on failure neither is left there."""
         with contextlib.ExitStack() as undo:
             if not self._format.carries_metadata:
                 sidecar = sidecar_of(self._target)
-                before = sidecar.read_bytes() if sidecar.exists() else None
+                before = _content_of(sidecar)
                 after = json.dumps(self._metadata, indent=2).encode() + b"\n" if self._metadata else None
                 undo.callback(_replace_bytes, sidecar, before)
                 _replace_bytes(sidecar, after)
+            undo.callback(self._file.withdraw)
             try:
                 self._file.publish(overwrite=self._overwrite)
             except FileExistsError:
@@ -288,12 +299,21 @@ def _plain(schema: pa.Schema, *, but: Collection[Kind] = ()) -> pa.Schema:
     return schema
 
 
-def _replace_bytes(path: Path, content: bytes | None) -> None:
-    """Make a small file hold `content`, or not exist."""
-    if content is None:
-        path.unlink(missing_ok=True)
+def _content_of(path: Path) -> bytes | Path | None:
+    """Return what a small file contains, or where a link leads to; None if there is neither."""
+    if path.is_symlink():
+        return path.readlink()
+    return path.read_bytes() if path.is_file() else None
+
+
+def _replace_bytes(path: Path, content: bytes | Path | None) -> None:
+    """Make a small file hold `content`, be a link again, or not exist."""
+    if isinstance(content, bytes):
+        write_whole(path, content)
         return
-    write_whole(path, content)
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.symlink_to(content)
 
 
 def _same_file(target: Path, source: str | Path) -> bool:

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +24,8 @@ from masquerade.core.words import category_text
 from masquerade.frames.formats import Format, unreadable
 from masquerade.frames.metadata import description_of
 
+VALUES_AT_ONCE = 1 << 20  # cells of a sheet that are held at a time
+TEXT_AT_ONCE = 1 << 25  # characters of them
 MOST_EXCEL_ROWS = (1 << 20) - 1  # beside the names
 _LIBRARY = {Format.EXCEL: "openpyxl"}
 _READERS = {".sav": "sav", ".zsav": "sav", ".dta": "dta", ".sas7bdat": "sas7bdat", ".xpt": "xport"}
@@ -51,6 +52,8 @@ class Sheet:
             for part in self._parts(columns, rows):
                 texts = [pa.array(map(_text, part[name]), pa.string()) for name in columns]
                 yield pa.RecordBatch.from_arrays(texts, names=list(columns))
+        except FileError:
+            raise
         except OSError as error:
             raise unreadable(self.path, error) from None
         except Exception:  # noqa: BLE001  (a library's own, which may quote data)
@@ -68,30 +71,39 @@ class _Excel(Sheet):
     """The first sheet of a workbook; formulas count as the values that they had when it was saved."""
 
     def __init__(self, path: str, metadata: dict[str, str], stack: ExitStack) -> None:
-        library = _library(Format.EXCEL, path)
-        self._book = _opened(
-            path, Format.EXCEL, lambda: library.load_workbook(path, read_only=True, data_only=True)
-        )
-        stack.callback(self._book.close)
-        first = next((row for row in self._rows() if any(cell is not None for cell in row)), ())
-        while first and first[-1] is None:  # columns that are formatted and empty
-            first = first[:-1]
-        if any(name is None for name in first):
-            raise FileError(f"{path}: a column of the first sheet has no name.")
-        super().__init__(path, Format.EXCEL, first, metadata)
+        _library(Format.EXCEL, path)
+        from masquerade.frames.workbook import Workbook  # noqa: PLC0415  (needs the library)
 
-    def _rows(self) -> Iterator[tuple[Any, ...]]:
-        yield from self._book.worksheets[0].iter_rows(values_only=True)
+        self._book = _opened(path, Format.EXCEL, lambda: Workbook(path))
+        stack.callback(self._book.close)
+        first = _opened(path, Format.EXCEL, lambda: next(self._book.rows(), {}))
+        names = [first.get(place) for place in range(max(first, default=-1) + 1)]
+        if any(name is None for name in names):
+            raise FileError(f"{path}: a column of the first sheet has no name.")
+        super().__init__(path, Format.EXCEL, names, metadata)
 
     def _parts(self, columns: Sequence[str], rows: int) -> Iterator[Mapping[str, Sequence[Any]]]:
-        filled = (row for row in self._rows() if any(cell is not None for cell in row))
-        next(filled, None)
         places = [self.names.index(name) for name in columns]
-        while some := list(islice(filled, rows)):
+        filled = self._book.rows(range(len(self.names)))
+        next(filled, None)
+        for some in _in_parts(filled, rows_at_once(len(self.names), rows)):
             yield {
-                name: [row[place] if place < len(row) else None for row in some]
-                for name, place in zip(columns, places, strict=True)
+                name: [row.get(place) for row in some] for name, place in zip(columns, places, strict=True)
             }
+
+
+def _in_parts(rows: Iterator[Mapping[int, Any]], most: int) -> Iterator[list[Mapping[int, Any]]]:
+    """Yield rows in lists, each of at most so many rows and so much text: cells may share one long text."""
+    some: list[Mapping[int, Any]] = []
+    length = 0
+    for row in rows:
+        some.append(row)
+        length += sum(len(value) for value in row.values() if isinstance(value, str))
+        if len(some) >= most or length >= TEXT_AT_ONCE:
+            yield some
+            some, length = [], 0
+    if some:
+        yield some
 
 
 class _Statistics(Sheet):
@@ -105,19 +117,26 @@ class _Statistics(Sheet):
         _, about = _opened(path, kind, lambda: self._read(path, metadataonly=True))
         super().__init__(path, kind, about.column_names, metadata)
         self.total_rows = about.number_rows
+        self._widths = {name: int(about.variable_storage_width.get(name, 8)) for name in about.column_names}
 
     def _parts(self, columns: Sequence[str], rows: int) -> Iterator[Mapping[str, Sequence[Any]]]:
         labels = {} if self._read.__name__ == "read_xport" else {"apply_value_formats": True}
         labels |= {"formats_as_category": False} if labels else {}
-        start = 0
+        start, width = 0, sum(max(self._widths[name], 8) for name in columns)
+        most = max(1, min(rows_at_once(len(columns), rows), 8 * TEXT_AT_ONCE // max(width, 1)))
         while True:
             frame, _ = self._read(
-                self.path, usecols=list(columns), row_offset=start, row_limit=rows, **labels, **self._more
+                self.path, usecols=list(columns), row_offset=start, row_limit=most, **labels, **self._more
             )
             if not len(frame):
                 return
             yield {name: frame[name].tolist() for name in columns}
             start += len(frame)
+
+
+def rows_at_once(columns: int, most: int) -> int:
+    """Return the number of rows that are held at a time: fewer of a wide sheet."""
+    return max(1, min(most, VALUES_AT_ONCE // max(columns, 1)))
 
 
 def sheet_of(path: str, kind: Format, metadata: dict[str, str], stack: ExitStack) -> Sheet:
@@ -228,6 +247,8 @@ def _opened(path: str, kind: Format, read: Any) -> Any:
     found = None
     try:
         found = read()
+    except FileError:
+        raise
     except OSError as error:
         if error.errno:
             raise unreadable(path, error) from None

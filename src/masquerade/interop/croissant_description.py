@@ -53,9 +53,18 @@ class About:
 
 
 def croissant(
-    policy: Policy, *, data: str, sha256: str, size: int, about: About | None = None, software: str = ""
+    policy: Policy,
+    *,
+    data: str,
+    sha256: str,
+    size: int,
+    about: About | None = None,
+    software: str = "",
+    memo: str | None = None,
 ) -> dict[str, Any]:
     """Return the Croissant description of a data file (its name, hash and bytes) as plain JSON values.
+
+    `memo` is the id of the memo that drew the reports, if one did.
 
     >>> policy = mq.data.students_policy()
     >>> mq.interop.croissant(policy, data="data.csv", sha256="0" * 64, size=10)["mq:gamma"]
@@ -82,6 +91,7 @@ def croissant(
         **_responsible(policy),
         "mq:policy": policy.id,
         "mq:gamma": "none" if exact is None else exact,
+        **({"mq:memo": memo} if memo else {}),
         "mq:software": software or "masquerade",
         "distribution": [
             {

@@ -45,6 +45,7 @@ from masquerade.frames.ddi import Wording, codebook
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.label_codes import decode
+from masquerade.frames.metadata import MEMO
 from masquerade.interop.croissant_description import ENCODINGS, About, croissant
 from masquerade.interop.sdmx import dataflow_name, to_sdmx_csv, to_sdmx_structure
 from masquerade.sources.tally import tally
@@ -63,6 +64,8 @@ _PIECE: Final = 1 << 20
 class ReleaseFolder:
     """What was written: where, how many records under which policy, its files, and what the audit found.
 
+    `memo` is the id of the memo that drew the reports, None if each was drawn once.
+
     >>> mq.data.students().to_csv("students.csv", index=False)
     >>> policy = mq.data.students_policy()
     >>> _ = mq.disguise_file("students.csv", "reports.parquet", policy)
@@ -77,6 +80,7 @@ class ReleaseFolder:
     files: tuple[str, ...]
     left_out: tuple[str, ...]
     audit: Audit
+    memo: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -84,6 +88,7 @@ class ReleaseFolder:
             "folder": str(self.path),
             "rows": self.rows,
             "policy": self.policy_id,
+            "memo": self.memo,
             "files": list(self.files),
             "left_out": list(self.left_out),
             "audit": self.audit.headline,
@@ -134,16 +139,17 @@ def write_release(
     made = target.parent / f".{target.name[:40]}.{secrets.token_hex(8)}.part"
     made.mkdir()
     try:
-        rows = _write_data(data, loaded, made / name)
+        rows, memo = _write_data(data, loaded, made / name)
         _write_tables(made, name, loaded, tables)
-        _write_texts(made, loaded, rows=rows, about=told, wordings=wordings or {}, data=name, audit=audit)
+        facts = _Facts(rows, memo, told, name, audit)
+        _write_texts(made, loaded, facts, wordings=wordings or {})
         files = _write_sums(made)
         made.rename(target)
         sync_folder(target.parent)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
-    return ReleaseFolder(target, rows, loaded.id, files, left_out, audit)
+    return ReleaseFolder(target, rows, loaded.id, files, left_out, audit, memo)
 
 
 def check_release(folder: str | Path) -> list[str]:
@@ -215,7 +221,8 @@ def _check_marks(data: str | Path, policy: Policy) -> tuple[str, ...]:
     return tuple(name for name in names if name not in policy.observed)
 
 
-def _write_data(data: str | Path, policy: Policy, target: Path) -> int:
+def _write_data(data: str | Path, policy: Policy, target: Path) -> tuple[int, str | None]:
+    """Write the records in random order; return how many, and the id of the memo that drew them."""
     records = released_records(data, policy)
     order = permutation(records.rows)
     columns = {
@@ -223,10 +230,11 @@ def _write_data(data: str | Path, policy: Policy, target: Path) -> int:
         for variable in policy.observed.variables
     }
     table = pa.table(columns)
-    with AtomicWriter(target, table.schema, marks(policy, records.said) | carried(policy)) as writer:
+    said = marks(policy, records.said, records.said.get(MEMO))
+    with AtomicWriter(target, table.schema, said | carried(policy)) as writer:
         for batch in table.to_batches():
             writer.write(batch)
-    return len(table)
+    return len(table), said.get(MEMO)
 
 
 def _write_tables(made: Path, data: str, policy: Policy, tables: Sequence[Sequence[str]]) -> None:
@@ -240,16 +248,19 @@ def _write_tables(made: Path, data: str, policy: Policy, tables: Sequence[Sequen
         write_whole(place.with_suffix(".structure.json"), structure + "\n")
 
 
-def _write_texts(
-    made: Path,
-    policy: Policy,
-    *,
-    rows: int,
-    about: About,
-    wordings: Mapping[str, Wording],
-    data: str,
-    audit: Audit,
-) -> None:
+@dataclass(frozen=True)
+class _Facts:
+    """What the texts of a folder are about."""
+
+    rows: int
+    memo: str | None
+    about: About
+    data: str
+    audit: Audit
+
+
+def _write_texts(made: Path, policy: Policy, facts: _Facts, *, wordings: Mapping[str, Wording]) -> None:
+    about, data, audit = facts.about, facts.data, facts.audit
     software = f"masquerade {__version__}"
     public = policy.public_text()
     if public is None:
@@ -257,7 +268,7 @@ def _write_texts(
     Policy.from_public_text(public, policy.id).save(made / POLICY)
     written = codebook(
         policy,
-        cases=rows,
+        cases=facts.rows,
         title={"en": about.title},
         wordings=wordings,
         file_name=data,
@@ -271,16 +282,18 @@ def _write_texts(
         size=(made / data).stat().st_size,
         about=about,
         software=software,
+        memo=facts.memo,
     )
     write_whole(made / CROISSANT, json.dumps(described, indent=2, ensure_ascii=False) + "\n")
     write_whole(made / AUDIT_PAGE, audit.to_html())
     values = json.dumps(audit.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(made / AUDIT_VALUES, values + "\n")
-    write_whole(made / README, _readme(policy, rows, about, data, audit))
+    write_whole(made / README, _readme(policy, facts))
 
 
-def _readme(policy: Policy, rows: int, about: About, data: str, audit: Audit) -> str:
-    figures = privacy(policy)
+def _readme(policy: Policy, told: _Facts) -> str:
+    about, data, audit, figures = told.about, told.data, told.audit, privacy(policy)
+    drawn = f"memo {told.memo}" if told.memo else "without a memo, once for this file"
     clear = f"\nIn clear, because the policy says so: {', '.join(figures.clear)}.\n" if figures.clear else ""
     first = policy.disguised[0]
     extra = {"By": about.creator, "Licence": about.license, "At": about.url, "Date": about.published}
@@ -289,8 +302,9 @@ def _readme(policy: Policy, rows: int, about: About, data: str, audit: Audit) ->
 
 {about.words}
 
-- Records: {rows:,}, in random order
+- Records: {told.rows:,}, in random order
 - Policy: sha256 {policy.id}
+- Drawn: {drawn}
 {facts}
 ## What these numbers are
 
@@ -321,8 +335,9 @@ probabilities P(report | answer) as fractions; solve for the counts of answers.
 
 Check that nothing was changed: `masquerade release check .` or `sha256sum -c {SUMS}`.
 
-A further release about the same people must repeat their reports (`masquerade disguise --memo`): fresh draws
-would multiply what is given away.
+A further release about the same people must repeat their reports (`masquerade disguise --memo`): fresh draws,
+or those of another memo, would multiply what is given away. Files that name the same policy and memo are one
+draw.
 """
 
 

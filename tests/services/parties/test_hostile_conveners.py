@@ -154,7 +154,7 @@ def holding_of(folder, keys):
 
 
 def test_a_respelt_key_is_not_disguised_anew(tmp_path):
-    memo = Memo.open(tmp_path / "memo.json")
+    memo = Memo.kept(tmp_path / "memo.json")
     drawn = []
     for folder, spelling in (("a", "Person {}"), ("b", " person  {} ")):
         holding = holding_of(tmp_path / folder, [spelling.format(i) for i in range(200)])

@@ -97,7 +97,9 @@ def rows_twice(frame: pd.DataFrame, own: mq.Policy) -> pd.DataFrame:
 
 def remembered(memo: Path) -> Pipeline:
     """Disguise with a memo."""
-    return lambda frame, own: mq.disguise(frame, own, memo=memo, id=COLUMN, keep=[COLUMN], shuffle=True)
+    return lambda frame, own: mq.disguise(
+        frame, own, memo=memo, id=COLUMN, new_memo=not memo.exists(), keep=[COLUMN], shuffle=True
+    )
 
 
 PIPELINES: dict[str, tuple[Pipeline, str, str]] = {

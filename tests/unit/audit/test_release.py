@@ -7,6 +7,7 @@ import pytest
 import masquerade as mq
 from masquerade.audit.release import change_seen
 from masquerade.core.errors import InputError
+from masquerade.core.words import epsilon_text, log_gamma
 
 N = 20_000  # so many that near-copies are told apart whatever is drawn
 
@@ -111,7 +112,7 @@ def test_releases_of_the_same_people_are_compared(world, tmp_path):
     (again,) = found.of("contradicted")
     assert "drawn anew" in again.says
     memo = tmp_path / "memo"
-    first = mq.disguise(clear, own, memo=memo, id="person", keep=["person"])
+    first = mq.disguise(clear, own, memo=memo, id="person", new_memo=True, keep=["person"])
     second = mq.disguise(clear, own, memo=memo, id="person", keep=["person"])
     same = mq.audit.audit_release(second, own, earlier=[first], id="person", attacker=False)
     assert not same.contradicted
@@ -121,6 +122,29 @@ def test_releases_of_the_same_people_are_compared(world, tmp_path):
     assert not told.contradicted
     assert any("value changed for certain" in finding.says for finding in told.of("at risk"))
     assert any("several fresh draws" in table.title for table in told.tables)
+
+
+def test_a_second_memo_is_a_second_draw_whatever_the_reports_say(world, tmp_path):
+    """The attack: a second memo drew the same reports, by chance or of few people, and nothing was said."""
+    clear, own, _ = world
+    few = clear.head(300).assign(person=range(300))
+    memos = {
+        name: mq.disguise(few, own, memo=tmp_path / name, id="person", new_memo=True, keep=["person"])
+        for name in ("one", "two", "three")
+    }
+    found = mq.audit.audit_release(
+        memos["one"], own, earlier=[memos["two"], memos["three"]], id="person", attacker=False
+    )
+    (draws,) = [finding for finding in found.of("contradicted") if finding.about == "draws"]
+    epsilon = epsilon_text(3 * log_gamma(mq.privacy(own).record_gamma))
+    assert draws.says == (
+        f"3 draws about the same persons, by 3 memos: all releases together have ε = {epsilon}"
+    )
+    padded = memos["two"].assign(person=[f"{person}.0 " for person in memos["two"]["person"]])
+    spelled = mq.audit.audit_release(memos["one"], own, earlier=[padded], id="person", attacker=False)
+    assert any(
+        "300 of 300" in finding.says or "of 300 persons" in finding.says for finding in spelled.findings
+    )
 
 
 def test_a_change_shows_as_often_as_two_reports_differ():

@@ -171,6 +171,23 @@ def test_a_thousand_variables_do_not_overflow():
     assert record["epsilon"] == pytest.approx(1000 * math.log(3))
 
 
+def test_figures_that_are_too_long_to_write_are_rounded_up():
+    """The attack: Python refuses to write numbers of 4,300 digits, after the records were released."""
+    channel, names = ch.symmetric(3, "0.123456789012345"), [f"v{i}" for i in range(600)]
+    policy = Policy.build({name: ["a", "b", "c"] for name in names}, dict.fromkeys(names, channel))
+    found = privacy(policy)
+    assert found.record_gamma == channel.gamma**600
+    with pytest.raises(ValueError, match="Exceeds the limit"):
+        str(found.record_gamma)
+    told = found.to_dict()["record"]
+    assert found.record_gamma <= Fraction(told["gamma_exact"]) <= found.record_gamma * Fraction(1001, 1000)
+    twice = found.guarantee
+    for _ in range(400):
+        twice = twice.combine(found.guarantee)
+    (first, *_) = twice.to_dict()["disclosures"]
+    assert channel.gamma**401 <= Fraction(first["gamma"]) <= channel.gamma**401 * Fraction(1001, 1000)
+
+
 def test_priors_are_for_variables_that_exist_and_are_distributions(mixed):
     with pytest.raises(InputError, match=r"'alon', no variable\. Did you mean 'alone'\?"):
         privacy(mixed, {"alon": [0.5, 0.5]})

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
-from masquerade.core.atomic import AtomicFile, write_new, write_whole
+from masquerade.core.atomic import AtomicFile, check_replaceable, write_new, write_whole
 from masquerade.core.errors import FileError
 
 
@@ -56,12 +57,38 @@ def test_an_interruption_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_link_stays_a_link(tmp_path):
-    (tmp_path / "real").write_text("old")
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    write_whole(tmp_path / "link", "new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "real").read_text() == "new"
+@pytest.mark.parametrize("private", [True, False])
+def test_write_whole_replaces_a_link_and_never_what_it_leads_to(tmp_path, private):
+    """The attack: a link with the name that will be written leads to a file that the writer may write."""
+    (tmp_path / "precious").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    with (tmp_path / "link").open("w") as through:  # as any other program writes
+        through.write("overwritten")
+    assert (tmp_path / "precious").read_text() == "overwritten"
+    os.link(tmp_path / "precious", tmp_path / "second name")
+    for name in ("link", "second name"):
+        write_whole(tmp_path / name, "new", private=private)
+        assert not (tmp_path / name).is_symlink()
+        assert (tmp_path / name).read_text() == "new"
+        assert (tmp_path / "precious").read_text() == "overwritten"
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    write_whole(tmp_path / "dangling", "new", private=private)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_what_is_not_a_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "to folder").symlink_to(tmp_path / "folder")
+    for name in ("pipe", "folder", "to folder"):
+        with pytest.raises(FileError, match="this is"):
+            write_whole(tmp_path / name, "new")
+    for name in ("/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+        before = os.lstat(name).st_mode
+        with pytest.raises(FileError, match="not a regular file"):
+            check_replaceable(Path(name))
+        assert os.lstat(name).st_mode == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe", "to folder"]
 
 
 @pytest.mark.parametrize("links", [True, False])

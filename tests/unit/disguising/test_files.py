@@ -64,8 +64,9 @@ def test_the_policy_id_travels_with_the_file(tmp_path):
 
 def test_an_unknown_value_late_in_the_file_leaves_nothing_behind(tmp_path):
     CLEAR.assign(a=["x"] * 1999 + ["classified"]).to_csv(tmp_path / "in.csv", index=False)
+    memo = {"memo": tmp_path / "memo", "id": "note", "new_memo": True}
     with pytest.raises(UnknownValue) as caught:
-        mq.disguise_file(tmp_path / "in.csv", tmp_path / "out.csv", POLICY, memo=tmp_path / "memo", id="note")
+        mq.disguise_file(tmp_path / "in.csv", tmp_path / "out.csv", POLICY, **memo)
     assert caught.value.row == 2000
     assert "classified" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]

@@ -184,8 +184,8 @@ def test_lost_reports_are_an_error_and_never_drawn_again(spark):
 def test_a_memo_gives_the_reports_of_every_other_frame_and_stays_lazy(spark, tmp_path):
     memo, clear = tmp_path / "memo.json", people()
     frame = spark.createDataFrame(clear).repartition(3)
-    lazy = mq.disguise(frame, POLICY, memo=memo, id="id", keep=["id"])
-    assert Memo.open(memo).releases == (POLICY.id,)
+    lazy = mq.disguise(frame, POLICY, memo=memo, id="id", new_memo=True, keep=["id"])
+    assert list(Memo.open(memo).releases) == [POLICY.id]
     expected = mq.disguise(clear, POLICY, memo=memo, id="id", keep=["id"]).replace_schema_metadata(None)
     for _ in range(2):
         assert by_id(lazy).replace_schema_metadata(None).cast(expected.schema).equals(expected)
@@ -214,7 +214,7 @@ def test_an_unknown_value_is_named_by_column_only_and_stands_in_no_log(the_spark
 def test_a_missing_id_is_refused_and_nothing_is_remembered(spark, tmp_path):
     frame = spark.createDataFrame(people()).selectExpr("* EXCEPT (id)", "nullif(id, 99) AS id")
     with pytest.raises(SchemaError, match="column 'id': a value is missing"):
-        mq.disguise(frame, POLICY, memo=tmp_path / "memo.json", id="id")
+        mq.disguise(frame, POLICY, memo=tmp_path / "memo.json", id="id", new_memo=True)
     assert not (tmp_path / "memo.json").exists()
 
 
@@ -244,7 +244,7 @@ def test_what_cannot_be_disguised_is_refused_before_a_job_starts(spark):
     with pytest.raises(InputError, match="'age' is a variable of the policy"):
         mq.disguise(frame, POLICY, keep=["age"])
     with pytest.raises(SchemaError, match="no column 'idd'"):
-        mq.disguise(frame, POLICY, memo="unused.json", id="idd")
+        mq.disguise(frame, POLICY, memo="unused.json", id="idd", new_memo=True)
     with pytest.raises(InputError, match="A memo needs both"):
         mq.disguise(frame, POLICY, id="id")
     with pytest.raises(InputError, match="A stream cannot be disguised"):
@@ -260,7 +260,8 @@ def test_without_a_checkpoint_folder_only_a_memo_is_taken(spark, tmp_path):
     try:
         with pytest.raises(InputError, match="Spark has no checkpoint folder"):
             mq.disguise(frame, POLICY)
-        assert mq.disguise(frame, POLICY, memo=tmp_path / "memo.json", id="id").count() == 10
+        memo = {"memo": tmp_path / "memo.json", "id": "id", "new_memo": True}
+        assert mq.disguise(frame, POLICY, **memo).count() == 10
     finally:
         forget(folder)
 
@@ -355,6 +356,6 @@ def test_reports_that_variables_have_in_common_are_drawn_and_counted_by_spark(sp
         bound = normal_bound(8) * ours.stderr("given_records") + 1e-6
         assert np.all(np.abs(ours.values - exact.values) <= bound)
     memo = tmp_path / "memo.json"
-    lazy = mq.disguise(frame, policy, memo=memo, id="id", keep=["id"])
+    lazy = mq.disguise(frame, policy, memo=memo, id="id", new_memo=True, keep=["id"])
     expected = mq.disguise(clear, policy, memo=memo, id="id", keep=["id"]).replace_schema_metadata(None)
     assert by_id(lazy).replace_schema_metadata(None).cast(expected.schema).equals(expected)

@@ -159,11 +159,20 @@ class TestEveryFormat:
         with pytest.raises(FileError, match="also the input"):
             AtomicWriter(tmp_path / f"link{ending}", TABLE.schema, {}, overwrite=True, inputs=["-", path])
 
-    def test_a_link_stays_a_link(self, tmp_path, ending):
+    def test_a_link_is_replaced_and_never_what_it_leads_to(self, tmp_path, ending):
+        """The attack: links with the names of an output, and of what is said next to it."""
         path, link = write(tmp_path / f"people{ending}"), tmp_path / f"link{ending}"
+        precious = tmp_path / "precious"
+        precious.write_text("old")
         link.symlink_to(path)
+        (tmp_path / f"link{ending}.masquerade.json").symlink_to(precious)
+        before = path.read_bytes()
+        with pytest.raises(FileError, match="exists already"):
+            write(link, TABLE.slice(0, 2), {"policy": "other"})
         write(link, TABLE.slice(0, 2), {"policy": "other"}, overwrite=True)
-        assert link.is_symlink()
+        assert not link.is_symlink()
+        assert path.read_bytes() == before
+        assert precious.read_text() == "old"
         with open_batches(link) as batches:
             assert batches.metadata == {"policy": "other"}
             assert sum(map(len, batches)) == 2
@@ -410,3 +419,31 @@ def test_writing_outside_of_the_block_is_a_mistake(tmp_path):
     writer = AtomicWriter(tmp_path / "out.csv", TABLE.schema, {})
     with pytest.raises(RuntimeError):
         writer.write(TABLE.to_batches()[0])
+
+
+def test_a_csv_row_beyond_the_bound_is_refused_with_the_bound_before_all_is_read(tmp_path):
+    """300,001 columns were refused because of a name that was cut off, and stood there twice."""
+    path, most = tmp_path / "wide.csv", "2,097,152 bytes"
+
+    class Counting(io.BytesIO):
+        read_bytes = 0
+
+        def read(self, size=-1):
+            data = super().read(size)
+            self.read_bytes += len(data)
+            return data
+
+    header = ",".join(f"v{place}" for place in range(300_001)).encode()
+    stream = Counting(header + b"\n" + b"1" * (1 << 24))
+    with pytest.raises(
+        FileError, match=f"the first row is longer than {most}.*write the records as .parquet"
+    ):
+        file_reader._Csv("wide.csv", stream, {}, file_reader.Dialect())
+    assert stream.read_bytes <= file_reader.BLOCK
+    path.write_bytes(b"a,b\n1,2\n" + b"3" * (3 * file_reader.BLOCK) + b",4\n")
+    with open_batches(path) as batches, pytest.raises(FileError, match=f"data row . is longer than {most}"):
+        list(batches)
+    longest = ",".join(f"v{place}" for place in range(200_000))  # just within it
+    path.write_text(f"{longest}\n{','.join(['1'] * 200_000)}\n")
+    with open_batches(path, ["v7"]) as batches:
+        assert [batch.to_pylist() for batch in batches] == [[{"v7": "1"}]]

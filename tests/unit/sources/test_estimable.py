@@ -275,7 +275,8 @@ def test_frames_and_files_are_disguised_and_counted_by_memory_and_duckdb(policy,
 @pytest.mark.parametrize("policy", [joint(), blocks()], ids=["joint", "blocks"])
 def test_a_memo_repeats_block_and_report_together(policy, tmp_path):
     clear = frame_of(drawn(truth(5), 500, np.random.default_rng(17))).assign(who=range(500))
-    waves = [mq.disguise(clear, policy, memo=tmp_path / "memo", id="who") for _ in range(2)]
+    memo = {"memo": tmp_path / "memo", "id": "who"}
+    waves = [mq.disguise(clear, policy, **memo, new_memo=first) for first in (True, False)]
     pd.testing.assert_frame_equal(*waves)
     fresh = mq.disguise(clear, policy)
     first = policy.group("a").reports[0]

@@ -37,8 +37,9 @@ def test_two_releases_under_one_memo_are_the_panel_channel(tmp_path):
             wave,
             memo=tmp_path / "memo.json",
             id="person",
+            new_memo=first,
         )["smoker"].to_numpy()
-        for part in (codes // 2, codes % 2)
+        for part, first in ((codes // 2, True), (codes % 2, False))
     ]
     stayed = codes // 2 == codes % 2
     assert (reports[0] == reports[1])[stayed].all()

@@ -190,7 +190,7 @@ def test_a_memo_makes_two_sessions_one_release(tmp_path):
     answers = []
     for session in (bytes(16), SESSION):
         tags = pseudonyms(200)
-        memo = Memo.open(tmp_path / "memo.json")
+        memo = Memo.kept(tmp_path / "memo.json")
         draws = memo.draws(POLICIES["y"].id, pa.array(keys), "keys")
         memo.saved(POLICIES["y"].id)
         one = Site("y", POLICIES["y"], [block(people, tags, POLICIES["y"], draws)], session)
