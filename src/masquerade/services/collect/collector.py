@@ -135,8 +135,8 @@ class CollectorService(CollectServer):
             self._kept = self._made(known)
             least = int(self.state.notes.get(_OPENED, self.epoch) or 0)
             # classes that open again, of fewer reports, differ by those of single people
-            whole = self._kept.received >= least and (not least or self._kept.state == "done")
-            self.check_whole(whole, "the file of reports")
+            is_complete = self._kept.received >= least and (not least or self._kept.state == "done")
+            self.check_complete(is_complete, "the file of reports")
 
     def _current(self) -> _EpochCollector:
         """Return the epoch, after getting its notice from the randomness server the first time."""
