@@ -108,7 +108,7 @@ def ledger(
             "end_known": known is not None,
             "signed_by": known.public.hex() if known is not None and known.signature else None,
         }
-        output.emit(found if json else _verified(found))
+        output.emit(found if json else _format_verification(found))
         if problem:
             raise typer.Exit(STOPPED)
     elif json:
@@ -118,28 +118,28 @@ def ledger(
         output.emit(output.render(*([_releases(entries)] if entries else []), summary(entries)))
 
 
-def _verified(found: dict[str, Any]) -> str:
-    """Return whether a ledger is in order and its state the one that it was, and what could not be seen."""
+def _format_verification(facts: dict[str, Any]) -> str:
+    """Format the result of a verification: lines, anchor, receipts, and limits."""
     from masquerade.services.common.receipts import NOBODY  # noqa: PLC0415
 
-    whole = "its lines follow one another" if found["problem"] else "intact"
-    text = f"{found['ledger']}: {whole}, {counted(found['releases'], 'release')}"
-    text += f", and {counted(found['restores'], 'restore')} of the state." if found["restores"] else "."
-    if found["last"]:
-        text += f" The last: {found['last']}"
-        text += f", signed by {found['signed_by']}" if found["signed_by"] else ""
-    if found["problem"]:
+    verdict = "its lines follow one another" if facts["problem"] else "intact"
+    text = f"{facts['ledger']}: {verdict}, {counted(facts['releases'], 'release')}"
+    text += f", and {counted(facts['restores'], 'restore')} of the state." if facts["restores"] else "."
+    if facts["last"]:
+        text += f" The last: {facts['last']}"
+        text += f", signed by {facts['signed_by']}" if facts["signed_by"] else ""
+    if facts["problem"]:
         text += (
-            f"\nBut this is not the state that it was: {found['problem']}. It was restored from a backup, "
+            f"\nBut this is not the state that it was: {facts['problem']}. It was restored from a backup, "
             "copied, or put back in part. What left since may be missing here, and the service will say so "
             "when it starts."
         )
-    if not found["end_known"]:
+    if not facts["end_known"]:
         text += "\nWhether lines at the end were removed cannot be seen without the service's state folder."
-    elif found["problem"] is None:
+    elif facts["problem"] is None:
         text += "\nWhether the state was put back cannot be seen here: no anchor has been made for it yet."
-    elif found["receipts"]:
-        text += f"\nReceipts of its end are with {', '.join(found['receipts'])}."
+    elif facts["receipts"]:
+        text += f"\nReceipts of its end are with {', '.join(facts['receipts'])}."
     else:
         text += f"\n{NOBODY[0].upper()}{NOBODY[1:]}."
     return text + "\n"

@@ -71,7 +71,7 @@ class DurableStore:
     """An open file of some layout, synced at every commit; `close` it, or use it in a with statement.
 
     Without a path it is in memory, and ends with the process: for simulations and tests.
-    `committing` is called inside every transaction, last of all; `committed` after it is on the disk. `rows`
+    `committing` is called inside every transaction, last of all; `committed` after it is durable. `rows`
     is the number of rows that transactions have changed since the file was opened.
     """
 

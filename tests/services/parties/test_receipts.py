@@ -149,7 +149,7 @@ def test_a_receipt_of_an_earlier_end_does_not_replace_a_later_one(pair):
     told = json.loads(answer("north", receipt(ends[0])))
     assert SignedMark.decode(told["end"].encode()) == ends[2] == made["south"].known_end("north")
     north.exchange("south", lambda body: answer("north", body))
-    assert north.described() == "receipts of its release ledger are with south"
+    assert north.describe_holders() == "receipts of its release ledger are with south"
 
 
 def test_a_receipt_counts_by_its_signatures_alone(pair):
@@ -164,7 +164,7 @@ def test_a_receipt_counts_by_its_signatures_alone(pair):
     for signer in (stranger, keys["north"]):
         with pytest.raises(SealBroken):
             made["north"].exchange("south", lambda body, signer=signer: signed_by(signer, body))
-    assert made["north"].described() == NOBODY
+    assert made["north"].describe_holders() == NOBODY
 
 
 def signed_by(signer, body):
@@ -182,6 +182,6 @@ def signed_by(signer, body):
 )
 def test_what_is_no_receipt_is_refused(pair, body):
     made, _ = pair
-    with pytest.raises(DecodingError, match="no receipt"):
+    with pytest.raises(DecodingError, match="not a receipt"):
         made["south"].answer("north", body)
     assert made["south"].known_end("north") is None

@@ -51,7 +51,8 @@ class RandomnessService(CollectServer):
         super().begin(files)
         self._ledger = files.enter_context(closing(EvaluationLedger(self.once / LEDGER)))
         # a credential that is free again would let a person ask twice
-        self.check_whole(self.state.watch("evaluations", self._ledger.store, self._ledger.changes), LEDGER)
+        is_complete = self.state.watch("evaluations", self._ledger.store, self._ledger.changes)
+        self.check_complete(is_complete, LEDGER)
         seed = derive(self.identity.reveal(), "collect randomness server")
         self._server = RandomnessServer(seed, self._ledger, signing=self.identity, sealed=self._sealed())
         files.callback(self._server.wipe)

@@ -58,9 +58,9 @@ class CollectServer(NodeServer):
                 f"{self.restores.doubt} What has happened in epoch {self.epoch!r} is not known: {OVER}"
             )
 
-    def check_whole(self, whole: bool, file: str) -> None:  # noqa: FBT001
+    def check_complete(self, is_complete: bool, file: str) -> None:  # noqa: FBT001
         """Take a file that lacks what was in it for a restore, as if all of the state had been restored."""
-        if not whole:
+        if not is_complete:
             self.restores.notice(f"{file} lacks what was in it")
             self.noticed(self.settings, self.state)
         self._check_known()

@@ -15,7 +15,7 @@ Databases that are put back without the anchor have seen fewer changes than it s
 disk, taken below the file system (a snapshot of a disk, volume or virtual machine), brings all of this back.
 
 A rename happens or does not: a process that is killed at any moment leaves the pair of one step or of the
-next, and a database that is at most one change ahead. It is no data, which a power failure could separate
+next, and a database that is at most one change ahead. It writes no data that a power failure could separate
 from its name, so nothing needs to be synced. The last renames may be lost with the power: then databases are
 further ahead, and the machine has started again, which its boot id shows. Times are compared for equality
 alone, so the clock may be set to anything; a restore within the same tick of it as the step (milliseconds; a
@@ -106,9 +106,8 @@ class Anchor:
         with suppress(OSError):
             handle = os.open(self._folder / step.name, os.O_RDONLY)
             try:
-                found = os.fstat(handle)
-                facts = f"{found.st_ino} {generation_of(handle)} {found.st_ctime_ns} {step.name}"
-                return _digest(facts)
+                inode = os.fstat(handle)
+                return _digest(f"{inode.st_ino} {generation_of(handle)} {inode.st_ctime_ns} {step.name}")
             finally:
                 os.close(handle)
         return ""
@@ -127,10 +126,10 @@ class Anchor:
                 for name in before:
                     (self._folder / name).unlink(missing_ok=True)
             except OSError as error:
-                raise self._failed(error) from None
+                raise self._write_error(error) from None
             self.last, self.exists, self.untouched = self.steps[-1], True, True
 
-    def reached(self, name: str, changes: int) -> None:
+    def advance(self, name: str, changes: int) -> None:
         """Take the step to a number of changes of a database."""
         with self._lock:
             self._counts[name] = changes
@@ -151,18 +150,18 @@ class Anchor:
             step = self._next(newer.number + 1, newer.state, newer.epoch, self._digest_of(newer))
             (self._folder / older.name).rename(self._folder / step.name)
         except OSError as error:
-            raise self._failed(error) from None
+            raise self._write_error(error) from None
         self.steps, self.last, self._behind = [newer, step], step, False
 
     def _next(self, number: int, state: str, epoch: int, other: str) -> AnchorStep:
         return AnchorStep(number, state, epoch, _digest(boot_id())[:8], dict(self._counts), other)
 
-    def _failed(self, error: OSError) -> FileError:
+    def _write_error(self, error: OSError) -> FileError:
         reason = (error.strerror or "input/output error").lower()
         return FileError(f"{self._folder}: the anchor of the state cannot be written ({reason}).")
 
     def problem(self, incarnation: str, counts: Mapping[str, int], exact: Iterable[str] = ()) -> str:
-        """Return what shows that the state was put back, in words; empty if nothing does.
+        """Return the reason to take the state for restored, in words; empty if there is none.
 
         `counts` are the changes of databases as they are now. Of those that are `exact` each transaction is
         one change: they are no more than one ahead, unless the machine has started again since.
@@ -174,9 +173,9 @@ class Anchor:
             return "the files of the anchor were copied, replaced or added to"
         if last.state != _digest(incarnation):
             return "the anchor belongs to another state, or to another epoch of it"
-        for name, known in last.counts.items():
-            if counts.get(name, known) < known:
-                return f"{known - counts[name]:,} of {known:,} changes of the database {name!r} are missing"
+        for name, least in last.counts.items():
+            if counts.get(name, least) < least:
+                return f"{least - counts[name]:,} of {least:,} changes of the database {name!r} are missing"
         ahead = [name for name in exact if counts[name] > last.counts.get(name, 0) + 1]
         if ahead and boot_id() and last.boot == _digest(boot_id())[:8]:
             return f"the anchor is older than the database {ahead[0]!r}"

@@ -45,10 +45,10 @@ class Receipts:
 
     def keep_end(self, peer: str, end: SignedMark) -> SignedMark:
         """Store an end of a peer's ledger unless a later one is known; return the later of the two."""
-        known = self.known_end(peer)
-        if known is not None and (known.epoch, known.mark.number) > (end.epoch, end.mark.number):
-            return known
-        if known != end:
+        previous = self.known_end(peer)
+        if previous is not None and (previous.epoch, previous.mark.number) > (end.epoch, end.mark.number):
+            return previous
+        if previous != end:
             self._notes.put(ENDS, peer, end.encode())
         return end
 
@@ -58,8 +58,8 @@ class Receipts:
         if identity is None:
             raise InputError(f"No identity is known for {peer!r}.")
         end.verify(identity)  # before anything is kept
-        shown = self.keep_end(peer, end)
-        return _encode(shown, self._identity.sign(WITNESS, shown.encode()).hex())
+        latest = self.keep_end(peer, end)
+        return _encode(latest, self._identity.sign(WITNESS, latest.encode()).hex())
 
     def exchange(self, peer: str, send: Callable[[bytes], bytes]) -> None:
         """Give a peer the end of the own ledger, and take its receipt.
@@ -87,8 +87,8 @@ class Receipts:
             raise RoundAborted(f"{error} ({restores.command})", spent=False) from None
         self._notes.put(WITNESSED, peer, end.encode() + b" " + signature.encode())
 
-    def described(self) -> str:
-        """Return which peers hold receipts of the own ledger, for the operator."""
+    def describe_holders(self) -> str:
+        """Return the names of the peers that hold receipts of the own ledger, in a sentence."""
         holders = self._notes.names(WITNESSED)
         return f"receipts of its release ledger are with {', '.join(holders)}" if holders else NOBODY
 
@@ -114,5 +114,5 @@ def read_receipt(data: bytes) -> tuple[SignedMark, str]:
     except (MasqueradeError, ValueError, TypeError, KeyError, AttributeError):
         end = None
     if end is None or not end.signature or set(values) != {"end", "signature"}:
-        raise DecodingError("The message is no receipt of a release ledger.")
+        raise DecodingError("The message is not a receipt of a release ledger.")
     return end, signature

@@ -219,7 +219,7 @@ class State:
         self.notes, self.replies = Notes(store), ReplyStore(store)
         self._store, self._once, self._lock = store, once, lock
         self._changes = int(self._fact(CHANGES) or 0)
-        store.committing, store.committed = self._count, self._counted
+        store.committing, store.committed = self._count, self._add_one
         self.incarnation, self.epoch, self.problem = self._begin()
         once.follow(store, lambda: self._changes)
 
@@ -299,16 +299,16 @@ class State:
         """Give the transaction that is about to end its number."""
         self._set_facts(**{CHANGES: self._changes + 1})
 
-    def _counted(self) -> None:
+    def _add_one(self) -> None:
         self._changes += 1
 
     def _begin(self) -> tuple[str, int, str]:
-        """Return id and epoch, and what shows that they are new because the state was restored."""
-        known, last = self._fact(INCARNATION), int(self._fact("epoch") or 0)
-        if known is None:
+        """Return id and epoch, and the reason to take the state for restored."""
+        incarnation, last = self._fact(INCARNATION), int(self._fact("epoch") or 0)
+        if incarnation is None:
             return self._new_epoch("its database is missing" if self._once.used else "")
-        problem = self._once.problem(known, self._changes)
-        return self._new_epoch(problem) if problem else (known, last, "")
+        problem = self._once.problem(incarnation, self._changes)
+        return self._new_epoch(problem) if problem else (incarnation, last, "")
 
     def _new_epoch(self, problem: str) -> tuple[str, int, str]:
         """Begin an epoch: the second in which it begins, or the one after the last known.
@@ -357,28 +357,28 @@ class OnceFolder:
     @property
     def epoch(self) -> int:
         """Return the last epoch that the folder was used in, 0 if that is not known."""
-        return max([step.epoch for step in self.anchor.steps], default=self._first_version()[1])
+        return max([step.epoch for step in self.anchor.steps], default=self._read_first_version()[1])
 
     def problem(self, incarnation: str, changes: int) -> str:
-        """Return what shows that this folder or its state was put back, in words; empty if nothing does."""
-        if not self.anchor.untouched and self._adopted(incarnation, changes):
+        """Return the reason to take the state for restored, in words; empty if there is none."""
+        if not self.anchor.untouched and self._adopt_first_version(incarnation, changes):
             return ""
-        found = self.anchor.problem(incarnation, {STATE: changes, KEYS: self._burnt()}, exact=[STATE])
-        if not found and self.burnt.find(EPOCH, incarnation.encode()) is None:
-            found = f"{BURNT} belongs to another epoch of this state"
-        return found
+        reason = self.anchor.problem(incarnation, {STATE: changes, KEYS: self._burnt()}, exact=[STATE])
+        if not reason and self.burnt.find(EPOCH, incarnation.encode()) is None:
+            reason = f"{BURNT} belongs to another epoch of this state"
+        return reason
 
     def begin(self, epoch: int, changes: int) -> str:
         """Anchor a state that has seen a number of changes in a new epoch, and return the epoch's id."""
-        return self._anchored(secrets.token_hex(16), epoch, changes)
+        return self._write_anchor(secrets.token_hex(16), epoch, changes)
 
-    def _anchored(self, chosen: str, epoch: int, changes: int) -> str:
+    def _write_anchor(self, chosen: str, epoch: int, changes: int) -> str:
         last = self.anchor.last
         if self.burnt.find(EPOCH, chosen.encode()) is None:
             self.burnt.claim([Claim(EPOCH, chosen.encode())])
         # the larger number: killed before the state has the id, it is still known that there was one
-        known = 0 if last is None else last.counts.get(STATE, 0)
-        self.anchor.begin(chosen, epoch, {STATE: max(changes, known), KEYS: self._burnt()})
+        least = 0 if last is None else last.counts.get(STATE, 0)
+        self.anchor.begin(chosen, epoch, {STATE: max(changes, least), KEYS: self._burnt()})
         return chosen
 
     def follow(self, state: DurableStore, changes: Callable[[], int]) -> None:
@@ -392,7 +392,7 @@ class OnceFolder:
         `count` returns how many changes it has seen, and never falls.
         """
         last = self.anchor.last
-        whole = last is None or count() >= last.counts.get(name, 0)
+        is_complete = last is None or count() >= last.counts.get(name, 0)
         before, after = store.committing, store.committed
 
         def committing() -> None:
@@ -401,34 +401,34 @@ class OnceFolder:
 
         def committed() -> None:
             after()
-            self.anchor.reached(name, count())
+            self.anchor.advance(name, count())
 
         store.committing, store.committed = committing, committed
-        self.anchor.reached(name, count())
-        return whole
+        self.anchor.advance(name, count())
+        return is_complete
 
     def _burnt(self) -> int:
         return int(self._store.value("SELECT max(place) FROM claimed") or 0)
 
-    def _adopted(self, incarnation: str, changes: int) -> bool:
+    def _adopt_first_version(self, incarnation: str, changes: int) -> bool:
         """Anchor a state of the first version, if its own marks say that it was not put back."""
-        known, epoch, progress = self._first_version()
-        if known != incarnation or progress > changes:
+        expected, epoch, progress = self._read_first_version()
+        if expected != incarnation or progress > changes:
             return False
-        self._anchored(incarnation, epoch, changes)
+        self._write_anchor(incarnation, epoch, changes)
         for name in (INCARNATION, PROGRESS):
             (self._folder / name).unlink()
         return True
 
-    def _first_version(self) -> tuple[str | None, int, int]:
+    def _read_first_version(self) -> tuple[str | None, int, int]:
         """Return id, epoch and number of changes as the first version kept them; None, 0 and 0 without."""
         try:
             chosen, epoch = (self._folder / INCARNATION).read_text("ascii").split()
             progress = (self._folder / PROGRESS).read_bytes()
             marks = [_body(self._folder / INCARNATION, written_to=False)]
             marks.append(_body(self._folder / BURNT, written_to=True))
-            whole = "/".join([chosen, *marks]) if len(progress) == 8 else None
-            return whole, int(epoch), int.from_bytes(progress, "big")
+            bound_id = "/".join([chosen, *marks]) if len(progress) == 8 else None
+            return bound_id, int(epoch), int.from_bytes(progress, "big")
         except (FileNotFoundError, ValueError):
             return None, 0, 0
 
@@ -443,28 +443,28 @@ def peek(folder: str | Path, scope: str, name: str) -> bytes | None:
 
 
 def peek_problem(folder: str | Path) -> str | None:
-    """Return what shows that a state was put back, in words, even while a service has it open.
+    """Return the reason to take a state for restored, in words, even while a service has it open.
 
-    Empty where nothing does; None where that cannot be seen, as the folder is of the first version.
+    Empty if there is none; None where that cannot be seen, as the folder is of the first version.
     """
     place = Path(folder)
     if (place / ONCE / INCARNATION).exists():
         return None
-    found = ""
+    reason = ""
     for _ in range(_LOOKS):  # a service may make changes while its files are read one after the other
         anchor = Anchor(place / ONCE)
-        found = _peeked(place, anchor)
-        if not found or Anchor(place / ONCE).last == anchor.last:
+        reason = _compare_files(place, anchor)
+        if not reason or Anchor(place / ONCE).last == anchor.last:
             break
-    return found
+    return reason
 
 
-def _peeked(place: Path, anchor: Anchor) -> str:
-    known = {
+def _compare_files(place: Path, anchor: Anchor) -> str:
+    facts = {
         name: DurableStore.peek(place / DATABASE, "SELECT value FROM facts WHERE name = ?", (name,))
         for name in (INCARNATION, CHANGES)
     }
-    incarnation = str(known[INCARNATION][0][0]) if known[INCARNATION] else ""
+    incarnation = str(facts[INCARNATION][0][0]) if facts[INCARNATION] else ""
     burnt = place / ONCE / BURNT
     most, epochs = (
         DurableStore.peek(burnt, *question)
@@ -473,9 +473,9 @@ def _peeked(place: Path, anchor: Anchor) -> str:
             ("SELECT 1 FROM claimed WHERE kind = ? AND name = ?", (EPOCH, incarnation.encode())),
         )
     )
-    counts = {STATE: int(known[CHANGES][0][0]) if known[CHANGES] else 0, KEYS: most[0][0] or 0 if most else 0}
-    found = anchor.problem(incarnation, counts, exact=[STATE])
-    return found or ("" if epochs else f"{BURNT} belongs to another epoch of this state")
+    counts = {STATE: int(facts[CHANGES][0][0]) if facts[CHANGES] else 0, KEYS: most[0][0] or 0 if most else 0}
+    reason = anchor.problem(incarnation, counts, exact=[STATE])
+    return reason or ("" if epochs else f"{BURNT} belongs to another epoch of this state")
 
 
 def peek_claims(folder: str | Path, kind: str) -> list[bytes]:
@@ -521,10 +521,10 @@ def _body(path: Path, *, written_to: bool) -> str:
     is never written to; it cannot be set, but changing owner or mode changes it, which looks like a restore.
     """
     with path.open("rb") as stream:
-        found, generation = os.fstat(stream.fileno()), generation_of(stream.fileno())
+        inode, generation = os.fstat(stream.fileno()), generation_of(stream.fileno())
         if generation is not None:
-            return f"{found.st_ino}.{generation}"
-        return f"{found.st_ino}" if written_to else f"{found.st_ino}.{found.st_ctime_ns}"
+            return f"{inode.st_ino}.{generation}"
+        return f"{inode.st_ino}" if written_to else f"{inode.st_ino}.{inode.st_ctime_ns}"
 
 
 def _make_folder(folder: Path) -> None:

@@ -72,8 +72,8 @@ class Node(NodeServer):
 
     def begin(self, files: ExitStack) -> None:  # noqa: ARG002
         """Answer as a party."""
-        known = {name: peer.identity for name, peer in self.settings.peers.items() if peer.identity}
-        identities = {name: bytes.fromhex(identity) for name, identity in known.items()}
+        peers = self.settings.peers.items()
+        identities = {name: bytes.fromhex(peer.identity) for name, peer in peers if peer.identity}
         self.receipts, self._asked = Receipts(self.restores, self.identity, identities), set[str]()
         store = SessionStore(self.restores, self.receipts)
         self.party = Party(self.settings, self.identity, store, self._connected, self._tell)
@@ -90,8 +90,8 @@ class Node(NodeServer):
         return self.service_at([PLACE, "sessions/{session}/{role}"], state=self.state)
 
     def described(self) -> str:
-        """Return who would notice that this node was put back with its whole disk."""
-        return self.receipts.described()
+        """Return the names of the peers that hold receipts, in a sentence."""
+        return self.receipts.describe_holders()
 
     def answer(self, call: Call) -> bytes:
         """Answer a message of a session, or one about receipts."""

@@ -292,7 +292,7 @@ def test_the_clock_may_be_set_to_anything(tmp_path, monkeypatch, seconds):
 def lagging(folder, times):
     """Let the database go on while the anchor stays where it is, as when the power fails."""
     with State.open(folder) as state:
-        state._store.committed = state._counted
+        state._store.committed = state._add_one
         for number in range(times):
             state.notes.put("other", f"later {number}", b"x")
 
