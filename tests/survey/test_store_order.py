@@ -323,3 +323,23 @@ def test_a_record_without_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(slot_table, "MOST_RECORD_BYTES", 1000)
     with SurveyStore(tmp_path / "s") as store, pytest.raises((FileError, ValueError), match="at most 1,000"):
         store.add(report(range(1000)))
+
+
+def test_a_damaged_file_is_refused_or_read_without_its_damaged_reports(tmp_path):
+    with SurveyStore(tmp_path / "s") as store:
+        made = [report((i % 2, 1)) for i in range(20)]
+        for one in made:
+            store.add(one)
+    file = tmp_path / "s" / "reports.sqlite"
+    content = file.read_bytes()
+    names = {one.id for one in made}
+    for _ in range(40):
+        damaged = bytearray(content)
+        for _ in range(20):
+            damaged[secrets.randbelow(len(damaged))] = secrets.randbelow(256)
+        file.write_bytes(damaged)
+        try:
+            with SurveyStore(tmp_path / "s") as store:
+                assert {name for name, _ in rows_of(store)} <= names
+        except FileError:
+            continue
