@@ -52,7 +52,9 @@ def test_a_release_names_the_memo_that_drew_it(world, tmp_path):
     rows = "".join(f"{'yes' if n % 3 else 'no'},{'north' if n % 2 else 'south'},{n}\n" for n in range(300))
     (tmp_path / "people.csv").write_text(f"smoker,region,name\n{rows}", encoding="utf-8")
     drawn = json.loads(
-        ok("disguise", tmp_path / "people.csv", *policy, "--out", tmp_path / "out.csv", *memo, "--json").stdout
+        ok(
+            "disguise", tmp_path / "people.csv", *policy, "--out", tmp_path / "out.csv", *memo, "--json"
+        ).stdout
     )["memo"]
     for form in ("csv", "parquet"):
         folder = tmp_path / form

@@ -8,15 +8,24 @@ import pytest
 from tests.services.collect.test_restarts import changed
 from tests.services.collect.world import K, World, labels
 
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, QueryRefused
 from masquerade.crypto import oprf
 from masquerade.crypto.class_secrets import key_of, secret_of, tag_of
 from masquerade.crypto.keys import derive
 from masquerade.crypto.symmetric import unseal
-from masquerade.protocols.threshold.messages import EvaluationRefusal, Layout, Notice, read_reply
+from masquerade.protocols.threshold.messages import (
+    Credential,
+    Evaluation,
+    EvaluationRefusal,
+    Layout,
+    Notice,
+    read_reply,
+)
 from masquerade.protocols.threshold.roles import Client, EvaluationLedger, RandomnessServer
 from masquerade.protocols.threshold.sealed_keys import SealedKeys
+from masquerade.services.collect.client import Submission
 from masquerade.services.collect.messages import Batch
+from masquerade.services.collect.randomness_server import CREDENTIALS
 
 PASSPHRASE = "a passphrase that nobody guesses"  # noqa: S105  (of a test)
 
@@ -115,22 +124,55 @@ def test_reports_that_are_gone_or_were_put_back_do_not_open_a_second_time(tmp_pa
             world.start("collector")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="credentials follow from the identity, and who was enrolled is not kept"
-)
 def test_whoever_has_the_randomness_servers_identity_makes_no_credentials(tmp_path):
-    """Its file is in backups. While the epoch is open, it is worth an evaluation for every guess."""
+    """Its file is in backups. While the epoch is open, a credential is worth an evaluation of a guess."""
     world = World(tmp_path / "world")
     with world.served(), world.collection() as to:
-        stolen = world.running["randomness"][1].identity.reveal()
-        thief = RandomnessServer(derive(stolen, "collect randomness server"), EvaluationLedger())
+        stolen = derive(world.running["randomness"][1].identity.reveal(), "collect randomness server")
+        world.enrol("P000", "P001")
         notice = to.notice()
         known = {"identity": to.identities["randomness server"], "published": Notice.decode(notice).digest}
-        guesses = {to.form.fill(labels(row))[0] for row in world.rows}
-        requests = [
-            Client(thief.enrol(f"nobody {i}"), notice, **known).request(guess)
-            for i, guess in enumerate(sorted(guesses))
+        guesses = sorted({to.form.fill(labels(row))[0] for row in world.rows})
+
+        def asked(thief, people):
+            requests = [
+                Client(thief.enrol(person), notice, **known).request(guess)
+                for person, guess in zip(people, guesses, strict=False)
+            ]
+            reply = to.exchange("randomness server", Batch(tuple(requests)).encode(), place="evaluate")
+            return [read_reply(one) for one in Batch.decode(reply).items]
+
+        identity_alone = RandomnessServer(stolen, EvaluationLedger())
+        for people in ([f"nobody {i}" for i in range(len(guesses))], ["P000", "P001"]):  # enrolled or not
+            answers = asked(identity_alone, people)
+            assert answers == [EvaluationRefusal("not_enrolled")] * len(people)
+        secret = (once(world, "randomness") / CREDENTIALS).read_bytes()
+        both = RandomnessServer(stolen, EvaluationLedger(), credentials=secret)
+        assert all(isinstance(one, Evaluation) for one in asked(both, ["nobody 0", "nobody 1"]))  # its worth
+
+
+def test_no_backup_has_what_credentials_follow_from_and_a_person_enrolled_again_is_not_served_twice(tmp_path):
+    world = sealed_world(tmp_path / "world")
+    with world.served(), world.collection() as to:
+        world.everybody(to, world.rows[:1])
+        (before,) = world.enrol("P000").values()
+        world.stop("randomness")
+        file = once(world, "randomness") / CREDENTIALS
+        secret = file.read_bytes()
+        folder = world.folder / "randomness"
+        saved = [
+            it for it in folder.rglob("*") if it.is_file() and "once" not in it.relative_to(folder).parts
         ]
-        reply = to.exchange("randomness server", Batch(tuple(requests)).encode(), place="evaluate")
-        answers = [read_reply(one) for one in Batch.decode(reply).items]
-    assert answers == [EvaluationRefusal("not_enrolled")] * len(guesses)
+        assert saved
+        assert not any(secret in it.read_bytes() for it in saved)
+        file.unlink()
+        world.start("randomness")
+        (after,) = world.enrol("P000").values()
+        assert Credential.decode(after).id == Credential.decode(before).id
+        assert Credential.decode(after).key != Credential.decode(before).key
+        other = {**world.rows[20], "person": "P000"}
+        world.record("P000").unlink()
+        for credential, refusal in ((before, "not_enrolled"), (after, "already_spent")):
+            with pytest.raises(QueryRefused) as refused:
+                Submission(labels(other), credential, to, tmp_path / f"{refusal}.record").ask()
+            assert refused.value.refusals[0].code == refusal

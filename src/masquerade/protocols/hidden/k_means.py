@@ -167,13 +167,19 @@ class _Totals:
 
 
 def clusters(
-    engine: SecretEngine[Any], held: Integers, plan: Lloyd, draw: Draw = secrets.randbelow
+    engine: SecretEngine[Any],
+    held: Integers,
+    plan: Lloyd,
+    draw: Draw = secrets.randbelow,
+    *,
+    before_opening: Callable[[], object] = lambda: None,
 ) -> Steps[HiddenClusters]:
     """Take Lloyd's steps, and return where they end.
 
     `held` is this party's part of the table (records × columns), zero where a cell is not its own. `draw`
     gives a random number below another. Where steps open, two of them can differ by fewer records than
-    `least`: those who moved.
+    `least`: those who moved. `before_opening` is called once, before this party shows its share of what opens
+    first; if it raises, nothing opens.
     """
     if held.shape != (plan.n, len(plan.most)):
         raise InputError(f"The table has {plan.n:,} records of {len(plan.most)} columns.")
@@ -182,12 +188,16 @@ def clusters(
         tables += [(yield from _table(engine, held[begin : begin + plan.at_once]))]
     drawn = (yield from _drawn(engine, tables, plan, draw)) if plan.secret_start else None
     if plan.hide_steps:
-        return (yield from _hidden_steps(engine, tables, plan, drawn))
-    return (yield from _open_steps(engine, tables, plan, drawn))
+        return (yield from _hidden_steps(engine, tables, plan, drawn, before_opening))
+    return (yield from _open_steps(engine, tables, plan, drawn, before_opening))
 
 
 def _open_steps(
-    engine: SecretEngine[Any], tables: Sequence[Any], plan: Lloyd, drawn: Any
+    engine: SecretEngine[Any],
+    tables: Sequence[Any],
+    plan: Lloyd,
+    drawn: Any,
+    before_opening: Callable[[], object],
 ) -> Steps[HiddenClusters]:
     """Open sizes and sums of every step; a drawn centre stays secret until its cluster has enough records."""
     k, width = plan.k, len(plan.most)
@@ -203,6 +213,8 @@ def _open_steps(
         parts = [totals.sums, totals.sizes]
         if plan.least > 1:
             parts = [(yield from _large_enough(engine, totals, plan))]
+        if not steps:
+            before_opening()
         opened = yield from engine.open(engine.stack(parts), plan.opened_bits)
         sums, sizes = opened[: k * width].reshape(k, width), opened[k * width :]
         _check(sizes, plan)
@@ -218,7 +230,11 @@ def _open_steps(
 
 
 def _hidden_steps(
-    engine: SecretEngine[Any], tables: Sequence[Any], plan: Lloyd, drawn: Any
+    engine: SecretEngine[Any],
+    tables: Sequence[Any],
+    plan: Lloyd,
+    drawn: Any,
+    before_opening: Callable[[], object],
 ) -> Steps[HiddenClusters]:
     """Take all steps on shares, and open what the last one comes to.
 
@@ -242,6 +258,7 @@ def _hidden_steps(
     kept = yield from engine.product(settled, totals.small)
     kept_centres = yield from engine.product(kept[of], centres)
     bits = [*plan.opened_bits, *([plan.centre_bits] * (k * width)), *([1] * k)]
+    before_opening()
     opened = yield from engine.open(engine.stack([large, kept_centres, kept]), bits)
     sums, sizes, old, known = np.split(opened, np.cumsum([k * width, k, k * width]))
     _check(sizes, plan)

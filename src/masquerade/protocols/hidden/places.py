@@ -70,10 +70,15 @@ class PlacesTaken(codec.SessionMessage, tag=b"masquerade hidden placed 1"):
 
 
 class PlacedOwner(Responder):
-    """An owner that is told the places of its records; `blocks` are its variables and pseudonyms."""
+    """An owner that is told the places of its records; `blocks` are its variables and pseudonyms.
 
-    def __init__(self, session: bytes, blocks: Sequence[tuple[Sequence[str], Tags]]) -> None:
-        self.session, self._blocks = session, blocks
+    `most` is how many records there may be of everybody: checking their order costs work for each.
+    """
+
+    def __init__(
+        self, session: bytes, blocks: Sequence[tuple[Sequence[str], Tags]], *, most: int = MOST_RECORDS
+    ) -> None:
+        self.session, self._blocks, self._most = session, blocks, min(most, MOST_RECORDS)
         self._offer: PlaceOffer | None = None
         self.handlers = {HolderRequest: self._held, PlaceOffer: self._placed}
 
@@ -101,7 +106,12 @@ class PlacedOwner(Responder):
         if self._offer is not None:
             raise InputError("Records have their places already.")
         rows = [len(tags) for _, tags in self._blocks]
-        if offer.records > MOST_RECORDS or [len(places) for places in offer.places] != rows:
+        if offer.records > self._most:
+            raise InputError(
+                f"There are said to be {offer.records:,} records; this party takes part among at most "
+                f"{self._most:,} (rows, under limits in its file)."
+            )
+        if [len(places) for places in offer.places] != rows:
             raise InputError("Every record of every block gets a place.")
         for places in offer.places:
             taken = np.zeros(offer.records, dtype=bool)

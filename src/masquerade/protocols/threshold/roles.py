@@ -257,9 +257,11 @@ class EvaluationLedger:
 class RandomnessServer:
     """Evaluates blinded elements, each credential's once an epoch.
 
-    `seed` is 32 secret bytes that outlive a restart: the server's credentials follow from it, and so does its
-    identity unless `signing` is that; the keys of epochs do not. `ledger` remembers who was served; `sealed`
-    keeps the keys of open epochs, if they are to survive a restart.
+    `seed` is 32 secret bytes that outlive a restart: the names that credentials carry follow from it, and so
+    does its identity unless `signing` is that; the keys of epochs do not. The keys of credentials follow from
+    `credentials`, 32 secret bytes that outlive a restart too, or else from the seed. Whoever has both makes
+    credentials of any person. `ledger` remembers who was served; `sealed` keeps the keys of open epochs, if
+    they are to survive a restart.
 
     >>> import os
     >>> schema = mq.Schema({"zip": ["07029", "07030"], "ill": ["colitis", "stroke"]})
@@ -276,16 +278,20 @@ class RandomnessServer:
         ledger: EvaluationLedger,
         *,
         signing: SigningKey | None = None,
+        credentials: bytes | None = None,
         together: int = TOGETHER,
         sealed: SealedKeys | None = None,
     ) -> None:
-        if len(seed) != KEY_SIZE:
-            raise InputError(f"A randomness server is made from {KEY_SIZE} bytes. Got {len(seed)} instead.")
+        for secret in (seed, seed if credentials is None else credentials):
+            if len(secret) != KEY_SIZE:
+                raise InputError(
+                    f"A randomness server is made from {KEY_SIZE} bytes. Got {len(secret)} instead."
+                )
         if not 1 <= together <= wire.MOST_TOGETHER:
             raise InputError(f"'together' must be from 1 to {wire.MOST_TOGETHER}. Got {together} instead.")
         self._signing = signing or SigningKey.from_seed(derive(seed, "threshold server identity"))
         self._people = derive(seed, "threshold server people")
-        self._credentials = derive(seed, "threshold server credentials")
+        self._credentials = derive(credentials or seed, "threshold server credentials")
         self._ledger, self._together = ledger, together
         self._keys: dict[str, oprf.ServerKey] = {}
         self._epochs = {wire.Notice.decode(notice).digest: epoch for epoch, notice in ledger.epochs().items()}

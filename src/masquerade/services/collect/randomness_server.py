@@ -4,17 +4,23 @@ It evaluates once for each credential in each epoch, remembered in the part of i
 back. The key of an epoch is in the memory of this process and, where the settings name a file for `sealing`,
 sealed in that same part: then an epoch goes on after a restart. Without it a server that is started again has
 lost the key, says so, and can only close the epoch. A new epoch has a new name.
+
+Credentials follow from a secret in the same part of the state, not from the identity: backups, which have the
+identity, make none. Where that part is lost, the office enrols everybody again. A person's new credential has
+the old one's name, so that an epoch still serves the person once.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from contextlib import ExitStack, closing
 from typing import Any
 
-from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal
+from masquerade.core.atomic import write_new
+from masquerade.core.errors import FileError, InputError, MasqueradeError, QueryRefused, Refusal
 from masquerade.core.private_file import read_private
-from masquerade.crypto.keys import derive
+from masquerade.crypto.keys import KEY_SIZE, derive
 from masquerade.protocols.threshold.messages import REFUSALS, Closing, Notice
 from masquerade.protocols.threshold.roles import EvaluationLedger, RandomnessServer
 from masquerade.protocols.threshold.sealed_keys import SealedKeys
@@ -25,7 +31,7 @@ from masquerade.services.common.client import json_object, peer_transport
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.problems import NotAdmitted
 
-LEDGER = "evaluations.sqlite"
+LEDGER, CREDENTIALS = "evaluations.sqlite", "credentials.secret"
 OPEN, CLOSED, KEY_LOST = "open", "closed", "key_lost"
 _LONGEST_NAME = 200
 _TELL_SECONDS = 5.0
@@ -54,7 +60,13 @@ class RandomnessService(CollectServer):
         is_complete = self.state.watch("evaluations", self._ledger.store, self._ledger.changes)
         self.check_complete(is_complete, LEDGER)
         seed = derive(self.identity.reveal(), "collect randomness server")
-        self._server = RandomnessServer(seed, self._ledger, signing=self.identity, sealed=self._sealed())
+        self._server = RandomnessServer(
+            seed,
+            self._ledger,
+            signing=self.identity,
+            credentials=self._credential_secret(),
+            sealed=self._sealed(),
+        )
         files.callback(self._server.wipe)
         known = self._ledger.notice(self.epoch)
         if known is None:
@@ -68,6 +80,20 @@ class RandomnessService(CollectServer):
         self.remember(known)
         if self.condition == KEY_LOST:
             self.log.warning("key lost", code=KEY_LOST)
+
+    def _credential_secret(self) -> bytes:
+        """Return what the keys of credentials follow from, made when there is none."""
+        file, what = self.once / CREDENTIALS, "the secret of credentials"
+        try:
+            secret = read_private(file, what)
+        except FileNotFoundError:
+            secret = os.urandom(KEY_SIZE)
+            write_new(file, secret, what=what)
+            if self._ledger.epochs():
+                self.log.warning("credentials are made anew: the office enrols everybody again")
+        if len(secret) != KEY_SIZE:
+            raise FileError(f"{file}: is not {what}. Without the file, the office enrols everybody again.")
+        return secret
 
     def _sealed(self) -> SealedKeys | None:
         """Return where keys are sealed; one that is sealed already is not given up for want of the secret."""

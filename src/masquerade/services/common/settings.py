@@ -167,7 +167,7 @@ class Limits(Strict):
     reply_bytes: Bytes = 64 * MIB
     """The longest reply, given or taken."""
     rows: int = Field(default=20_000_000, ge=1)
-    """In sessions: the most records that a party links, and that a node takes of one party."""
+    """In sessions: the most records that a party links or is among, and that a node takes of one party."""
     cells: int = Field(default=2**24, ge=1)
     """In sessions of pooled counts: the most cells of all tables that are asked for at once."""
     concurrency: int = Field(default=8, ge=1, le=1024)

@@ -148,6 +148,10 @@ class Participant:
         """Have it on the disk which model this party found itself, where parties compute together."""
         self.node.store.keep_found(self.spec.session, self.epoch, text_digest(model))
 
+    def burn_opening(self) -> None:
+        """Have it on the disk that what was drawn in this session opens; a second time it is refused."""
+        self.node.store.burn_opening(self.spec.session)
+
     def check_found(self, model: Mapping[str, Any]) -> None:
         """Refuse another model than this party found itself in this epoch; a restarted one knows it still."""
         found = self.node.store.found(self.spec.session, self.epoch)

@@ -10,6 +10,7 @@ from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
 from masquerade.core.schema import Schema
 from masquerade.core.scratch import HELD, Scratch
 from masquerade.core.tally import Tally
+from masquerade.crypto.errors import KeySpent
 from masquerade.services.common.receipts import Receipts
 from masquerade.services.common.release_ledger import Release, SignedMark
 from masquerade.services.common.restores import Restores
@@ -27,6 +28,7 @@ CANCELLED = "cancelled"
 LINKED = "linked"  # below a session: linked records, in pieces
 FOUND = "found"  # by session: the epoch, and the digest of the model that this node found in it
 RUNS = "computations"  # burnt: begun on shares in a session, under its name
+OPENED = "openings"  # burnt: sessions in which something opened that followed from fresh draws
 MOST_EPOCHS, MOST_RUNS = 100, 100
 
 
@@ -190,13 +192,28 @@ class SessionStore:
     def burn_run(self, session: str, run: bytes) -> None:
         """Have it on the disk, where no backup brings it back, that a computation on shares begins here.
 
-        The same one never begins again; and whoever begins one after the other is stopped in the end.
+        The same one never begins again; and whoever begins one after the other is stopped in the end. Where
+        something drawn has opened, none begins.
         """
+        if self._state.burnt.find(OPENED, session.encode()) is not None:
+            raise _opened_before(session)
         name = f"{session}/".encode()
         if len(self._state.burnt.values(RUNS, name)) >= MOST_RUNS:
             reason = f"Session {session!r} has begun {MOST_RUNS} computations here; that is enough."
             raise RoundAborted(reason, spent=True)
         self._state.burnt.claim([(RUNS, name + run, b"")])
+
+    def burn_opening(self, session: str) -> None:
+        """Have it on the disk, where no backup brings it back, that something drawn opens in a session.
+
+        Drawn anew it would tell something else, and the ledger has one line about it.
+        """
+        if self._restores.doubted:
+            raise self._restores.refused("What was drawn in this session may have opened since the backup.")
+        try:
+            self._state.burnt.claim([(OPENED, session.encode(), b"")])
+        except KeySpent:
+            raise _opened_before(session) from None
 
     def keep_found(self, session: str, epoch: bytes, digest: bytes) -> None:
         """Remember which model was found here in an epoch of a session."""
@@ -267,3 +284,12 @@ class SessionStore:
         digest = hashlib.sha256(reply).hexdigest()
         self._ledger.append(Release(spec.session, spec.protocol, recipient, *what, digest, draw))
         self._notes.put(RELEASED, name, b"1")
+
+
+def _opened_before(session: str) -> QueryRefused:
+    """Return the refusal of another run, after what was drawn in a session has opened."""
+    reason = (
+        f"What was drawn in session {session!r} has opened here: another run would draw anew and tell "
+        "something else. Name a new session, which is a further release."
+    )
+    return QueryRefused([Refusal("already_opened", reason)])

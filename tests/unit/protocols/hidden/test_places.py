@@ -116,6 +116,20 @@ def test_places_of_another_number_or_beyond_all_or_given_twice_are_refused():
         owner.receive(good.encode())
 
 
+def test_a_party_of_few_records_does_no_work_for_as_many_as_it_is_told(monkeypatch):
+    """Of each record there is said to be, checking the order expands numbers: 2^28 cost a minute."""
+    tags = np.frombuffer(os.urandom(16 * 4), dtype=np.uint8).reshape(4, 16)
+    places = (np.arange(4, dtype=np.uint32),)
+    owner = PlacedOwner(SESSION, [(("x",), tags)], most=100)
+    with monkeypatch.context() as patched:
+        patched.setattr(module.np, "zeros", None)  # what it would take for each record is not even made
+        for records in (101, 2**28):
+            with pytest.raises(InputError, match="at most 100 "):
+                owner.receive(PlaceOffer(SESSION, records, places).encode())
+    owner.receive(PlaceOffer(SESSION, 100, places).encode())
+    assert owner.offer.records == 100
+
+
 TWO, PEOPLE = ("x", "y"), 24
 
 

@@ -36,7 +36,8 @@ class _PlacedParty(PlacedOwner):
 
     def __init__(self, part: Participant) -> None:
         self.found = ScatteredCellsRole().blocks(part)
-        super().__init__(part.epoch, [(tuple(block.codes), linkage.tags) for block, linkage in self.found])
+        blocks = [(tuple(block.codes), linkage.tags) for block, linkage in self.found]
+        super().__init__(part.epoch, blocks, most=part.limits.rows)
 
 
 class _PlacesRole(Role):
@@ -87,7 +88,9 @@ class _Terms:
         plan = self.plan(placed_party.offer.records)
         engine = HelpedEngine(part.node.name, self.owners, key, plan.n)
         yield from check_order(engine, placed_party.placed_blocks, self.names, plan.n)
-        found = yield from clusters(engine, self._held(placed_party), plan)
+        # another run draws other first centres and would tell something new: what was drawn opens once
+        burn = part.burn_opening if plan.secret_start else lambda: None
+        found = yield from clusters(engine, self._held(placed_party), plan, before_opening=burn)
         model = known_clusters(
             self.names, self.lattice, found.centres(), found.sizes, plan.n, least=plan.least
         )
