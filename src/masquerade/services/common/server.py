@@ -12,10 +12,16 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from ipaddress import IPv6Address, ip_address
 from types import FrameType
 from typing import Any, ClassVar
+
+if sys.platform == "linux":
+    import fcntl
+    import termios
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -38,6 +44,7 @@ GRACE_SECONDS = 30.0
 _HEADER_SECONDS = 15.0  # from a connection, or from the first byte of a request, to the end of its headers
 _MOST_CONNECTIONS = 512
 _MOST_OF_ADDRESS, _MOST_UNFINISHED = 256, 64  # connections of one address, and those not secured yet
+_READING_SECONDS, _LEAST_RATE = 30.0, 1024  # a look at readers, who take so many bytes a second or more
 _HANDSHAKE_SECONDS = 10.0
 
 
@@ -203,55 +210,93 @@ class _Server(uvicorn.Server):
 
 
 class _Gate(socket.socket):
-    """Where connections come in: beyond what one address, or all, may have open they are closed at once.
+    """Where connections come in: beyond what one address may have open they are closed at once.
 
-    One that is not secured within some seconds is ended.
+    Where all together have too many, a newcomer takes the place of the address that has the most, unless its
+    own has as many. Connections that are not secured within some seconds are ended.
     """
+
+    secured = True
+    """Whether connections have to be secured first."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._open: list[tuple[Any, socket.socket]] = []
+        self._open: list[tuple[str, Any, socket.socket]] = []  # the oldest first
         self._finished: set[Any] = set()
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Return the next connection that may come in."""
         while True:
             connection, address = super().accept()
-            self._open = [(whose, it) for whose, it in self._open if it.fileno() >= 0]
-            self._finished &= {whose for whose, _ in self._open}
-            same = [whose for whose, _ in self._open if whose[0] == address[0]]
-            unfinished = sum(whose not in self._finished for whose in same)
-            full = len(same) >= _MOST_OF_ADDRESS or len(self._open) >= 2 * _MOST_OF_ADDRESS
-            if unfinished < _MOST_UNFINISHED and not full:
-                self._open.append((address, connection))
+            self._open = [entry for entry in self._open if entry[2].fileno() >= 0]
+            self._finished &= {whose for _, whose, _ in self._open}
+            if not self.secured:
+                self._finished.add(address)
+            network = _network_of(address)
+            if self._has_room(network):
+                self._open.append((network, address, connection))
                 loop = asyncio.get_running_loop()
                 loop.call_later(_HANDSHAKE_SECONDS, self._give_up, address, connection)
                 return connection, address
             connection.close()
 
     def finished(self, address: Any) -> None:
-        """Take note that the connection from an address is secured, or need not be."""
+        """Take note that the connection from an address is secured."""
         self._finished.add(address)
 
+    def _has_room(self, network: str) -> bool:
+        """Tell whether a connection from there may come in; if need be, another one ends for it."""
+        taken = Counter(whose for whose, _, _ in self._open)
+        unfinished = sum(whose == network and it not in self._finished for whose, it, _ in self._open)
+        if taken[network] >= _MOST_OF_ADDRESS or unfinished >= _MOST_UNFINISHED:
+            return False
+        if len(self._open) < _MOST_CONNECTIONS:
+            return True
+        [(most, number)] = taken.most_common(1)
+        if number <= taken[network] + 1:
+            return False
+        oldest = next(entry for entry in self._open if entry[0] == most)
+        self._open.remove(oldest)
+        _end(oldest[2])
+        return True
+
     def _give_up(self, address: Any, connection: socket.socket) -> None:
-        if address not in self._finished and connection.fileno() >= 0:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+        if address not in self._finished:
+            _end(connection)
+
+
+def _end(connection: socket.socket) -> None:
+    """End a connection that a transport has: it hears of it by itself."""
+    if connection.fileno() >= 0:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def _network_of(address: Any) -> str:
+    """Return what counts as one caller: an address, and of IPv6 the 64 bits that a network gives out."""
+    given = ip_address(str(address[0]).partition("%")[0])
+    if isinstance(given, IPv6Address):
+        return str(given.ipv4_mapped or int(given) >> 64)
+    return str(given)
 
 
 class _Config(uvicorn.Config):
     """How a server runs, and where its connections come in."""
 
     gate: _Gate
+    most_unread: int
+    """How many bytes of replies may wait for their readers."""
     ended = False
     """Whether it closes every connection: from when it was told to stop, new ones too."""
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 that hands on the caller's certificate and does not wait for headers for ever."""
+    """HTTP/1.1 that hands on the caller's certificate and waits for headers and for readers only so long."""
 
     config: _Config
     _waiting: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
+    _answers = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -274,12 +319,52 @@ class _Protocol(H11Protocol):
     def shutdown(self) -> None:
         """End the connection; where nothing is under way do not wait for the other side's goodbye."""
         super().shutdown()
-        if self._idle() and not self.transport.get_write_buffer_size():
+        if self._idle() and not self._unread():
             self.transport.abort()  # half a minute would pass with a peer that has its connection open
+
+    def on_response_complete(self) -> None:
+        """Go on with the connection, and see that the caller reads its reply."""
+        self._answers += 1
+        super().on_response_complete()
+        if self._reading is None:
+            self._look_at_reader()
+        if self._unread() and sum(map(_Protocol._unread, self._all())) > self.config.most_unread:
+            max(self._all(), key=_Protocol._unread).transport.abort()
+
+    def _all(self) -> Iterator[_Protocol]:
+        return (it for it in self.connections if isinstance(it, _Protocol))
+
+    def _unread(self) -> int:
+        """Return how many bytes wait here; TLS hands them on at once to the transport below it."""
+        below = getattr(getattr(self.transport, "_ssl_protocol", None), "_transport", None)
+        waiting = self.transport.get_write_buffer_size()
+        return waiting if below is None else waiting + int(below.get_write_buffer_size())
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End the connection, if the caller has its reply; TLS would cut off what is left after a while."""
+        if self._unread():
+            again = self.timeout_keep_alive_handler
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, again)
+        else:
+            super().timeout_keep_alive_handler()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        if self._reading is not None:
+            self._reading.cancel()
         super().connection_lost(exc)
+
+    def _look_at_reader(self, before: float = math.inf, answers: int = 0) -> None:
+        """End the connection where a reply is read at less than a rate: it would be held for ever."""
+        self._reading = None
+        if not self._unread():
+            return
+        left = self._unread() + _in_kernel(self.transport)
+        if left > before - _LEAST_RATE * _READING_SECONDS and answers == self._answers:
+            self.transport.abort()
+        else:
+            again = self._look_at_reader
+            self._reading = self.loop.call_later(_READING_SECONDS, again, left, self._answers)
 
     def _idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
@@ -295,6 +380,16 @@ class _Protocol(H11Protocol):
     def _give_up(self) -> None:
         if self._idle() and not self.transport.is_closing():
             self.transport.close()
+
+
+def _in_kernel(transport: asyncio.Transport) -> int:
+    """Return what the system holds for the other side; it takes from us in large pieces."""
+    if sys.platform != "linux":
+        return 0
+    held = bytearray(4)
+    with suppress(OSError):
+        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, held)
+    return int.from_bytes(held, sys.byteorder)
 
 
 def _prepared(
@@ -321,12 +416,13 @@ def _prepared(
         access_log=False,
         proxy_headers=False,  # nobody may say on another's behalf where a request comes from
         server_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=math.ceil(grace_seconds),
     )
     config.load()
     config.ssl = secured
+    config.most_unread = service.limits.concurrency * service.limits.reply_bytes
     listening = config.gate = _listening(host, port)
+    listening.secured = secured is not None
     shown, real = f"[{host}]" if ":" in host else host, listening.getsockname()[1]
     line = f"masquerade {service.name} listens at http{'' if secured is None else 's'}://{shown}:{real}"
 
