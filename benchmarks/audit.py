@@ -30,7 +30,7 @@ from masquerade.audit.enumeration import walk
 from masquerade.audit.epsilon_bracket import epsilon_bracket, one_run_bound
 from masquerade.audit.foreign import foreign_sampler
 from masquerade.audit.linkage import linkage, measured_linkage
-from masquerade.audit.sampler import drawn_reports
+from masquerade.audit.sampler import count_draws
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.kernels.draw import draw
@@ -136,9 +136,14 @@ def foreign() -> None:
     found = []
     for name in ("opendp:randomized_response_bitvec", "multi-freq-ldpy:GRR", "pure-ldp:DE"):
         start = time.perf_counter()
-        drawn = drawn_reports(foreign_sampler(name, 2, 1.0), range(2), DRAWS, None, None)
+        sampler = foreign_sampler(name, 2, 1.0)
+        vectors = getattr(sampler, "vectors", ())
+        truths: Any = (vectors[0][0], vectors[0][-1]) if vectors else range(2)  # no bit, and all
+        drawn = count_draws(sampler, truths, DRAWS, None, None)
         assert drawn.counts is not None
-        limits = epsilon_bracket(*drawn.counts, ALPHA)
+        # of vectors the last position: every one of them is to have this ε
+        tables = drawn.counts if drawn.positions is None else tuple(half[:, -1] for half in drawn.positions)
+        limits = epsilon_bracket(tables[0], tables[1], ALPHA)
         seconds = time.perf_counter() - start
         found.append(
             {"name": name, "epsilon": 1.0, "lower": limits.lower, "upper": limits.upper, "seconds": seconds}

@@ -36,6 +36,7 @@ ALLOWED = (
     Allowance("no systemd-analyze here", 1, "units are read without it, too"),
     Allowance("MPyC is not installed", 5, "an engine of an extra; the lock of tests has it"),
     Allowance("no environment with SPU is named", 4, "SPU needs NumPy below 2: it lives in one of its own"),
+    Allowance("opendp cannot be installed", 2, "slow tests install two versions from an index"),
     Allowance("SCIPY_ARRAY_API is not set", 8, "scikit-learn's own checks of arrays that we do not claim"),
 )
 SERVERS = ("PostgreSQL:", "Spark:", "Browser:")

@@ -45,28 +45,89 @@ def clopper_pearson(successes: Any, trials: Any, alpha: float) -> tuple[Floats, 
     return low, high
 
 
-def chosen_set(counts: Counts, alpha: float) -> tuple[int, int, NDArray[np.int64]]:
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A set of reports, or of values at one position, that tells two truths apart, chosen by some draws."""
+
+    gain: float  # ln of the ratio of its limits, less the ε that is allowed for these truths
+    first: int
+    second: int
+    reports: NDArray[np.int64]
+    position: int | None = None
+
+    def lower(self, counts: Counts, alpha: float) -> float:
+        """Return a lower limit of ε by counts that did not choose the event.
+
+        `counts` is truths × reports, or truths × positions × values for an event of one position.
+        """
+        table = counts if self.position is None else counts[:, self.position]
+        first, second = table[self.first], table[self.second]
+        return lower_limit(
+            int(first[self.reports].sum()),
+            int(first.sum()),
+            int(second[self.reports].sum()),
+            int(second.sum()),
+            alpha,
+        )
+
+
+def lower_limit(hits: int, trials: int, other_hits: int, other_trials: int, alpha: float) -> float:
+    """Return a lower limit of ε from hits of one event under two truths, wrong at most as often as alpha.
+
+    Formula: ln(lower limit of P(S | a) / upper limit of P(S | b)), α/2 each, at least 0.
+    Reference: Jagielski, Ullman & Oprea (2020).
+    """
+    low, _ = clopper_pearson(hits, trials, alpha / 2)
+    _, high = clopper_pearson(other_hits, other_trials, alpha / 2)
+    return max(math.log(float(low) / float(high)), 0.0) if float(low) > 0 else 0.0
+
+
+def choose_set(counts: Counts, alpha: float, allowed: Floats | None = None) -> Event:
     """Return two truths, and the set of reports that tells them apart best, judged by these counts alone.
 
     Formula: of all reports sorted by their estimated likelihood ratio, the prefix with the largest
-    ln(lower limit under one truth / upper limit under the other), over all ordered pairs of truths.
+    ln(lower limit under one truth / upper limit under the other), over all ordered pairs of truths; less
+    `allowed` (truths × truths), where each pair has an ε of its own.
     Cost: O(truths² · reports).
     """
     n = counts.sum(axis=1)
     shares = (counts + 0.5) / (n + 0.5 * counts.shape[1])[:, None]
-    best, found = -math.inf, (0, 1, np.zeros(1, dtype=np.int64))
+    best = Event(-math.inf, 0, 1, np.zeros(1, dtype=np.int64))
     for a in range(len(counts)):
         for b in range(len(counts)):
             if a == b:
                 continue
             order = np.argsort(-shares[a] / shares[b], kind="stable")
-            low = _quick_limit(np.cumsum(counts[a, order]), int(n[a]), alpha, -1)
-            high = _quick_limit(np.cumsum(counts[b, order]), int(n[b]), alpha, 1)
-            gain = np.log(np.maximum(low, TINY) / high)
+            low = _quick_limit(np.cumsum(counts[a, order]), n[a], alpha, -1)
+            high = _quick_limit(np.cumsum(counts[b, order]), n[b], alpha, 1)
+            gain = np.log(np.maximum(low, TINY) / high) - (0.0 if allowed is None else allowed[a, b])
             place = int(np.argmax(gain))
-            if gain[place] > best:
-                best, found = float(gain[place]), (a, b, order[: place + 1])
-    return found
+            if gain[place] > best.gain:
+                best = Event(float(gain[place]), a, b, order[: place + 1])
+    return best
+
+
+def choose_position(counts: Counts, alpha: float, allowed: Floats | None = None) -> Event:
+    """Return two truths, and the value at one position that tells them apart best, judged by these counts.
+
+    `counts` is truths × positions × values. Formula and `allowed` as in `choose_set`.
+    Cost: O(truths · positions · values), times the truths with `allowed`.
+    """
+    n = counts.sum(axis=2, keepdims=True)
+    low = np.log(np.maximum(_quick_limit(counts, n, alpha, -1), TINY))
+    high = np.log(_quick_limit(counts, n, alpha, 1))
+    if allowed is None:
+        first, second = low.argmax(axis=0), high.argmin(axis=0)
+        gain = low.max(axis=0) - high.min(axis=0)
+        position, value = (int(place) for place in np.unravel_index(int(gain.argmax()), gain.shape))
+        a, b = int(first[position, value]), int(second[position, value])
+        best = float(gain[position, value])
+    else:
+        every = low[:, None] - high[None] - allowed[:, :, None, None]
+        places = np.unravel_index(int(every.argmax()), every.shape)
+        a, b, position, value = (int(place) for place in places)
+        best = float(every[a, b, position, value])
+    return Event(best, a, b, np.array([value], dtype=np.int64), position)
 
 
 def epsilon_bracket(first: Counts, second: Counts, alpha: float, levels: Floats | None = None) -> Bracket:
@@ -81,13 +142,11 @@ def epsilon_bracket(first: Counts, second: Counts, alpha: float, levels: Floats 
     Error: the lower limit is wrong with a chance of at most alpha, and so is the upper one (with `levels`: if
     reports that are claimed to be alike are).
     """
-    a, b, chosen = chosen_set(first, alpha / 2)
-    low, _ = clopper_pearson(second[a, chosen].sum(), second[a].sum(), alpha / 2)
-    _, high = clopper_pearson(second[b, chosen].sum(), second[b].sum(), alpha / 2)
-    lower = math.log(max(float(low), TINY) / float(high)) if float(low) > 0 else -math.inf
+    event = choose_set(first, alpha / 2)
     every = first + second
     upper = _upper(every, alpha) if levels is None else _upper_by_levels(every, levels, alpha)
-    return Bracket(max(lower, 0.0), upper, a, b, tuple(sorted(chosen.tolist())), alpha)
+    chosen = tuple(sorted(event.reports.tolist()))
+    return Bracket(event.lower(second, alpha), upper, event.first, event.second, chosen, alpha)
 
 
 def misdrawn(counts: Counts, claimed: Floats) -> float:
@@ -144,12 +203,13 @@ def one_run_bound(correct: int, guesses: int, alpha: float) -> float:
     return math.log(low / (1 - low)) if low > 0.5 else 0.0
 
 
-def _quick_limit(k: Counts, n: int, alpha: float, side: int) -> Floats:
+def _quick_limit(k: Counts, n: Any, alpha: float, side: int) -> Floats:
     """Return Wilson's limits: good enough to choose by."""
     from scipy.special import ndtri  # noqa: PLC0415  (scipy is slow to import)
 
     z = -float(ndtri(alpha))
-    share = k / max(n, 1)
+    n = np.maximum(n, 1)
+    share = k / n
     middle = share + z * z / (2 * n)
     wide = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return np.asarray(np.clip((middle + side * wide) / (1 + z * z / n), TINY, 1.0))

@@ -4,14 +4,43 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from masquerade.audit.new_processes import Recipe
+from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
 
-Sampler = Callable[[int, int], Any]
+Sampler = Callable[..., Any]
+Vector = tuple[int, ...]
+WHOLE, LONGER = 8, 16  # bits of vectors that are audited: all 2⁸ outputs are counted, of 2¹⁶ every position
+
+
+@dataclass(frozen=True)
+class ForeignSampler:
+    """A randomizer of another package, as a function of a truth and a number of reports.
+
+    `vectors` are the inputs of a randomizer of bit vectors, in groups of one length: such a randomizer is
+    audited on whole vectors, where two inputs may differ by ε for every position in which they differ.
+    """
+
+    name: str
+    truths: int
+    epsilon: float
+    draw: Sampler = field(repr=False)
+    vectors: tuple[tuple[Vector, ...], ...] = field(default=(), repr=False)
+
+    def __call__(self, truth: Any, n: int) -> Any:
+        """Return `n` reports of a truth."""
+        return self.draw(truth, n)
+
+    @property
+    def recipe(self) -> Recipe:
+        """How a new process gets the same randomizer."""
+        return Recipe(__name__, foreign_sampler.__name__, __file__, (self.name, self.truths, self.epsilon))
 
 
 def foreign_sampler(name: str, truths: int, epsilon: float) -> Sampler:
@@ -30,9 +59,33 @@ def foreign_sampler(name: str, truths: int, epsilon: float) -> Sampler:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what others deprecate is not our user's to mend
-            return FOREIGN[name](kind, truths, epsilon)
+            draw = FOREIGN[name](kind, truths, epsilon)
     except ImportError as error:
         raise InputError(f"{name} needs {package}, which is not installed here ({error}).") from None
+    vectors = (bit_vectors(WHOLE, nested=True), bit_vectors(LONGER)) if name == BITS else ()
+    return ForeignSampler(name, truths, epsilon, draw, vectors)
+
+
+def bit_vectors(size: int, *, nested: bool = False) -> tuple[Vector, ...]:
+    """Return inputs of which every two neighbours differ in one position, at every position.
+
+    They are no bit, all bits, and each bit alone; with `nested` all bits but one as well, and the first 2, 3,
+    … bits, so that every number of differing positions occurs.
+
+    >>> from masquerade.audit.foreign import bit_vectors
+    >>> bit_vectors(2)
+    ((0, 0), (0, 1), (1, 0), (1, 1))
+    """
+    rows = [np.zeros(size, dtype=int), np.ones(size, dtype=int), *np.eye(size, dtype=int)]
+    if nested:
+        rows += [*(1 - np.eye(size, dtype=int)), *np.tri(size, dtype=int)]
+    return tuple(sorted({tuple(row.tolist()) for row in rows}))
+
+
+def allowed_by_distance(vectors: tuple[Vector, ...], epsilon: float) -> Floats:
+    """Return the ε that is allowed between two inputs: `epsilon` for each position in which they differ."""
+    rows = np.array(vectors)
+    return np.asarray(epsilon * (rows[:, None] != rows[None]).sum(axis=2), dtype=float)
 
 
 def _opendp(kind: str, truths: int, epsilon: float) -> Sampler:
@@ -46,17 +99,17 @@ def _opendp(kind: str, truths: int, epsilon: float) -> Sampler:
 
 
 def _bits(opendp: Any, truths: int, epsilon: float) -> Sampler:
-    """Return draws of single bits, each of its own, many in one call: much quicker than one by one."""
+    """Return draws of whole vectors of bits, one vector a call: a fault may depend on the position."""
     if truths != 2:
         raise InputError(f"opendp:randomized_response_bitvec is of bits: two truths. Got {truths} instead.")
     flip = 2 / (1 + np.exp(epsilon))
-    domain = opendp.bitvector_domain(max_weight=1 << 20)
-    measurement = opendp.m.make_randomized_response_bitvec(domain, opendp.discrete_distance(), f=float(flip))
 
-    def drawn(truth: int, n: int) -> Any:
-        whole = -(-n // 8)
-        sealed = measurement(bytes([255 * truth]) * whole)
-        return np.unpackbits(np.frombuffer(sealed, dtype=np.uint8))[:n]
+    def drawn(truth: Vector, n: int) -> Any:
+        domain = opendp.bitvector_domain(max_weight=len(truth))
+        measure = opendp.m.make_randomized_response_bitvec(domain, opendp.discrete_distance(), f=float(flip))
+        packed = np.packbits(np.array(truth, dtype=np.uint8), bitorder="little").tobytes()
+        reports = np.frombuffer(b"".join(measure(packed) for _ in range(n)), dtype=np.uint8)
+        return np.unpackbits(reports.reshape(n, -1), axis=1, bitorder="little")[:, : len(truth)]
 
     return drawn
 
@@ -68,12 +121,20 @@ def _multi_freq_ldpy(kind: str, truths: int, epsilon: float) -> Sampler:
         return lambda truth, n: np.array([draw(truth, truths, epsilon) for _ in range(n)])
     if kind == "SS":
         select = import_module(f"{oracles}.SS").SS_Client
-        return lambda truth, n: [frozenset(map(int, select(truth, truths, epsilon))) for _ in range(n)]
+        return lambda truth, n: _members([select(truth, truths, epsilon) for _ in range(n)], truths)
     unary = import_module(f"{oracles}.UE").UE_Client
     optimal = kind == "OUE"
     return lambda truth, n: np.stack([unary(truth, truths, epsilon, optimal) for _ in range(n)]).astype(
         np.int8
     )
+
+
+def _members(subsets: list[Any], truths: int) -> Any:
+    """Return subsets as rows of bits, one for each truth: every position can then be audited."""
+    rows = np.zeros((len(subsets), truths), dtype=np.int8)
+    for row, subset in zip(rows, subsets, strict=True):
+        row[np.asarray(subset, dtype=np.int64)] = 1
+    return rows
 
 
 def _pure_ldp(kind: str, truths: int, epsilon: float) -> Sampler:
@@ -85,6 +146,7 @@ def _pure_ldp(kind: str, truths: int, epsilon: float) -> Sampler:
     return lambda truth, n: np.stack([unary.privatise(truth + 1) for _ in range(n)]).astype(np.int8)
 
 
+BITS = "opendp:randomized_response_bitvec"
 FOREIGN: Mapping[str, Callable[[str, int, float], Sampler]] = {
     **{f"opendp:{kind}": _opendp for kind in ("randomized_response", "randomized_response_bitvec")},
     **{f"multi-freq-ldpy:{kind}": _multi_freq_ldpy for kind in ("GRR", "SS", "SUE", "OUE")},

@@ -1,47 +1,78 @@
-"""Anybody's randomizer, as a black box: draw, choose what tells truths apart, and bound ε from below."""
+"""Audit a randomizer as a black box: draw, choose what tells truths apart, and bound ε from below."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import permutations
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.audit.epsilon_bracket import Bracket, clopper_pearson, epsilon_bracket, misdrawn
+from masquerade.audit.epsilon_bracket import (
+    Counts,
+    choose_position,
+    choose_set,
+    clopper_pearson,
+    epsilon_bracket,
+    lower_limit,
+    misdrawn,
+)
 from masquerade.audit.findings import Audit, AuditTable, Finding
+from masquerade.audit.foreign import ForeignSampler, allowed_by_distance
+from masquerade.audit.independence import LONGEST, watched_truths
+from masquerade.audit.independence_findings import TESTS, audit_independence
+from masquerade.audit.sampler_calls import draw_reports, plain_label, vectorize_sampler
 from masquerade.channels.channel import Channel
 from masquerade.core.axes import Floats
-from masquerade.core.errors import InputError, MasqueradeError
+from masquerade.core.errors import InputError
 from masquerade.core.words import counted, epsilon_text
 
 MOST_REPORTS = 4096  # different reports that are counted one by one
+MOST_VALUES = 16  # different values at one position of a vector
 AT_ONCE = 1 << 16  # draws
 FEWEST_DRAWS = 1000
 MOST_PAIRS = 6  # of truths that a classifier is trained for
 THRESHOLDS = 200
 READING = 0.05  # limits that are printed for reading are wrong this often at most
+# how often each claim may be contradicted by chance, as a part of alpha: ε, channel and independence
+SHARE_OF_CLAIM: Final = 1 / 4
+SHARE_OF_TEST: Final = 1 / 2 / len(TESTS)
 ATTACK = "draws of every truth; pair and set of reports chosen on one half, Clopper–Pearson on the other"
 LIMITED = (
     "events too rare for these draws: a report that betrays its truth once in a billion is not seen",
     "low bits of floating point and the state of the generator: only an enumeration proves a sampler",
+    "seeds that differ and can be guessed (a fine clock, a process number), and copies of a running process",
 )
-
-Draw = Callable[[Any, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """Draws of every truth: counts of every report where these are few, else features of every draw."""
+class Draws:
+    """Draws of every truth, half by half.
 
-    counts: tuple[NDArray[np.int64], NDArray[np.int64]] | None
+    `counts` are those of every report where there are few, else `features` are rows of every draw.
+    `positions` are counts at every position, where reports are vectors: truths × positions × values. Of
+    the truths that `watched_truths` names, `stretches` are the reports in the order in which they came.
+    """
+
+    counts: tuple[Counts, Counts] | None
     features: tuple[tuple[Floats, ...], tuple[Floats, ...]] | None
+    positions: tuple[Counts, Counts] | None
     reports: tuple[Hashable, ...]
+    stretches: tuple[tuple[Any, ...], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A lower limit of ε for two truths, and the position that shows it, if it is one alone."""
+
+    lower: float
+    first: int
+    second: int
+    position: int | None
 
 
 def audit_sampler(
@@ -54,7 +85,7 @@ def audit_sampler(
     alpha: float = 1e-5,
     features: Callable[[Any], Any] | None = None,
 ) -> Audit:
-    """Return what draws of a function say about its ε, and about the claim that is made for it.
+    """Audit a function that draws reports: its ε, the claim that is made for it, and independence.
 
     `sampler(truth, n)` returns n reports; one that takes a truth alone is called n times. The claim is
     `epsilon`, or that reports are those of a `channel` (in the order of its codes, as numbers or as its
@@ -62,9 +93,14 @@ def audit_sampler(
     Where reports are too many to be counted one by one, `features(reports)` are the numbers that a classifier
     reads; reports that are arrays of numbers are their own.
 
-    Formula: see `epsilon_bracket`; for many reports a logistic classifier chooses the set.
+    Every sampler is also held to independence: reports within a call, between calls and truths, in blocks,
+    over long stretches, and in two new processes if the sampler is a function of a module.
+
+    Formula: see `epsilon_bracket`; for many reports a logistic classifier chooses the set. For independence
+    see `masquerade.audit.independence`.
     Reference: Bichsel, Steffen, Bogunovic & Vechev (2021), DP-Sniper, for sets chosen by a classifier.
-    Error: `low` is wrong with a chance of at most 5%, a contradiction with at most `alpha`.
+    Error: `low` is wrong with a chance of at most 5%. A contradiction is wrong with at most `alpha`: a
+    quarter for ε, a quarter for the channel, and a half for the tests of independence, in equal parts.
 
     >>> import numpy as np
     >>> draw = np.random.default_rng()
@@ -83,31 +119,68 @@ def audit_sampler(
         raise InputError(f"{draws:,} draws of every truth show nothing: use {FEWEST_DRAWS:,} or more.")
     if channel is not None and channel.truths != len(named):
         raise InputError(f"The channel has {channel.truths} truths; {len(named)} were given.")
-    found = drawn_reports(sampler, named, draws, features, channel)
+    if isinstance(sampler, ForeignSampler) and sampler.vectors:
+        return _audit_vectors(sampler, epsilon, draws, alpha)
     claimed = channel.epsilon if channel is not None and epsilon is None else epsilon
+    found = count_draws(sampler, named, draws, features, channel)
+    limit, alarm = (best_limit(found, share) for share in (READING, alpha * SHARE_OF_CLAIM))
+    upper = math.inf
     if found.counts is not None:
         matrix = None if channel is None else channel.matrix
-        bracket = epsilon_bracket(*found.counts, READING)
-        share = alpha if matrix is None else alpha / 2  # of two claims
-        alarm = epsilon_bracket(*found.counts, share).lower
-        upper = (
-            bracket.upper
-            if matrix is None
-            else min(bracket.upper, epsilon_bracket(*found.counts, READING, matrix).upper)
-        )
-        fits = None if matrix is None else misdrawn(found.counts[0] + found.counts[1], matrix)
-    else:
-        bracket, alarm = classifier_bracket(*_both(found), alpha)
-        upper, fits = math.inf, None
-    limits = Bracket(bracket.lower, upper, bracket.first, bracket.second, bracket.reports, READING)
+        levels = [None] if matrix is None else [None, matrix]
+        upper = min(epsilon_bracket(*found.counts, READING, level).upper for level in levels)
     effort = f"{draws:,} draws of each of {len(named)} truths"
-    findings = [_of_epsilon(limits, claimed, effort, alarm, alpha)]
-    findings += [] if fits is None else [_of_channel(fits, effort, alpha / 2)]
+    findings = [_of_epsilon(limit, upper, claimed, effort, wrong=_exceeds(alarm, claimed), alpha=alpha)]
+    if channel is not None and found.counts is not None:
+        fits = misdrawn(found.counts[0] + found.counts[1], channel.matrix)
+        findings.append(_of_channel(fits, effort, alpha * SHARE_OF_CLAIM))
+    findings += _independence(sampler, named, found, draws, alpha=alpha, features=features)
     columns = ("figure", "claimed", "at least", "at most", "draws a truth")
-    row = ("ε", claimed, limits.lower, upper if math.isfinite(upper) else None, draws)
+    row = ("ε", claimed, limit.lower, upper if math.isfinite(upper) else None, draws)
     table = AuditTable("ε from draws", columns, (row,))
     title = f"Audit of a sampler with {counted(len(found.reports), 'report')}"
     return Audit(title, tuple(findings), (table,), LIMITED)
+
+
+def _audit_vectors(sampler: ForeignSampler, epsilon: float | None, draws: int, alpha: float) -> Audit:
+    """Audit a randomizer of bit vectors: whole vectors, every position, every number of differing bits."""
+    claimed = sampler.epsilon if epsilon is None else epsilon
+    findings: list[Finding] = []
+    rows: list[tuple[Any, ...]] = []
+    for vectors in sampler.vectors:
+        size, share = len(vectors[0]), alpha / len(sampler.vectors)
+        calls = max(FEWEST_DRAWS, draws // size)
+        allowed = allowed_by_distance(vectors, claimed)
+        found = count_draws(sampler, vectors, calls, None, None)
+        limit, alarm = (best_limit(found, part, allowed) for part in (READING, share * SHARE_OF_CLAIM))
+        wrong = alarm.lower > allowed[alarm.first, alarm.second]
+        limit = alarm if wrong else limit
+        apart = sum(a != b for a, b in zip(vectors[limit.first], vectors[limit.second], strict=True))
+        effort = f"{calls:,} draws of each of {len(vectors)} vectors of {size} bits"
+        finding = _of_epsilon(limit, math.inf, apart * claimed, effort, wrong=wrong, alpha=alpha, apart=apart)
+        findings += [finding, *_independence(sampler, vectors, found, calls, alpha=share, features=None)]
+        rows.append((size, apart, apart * claimed, limit.lower, calls))
+    columns = ("bits", "positions that differ", "claimed ε", "at least", "draws a vector")
+    title = f"Audit of {sampler.name} on whole vectors of bits"
+    return Audit(title, tuple(findings), (AuditTable("ε from draws", columns, tuple(rows)),), LIMITED)
+
+
+def _independence(
+    sampler: Callable[..., Any],
+    truths: Sequence[Any],
+    found: Draws,
+    draws: int,
+    *,
+    alpha: float,
+    features: Callable[[Any], Any] | None,
+) -> list[Finding]:
+    watched = [truths[place] for place in watched_truths(truths)]
+    share = alpha * SHARE_OF_TEST
+    return audit_independence(sampler, watched, found.stretches, draws, alpha=share, features=features)
+
+
+def _exceeds(limit: Limit, claimed: float | None) -> bool:
+    return claimed is not None and limit.lower > claimed
 
 
 def sampler_named(path: str) -> Callable[..., Any]:
@@ -128,15 +201,15 @@ def sampler_named(path: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def drawn_reports(
+def count_draws(
     sampler: Callable[..., Any],
     truths: Sequence[Any],
     draws: int,
     features: Callable[[Any], Any] | None,
     channel: Channel | None,
-) -> Drawn:
+) -> Draws:
     """Draw `draws` reports of every truth, and count them, half by half."""
-    draw = _vectorised(sampler)
+    draw = vectorize_sampler(sampler)
     codes: dict[Hashable, int] = {}
     if channel is not None:
         labels = channel.labels or range(channel.reports)
@@ -145,29 +218,67 @@ def drawn_reports(
     half = draws // 2
     counts = np.zeros((2, len(truths), MOST_REPORTS), dtype=np.int64)
     kept: list[list[list[Floats]]] = [[[] for _ in truths] for _ in range(2)]
-    counted_all = features is None
+    positions = _Positions(len(truths))
+    stretches: list[dict[int, Any]] = [dict.fromkeys(watched_truths(truths)) for _ in range(2)]
+    is_counted = features is None
     for part, place, size in (
         (part, place, size) for part in range(2) for place in range(len(truths)) for size in _sizes(half)
     ):
-        reports = _drawn(draw, truths[place], size)
-        if counted_all:
-            counted_all = _count(reports, codes, counts[part, place])
+        reports = draw_reports(draw, truths[place], size)
+        if stretches[part].get(place, reports) is None:
+            stretches[part][place] = reports[:LONGEST]
+        if is_counted:
+            is_counted = _count(reports, codes, counts[part, place])
         if features is not None:
             kept[part][place].append(np.asarray(features(reports), dtype=np.float32))
         elif isinstance(reports, np.ndarray) and reports.ndim == 2:
             kept[part][place].append(reports.astype(np.float32))
+            positions.add(part, place, reports)
     names = tuple(codes)
     if channel is not None and len(codes) > known:
         raise InputError(f"The sampler gives reports that the channel does not have: {names[known]!r}.")
-    if counted_all:
-        return Drawn((counts[0, :, : len(codes)], counts[1, :, : len(codes)]), None, names)
-    if not kept[0][0]:
+    if not is_counted and not kept[0][0]:
         raise InputError(
             f"The sampler gives more than {MOST_REPORTS:,} different reports: give 'features', a function "
             "that turns a list of reports into rows of numbers."
         )
-    halves = [tuple(np.concatenate(own) for own in part) for part in kept]
-    return Drawn(None, (halves[0], halves[1]), names)
+    halves = [tuple(np.concatenate(own) for own in part) for part in kept] if not is_counted else []
+    return Draws(
+        (counts[0, :, : len(codes)], counts[1, :, : len(codes)]) if is_counted else None,
+        (halves[0], halves[1]) if halves else None,
+        positions.tables(),
+        names,
+        (tuple(stretches[0].values()), tuple(stretches[1].values())),
+    )
+
+
+class _Positions:
+    """Counts of values at every position of vectors, while these have few different values."""
+
+    def __init__(self, truths: int) -> None:
+        self.truths = truths
+        self.codes: dict[Any, int] = {}
+        self.counts: NDArray[np.int64] | None = None
+        self.is_counted = True
+
+    def add(self, part: int, place: int, reports: NDArray[Any]) -> None:
+        """Count the values of reports (rows) at every position."""
+        values = np.unique(reports) if self.is_counted and reports.dtype.kind in "biu" else np.zeros(0)
+        for value in values.tolist():
+            self.codes.setdefault(value, len(self.codes))
+        if not len(values) or len(self.codes) > MOST_VALUES:
+            self.is_counted = False
+            return
+        if self.counts is None:
+            self.counts = np.zeros((2, self.truths, reports.shape[1], MOST_VALUES), dtype=np.int64)
+        for value in values.tolist():
+            self.counts[part, place, :, self.codes[value]] += (reports == value).sum(axis=0)
+
+    def tables(self) -> tuple[Counts, Counts] | None:
+        """Return the counts of both halves: truths × positions × values."""
+        if self.counts is None or not self.is_counted:
+            return None
+        return self.counts[0, ..., : len(self.codes)], self.counts[1, ..., : len(self.codes)]
 
 
 def _sizes(draws: int) -> list[int]:
@@ -175,20 +286,39 @@ def _sizes(draws: int) -> list[int]:
     return [AT_ONCE] * whole + ([rest] if rest else [])
 
 
-def classifier_bracket(
-    first: Sequence[Floats], second: Sequence[Floats], alpha: float
-) -> tuple[Bracket, float]:
-    """Return the lower limit of ε by sets that a classifier chooses, for reading and at alpha.
+def best_limit(found: Draws, alpha: float, allowed: Floats | None = None) -> Limit:
+    """Return a lower limit of ε, wrong at most as often as alpha, for truths that the first half chooses.
+
+    Whole reports, or a classifier of them, and every position on its own are looked at in the first half;
+    the event that tells truths apart best is judged once, in the second.
+    """
+    choices: list[tuple[float, Limit]] = []
+    if found.positions is not None and found.positions[0].shape[1] > 1:
+        event = choose_position(found.positions[0], alpha / 2, allowed)
+        lower = event.lower(found.positions[1], alpha)
+        choices.append((event.gain, Limit(lower, event.first, event.second, event.position)))
+    if found.counts is not None:
+        event = choose_set(found.counts[0], alpha / 2, allowed)
+        lower = event.lower(found.counts[1], alpha)
+        choices.append((event.gain, Limit(lower, event.first, event.second, None)))
+    elif allowed is None:  # a classifier knows one ε for all truths
+        choices.append(_classify(*_both(found), alpha))
+    return max(choices, key=lambda choice: choice[0])[1]
+
+
+def _classify(first: Sequence[Floats], second: Sequence[Floats], alpha: float) -> tuple[float, Limit]:
+    """Return the gain and the lower limit of ε by a set that a classifier chooses.
 
     The first half trains it and chooses pair and threshold; the second half is looked at once.
     """
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (loaded for large reports only)
-
-    pairs = list(permutations(range(len(first)), 2))
-    if len(pairs) > MOST_PAIRS:
-        pairs = [(a, (a + 1) % len(first)) for a in range(min(len(first), MOST_PAIRS))]
+    try:
+        from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (loaded for large reports only)
+    except ImportError:
+        raise InputError(
+            "Reports too many to be counted need scikit-learn: pip install 'masquerade[sklearn]'"
+        ) from None
     best, chosen = -math.inf, None
-    for a, b in pairs:
+    for a, b in _far_pairs(first):
         middle_a, middle_b = len(first[a]) // 2, len(first[b]) // 2
         rows = np.concatenate([first[a][:middle_a], first[b][:middle_b]])
         model = LogisticRegression(C=10.0, max_iter=500)
@@ -208,30 +338,48 @@ def classifier_bracket(
         raise InputError("A sampler with so many reports needs two truths or more.")
     a, b, model, level = chosen
     hits = [int((model.decision_function(second[truth]) >= level).sum()) for truth in (a, b)]
-
-    def lower(share: float) -> float:
-        low, _ = clopper_pearson(hits[0], len(second[a]), share / 2)
-        _, high = clopper_pearson(hits[1], len(second[b]), share / 2)
-        return max(math.log(float(low) / float(high)), 0.0) if float(low) > 0 else 0.0
-
-    return Bracket(lower(READING), math.inf, a, b, (), READING), lower(alpha)
+    return best, Limit(lower_limit(hits[0], len(second[a]), hits[1], len(second[b]), alpha), a, b, None)
 
 
-def _both(found: Drawn) -> tuple[tuple[Floats, ...], tuple[Floats, ...]]:
+def _far_pairs(rows: Sequence[Floats]) -> list[tuple[int, int]]:
+    """Return the ordered pairs of truths whose mean reports lie furthest apart, of all positions."""
+    every = list(permutations(range(len(rows)), 2))
+    if len(every) <= MOST_PAIRS:
+        return every
+    means = np.stack([own.mean(axis=0) for own in rows]).astype(float)
+    spread = np.mean([own.var(axis=0) for own in rows], axis=0)
+    scaled = means / np.sqrt(np.maximum(spread, 1e-9))
+    squares = (scaled**2).sum(axis=1)
+    apart = squares[:, None] + squares[None] - 2 * scaled @ scaled.T
+    return sorted(every, key=lambda pair: -apart[pair])[:MOST_PAIRS]
+
+
+def _both(found: Draws) -> tuple[tuple[Floats, ...], tuple[Floats, ...]]:
     if found.features is None:
         raise InputError("There are no features to classify by.")
     return found.features
 
 
-def _of_epsilon(limits: Bracket, claimed: float | None, effort: str, alarm: float, alpha: float) -> Finding:
-    bounded = math.isfinite(limits.upper)
-    wrong = claimed is not None and alarm > claimed
-    says = f"ε is at least {epsilon_text(limits.lower)}"
-    says += f" and at most {epsilon_text(limits.upper)}" if bounded else ", with no upper limit known"
+def _of_epsilon(
+    limit: Limit,
+    upper: float,
+    claimed: float | None,
+    effort: str,
+    *,
+    wrong: bool,
+    alpha: float,
+    apart: int | None = None,
+) -> Finding:
+    bounded = math.isfinite(upper)
+    says = f"ε is at least {epsilon_text(limit.lower)}"
+    says += f" and at most {epsilon_text(upper)}" if bounded else ", with no upper limit known"
+    says += "" if apart is None else f", for two vectors that differ in {counted(apart, 'position')}"
     says += f" ({effort}, 95%)"
     if claimed is not None:
         says += f"; claimed: {epsilon_text(claimed)}"
         says += f", which draws exceed even at {alpha:g}" if wrong else ", not contradicted"
+    if wrong and limit.position is not None:
+        says += f". Position {limit.position + 1} of the report shows it on its own"
     return Finding(
         about="sampler",
         verdict="contradicted" if wrong else "not contradicted",
@@ -239,8 +387,8 @@ def _of_epsilon(limits: Bracket, claimed: float | None, effort: str, alarm: floa
         attack=ATTACK,
         assumption="reports are drawn independently of each other",
         value=claimed,
-        low=limits.lower,
-        high=limits.upper if bounded else None,
+        low=limit.lower,
+        high=upper if bounded else None,
         level=1 - READING,
         repair="do not use it at this ε: it gives away more than it says" if wrong else "",
     )
@@ -259,35 +407,6 @@ def _of_channel(fits: float, effort: str, alpha: float) -> Finding:
     )
 
 
-def _vectorised(sampler: Callable[..., Any]) -> Draw:
-    """Return the sampler as a function of a truth and a number."""
-    try:
-        parameters = list(inspect.signature(sampler).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []  # a function of C that does not tell
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [p for p in parameters if p.kind in positional and p.default is inspect.Parameter.empty]
-    if len(needed) >= 2:
-        return sampler
-    return lambda truth, n: [sampler(truth) for _ in range(n)]
-
-
-def _drawn(draw: Draw, truth: Any, n: int) -> Any:
-    try:
-        reports = draw(truth, n)
-    except MasqueradeError:
-        raise
-    except Exception as error:
-        raise InputError(f"The sampler failed with {type(error).__name__}: {error}") from error
-    if not isinstance(reports, np.ndarray):
-        reports = list(reports)
-        if reports and isinstance(reports[0], np.ndarray):
-            reports = np.stack(reports)
-    if len(reports) != n:
-        raise InputError(f"The sampler was asked for {n:,} reports and gave {len(reports):,}.")
-    return reports
-
-
 def _count(reports: Any, codes: dict[Hashable, int], into: NDArray[np.int64]) -> bool:
     """Add reports to the counts; tell whether there was room for all that differ."""
     if isinstance(reports, np.ndarray) and reports.ndim == 1 and reports.dtype.kind in "iu":
@@ -295,11 +414,11 @@ def _count(reports: Any, codes: dict[Hashable, int], into: NDArray[np.int64]) ->
         pairs = list(zip(values.tolist(), numbers.tolist(), strict=True))
     elif isinstance(reports, np.ndarray):
         values, numbers = np.unique(reports, axis=0, return_counts=True)
-        pairs = [(_plain(value), int(number)) for value, number in zip(values, numbers, strict=True)]
+        pairs = [(plain_label(value), int(number)) for value, number in zip(values, numbers, strict=True)]
     else:
         seen: dict[Hashable, int] = {}
         for report in reports:
-            label = _plain(report)
+            label = plain_label(report)
             seen[label] = seen.get(label, 0) + 1
         pairs = list(seen.items())
     for label, number in pairs:
@@ -318,14 +437,3 @@ def _tallied(reports: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     counts = np.bincount(reports)
     values = np.flatnonzero(counts)
     return values, counts[values].astype(np.int64)
-
-
-def _plain(report: Any) -> Hashable:
-    if isinstance(report, np.ndarray):
-        return tuple(report.tolist())
-    if isinstance(report, list):
-        return tuple(report)
-    if isinstance(report, (set, dict)):
-        return frozenset(report)
-    plain: Hashable = report.item() if isinstance(report, np.generic) else report
-    return plain

@@ -122,10 +122,10 @@ def response(gamma: float, truths: int) -> np.ndarray:
 
 
 def drawn_from(matrix: np.ndarray) -> Callable[[int, int], Any]:
-    """Return a sampler that draws from a matrix, afresh; audits count, so that order is no matter."""
+    """Return a sampler that draws from a matrix, afresh."""
     generator = np.random.default_rng()
     reports = np.arange(matrix.shape[1])
-    return lambda truth, n: np.repeat(reports, generator.multinomial(n, matrix[truth]))
+    return lambda truth, n: generator.permutation(np.repeat(reports, generator.multinomial(n, matrix[truth])))
 
 
 def too_large(gamma: float, truths: int) -> np.ndarray:

@@ -108,6 +108,32 @@ def test_sets_of_large_reports_are_chosen_by_a_classifier():
     assert mq.audit.audit_sampler(unary, range(2), epsilon=0.4, draws=40_000).contradicted
 
 
+def test_every_position_of_a_large_vector_is_audited_for_every_truth():
+    generator = np.random.default_rng()
+    bits = 20  # a million reports: none is counted, and six pairs of truths are classified
+
+    def unary(truth, n, *, last_is_clear=False):
+        drawn = generator.random((n, bits)) < 1 / (1 + math.e)
+        drawn[:, truth] = generator.random(n) < 0.5
+        if last_is_clear:
+            drawn[:, -1] = truth == bits - 1
+        return drawn.astype(np.int8)
+
+    def leaking(truth, n):
+        return unary(truth, n, last_is_clear=True)
+
+    # the attack: whoever has the last truth is known by the last bit, all others are not told apart
+    assert (leaking(bits - 1, 1000)[:, -1] == 1).all()
+    assert (leaking(0, 1000)[:, -1] == 0).all()
+    wrong = mq.audit.audit_sampler(leaking, range(bits), epsilon=1.0, draws=4000)
+    (finding,) = [one for one in wrong.findings if one.about == "sampler"]
+    assert finding.verdict == "contradicted"
+    assert finding.low > 4
+    assert "Position 20 of the report shows it on its own" in finding.says
+    sound = mq.audit.audit_sampler(unary, range(bits), epsilon=1.0, draws=4000)
+    assert not sound.contradicted
+
+
 def test_what_cannot_be_audited_is_refused():
     def short(truth, n):
         return [truth] * (n - 1)

@@ -1,0 +1,170 @@
+"""Findings about independent draws: what a dependence means for people whose reports are drawn so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from masquerade.audit.findings import Finding
+from masquerade.audit.independence import (
+    Outcome,
+    check_between_calls,
+    check_blocks,
+    check_drift,
+    check_long_stretches,
+    check_new_processes,
+    check_serial,
+    draw_evidence,
+)
+from masquerade.audit.new_processes import draw_in_new_processes, find_recipe
+from masquerade.audit.sampler_calls import vectorize_sampler
+
+ROUNDS: Final = 8  # calls of every truth in a new process
+SAME_NOISE: Final = (
+    "two reports share their noise: whoever subtracts one from the other removes it, and knows the second "
+    "truth as soon as the first is known"
+)
+OPPOSITE_NOISE: Final = (
+    "the noise of two reports cancels: whoever averages them learns more than two independent reports tell"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a test compares, what shared and opposite noise let an attacker do, and what to mend."""
+
+    compares: str
+    shared: str
+    opposite: str
+    repair: str
+
+
+UNSTEADY: Final = "reports are drawn otherwise at other times: what was audited is not what people get"
+CLOCKED: Final = (
+    "the seed is fixed or taken from a clock: whoever has the code draws the same noise and reads off every "
+    "truth"
+)
+FRESH: Final = "draw every report from a generator with fresh entropy (`secrets`), and set no seed"
+TESTS: Final[dict[str, Meaning]] = {
+    "serial": Meaning("reports of one call", SAME_NOISE, OPPOSITE_NOISE, FRESH),
+    "calls": Meaning("reports of two calls", SAME_NOISE, OPPOSITE_NOISE, FRESH),
+    "blocks": Meaning(
+        "counts in blocks of reports",
+        "counts vary more than those of independent draws: reports of a block share a part of their noise, "
+        "which does not average out",
+        "counts are nearly the same in every block, as of cards that are dealt out: whoever knows all truths "
+        "of a block but one can compute the last from the reports",
+        FRESH,
+    ),
+    "stretches": Meaning(
+        "reports far apart",
+        "a stretch of noise comes again: whoever knows the truths of the first stretch reads off the noise, "
+        "and with it the truths of the second",
+        "a stretch of noise comes again with the opposite sign: averages of both have no noise left",
+        FRESH,
+    ),
+    "drift": Meaning(
+        "reports of short and long calls",
+        UNSTEADY,
+        UNSTEADY,
+        FRESH,
+    ),
+    "processes": Meaning(
+        "reports of two new processes",
+        CLOCKED,
+        CLOCKED,
+        "remove the seed; after a start the generator must take entropy from the system",
+    ),
+}
+
+
+def audit_independence(
+    sampler: Callable[..., Any],
+    truths: Sequence[Any],
+    stretches: tuple[Sequence[Any], Sequence[Any]],
+    draws: int,
+    *,
+    alpha: float,
+    features: Callable[[Any], Any] | None,
+) -> list[Finding]:
+    """Return findings about independent draws, each wrong with a chance of at most alpha.
+
+    Parameters
+    ----------
+    sampler : callable
+        ``sampler(truth)`` or ``sampler(truth, n)``.
+    truths : sequence
+        The truths to draw for.
+    stretches : tuple of two sequences
+        Reports of the same truths in long calls, earlier and later.
+    draws : int
+        Draws of a truth that the audit counts: a quarter as many are drawn for these tests.
+    alpha : float
+        Chance of a false alarm of each test.
+    features : callable, optional
+        Numbers that describe reports.
+    """
+    evidence = draw_evidence(vectorize_sampler(sampler), truths, stretches, draws, features)
+    checks = (check_serial, check_between_calls, check_blocks, check_long_stretches, check_drift)
+    outcomes = [check(evidence) for check in checks]
+    missing = ""
+    rounds, size = len(evidence.calls), evidence.calls.shape[-1]
+    recipe = find_recipe(sampler)
+    if isinstance(recipe, str):
+        missing = recipe
+    else:
+        pair = draw_in_new_processes(recipe, truths, ROUNDS, size)
+        if isinstance(pair, str):
+            missing = pair
+        else:
+            outcomes.append(check_new_processes(*pair))
+    effort = f"{rounds} calls of {size} reports for each of {len(truths)} truths"
+    wrong = [outcome for outcome in outcomes if outcome.p < alpha]
+    if any(outcome.test == "calls" for outcome in wrong):  # the other tests take calls to be independent
+        wrong = [outcome for outcome in wrong if outcome.test in {"calls", "processes"}]
+    findings = [_describe(outcome, effort) for outcome in wrong]
+    if not findings:
+        findings = [_not_contradicted(outcomes, effort)]
+    if missing:
+        findings.append(
+            Finding(
+                about="new processes",
+                verdict="not covered",
+                says=f"a seed that is fixed in the code was not looked for in new processes: {missing}",
+                repair="audit it from the command line, as module:function",
+            )
+        )
+    return findings
+
+
+def _describe(outcome: Outcome, effort: str) -> Finding:
+    meaning = TESTS[outcome.test]
+    chance = f"p = {outcome.p:.2g}" if outcome.p > 0 else "p < 1e-300"
+    return Finding(
+        about="independence",
+        verdict="contradicted",
+        says=f"{meaning.compares} depend on each other ({outcome.case}; {effort}, {chance}): "
+        + (meaning.shared if outcome.noise == "shared" else meaning.opposite),
+        attack=ATTACK,
+        value=outcome.p,
+        repair=meaning.repair,
+    )
+
+
+ATTACK: Final = (
+    "pairs of reports at lags, mirrored, of two calls, truths and processes; counts in blocks: the case is "
+    "chosen on one part of the draws, exact conditional tests on the other"
+)
+
+
+def _not_contradicted(outcomes: Sequence[Outcome], effort: str) -> Finding:
+    listed = ", ".join(TESTS[outcome.test].compares for outcome in outcomes)
+    smallest = min(outcome.p for outcome in outcomes)
+    return Finding(
+        about="independence",
+        verdict="not contradicted",
+        says=f"no dependence was seen between {listed} ({effort}, smallest p = {smallest:.2g})",
+        attack=ATTACK,
+        value=smallest,
+    )
