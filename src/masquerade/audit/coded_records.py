@@ -98,9 +98,9 @@ def _wide(codes: Mapping[str, Any]) -> dict[str, Codes]:
 
 def _texts(column: Any) -> tuple[str, ...]:
     """Return ids as a memo knows them, the same in every kind of file; "" where one is missing."""
-    given = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    there = given.drop_null()
+    ids = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    there = ids.drop_null()
     if pa.types.is_dictionary(there.type):
         there = there.dictionary_decode()
-    found = iter(normalize_ids(there, "id").to_pylist()) if len(there) else iter(())
-    return tuple("" if missing else next(found) for missing in given.is_null().to_pylist())
+    forms = iter(normalize_ids(there, "id").to_pylist()) if len(there) else iter(())
+    return tuple("" if missing else next(forms) for missing in ids.is_null().to_pylist())

@@ -139,11 +139,11 @@ def privacy(
             if not group.disguised or (differs is None and group.names in listed):
                 continue
             single = [figure_of(group, (name,), differs) for name in group.names]
-            whole = figure_of(group, group.names, differs) if len(group.names) > 1 else None
+            joint = figure_of(group, group.names, differs) if len(group.names) > 1 else None
             alone += [item for item in single if item is not None]
-            together += [] if whole is None else [whole]
+            together += [] if joint is None else [joint]
             if differs is None:
-                listed |= {item.variables for item in (*single, whole) if item is not None}
+                listed |= {item.variables for item in (*single, joint) if item is not None}
     clear = tuple(name for name in policy.schema if name not in disguised)
     gamma = record_gamma(policy)
     return PolicyPrivacy(policy.id, tuple(alone), tuple(together), clear, gamma, guarantee_of(policy))

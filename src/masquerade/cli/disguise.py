@@ -47,7 +47,7 @@ def command(
         bool,
         flag(
             "Make the file of --memo, for people who were never disguised before: under a second memo "
-            "everybody is drawn again, and γ multiplies.",
+            "all people are drawn again, and γ multiplies.",
             "--new-memo",
         ),
     ] = False,
@@ -78,9 +78,9 @@ def command(
         raise InputError("--memo FILE and --id COLUMN go together: the memo remembers by person.")
     if new_memo and memo is None:
         raise InputError("--new-memo makes the file that --memo names: give --memo FILE and --id COLUMN.")
-    kept = list(dict.fromkeys(keep or []))
+    passed_on = list(dict.fromkeys(keep or []))
     loaded = mq.Policy.load(policy)
-    told = _Told(out, loaded, kept, memo, json=json)
+    announce = _Told(out, loaded, passed_on, memo, json=json)
     try:
         with progress("disguising") as advance:
             mq.disguise_file(
@@ -90,12 +90,12 @@ def command(
                 memo=memo,
                 id=person,
                 new_memo=new_memo,
-                keep=kept,
+                keep=passed_on,
                 shuffle=shuffle,
                 overwrite=overwrite,
                 progress=advance,
                 dialect=Dialect(sep, decimal, encoding),
-                before_publish=told,
+                before_publish=announce,
             )
     except BaseException as error:
         for note in getattr(error, "__notes__", ()):
@@ -109,8 +109,10 @@ class _Told:
     Its figures are computed before the first row is written.
     """
 
-    def __init__(self, out: str, policy: Policy, kept: list[str], memo: str | None, *, json: bool) -> None:
-        self._out, self._policy, self._kept, self._memo, self._json = out, policy, kept, memo, json
+    def __init__(
+        self, out: str, policy: Policy, passed_on: list[str], memo: str | None, *, json: bool
+    ) -> None:
+        self._out, self._policy, self._kept, self._memo, self._json = out, policy, passed_on, memo, json
         self._figures = mq.privacy(policy)
         self._record = self._figures.to_dict()["record"]
         self._gamma = gamma_words(self._figures.record_gamma)

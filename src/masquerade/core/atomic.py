@@ -23,7 +23,7 @@ class AtomicFile:
     """A file on its way: write to `stream`, then `publish`; left without that, nothing of it stays.
 
     The hidden file is readable by its owner only, has a name that nobody can guess, and is never one that was
-    there. A target that is a link is replaced itself: what it points to may be anybody's.
+    there. A target that is a link is replaced itself: what it points to may belong to another user.
     """
 
     def __init__(self, target: Path) -> None:
@@ -64,7 +64,7 @@ class AtomicFile:
         sync_folder(self._target.parent)
 
     def withdraw(self) -> None:
-        """Remove the file from its place if it came there: a release that failed on its last step is none."""
+        """Remove the file from its place if it came there: its last step failed."""
         with contextlib.suppress(FileNotFoundError):
             if self._known == _identity(self._target.lstat()):
                 self._target.unlink()
@@ -93,7 +93,7 @@ class AtomicFile:
 
 
 def _discard(stream: BufferedWriter, path: Path) -> None:
-    """Close and remove a file that is not wanted any more: what goes wrong with its bytes is no error."""
+    """Close and remove a file that is not needed any more; an error in writing its bytes does not matter."""
     try:
         with contextlib.suppress(OSError):
             stream.close()
@@ -141,8 +141,8 @@ def check_replaceable(target: Path) -> None:
         raise FileError(f"{target}: cannot be written: this is {what}.")
 
 
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def sync_folder(folder: Path) -> None:

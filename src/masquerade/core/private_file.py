@@ -83,8 +83,8 @@ def is_safe_folder(path: Path) -> bool:
     if path.lstat().st_uid not in trusted:  # also of a link, which its owner can turn
         return False
     real = path.resolve()
-    found = real.stat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in trusted or found.st_mode & 0o022:
+    status = real.stat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid not in trusted or status.st_mode & 0o022:
         return False
     above = (folder.stat() for folder in real.parents)
     return all(

@@ -17,7 +17,7 @@ from masquerade.frames.metadata import INCOMPLETE, MEMO, MOST_POLICY_TEXT, POLIC
 
 
 def marks(policy: Policy, said: Mapping[str, str], memo: str | None = None) -> dict[str, str]:
-    """Return what disguised records say: their policy, the memo (its id) that drew them, what was missing."""
+    """Return the marks of disguised records: policy, id of the memo that drew them, what was missing."""
     drawn = {} if memo is None else {MEMO: memo}
     return {"policy": policy.id} | drawn | {key: text for key, text in said.items() if key == INCOMPLETE}
 

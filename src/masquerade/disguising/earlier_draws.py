@@ -53,24 +53,24 @@ def draws_before(target: str | Path, policy: Policy, memo: Memo | None) -> tuple
 
     What the same memo draws under the same policy is the same draw, and is not among them.
     """
-    found: dict[tuple[str | None, str], EarlierDraw] = {}
+    draws: dict[tuple[str | None, str], EarlierDraw] = {}
     if memo is not None:
-        found |= {
+        draws |= {
             (memo.id, other): EarlierDraw(other, memo.id, None, epsilon)
             for other, epsilon in memo.releases.items()
             if other != policy.id
         }
-    own, policies = (None if memo is None else memo.id), {policy.id: policy}
-    for file, said in _marked_files(target):
-        other, drawn = said["policy"], said.get(MEMO)
-        if drawn is not None and (drawn, other) in {(own, policy.id), *found}:
+    own_memo, policies = (None if memo is None else memo.id), {policy.id: policy}
+    for file, marks in _marked_files(target):
+        other, drawn = marks["policy"], marks.get(MEMO)
+        if drawn is not None and (drawn, other) in {(own_memo, policy.id), *draws}:
             continue
-        known = _policy_of(other, said, policies)
-        if known is None or set(known.disguised).isdisjoint(policy.disguised):
+        their_policy = _policy_of(other, marks, policies)
+        if their_policy is None or set(their_policy.disguised).isdisjoint(policy.disguised):
             continue
         key = (drawn, other) if drawn is not None else (str(file), other)
-        found.setdefault(key, EarlierDraw(other, drawn, str(file), epsilon_of(known)))
-    return tuple(found.values())
+        draws.setdefault(key, EarlierDraw(other, drawn, str(file), epsilon_of(their_policy)))
+    return tuple(draws.values())
 
 
 def epsilon_together(policy: Policy, draws: tuple[EarlierDraw, ...]) -> float | None:
@@ -83,11 +83,11 @@ def epsilon_together(policy: Policy, draws: tuple[EarlierDraw, ...]) -> float | 
     return total
 
 
-def _policy_of(named: str, said: Mapping[str, str], policies: dict[str, Policy]) -> Policy | None:
+def _policy_of(named: str, marks: Mapping[str, str], policies: dict[str, Policy]) -> Policy | None:
     """Return the policy that a file says it was disguised under, if it carries it along."""
     if named not in policies and len(policies) <= MOST_POLICIES:
         try:
-            policies[named] = Policy.from_public_text(said.get(POLICY_TEXT, ""), named)
+            policies[named] = Policy.from_public_text(marks.get(POLICY_TEXT, ""), named)
         except InputError:
             return None
     return policies.get(named)
@@ -104,16 +104,16 @@ def _marked_files(target: str | Path) -> Iterator[tuple[Path, dict[str, str]]]:
         return
     for _, path in sorted(listed, reverse=True)[:MOST_FILES]:
         try:
-            said = _said_of(path)
+            marks = _marks_of(path)
         except _UNREADABLE:
             continue
-        texts = [said.get(key, "") for key in ("policy", MEMO, POLICY_TEXT)]
+        texts = [marks.get(key, "") for key in ("policy", MEMO, POLICY_TEXT)]
         if texts[0] and all(isinstance(text, str) for text in texts):
-            yield path, said
+            yield path, marks
 
 
-def _said_of(path: Path) -> dict[str, str]:
-    """Return what a file says of itself, or what is said next to it."""
+def _marks_of(path: Path) -> dict[str, str]:
+    """Return the marks in a file, or in the file next to it."""
     kind = format_of(path)
     if kind is Format.PARQUET:
         return schema_metadata(parquet.read_schema(path))
@@ -121,5 +121,5 @@ def _said_of(path: Path) -> dict[str, str]:
         with pa.OSFile(str(path)) as source:
             return schema_metadata(ipc.open_file(source).schema)
     sidecar = sidecar_of(path)
-    said = read_json(sidecar, most=MOST_SIDECAR) if sidecar.is_file() else {}
-    return said if isinstance(said, dict) else {}
+    marks = read_json(sidecar, most=MOST_SIDECAR) if sidecar.is_file() else {}
+    return marks if isinstance(marks, dict) else {}

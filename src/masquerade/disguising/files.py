@@ -82,7 +82,7 @@ def disguise_file(
 
     As `disguise`, batch by batch. The policy travels in the file's metadata (or next to it, in
     ``<target>.masquerade.json``). On any error nothing is left behind: the file takes its name last, when it
-    is on the disk and the memo is saved. Rows to standard output (``-``) leave as they come; the memo is
+    is durable and the memo is saved. Rows to standard output (``-``) leave as they come; the memo is
     saved before the first.
 
     Parameters

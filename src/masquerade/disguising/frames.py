@@ -59,7 +59,7 @@ def disguise(
     id : str, optional
         Column that names the person, for `memo`.
     new_memo : bool, default False
-        Make the memo, which must not be there yet: under a second one everybody is drawn again, and γ
+        Make the memo, which must not be there yet: under a second one all people are drawn again, and γ
         multiplies.
     keep : sequence of str, optional
         Columns that are passed on in clear.

@@ -6,9 +6,9 @@ teaches nothing new. The function is AES-256 on one block per (person, group, va
 by HKDF from the memo's secret and the policy id; persons enter as keyed BLAKE2b tags, never as they are.
 Whoever has the secret can test guesses about a value: guard the file as you guard the data.
 
-A second memo draws everybody again, and γ multiplies. So a memo is made only by a caller who says so. Memos
+A second memo draws all people again, and γ multiplies. So a memo is made only by a caller who says so. Memos
 of format 1 know persons by their ids as they are written; those of format 2, which are made now, by the
-ids' normal form (`person_ids`). An old memo keeps its draws: another form would draw everybody again.
+ids' normal form (`person_ids`). An old memo keeps its draws: another form would draw all people again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Memo:
         except FileNotFoundError:
             raise FileError(
                 f"{place}: there is no memo. Check the name; if these people were never disguised before, "
-                "new_memo=True (--new-memo) makes one. Under a second memo everybody is drawn again, and γ "
+                "new_memo=True (--new-memo) makes one. Under a second memo all people are drawn again, and γ "
                 "multiplies."
             ) from None
 
@@ -148,19 +148,19 @@ class Memo:
                         f"{self.path}: another memo was made here meanwhile. Nothing was released; begin "
                         "again, and people are disguised as that memo does."
                     )
-                known = found.releases.get(policy_id)
+                epsilon_before = found.releases.get(policy_id)
                 bound = None if epsilon == math.inf else epsilon
-                releases = {**found.releases, policy_id: bound if known is None else known}
-                made = replace(self, releases=releases)
-                if made.text != found.text:
-                    write_whole(self.path, made.text, private=True)
+                releases = {**found.releases, policy_id: bound if epsilon_before is None else epsilon_before}
+                memo = replace(self, releases=releases)
+                if memo.text != found.text:
+                    write_whole(self.path, memo.text, private=True)
         except OSError as error:
             raise FileError(f"{self.path}: the memo cannot be written ({error.strerror}).") from None
-        return made
+        return memo
 
     @property
     def text(self) -> str:
-        """Return what the file contains."""
+        """Return the content of the file."""
         releases = list(self.releases) if self.form == AS_WRITTEN else dict(self.releases)
         return json.dumps({"masquerade_memo": self.form, "secret": self.secret.hex(), "releases": releases})
 
@@ -218,7 +218,7 @@ def memo_of(path: str | Path | None, person: str | None, *, new: bool = False) -
 
 
 def memo_notes(memo: Memo | None) -> tuple[str, ...]:
-    """Return what its users should know about a memo."""
+    """Return notes for the user of a memo."""
     if memo is None or memo.form == NORMAL:
         return ()
     note = (

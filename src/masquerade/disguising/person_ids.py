@@ -61,10 +61,10 @@ def _exact_numbers(ids: pa.Array, column: str) -> pa.Array:
             int(beyond[0]) + 1,
             "is a floating-point number that cannot hold every digit of an id: read the column as text",
         )
-    whole = np.floor(numbers) == numbers
-    if whole.all():
+    whole_numbers = np.floor(numbers) == numbers
+    if whole_numbers.all():
         return pa.array(numbers.astype(np.int64))
-    spelled = zip(numbers.tolist(), whole.tolist(), strict=True)
+    spelled = zip(numbers.tolist(), whole_numbers.tolist(), strict=True)
     return pa.array([str(int(number)) if is_whole else repr(number) for number, is_whole in spelled])
 
 
@@ -93,11 +93,11 @@ def _tags_of(persons: pa.Array, column: str, key: bytes, form: int) -> NDArray[n
     """Return a keyed tag for every person."""
     if pa.types.is_dictionary(persons.type):
         try:
-            own: NDArray[np.uint8] = _tags_of(persons.dictionary, column, key, form)[
+            entry_tags: NDArray[np.uint8] = _tags_of(persons.dictionary, column, key, form)[
                 persons.indices.to_numpy(zero_copy_only=False)
             ]
         except UnknownValue:  # of a row, or of an entry that no row has
             return _tags_of(persons.dictionary_decode(), column, key, form)
-        return own
+        return entry_tags
     ids = persons if form == AS_WRITTEN else normalize_ids(persons, column)
     return keyed_tags(key, Texts.of_column(ids), TAG_BYTES)

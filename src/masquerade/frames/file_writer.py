@@ -300,7 +300,7 @@ def _plain(schema: pa.Schema, *, but: Collection[Kind] = ()) -> pa.Schema:
 
 
 def _content_of(path: Path) -> bytes | Path | None:
-    """Return what a small file contains, or where a link leads to; None if there is neither."""
+    """Return the content of a small file, or the target of a link; None if there is neither."""
     if path.is_symlink():
         return path.readlink()
     return path.read_bytes() if path.is_file() else None

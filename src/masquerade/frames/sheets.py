@@ -93,7 +93,7 @@ class _Excel(Sheet):
 
 
 def _in_parts(rows: Iterator[Mapping[int, Any]], most: int) -> Iterator[list[Mapping[int, Any]]]:
-    """Yield rows in lists, each of at most so many rows and so much text: cells may share one long text."""
+    """Yield rows in lists, each of at most `most` rows and a bounded text: cells may share one long text."""
     some: list[Mapping[int, Any]] = []
     length = 0
     for row in rows:

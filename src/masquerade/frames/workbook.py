@@ -84,11 +84,11 @@ class Workbook:
             self._book = apply_stylesheet(self._archive, reader.wb) or reader.wb
             strings = reader.package.find(SHARED_STRINGS)
             self._strings = [] if strings is None else self._texts(strings.PartName[1:])
-            known = set(self._archive.namelist())
+            names = set(self._archive.namelist())
             self._sheet = next(
                 rel.target
                 for _, rel in reader.parser.find_sheets()
-                if rel.target in known and "chartsheet" not in rel.Type
+                if rel.target in names and "chartsheet" not in rel.Type
             )
         except BaseException:
             self._archive.close()
@@ -151,12 +151,12 @@ class _Handler:
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
         self._depth = self._spoken = self._length = 0
-        self._listens, self._parts, self._found = False, list[str](), list[Any]()
+        self._listens, self._parts, self._items = False, list[str](), list[Any]()
 
     def take(self) -> list[Any]:
-        """Return what was found since the last time."""
-        found, self._found = self._found, []
-        return found
+        """Return the items collected since the last call."""
+        items, self._items = self._items, []
+        return items
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._depth += 1
@@ -193,7 +193,7 @@ class _Handler:
     def finish(self, name: str) -> None:
         """Take the end of an element."""
 
-    def _joined(self) -> str:
+    def _take_text(self) -> str:
         text, self._parts, self._length = "".join(self._parts), [], 0
         return text
 
@@ -208,7 +208,7 @@ class _TextHandler(_Handler):
             self._count += 1
             if self._count > MOST_STRINGS:
                 raise self._archive.too_large(f"has more than {MOST_STRINGS:,} different texts")
-            self._found.append(self._joined().replace("x005F_", ""))
+            self._items.append(self._take_text().replace("x005F_", ""))
 
 
 class _SheetHandler(_Handler):
@@ -238,7 +238,7 @@ class _SheetHandler(_Handler):
 
     def finish(self, name: str) -> None:
         if name == "c":
-            text = self._joined()
+            text = self._take_text()
             self._filled |= bool(text)
             if text and (self._wanted is None or self._column in self._wanted):
                 value = self._value_of("str" if self._kind == "inlineStr" else self._kind, self._style, text)
@@ -246,7 +246,7 @@ class _SheetHandler(_Handler):
                 self._count_text(len(value) if isinstance(value, str) else 8)
         elif name == "row":
             if self._filled:
-                self._found.append(self._row)
+                self._items.append(self._row)
             self._row, self._in_row, self._filled = {}, 0, False
 
     def _count_text(self, length: int) -> None:

@@ -291,9 +291,9 @@ def _write_texts(made: Path, policy: Policy, facts: _Facts, *, wordings: Mapping
     write_whole(made / README, _readme(policy, facts))
 
 
-def _readme(policy: Policy, told: _Facts) -> str:
-    about, data, audit, figures = told.about, told.data, told.audit, privacy(policy)
-    drawn = f"memo {told.memo}" if told.memo else "without a memo, once for this file"
+def _readme(policy: Policy, release: _Facts) -> str:
+    about, data, audit, figures = release.about, release.data, release.audit, privacy(policy)
+    drawn = f"memo {release.memo}" if release.memo else "without a memo, once for this file"
     clear = f"\nIn clear, because the policy says so: {', '.join(figures.clear)}.\n" if figures.clear else ""
     first = policy.disguised[0]
     extra = {"By": about.creator, "Licence": about.license, "At": about.url, "Date": about.published}
@@ -302,7 +302,7 @@ def _readme(policy: Policy, told: _Facts) -> str:
 
 {about.words}
 
-- Records: {told.rows:,}, in random order
+- Records: {release.rows:,}, in random order
 - Policy: sha256 {policy.id}
 - Drawn: {drawn}
 {facts}

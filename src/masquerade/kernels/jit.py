@@ -1,6 +1,6 @@
 """The one place where functions are compiled to machine code, and where that code is kept.
 
-Compiled code is kept as pickles, and whoever can change a pickle runs code when it is read. So code is kept
+Compiled code is kept as pickles, and a user who can change a pickle runs code when it is read. So it is kept
 in the first of these folders that takes files and that only this user or root can change, it and all above
 it: `NUMBA_CACHE_DIR`, the `__pycache__` beside the source, the user's cache folder, a folder of the user's
 own under the temporary one. Without any, every process compiles its functions again.
@@ -34,27 +34,27 @@ def compiled(function: F) -> F:
     """Compile a function on first call, keep the result if there is a folder for it, and release the GIL."""
     source = Path(function.__code__.co_filename).parent
     with _setting:
-        folder, given = cache_folder(source), config.CACHE_DIR
+        folder, setting = cache_folder(source), config.CACHE_DIR
         try:  # read while a function is declared; beside the source numba keeps code by itself
             config.CACHE_DIR = "" if folder in {None, source / BESIDE} else str(folder)
-            made = numba.njit(cache=folder is not None, nogil=True, boundscheck=False, error_model="numpy")(
-                function
-            )
+            dispatcher = numba.njit(
+                cache=folder is not None, nogil=True, boundscheck=False, error_model="numpy"
+            )(function)
         finally:
-            config.CACHE_DIR = given
-    _save_if_possible(made)
-    return cast("F", made)
+            config.CACHE_DIR = setting
+    _save_if_possible(dispatcher)
+    return cast("F", dispatcher)
 
 
 @lru_cache
 def cache_folder(source: Path) -> Path | None:
     """Return the folder in which compiled functions of a source folder are kept, None if there is none."""
-    given = config.CACHE_DIR
-    if given:
-        if _is_usable(Path(given), source.name):
-            return Path(given)
+    chosen = config.CACHE_DIR
+    if chosen:
+        if _is_usable(Path(chosen), source.name):
+            return Path(chosen)
         warnings.warn(
-            f"NUMBA_CACHE_DIR={given} is not used: it cannot be written to, or others could put code there.",
+            f"NUMBA_CACHE_DIR={chosen} is not used: it cannot be written to, or others could put code there.",
             MasqueradeWarning,
             stacklevel=2,
         )
@@ -63,9 +63,9 @@ def cache_folder(source: Path) -> Path | None:
 
 def _usual_folders(source: Path) -> Iterator[Path]:
     yield source / BESIDE
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    own_cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     with suppress(RuntimeError):  # no home
-        yield (given if given.is_absolute() else Path.home() / ".cache") / "masquerade"
+        yield (own_cache if own_cache.is_absolute() else Path.home() / ".cache") / "masquerade"
     with suppress(FileNotFoundError):  # no temporary folder
         if HAS_MODES:
             yield Path(tempfile.gettempdir()) / f"masquerade-{os.geteuid()}"
@@ -82,29 +82,29 @@ def _is_usable(folder: Path, name: str) -> bool:
             return False
         tempfile.TemporaryFile(dir=folder).close()
         closed = not folder.stat().st_mode & 0o077  # nobody else reaches what is in it
-        kept = (*folder.iterdir(), *folder.glob(f"{name}_*/*"))
-        return all(_is_safe(one.lstat(), closed=closed) for one in kept)
+        entries = (*folder.iterdir(), *folder.glob(f"{name}_*/*"))
+        return all(_is_safe(one.lstat(), closed=closed) for one in entries)
     except OSError:
         return False
 
 
-def _is_safe(found: os.stat_result, *, closed: bool) -> bool:
+def _is_safe(status: os.stat_result, *, closed: bool) -> bool:
     """Return True if nobody but this user and root can have written a file."""
     return not HAS_MODES or (
-        found.st_uid in {os.geteuid(), 0}
-        and (closed or stat.S_ISLNK(found.st_mode) or not found.st_mode & 0o022)
+        status.st_uid in {os.geteuid(), 0}
+        and (closed or stat.S_ISLNK(status.st_mode) or not status.st_mode & 0o022)
     )
 
 
-def _save_if_possible(made: Any) -> None:
-    """Let a function run though its code cannot be kept: a full disk costs time only."""
-    cache: Any = getattr(made, "_cache", None)
+def _save_if_possible(dispatcher: Any) -> None:
+    """Run a function also if its code cannot be kept: a full disk costs time only."""
+    cache: Any = getattr(dispatcher, "_cache", None)
     save = getattr(cache, "save_overload", None)
     if save is None:
         return
 
-    def saved(*given: Any) -> None:
+    def save_quietly(*arguments: Any) -> None:
         with suppress(OSError):
-            save(*given)
+            save(*arguments)
 
-    cache.save_overload = saved
+    cache.save_overload = save_quietly
