@@ -26,6 +26,9 @@ from masquerade.core.private_file import HAS_MODES, is_safe_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 config: Any = numba.config  # the settings that numba reads from the environment
+# Numba also reads .numba_config.yaml of the working directory, which may name a folder of somebody's pickles
+config._config_fname = ""  # noqa: SLF001  (there is no other way to leave the file out)
+config.reload_config()
 BESIDE = "__pycache__"
 _setting = threading.Lock()
 

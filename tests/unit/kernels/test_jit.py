@@ -194,3 +194,13 @@ def test_disguise_works_for_a_user_without_a_home_from_an_install_that_is_read_o
     kept = list(shared.glob("masquerade-*/*/*.nbi"))
     assert bool(kept) is scratch
     assert scratch is (taken.stat().st_mode & 0o777 == 0o700)
+
+
+def test_a_numba_file_of_the_working_directory_names_no_cache_folder(tmp_path):
+    (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path / 'theirs'}\n")
+    shown = "import numba; print(numba.config.CACHE_DIR)"
+    attacked = f"{shown}; import masquerade.kernels.jit; print(numba.config.CACHE_DIR)"
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", attacked], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[:2] == [str(tmp_path / "theirs"), ""]
