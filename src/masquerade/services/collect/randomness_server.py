@@ -22,8 +22,9 @@ from masquerade.core.atomic import write_new
 from masquerade.core.errors import FileError, InputError, MasqueradeError, QueryRefused, Refusal
 from masquerade.core.private_file import read_private
 from masquerade.crypto.keys import KEY_SIZE, derive
+from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
 from masquerade.protocols.threshold.messages import REFUSALS, Closing, Notice
-from masquerade.protocols.threshold.roles import EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.roles import RandomnessServer
 from masquerade.protocols.threshold.sealed_keys import SealedKeys
 from masquerade.services.collect.messages import MOST_ENROLLED, Batch
 from masquerade.services.collect.server import CollectServer, digest_of
