@@ -6,7 +6,7 @@ sealed in that same part: then an epoch goes on after a restart. Without it a se
 lost the key, says so, and can only close the epoch. A new epoch has a new name.
 
 Credentials follow from a secret in the same part of the state, not from the identity: backups, which have the
-identity, make none. Where that part is lost, the office enrols everybody again. A person's new credential has
+identity, make none. Where that part is lost, the office enrols all people again. A person's new credential has
 the old one's name, so that an epoch still serves the person once.
 """
 
@@ -99,7 +99,7 @@ class RandomnessService(CollectServer):
             )
 
     def _credential_secret(self) -> bytes:
-        """Return what the keys of credentials follow from, made when there is none."""
+        """Return the secret that keys of credentials are derived from; make it if there is none."""
         file, what = self.once / CREDENTIALS, "the secret of credentials"
         try:
             secret = read_private(file, what)
@@ -107,9 +107,11 @@ class RandomnessService(CollectServer):
             secret = os.urandom(KEY_SIZE)
             write_new(file, secret, what=what)
             if self._ledger.epochs():
-                self.log.warning("credentials are made anew: the office enrols everybody again")
+                self.log.warning("new secret of credentials: the office must enrol all people again")
         if len(secret) != KEY_SIZE:
-            raise FileError(f"{file}: is not {what}. Without the file, the office enrols everybody again.")
+            raise FileError(
+                f"{file}: is not {what}. Without the file, the office must enrol all people again."
+            )
         return secret
 
     def _sealed(self) -> SealedKeys | None:
