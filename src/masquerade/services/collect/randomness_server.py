@@ -6,8 +6,8 @@ sealed in that same part: then an epoch goes on after a restart. Without it a se
 lost the key, says so, and can only close the epoch. A new epoch has a new name.
 
 Credentials follow from a secret in the same part of the state, not from the identity: backups, which have the
-identity, make none. Where that part is lost, the office enrols all people again. A person's new credential has
-the old one's name, so that an epoch still serves the person once.
+identity, make none. Where that part is lost, the office enrols all people again. A person's new credential
+has the old one's name, so that an epoch still serves the person once.
 """
 
 from __future__ import annotations
@@ -109,9 +109,7 @@ class RandomnessService(CollectServer):
             if self._ledger.epochs():
                 self.log.warning("new secret of credentials: the office must enrol all people again")
         if len(secret) != KEY_SIZE:
-            raise FileError(
-                f"{file}: is not {what}. Without the file, the office must enrol all people again."
-            )
+            raise FileError(f"{file}: is not {what}. Without it, the office enrols all people again.")
         return secret
 
     def _sealed(self) -> SealedKeys | None:
