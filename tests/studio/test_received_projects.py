@@ -19,7 +19,6 @@ import pytest
 from tests.studio.world import DEADLINE, Visitor
 
 from masquerade.cli.app import own_command
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
 from masquerade.studio.allow_list import RULES, read_step, read_steps
 from masquerade.studio.engine import run_command
@@ -461,7 +460,7 @@ def test_a_project_with_a_link_is_not_opened(received, tmp_path, name):
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
     path.symlink_to(mine)
-    write_whole(path, "attack")  # what a change of the project does: the link's target is replaced
+    path.write_text("attack", encoding="utf-8")  # a plain write goes to the link's target
     assert mine.read_text(encoding="utf-8") == "attack"
     mine.write_text("mine", encoding="utf-8")
     with pytest.raises(InputError, match="is a link"):

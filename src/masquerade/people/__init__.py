@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from masquerade.protocols.aggregation.messages import Delivery as Delivery
     from masquerade.protocols.people.ledger import FileLedger as FileLedger
     from masquerade.protocols.people.ledger import MemoryLedger as MemoryLedger
+    from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger as EvaluationLedger
     from masquerade.protocols.threshold.generalisation import GeneralisedForm as GeneralisedForm
     from masquerade.protocols.threshold.messages import Notice as Notice
     from masquerade.protocols.threshold.roles import Client as Client
     from masquerade.protocols.threshold.roles import Collector as Collector
-    from masquerade.protocols.threshold.roles import EvaluationLedger as EvaluationLedger
     from masquerade.protocols.threshold.roles import RandomnessServer as RandomnessServer
     from masquerade.protocols.threshold.row_schema import Form as Form
     from masquerade.protocols.threshold.row_schema import faithful_guarantee as faithful_guarantee

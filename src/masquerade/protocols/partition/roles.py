@@ -37,8 +37,9 @@ from masquerade.protocols.people.history import SessionHistory
 from masquerade.protocols.people.ledger import Claim, Enrolled, Ledger
 from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.threshold.class_opening import Opening
+from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
 from masquerade.protocols.threshold.messages import Closing, EvaluationRefusal, Notice
-from masquerade.protocols.threshold.roles import Client, Collector, EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.roles import Client, Collector, RandomnessServer
 
 CREDENTIAL = "distributed k-anonymity: credential"
 Table = dict[str, tuple[str | None, ...]]

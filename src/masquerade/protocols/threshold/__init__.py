@@ -19,10 +19,11 @@ that hides the sender (a proxy, a mix): otherwise it sees whose report each row 
 """
 
 from masquerade.protocols.threshold.class_opening import Opening, Verdict, open_reports
+from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
 from masquerade.protocols.threshold.generalisation import GeneralisedForm
 from masquerade.protocols.threshold.messages import Closing, Notice, Terms
 from masquerade.protocols.threshold.report_store import ReportStore
-from masquerade.protocols.threshold.roles import Client, Collector, EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.roles import Client, Collector, RandomnessServer
 from masquerade.protocols.threshold.row_schema import Form, faithful_guarantee, production_guarantee
 
 __all__ = [

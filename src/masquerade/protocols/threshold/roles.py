@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 from typing import Final, NoReturn
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
@@ -31,11 +30,10 @@ from masquerade.crypto.keys import KEY_SIZE, SigningKey, derive
 from masquerade.crypto.oprf import POINT_SIZE
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.symmetric import seal
-from masquerade.protocols.durable_store import DurableStore
-from masquerade.protocols.durable_store import Layout as StoreLayout
 from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.threshold import messages as wire
 from masquerade.protocols.threshold.class_opening import Opening, Readable, Verdict, open_reports
+from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
 from masquerade.protocols.threshold.report_store import ReportStore
 from masquerade.protocols.threshold.sealed_keys import SealedKeys
 
@@ -168,90 +166,6 @@ def report_of(
 
 
 TOGETHER: Final = 8  # elements under one proof: the server saves most of it, a client checks it in 2 ms
-_EVALUATIONS: Final = StoreLayout(
-    "the ledger of a randomness server",
-    "the ledger",
-    b"mqev",
-    """CREATE TABLE epochs (number INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL,
-       notice BLOB NOT NULL, finished INTEGER NOT NULL DEFAULT 0);
-    CREATE TABLE uses (epoch INTEGER NOT NULL, credential BLOB NOT NULL,
-       mark BLOB NOT NULL, PRIMARY KEY (epoch, credential)) WITHOUT ROWID;
-    """,
-    steps={0: ""},
-    unmarked=frozenset({"epochs", "uses"}),
-    log=False,
-)
-
-
-class EvaluationLedger:
-    """The randomness server's memory of epochs, and of the credentials spent in each; keys never get here.
-
-    What it is told is on the disk before the call returns; without a path it is in memory. Cost: one sync for
-    each call of `spend`, however many uses, and about 5 µs for each use.
-
-    >>> import os
-    >>> server = mq.people.RandomnessServer(os.urandom(32), mq.people.EvaluationLedger())
-    >>> len(server.identity)
-    32
-    """
-
-    def __init__(self, path: str | Path | None = None) -> None:
-        self.store = self._store = DurableStore(path, _EVALUATIONS)
-        epochs = "SELECT count(*) + coalesce(sum(finished), 0) FROM epochs"
-        self._before = sum(int(self._store.value(one)) for one in (epochs, "SELECT count(*) FROM uses"))
-
-    def changes(self) -> int:
-        """Return the number of epochs, closings and credentials spent: it never falls."""
-        return self._before + self._store.changed_rows
-
-    def begin(self, epoch: str, notice: bytes) -> bool:
-        """Remember a new epoch and its notice; False if the name was used before."""
-        line = "INSERT OR IGNORE INTO epochs (name, notice) VALUES (?, ?)"
-        with self._store.transaction():
-            return self._store.run_all(line, [(epoch, notice)]) == 1
-
-    def notice(self, epoch: str) -> bytes | None:
-        """Return the notice of an epoch, None if there was none of this name."""
-        found = self._store.value("SELECT notice FROM epochs WHERE name = ?", (epoch,))
-        return None if found is None else bytes(found)
-
-    def epochs(self) -> dict[str, bytes]:
-        """Return the notices of all epochs by name, in the order they began."""
-        rows = self._store.run("SELECT name, notice FROM epochs ORDER BY number")
-        return {str(name): bytes(notice) for name, notice in rows}
-
-    def spend(self, epoch: str, uses: Sequence[tuple[bytes, bytes]]) -> list[bool]:
-        """Remember (credential, fingerprint) pairs, all at once.
-
-        True where the credential is used for the first time in the epoch, or again with the same fingerprint.
-        """
-        with self._store.transaction():
-            number = self._store.value("SELECT number FROM epochs WHERE name = ?", (epoch,))
-            return [self._use(number, credential, mark) for credential, mark in uses]
-
-    def spent(self, epoch: str) -> int:
-        """Return how many credentials were used in an epoch."""
-        query = "SELECT count(*) FROM uses WHERE epoch = (SELECT number FROM epochs WHERE name = ?)"
-        return int(self._store.value(query, (epoch,)))
-
-    def finish(self, epoch: str) -> None:
-        """Remember that an epoch is closed."""
-        with self._store.transaction():
-            self._store.run("UPDATE epochs SET finished = 1 WHERE name = ? AND finished = 0", (epoch,))
-
-    def finished(self, epoch: str) -> bool:
-        """Tell whether an epoch is closed."""
-        return bool(self._store.value("SELECT finished FROM epochs WHERE name = ?", (epoch,)))
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._store.close()
-
-    def _use(self, number: int, credential: bytes, mark: bytes) -> bool:
-        if self._store.run_all("INSERT OR IGNORE INTO uses VALUES (?, ?, ?)", [(number, credential, mark)]):
-            return True
-        query = "SELECT mark FROM uses WHERE epoch = ? AND credential = ?"
-        return bytes(self._store.value(query, (number, credential))) == mark
 
 
 class RandomnessServer:

@@ -6,8 +6,8 @@ sealed in that same part: then an epoch goes on after a restart. Without it a se
 lost the key, says so, and can only close the epoch. A new epoch has a new name.
 
 Credentials follow from a secret in the same part of the state, not from the identity: backups, which have the
-identity, make none. Where that part is lost, the office enrols everybody again. A person's new credential has
-the old one's name, so that an epoch still serves the person once.
+identity, make none. Where that part is lost, the office enrols all people again. A person's new credential
+has the old one's name, so that an epoch still serves the person once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from masquerade.core.atomic import write_new
 from masquerade.core.errors import FileError, InputError, MasqueradeError, QueryRefused, Refusal
 from masquerade.core.private_file import read_private
 from masquerade.crypto.keys import KEY_SIZE, derive
+from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
 from masquerade.protocols.threshold.messages import REFUSALS, Closing, Notice
-from masquerade.protocols.threshold.roles import EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.roles import RandomnessServer
 from masquerade.protocols.threshold.sealed_keys import SealedKeys
 from masquerade.services.collect.messages import MOST_ENROLLED, Batch
 from masquerade.services.collect.server import CollectServer, digest_of
@@ -82,7 +83,7 @@ class RandomnessService(CollectServer):
             self.log.warning("key lost", code=KEY_LOST)
 
     def _credential_secret(self) -> bytes:
-        """Return what the keys of credentials follow from, made when there is none."""
+        """Return the secret that keys of credentials are derived from; make it if there is none."""
         file, what = self.once / CREDENTIALS, "the secret of credentials"
         try:
             secret = read_private(file, what)
@@ -90,9 +91,9 @@ class RandomnessService(CollectServer):
             secret = os.urandom(KEY_SIZE)
             write_new(file, secret, what=what)
             if self._ledger.epochs():
-                self.log.warning("credentials are made anew: the office enrols everybody again")
+                self.log.warning("new secret of credentials: the office must enrol all people again")
         if len(secret) != KEY_SIZE:
-            raise FileError(f"{file}: is not {what}. Without the file, the office enrols everybody again.")
+            raise FileError(f"{file}: is not {what}. Without it, the office enrols all people again.")
         return secret
 
     def _sealed(self) -> SealedKeys | None:

@@ -289,7 +289,7 @@ class SessionStore:
 def _opened_before(session: str) -> QueryRefused:
     """Return the refusal of another run, after what was drawn in a session has opened."""
     reason = (
-        f"What was drawn in session {session!r} has opened here: another run would draw anew and tell "
+        f"What was drawn in session {session!r} has opened here: another run would draw again and tell "
         "something else. Name a new session, which is a further release."
     )
     return QueryRefused([Refusal("already_opened", reason)])

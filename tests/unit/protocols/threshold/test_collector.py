@@ -7,9 +7,10 @@ from tests.unit.protocols.threshold.world import World
 
 from masquerade.core.errors import FileError, InputError, QueryRefused
 from masquerade.crypto.errors import DecodingError, SealBroken
+from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
 from masquerade.protocols.threshold.messages import Closing, Terms
 from masquerade.protocols.threshold.report_store import ReportStore
-from masquerade.protocols.threshold.roles import Collector, EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.roles import Collector, RandomnessServer
 
 
 def code(caught):

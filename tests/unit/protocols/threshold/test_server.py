@@ -14,6 +14,7 @@ from masquerade.crypto import oprf
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.protocols.threshold.class_opening import Verdict
+from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
 from masquerade.protocols.threshold.messages import (
     Closing,
     Credential,
@@ -24,7 +25,7 @@ from masquerade.protocols.threshold.messages import (
     Terms,
     read_reply,
 )
-from masquerade.protocols.threshold.roles import Client, Collector, EvaluationLedger, RandomnessServer
+from masquerade.protocols.threshold.roles import Client, Collector, RandomnessServer
 
 
 def reason(reply):

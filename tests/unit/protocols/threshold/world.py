@@ -5,11 +5,11 @@ import os
 from masquerade.crypto.class_secrets import secret_of
 from masquerade.crypto.oprf import output_of
 from masquerade.kernels.field61 import PRIME
+from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
 from masquerade.protocols.threshold.messages import Layout, Notice, Terms
 from masquerade.protocols.threshold.roles import (
     Client,
     Collector,
-    EvaluationLedger,
     RandomnessServer,
     report_of,
 )
