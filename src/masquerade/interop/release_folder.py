@@ -371,32 +371,34 @@ def _disagreements(place: Path, there: set[str]) -> list[str]:
         problems.append(f"{CROISSANT}: has another name, size or sha256 of {data[0]}.")
     elif any(described.get(key) != expected[key] for key in ("recordSet", "mq:gamma")):
         problems.append(f"{CROISSANT}: has other columns or probabilities than {POLICY}.")
-    told = _channels_told(read_text(place / CODEBOOK, most=MOST_CODEBOOK))
-    if told[""] != (policy.id,) or not all(_is_policy(text, policy) for text in told["policy"]):
+    texts_by_column = _read_channel_texts(read_text(place / CODEBOOK, most=MOST_CODEBOOK))
+    if texts_by_column[""] != (policy.id,) or not all(
+        _is_policy(text, policy) for text in texts_by_column["policy"]
+    ):
         problems.append(f"{CODEBOOK}: is about another policy.")
     elif any(
-        told.get(name) != texts
-        for name, texts in _channels_told(codebook(policy, cases=0)).items()
+        texts_by_column.get(name) != texts
+        for name, texts in _read_channel_texts(codebook(policy, cases=0)).items()
         if name.startswith(COLUMN)
     ):
         problems.append(f"{CODEBOOK}: has other columns or probabilities than {POLICY}.")
     return problems
 
 
-def _channels_told(text: str) -> dict[str, tuple[str, ...]]:
+def _read_channel_texts(text: str) -> dict[str, tuple[str, ...]]:
     """Return the texts of a codebook about channels: the policy's id (of ""), the policy, each column."""
     try:
         root = parse_xml(text, most=MOST_CODEBOOK)
     except InputError as error:
         raise InputError(f"{CODEBOOK}: {error}") from None
-    told = {"": _texts(root, ".//{*}IDNo"), "policy": _texts(root, ".//{*}method/{*}notes")}
+    texts = {"": _texts(root, ".//{*}IDNo"), "policy": _texts(root, ".//{*}method/{*}notes")}
     for variable in root.iterfind(".//{*}var"):
         name = f"{COLUMN}{variable.get('name')}"
-        if name in told:
+        if name in texts:
             raise InputError(f"{CODEBOOK}: a column is described twice.")
-        told[name] = (*_texts(variable, "{*}catgry/{*}catValu"), *_texts(variable, "{*}derivation"),
+        texts[name] = (*_texts(variable, "{*}catgry/{*}catValu"), *_texts(variable, "{*}derivation"),
                       *_texts(variable, "{*}notes"))  # fmt: skip
-    return told
+    return texts
 
 
 def _is_policy(text: str, policy: Policy) -> bool:
@@ -410,4 +412,4 @@ def _is_policy(text: str, policy: Policy) -> bool:
 
 
 def _texts(element: Element, path: str) -> tuple[str, ...]:
-    return tuple("".join(found.itertext()).strip() for found in element.iterfind(path))
+    return tuple("".join(part.itertext()).strip() for part in element.iterfind(path))

@@ -41,8 +41,8 @@ def ancestral_order(structure: Parents) -> list[str]:
         ready = sorted(freed, key=place.__getitem__)
     left = [name for name, parents in waiting.items() if parents]
     if left:
-        shown = ", ".join(left[:MOST_NAMED]) + (" and others" if len(left) > MOST_NAMED else "")
-        raise InputError(f"The structure has a cycle among {shown}.")
+        names = ", ".join(left[:MOST_NAMED]) + (" and others" if len(left) > MOST_NAMED else "")
+        raise InputError(f"The structure has a cycle among {names}.")
     return order
 
 

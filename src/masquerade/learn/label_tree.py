@@ -136,10 +136,10 @@ def _nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variab
             if branches or label is None or not 0 <= label < len(target):
                 raise InputError(f"node {place} is a leaf: it has a class of the target and no branches.")
         else:
-            due = list(range(named, named + sizes.get(feature, 0)))
-            if feature not in sizes or branches != due or label is not None:
+            expected = list(range(named, named + sizes.get(feature, 0)))
+            if feature not in sizes or branches != expected or label is not None:
                 raise InputError(f"node {place} asks about a feature, with a branch for each category.")
-            named += len(due)
+            named += len(expected)
         nodes.append(LabelNode(feature, tuple(branches), label))
     if len(nodes) != named:
         raise InputError(f"{named} nodes are named, {len(nodes)} are there.")

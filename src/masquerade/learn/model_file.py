@@ -255,12 +255,12 @@ def array_of(values: Any, shape: Sequence[int], name: str, *, flags: bool = Fals
 def _check_range(name: str, values: Any) -> None:
     """Raise InputError if numbers cannot be what their name says: no share is 7, no error is negative."""
     field = name.replace(" ", ".").rpartition(".")[2]
-    found = np.asarray(values, dtype=float)
-    if field in SHARES and not np.all((found >= 0) & (found <= 1)):
+    numbers = np.asarray(values, dtype=float)
+    if field in SHARES and not np.all((numbers >= 0) & (numbers <= 1)):
         raise InputError(f"{name!r} must lie between 0 and 1.")
-    if (field == "n" or field.endswith("stderr")) and np.any(found < 0):
+    if (field == "n" or field.endswith("stderr")) and np.any(numbers < 0):
         raise InputError(f"{name!r} must not be negative: numbers and standard errors of 0 or more.")
-    if field == "numbers" and not np.all(np.isfinite(found)):
+    if field == "numbers" and not np.all(np.isfinite(numbers)):
         raise InputError(f"{name!r} must hold finite numbers.")
 
 

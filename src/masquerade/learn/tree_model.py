@@ -446,7 +446,7 @@ def check_questions(questions: Sequence[tuple[str, Sequence[int]] | None]) -> No
     Questions are features and branches of nodes that form a tree, None of leaves. One path is held at a time:
     sets of all paths would take the square of the length of a file.
     """
-    asked: set[str] = set()
+    path: set[str] = set()
     open_places = [(0, False)] if questions else []
     while open_places:
         place, leaves = open_places.pop()
@@ -455,11 +455,11 @@ def check_questions(questions: Sequence[tuple[str, Sequence[int]] | None]) -> No
             continue
         feature, branches = question
         if leaves:
-            asked.discard(feature)
+            path.discard(feature)
             continue
-        if feature in asked:
+        if feature in path:
             raise InputError(f"node {place} asks about {feature!r} a second time.")
-        asked.add(feature)
+        path.add(feature)
         open_places.append((place, True))
         open_places += [(branch, False) for branch in branches]
 
