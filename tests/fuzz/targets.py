@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,26 +16,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
 from masquerade.anonymity.hierarchy import load_hierarchies
 from masquerade.channels.policy import Policy
 from masquerade.core.json_text import parse_json, read_json
+from masquerade.core.schema import Variable
 from masquerade.crypto import certificates
 from masquerade.crypto.keys import SigningKey, load_identity
 from masquerade.data.catalogue import RawFile
 from masquerade.data.lookup import NotFetched, _unpacked
 from masquerade.disguising.memo import Memo
 from masquerade.frames.baskets import read_baskets
+from masquerade.frames.ddi import codebook
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
+from masquerade.interop.croissant_description import croissant
 from masquerade.interop.dap import from_dap
 from masquerade.interop.pram import from_pram
 from masquerade.interop.release_folder import check_release, sha256_of
 from masquerade.interop.uai import from_uai
 from masquerade.interop.xmlbif import from_xmlbif
 from masquerade.learn import model_file
+from masquerade.learn.clusters import Lattice, known_clusters
+from masquerade.learn.label_tree import LabelNode, LabelTree
 from masquerade.learn.network import read_bif
 from masquerade.protocols import arrow_stream
 from masquerade.services.collect.client import read_row
@@ -196,6 +203,8 @@ def _files(folder: Path) -> Iterator[Target]:
     yield file("memo", Memo.open, ".json", read["records/memo.json"], normal)
     for name in ("itemsets", "linear", "naive_bayes", "network", "pruned_tree", "rules", "structure", "tree"):
         yield file(f"model-{name}", model_file.load, ".json", read[f"models/{name}.json"], weight=1)
+    for name, model in _more_models().items():
+        yield file(f"model-{name}", model_file.load, ".json", json.dumps(model).encode(), weight=1)
     small = (
         b"network n { }\nvariable a { type discrete [ 2 ] { y, n }; }\nprobability ( a ) { table 0.5, 0.5; }"
     )
@@ -298,6 +307,15 @@ def _studio(folder: Path) -> Iterator[Target]:
         yield Target(called, run, _seeds(called, seed), weight=1, plain=True)
 
 
+def _more_models() -> dict[str, Any]:
+    """Return models of kinds that came later than the oldest files."""
+    age = Variable("age", (20, 40, 60))
+    centres = known_clusters(["age"], Lattice.of([age.categories]), np.array([[0.0], [2.0]]), [3, 4], 7)
+    nodes = (LabelNode("age", (1, 2, 3), None), *(LabelNode(None, (), code) for code in (0, 1, 0)))
+    tree = LabelTree(Variable("a", ("y", "n")), (age,), nodes, 7)
+    return {"k_means": centres.to_dict(), "label_tree": tree.to_dict()}
+
+
 SMALL = Policy.from_dict(
     {
         "masquerade": 1,
@@ -347,14 +365,13 @@ def _release_files(folder: Path) -> Iterator[Target]:
         "README.md": "r",
         "audit.html": "a",
         "audit.json": "{}",
-        "codebook.xml": f"<codeBook><IDNo>{SMALL.id}</IDNo></codeBook>",
+        "codebook.xml": codebook(SMALL, cases=2),
     }
     for name, content in files.items():
         (place / name).write_text(content, encoding="utf-8")
-    listed = (
-        f'{{"mq:policy": "{SMALL.id}", "distribution": [{{"sha256": "{sha256_of(place / "data.csv")}"}}]}}'
-    )
-    (place / "croissant.json").write_text(listed, encoding="utf-8")
+    data = place / "data.csv"
+    described = croissant(SMALL, data=data.name, sha256=sha256_of(data), size=data.stat().st_size)
+    (place / "croissant.json").write_text(json.dumps(described), encoding="utf-8")
     present = [path for path in sorted(place.iterdir()) if path.name != "SHA256SUMS"]
     sums = "".join(f"{sha256_of(path)}  {path.name}\n" for path in present)
     (place / "SHA256SUMS").write_text(sums, encoding="utf-8")

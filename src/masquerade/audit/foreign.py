@@ -69,8 +69,8 @@ def foreign_sampler(name: str, truths: int, epsilon: float) -> Sampler:
 def bit_vectors(size: int, *, nested: bool = False) -> tuple[Vector, ...]:
     """Return inputs of which every two neighbours differ in one position, at every position.
 
-    They are no bit, all bits, and each bit alone; with `nested` all bits but one as well, and the first 2, 3,
-    … bits, so that every number of differing positions occurs.
+    The inputs have none, all, and one of the bits; with `nested` all but one as well, and the first 2, 3, …
+    of them, so that every number of differing positions occurs.
 
     >>> from masquerade.audit.foreign import bit_vectors
     >>> bit_vectors(2)

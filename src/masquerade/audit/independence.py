@@ -40,7 +40,7 @@ LEAST_OVERLAP: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class IndependenceOutcome:
     """One test: what was compared, its p-value, and how noise goes together."""
 
     test: str
@@ -71,8 +71,8 @@ class Views:
             parts += list((numbers[:, self.columns] > self.limits).T)
         else:
             labels, codes = code_reports(reports)
-            known = np.stack([self.table.get(label, self.unknown) for label in labels], axis=1)
-            parts += list(known[:, codes])
+            rows = np.stack([self.table.get(label, self.unknown) for label in labels], axis=1)
+            parts += list(rows[:, codes])
         return np.stack(parts)
 
 
@@ -102,7 +102,7 @@ def build_views(reports: Sequence[Any], features: Features | None) -> Views:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class SamplerEvidence:
     """Answers of views about draws of some truths, in the order of time.
 
     `calls` are equal calls, the truths in turns: rounds × truths × views × positions. `early` and `late` are
@@ -138,17 +138,17 @@ def draw_evidence(
     stretches: tuple[Sequence[Any], Sequence[Any]],
     draws: int,
     features: Features | None,
-) -> Evidence:
+) -> SamplerEvidence:
     """Draw equal calls, and look at them and at long `stretches` by views that the first calls choose."""
     rounds, size = call_plan(draws)
     reports = [[draw_reports(draw, truth, size) for truth in truths] for _ in range(rounds)]
     views = build_views([call for calls in reports[: rounds // 2] for call in calls], features)
     calls = np.stack([np.stack([views.apply(call) for call in calls]) for calls in reports])
-    early, late = (tuple(views.apply(own[:LONGEST]) for own in part) for part in stretches)
-    return Evidence(tuple(truths), calls, early, late)
+    early, late = (tuple(views.apply(stretch[:LONGEST]) for stretch in part) for part in stretches)
+    return SamplerEvidence(tuple(truths), calls, early, late)
 
 
-def check_serial(evidence: Evidence) -> Outcome:
+def check_serial(evidence: SamplerEvidence) -> IndependenceOutcome:
     """Test whether reports of one call depend on each other, at any lag or mirrored.
 
     Formula: disjoint pairs of positions; Fisher's exact test of two views of them.
@@ -161,14 +161,14 @@ def check_serial(evidence: Evidence) -> Outcome:
             if abs(pair[0]) > best:
                 best, chosen = abs(pair[0]), (truth, words, left, right, pair)
     if chosen is None:
-        return Outcome("serial", 1.0)
+        return IndependenceOutcome("serial", 1.0)
     truth, words, left, right, (_, one, other) = chosen
     x, y = judged[:, truth, one][..., left], judged[:, truth, other][..., right]
     case = f"reports {words} in a call of {evidence.calls.shape[-1]}, truth {evidence.truths[truth]!r}"
     return _judge("serial", x.ravel(), y.ravel(), case, same=one == other)
 
 
-def check_between_calls(evidence: Evidence) -> Outcome:
+def check_between_calls(evidence: SamplerEvidence) -> IndependenceOutcome:
     """Test whether a call depends on another soon after it, of the same truth or of another one.
 
     Formula: pairs of reports at the same position of disjoint pairs of calls; Fisher's exact test.
@@ -184,7 +184,7 @@ def check_between_calls(evidence: Evidence) -> Outcome:
         if abs(pair[0]) > best:
             best, chosen = abs(pair[0]), (lag, truth, parity, pair)
     if chosen is None:
-        return Outcome("calls", 1.0)
+        return IndependenceOutcome("calls", 1.0)
     lag, truth, parity, (_, one, other) = chosen
     x, y = _paired_calls(judged, truth, lag, parity)
     first, second = evidence.truths[truth], evidence.truths[(truth + lag) % truths]
@@ -193,7 +193,7 @@ def check_between_calls(evidence: Evidence) -> Outcome:
     return _judge("calls", x[:, one].ravel(), y[:, other].ravel(), case, same=same)
 
 
-def check_blocks(evidence: Evidence) -> Outcome:
+def check_blocks(evidence: SamplerEvidence) -> IndependenceOutcome:
     """Test whether counts in blocks are more even, or more uneven, than those of independent draws.
 
     Formula: of two blocks of b reports with s hits in all, the first has Hypergeometric(2b, s, b) hits. Each
@@ -214,14 +214,14 @@ def check_blocks(evidence: Evidence) -> Outcome:
                 if min(evener, rougher) < best:
                     best, chosen = min(evener, rougher), (truth, judge[:, view], block, evener < rougher)
     if chosen is None:
-        return Outcome("blocks", 1.0)
+        return IndependenceOutcome("blocks", 1.0)
     truth, bits, block, even = chosen
     p = math.exp(_log_block_p(bits, block)[0 if even else 1])
     case = f"blocks of {block} reports, truth {evidence.truths[truth]!r}"
-    return Outcome("blocks", p, case, "opposite" if even else "shared")
+    return IndependenceOutcome("blocks", p, case, "opposite" if even else "shared")
 
 
-def check_long_stretches(evidence: Evidence) -> Outcome:
+def check_long_stretches(evidence: SamplerEvidence) -> IndependenceOutcome:
     """Test whether a long stretch of reports comes again, at any distance.
 
     Formula: the shift with the largest cross-correlation by one half of the later reports; Fisher's exact
@@ -235,7 +235,7 @@ def check_long_stretches(evidence: Evidence) -> Outcome:
             if abs(score) > best:
                 best, chosen = abs(score), (place, view, shift)
     if chosen is None:
-        return Outcome("stretches", 1.0)
+        return IndependenceOutcome("stretches", 1.0)
     place, view, shift = chosen
     early, late = bits[place][0][view], bits[place][1][view]
     at = np.flatnonzero(~_looked_at(len(late)))
@@ -244,7 +244,7 @@ def check_long_stretches(evidence: Evidence) -> Outcome:
     return _judge("stretches", early[at - shift], late[at], case, same=True)
 
 
-def check_drift(evidence: Evidence) -> Outcome:
+def check_drift(evidence: SamplerEvidence) -> IndependenceOutcome:
     """Test whether reports of short calls are distributed like those of long calls.
 
     Formula: Fisher's exact test of a view in short and in long calls of one truth.
@@ -252,15 +252,15 @@ def check_drift(evidence: Evidence) -> Outcome:
     searched, judged = evidence.halves()
     pairs = []
     for truth, early in enumerate(evidence.early):
-        answers, source = _mixed(_flat(searched[:, truth]), early)
+        answers, source = _mix_sources(_flat(searched[:, truth]), early)
         pairs.append(_best_views(answers, source[None]))
     truth = max(range(len(pairs)), key=lambda place: abs(pairs[place][0]))
-    answers, source = _mixed(_flat(judged[:, truth]), evidence.late[truth])
+    answers, source = _mix_sources(_flat(judged[:, truth]), evidence.late[truth])
     case = f"short and long calls, truth {evidence.truths[truth]!r}"
     return _judge("drift", answers[pairs[truth][1]], source, case, same=False)
 
 
-def check_new_processes(first: NDArray[np.uint16], second: NDArray[np.uint16]) -> Outcome:
+def check_new_processes(first: NDArray[np.uint16], second: NDArray[np.uint16]) -> IndependenceOutcome:
     """Test whether two new processes draw the same (hashes of reports: rounds × truths × positions)."""
     middle = len(first) // 2
     views = build_views([call.ravel().tolist() for call in (first[:middle], second[:middle])], None)
@@ -294,13 +294,15 @@ def association_p(x: Bits, y: Bits) -> float:
     return min(1.0, 2 * math.exp(min(tails)))
 
 
-def _judge(test: str, x: Bits, y: Bits, case: str, *, same: bool) -> Outcome:
+def _judge(test: str, x: Bits, y: Bits, case: str, *, same: bool) -> IndependenceOutcome:
     """Return the outcome for two views; where they are the `same`, a negative sign is one of the noise."""
     together = float((x & y).mean()) - float(x.mean()) * float(y.mean()) if len(x) else 0.0
-    return Outcome(test, association_p(x, y), case, "opposite" if same and together < 0 else "shared")
+    return IndependenceOutcome(
+        test, association_p(x, y), case, "opposite" if same and together < 0 else "shared"
+    )
 
 
-def _mixed(short: Bits, long: Bits) -> tuple[Bits, Bits]:
+def _mix_sources(short: Bits, long: Bits) -> tuple[Bits, Bits]:
     """Return answers from short and long calls together, and which are from short ones."""
     return np.concatenate([short, long], axis=1), np.arange(short.shape[1] + long.shape[1]) < short.shape[1]
 
@@ -417,7 +419,7 @@ def _log_sum(logs: Floats) -> float:
 
 
 def _looked_at(size: int) -> Bits:
-    """Return which reports of a long stretch are searched; the others judge."""
+    """Return True for the reports of a long stretch that are searched; the others judge."""
     return np.asarray(np.arange(size) // CHUNK % 2 == 0)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from masquerade.audit.findings import Finding
 from masquerade.audit.independence import (
-    Outcome,
+    IndependenceOutcome,
     check_between_calls,
     check_blocks,
     check_drift,
@@ -22,11 +22,11 @@ from masquerade.audit.sampler_calls import vectorize_sampler
 
 ROUNDS: Final = 8  # calls of every truth in a new process
 SAME_NOISE: Final = (
-    "two reports share their noise: whoever subtracts one from the other removes it, and knows the second "
+    "two reports share their noise: anyone who subtracts one from the other removes it, and knows the second "
     "truth as soon as the first is known"
 )
 OPPOSITE_NOISE: Final = (
-    "the noise of two reports cancels: whoever averages them learns more than two independent reports tell"
+    "the noise of two reports cancels: anyone who averages them learns more than two independent reports tell"
 )
 
 
@@ -42,8 +42,8 @@ class Meaning:
 
 UNSTEADY: Final = "reports are drawn otherwise at other times: what was audited is not what people get"
 CLOCKED: Final = (
-    "the seed is fixed or taken from a clock: whoever has the code draws the same noise and reads off every "
-    "truth"
+    "the seed is fixed or taken from a clock: anyone who has the code draws the same noise and reads off "
+    "every truth"
 )
 FRESH: Final = "draw every report from a generator with fresh entropy (`secrets`), and set no seed"
 TESTS: Final[dict[str, Meaning]] = {
@@ -53,14 +53,14 @@ TESTS: Final[dict[str, Meaning]] = {
         "counts in blocks of reports",
         "counts vary more than those of independent draws: reports of a block share a part of their noise, "
         "which does not average out",
-        "counts are nearly the same in every block, as of cards that are dealt out: whoever knows all truths "
-        "of a block but one can compute the last from the reports",
+        "counts are nearly the same in every block, as of cards that are dealt out: anyone who knows all "
+        "truths of a block but one can compute the last from the reports",
         FRESH,
     ),
     "stretches": Meaning(
         "reports far apart",
-        "a stretch of noise comes again: whoever knows the truths of the first stretch reads off the noise, "
-        "and with it the truths of the second",
+        "a stretch of noise comes again: anyone who knows the truths of the first stretch reads off the "
+        "noise, and with it the truths of the second",
         "a stretch of noise comes again with the opposite sign: averages of both have no noise left",
         FRESH,
     ),
@@ -138,7 +138,7 @@ def audit_independence(
     return findings
 
 
-def _describe(outcome: Outcome, effort: str) -> Finding:
+def _describe(outcome: IndependenceOutcome, effort: str) -> Finding:
     meaning = TESTS[outcome.test]
     chance = f"p = {outcome.p:.2g}" if outcome.p > 0 else "p < 1e-300"
     return Finding(
@@ -158,7 +158,7 @@ ATTACK: Final = (
 )
 
 
-def _not_contradicted(outcomes: Sequence[Outcome], effort: str) -> Finding:
+def _not_contradicted(outcomes: Sequence[IndependenceOutcome], effort: str) -> Finding:
     listed = ", ".join(TESTS[outcome.test].compares for outcome in outcomes)
     smallest = min(outcome.p for outcome in outcomes)
     return Finding(

@@ -39,9 +39,9 @@ class Recipe:
 
 def find_recipe(sampler: Callable[..., Any]) -> Recipe | str:
     """Return how a new process can import the sampler, or why it cannot."""
-    own = getattr(sampler, "recipe", None)
-    if isinstance(own, Recipe):
-        return own
+    recipe = getattr(sampler, "recipe", None)
+    if isinstance(recipe, Recipe):
+        return recipe
     module, name = getattr(sampler, "__module__", None), getattr(sampler, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
         return "the sampler is not a function of a module"
@@ -54,7 +54,7 @@ def find_recipe(sampler: Callable[..., Any]) -> Recipe | str:
 
 
 def resolve_name(module: Any, name: str) -> Any:
-    """Return what a dotted name of a module refers to, None if there is nothing."""
+    """Return the object that a dotted name of a module refers to, or None."""
     value = module
     for part in name.split("."):
         value = getattr(value, part, None)
@@ -119,8 +119,8 @@ def _collect(
     try:
         for process in processes:
             _send(process, task)
-        said = [_receive(process) for process in processes]
-        if said != [READY, READY]:
+        replies = [_receive(process) for process in processes]
+        if replies != [READY, READY]:
             return "a new process could not import the sampler"
         for process in processes:
             _send(process, START)
@@ -165,10 +165,12 @@ def serve_draws(task: dict[str, Any]) -> None:
 def _import_same(module: str, file: str | None) -> Any:
     """Import a module by name if that gives the same file, else from that file: never other code."""
     try:
-        found = importlib.util.find_spec(module)
+        spec_of_name = importlib.util.find_spec(module)
     except (ImportError, ValueError):
-        found = None
-    if file is None or (found is not None and found.origin is not None and _same(found.origin, file)):
+        spec_of_name = None
+    if file is None or (
+        spec_of_name is not None and spec_of_name.origin is not None and _same(spec_of_name.origin, file)
+    ):
         return importlib.import_module(module)
     spec = importlib.util.spec_from_file_location(module, file)
     if spec is None or spec.loader is None:

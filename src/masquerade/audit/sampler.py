@@ -50,7 +50,7 @@ LIMITED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class SamplerDraws:
     """Draws of every truth, half by half.
 
     `counts` are those of every report where there are few, else `features` are rows of every draw.
@@ -122,23 +122,23 @@ def audit_sampler(
     if isinstance(sampler, ForeignSampler) and sampler.vectors:
         return _audit_vectors(sampler, epsilon, draws, alpha)
     claimed = channel.epsilon if channel is not None and epsilon is None else epsilon
-    found = count_draws(sampler, named, draws, features, channel)
-    limit, alarm = (best_limit(found, share) for share in (READING, alpha * SHARE_OF_CLAIM))
+    sample = count_draws(sampler, named, draws, features, channel)
+    limit, alarm = (best_limit(sample, share) for share in (READING, alpha * SHARE_OF_CLAIM))
     upper = math.inf
-    if found.counts is not None:
+    if sample.counts is not None:
         matrix = None if channel is None else channel.matrix
         levels = [None] if matrix is None else [None, matrix]
-        upper = min(epsilon_bracket(*found.counts, READING, level).upper for level in levels)
+        upper = min(epsilon_bracket(*sample.counts, READING, level).upper for level in levels)
     effort = f"{draws:,} draws of each of {len(named)} truths"
     findings = [_of_epsilon(limit, upper, claimed, effort, wrong=_exceeds(alarm, claimed), alpha=alpha)]
-    if channel is not None and found.counts is not None:
-        fits = misdrawn(found.counts[0] + found.counts[1], channel.matrix)
+    if channel is not None and sample.counts is not None:
+        fits = misdrawn(sample.counts[0] + sample.counts[1], channel.matrix)
         findings.append(_of_channel(fits, effort, alpha * SHARE_OF_CLAIM))
-    findings += _independence(sampler, named, found, draws, alpha=alpha, features=features)
+    findings += _independence(sampler, named, sample, draws, alpha=alpha, features=features)
     columns = ("figure", "claimed", "at least", "at most", "draws a truth")
     row = ("ε", claimed, limit.lower, upper if math.isfinite(upper) else None, draws)
     table = AuditTable("ε from draws", columns, (row,))
-    title = f"Audit of a sampler with {counted(len(found.reports), 'report')}"
+    title = f"Audit of a sampler with {counted(len(sample.reports), 'report')}"
     return Audit(title, tuple(findings), (table,), LIMITED)
 
 
@@ -151,14 +151,14 @@ def _audit_vectors(sampler: ForeignSampler, epsilon: float | None, draws: int, a
         size, share = len(vectors[0]), alpha / len(sampler.vectors)
         calls = max(FEWEST_DRAWS, draws // size)
         allowed = allowed_by_distance(vectors, claimed)
-        found = count_draws(sampler, vectors, calls, None, None)
-        limit, alarm = (best_limit(found, part, allowed) for part in (READING, share * SHARE_OF_CLAIM))
+        sample = count_draws(sampler, vectors, calls, None, None)
+        limit, alarm = (best_limit(sample, part, allowed) for part in (READING, share * SHARE_OF_CLAIM))
         wrong = alarm.lower > allowed[alarm.first, alarm.second]
         limit = alarm if wrong else limit
         apart = sum(a != b for a, b in zip(vectors[limit.first], vectors[limit.second], strict=True))
         effort = f"{calls:,} draws of each of {len(vectors)} vectors of {size} bits"
         finding = _of_epsilon(limit, math.inf, apart * claimed, effort, wrong=wrong, alpha=alpha, apart=apart)
-        findings += [finding, *_independence(sampler, vectors, found, calls, alpha=share, features=None)]
+        findings += [finding, *_independence(sampler, vectors, sample, calls, alpha=share, features=None)]
         rows.append((size, apart, apart * claimed, limit.lower, calls))
     columns = ("bits", "positions that differ", "claimed ε", "at least", "draws a vector")
     title = f"Audit of {sampler.name} on whole vectors of bits"
@@ -168,7 +168,7 @@ def _audit_vectors(sampler: ForeignSampler, epsilon: float | None, draws: int, a
 def _independence(
     sampler: Callable[..., Any],
     truths: Sequence[Any],
-    found: Draws,
+    sample: SamplerDraws,
     draws: int,
     *,
     alpha: float,
@@ -176,7 +176,7 @@ def _independence(
 ) -> list[Finding]:
     watched = [truths[place] for place in watched_truths(truths)]
     share = alpha * SHARE_OF_TEST
-    return audit_independence(sampler, watched, found.stretches, draws, alpha=share, features=features)
+    return audit_independence(sampler, watched, sample.stretches, draws, alpha=share, features=features)
 
 
 def _exceeds(limit: Limit, claimed: float | None) -> bool:
@@ -207,7 +207,7 @@ def count_draws(
     draws: int,
     features: Callable[[Any], Any] | None,
     channel: Channel | None,
-) -> Draws:
+) -> SamplerDraws:
     """Draw `draws` reports of every truth, and count them, half by half."""
     draw = vectorize_sampler(sampler)
     codes: dict[Hashable, int] = {}
@@ -242,8 +242,8 @@ def count_draws(
             f"The sampler gives more than {MOST_REPORTS:,} different reports: give 'features', a function "
             "that turns a list of reports into rows of numbers."
         )
-    halves = [tuple(np.concatenate(own) for own in part) for part in kept] if not is_counted else []
-    return Draws(
+    halves = [tuple(np.concatenate(rows) for rows in part) for part in kept] if not is_counted else []
+    return SamplerDraws(
         (counts[0, :, : len(codes)], counts[1, :, : len(codes)]) if is_counted else None,
         (halves[0], halves[1]) if halves else None,
         positions.tables(),
@@ -286,23 +286,23 @@ def _sizes(draws: int) -> list[int]:
     return [AT_ONCE] * whole + ([rest] if rest else [])
 
 
-def best_limit(found: Draws, alpha: float, allowed: Floats | None = None) -> Limit:
+def best_limit(sample: SamplerDraws, alpha: float, allowed: Floats | None = None) -> Limit:
     """Return a lower limit of ε, wrong at most as often as alpha, for truths that the first half chooses.
 
     Whole reports, or a classifier of them, and every position on its own are looked at in the first half;
     the event that tells truths apart best is judged once, in the second.
     """
     choices: list[tuple[float, Limit]] = []
-    if found.positions is not None and found.positions[0].shape[1] > 1:
-        event = choose_position(found.positions[0], alpha / 2, allowed)
-        lower = event.lower(found.positions[1], alpha)
+    if sample.positions is not None and sample.positions[0].shape[1] > 1:
+        event = choose_position(sample.positions[0], alpha / 2, allowed)
+        lower = event.lower(sample.positions[1], alpha)
         choices.append((event.gain, Limit(lower, event.first, event.second, event.position)))
-    if found.counts is not None:
-        event = choose_set(found.counts[0], alpha / 2, allowed)
-        lower = event.lower(found.counts[1], alpha)
+    if sample.counts is not None:
+        event = choose_set(sample.counts[0], alpha / 2, allowed)
+        lower = event.lower(sample.counts[1], alpha)
         choices.append((event.gain, Limit(lower, event.first, event.second, None)))
     elif allowed is None:  # a classifier knows one ε for all truths
-        choices.append(_classify(*_both(found), alpha))
+        choices.append(_classify(*_both(sample), alpha))
     return max(choices, key=lambda choice: choice[0])[1]
 
 
@@ -346,18 +346,18 @@ def _far_pairs(rows: Sequence[Floats]) -> list[tuple[int, int]]:
     every = list(permutations(range(len(rows)), 2))
     if len(every) <= MOST_PAIRS:
         return every
-    means = np.stack([own.mean(axis=0) for own in rows]).astype(float)
-    spread = np.mean([own.var(axis=0) for own in rows], axis=0)
+    means = np.stack([table.mean(axis=0) for table in rows]).astype(float)
+    spread = np.mean([table.var(axis=0) for table in rows], axis=0)
     scaled = means / np.sqrt(np.maximum(spread, 1e-9))
     squares = (scaled**2).sum(axis=1)
     apart = squares[:, None] + squares[None] - 2 * scaled @ scaled.T
     return sorted(every, key=lambda pair: -apart[pair])[:MOST_PAIRS]
 
 
-def _both(found: Draws) -> tuple[tuple[Floats, ...], tuple[Floats, ...]]:
-    if found.features is None:
+def _both(sample: SamplerDraws) -> tuple[tuple[Floats, ...], tuple[Floats, ...]]:
+    if sample.features is None:
         raise InputError("There are no features to classify by.")
-    return found.features
+    return sample.features
 
 
 def _of_epsilon(

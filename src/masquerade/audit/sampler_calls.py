@@ -62,9 +62,9 @@ def code_reports(reports: Any) -> tuple[list[Hashable], NDArray[np.int64]]:
     if isinstance(reports, np.ndarray) and reports.dtype.kind in "biuf" and reports.size:
         values, codes = np.unique(reports, axis=0, return_inverse=True)
         return [plain_label(value) for value in values], codes.ravel().astype(np.int64)
-    known: dict[Hashable, int] = {}
-    codes = np.array([known.setdefault(plain_label(one), len(known)) for one in reports], dtype=np.int64)
-    return list(known), codes
+    places: dict[Hashable, int] = {}
+    codes = np.array([places.setdefault(plain_label(one), len(places)) for one in reports], dtype=np.int64)
+    return list(places), codes
 
 
 def hash_reports(reports: Any) -> NDArray[np.uint16]:

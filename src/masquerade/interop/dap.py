@@ -85,7 +85,7 @@ def from_dap(values: object, policy: Policy | str | Path) -> KnownCounts:
     [300.0, 700.0]
     """
     loaded = policy_of(policy)
-    if not isinstance(values, Mapping) or values.get("masquerade_dap") != 1:
+    if not isinstance(values, Mapping) or not _is_number(values.get("masquerade_dap"), [1]):
         raise InputError("not a result of DAP: it must have 'masquerade_dap': 1.")
     unknown = sorted(str(key) for key in values.keys() - KEYS)
     if unknown:
@@ -98,7 +98,7 @@ def from_dap(values: object, policy: Policy | str | Path) -> KnownCounts:
     if ("counts" in values) == ("shares" in values):
         raise InputError("a result has either 'counts' or 'shares'.")
     if "shares" in values:
-        if values.get("draft") not in DRAFTS or isinstance(values.get("draft"), bool):
+        if not _is_number(values.get("draft"), DRAFTS):
             raise InputError(
                 f"'draft' must be the draft of VDAF that the shares follow, {DRAFTS[0]} to {DRAFTS[-1]}."
             )
@@ -153,6 +153,11 @@ def _cells(policy: Policy) -> int:
             f"A histogram has at most {MOST_CELLS:,} cells; the reports of this policy have {length:,}."
         )
     return length
+
+
+def _is_number(value: object, among: Sequence[int]) -> bool:
+    """Return True if the value is one of these whole numbers: neither true nor 1.0 is 1."""
+    return type(value) is int and value in among
 
 
 def _whole(value: object, name: str) -> int:

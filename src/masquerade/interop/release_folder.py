@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from xml.etree.ElementTree import Element
 
 import pyarrow as pa
 
@@ -48,6 +49,7 @@ from masquerade.frames.label_codes import decode
 from masquerade.frames.metadata import MEMO
 from masquerade.interop.croissant_description import ENCODINGS, About, croissant
 from masquerade.interop.sdmx import dataflow_name, to_sdmx_csv, to_sdmx_structure
+from masquerade.interop.xml_text import parse_xml
 from masquerade.sources.tally import tally
 
 POLICY, CODEBOOK, CROISSANT, README, SUMS = (
@@ -58,6 +60,7 @@ MOST_LISTED: Final = 1 << 20  # bytes of a list of hashes
 MOST_CODEBOOK: Final = 1 << 26
 _SUM = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 _PIECE: Final = 1 << 20
+COLUMN: Final = "column "
 
 
 @dataclass(frozen=True)
@@ -155,8 +158,8 @@ def write_release(
 def check_release(folder: str | Path) -> list[str]:
     """Return everything that is wrong with a release folder, a sentence each; nothing if it is whole.
 
-    Files are compared with their hashes; the data, the codebook and the description must be about the
-    policy in the folder.
+    Files are compared with their hashes; the data must be disguised under the policy in the folder, and the
+    codebook and the description must have its probabilities. Links are not followed.
 
     >>> mq.data.students().to_csv("students.csv", index=False)
     >>> policy = mq.data.students_policy()
@@ -168,11 +171,12 @@ def check_release(folder: str | Path) -> list[str]:
     place = Path(folder)
     if not place.is_dir():
         raise FileError(f"{place}: is not a folder.")
-    links = [path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_symlink()]
+    inside = list(place.rglob("*"))
+    links = [path.relative_to(place).as_posix() for path in inside if path.is_symlink()]
     if links:  # nothing outside the folder is read
         return [f"{name}: is a link; a release holds files alone." for name in sorted(links)]
     listed, problems = _listed(place)
-    there = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()} - {SUMS}
+    there = {path.relative_to(place).as_posix() for path in inside if path.is_file()} - {SUMS}
     problems += [f"{name}: is not in {SUMS}." for name in sorted(there - listed.keys())]
     problems += [f"{name}: is missing." for name in sorted(listed.keys() - there)]
     problems += [
@@ -373,10 +377,53 @@ def _disagreements(place: Path, there: set[str]) -> list[str]:
         if batches.metadata.get("policy") != policy.id:
             problems.append(f"{data[0]}: was not disguised under the policy in {POLICY}.")
     described = read_json(place / CROISSANT)
+    size = (place / data[0]).stat().st_size
+    expected = croissant(policy, data=data[0], sha256=sha256_of(place / data[0]), size=size)
     if not isinstance(described, dict) or described.get("mq:policy") != policy.id:
         problems.append(f"{CROISSANT}: is about another policy.")
-    elif sha256_of(place / data[0]) not in json.dumps(described.get("distribution")):
-        problems.append(f"{CROISSANT}: has another sha256 of {data[0]}.")
-    if f">{policy.id}<" not in read_text(place / CODEBOOK, most=MOST_CODEBOOK):
+    elif described.get("distribution") != expected["distribution"]:
+        problems.append(f"{CROISSANT}: has another name, size or sha256 of {data[0]}.")
+    elif any(described.get(key) != expected[key] for key in ("recordSet", "mq:gamma")):
+        problems.append(f"{CROISSANT}: has other columns or probabilities than {POLICY}.")
+    texts_by_column = _read_channel_texts(read_text(place / CODEBOOK, most=MOST_CODEBOOK))
+    if texts_by_column[""] != (policy.id,) or not all(
+        _is_policy(text, policy) for text in texts_by_column["policy"]
+    ):
         problems.append(f"{CODEBOOK}: is about another policy.")
+    elif any(
+        texts_by_column.get(name) != texts
+        for name, texts in _read_channel_texts(codebook(policy, cases=0)).items()
+        if name.startswith(COLUMN)
+    ):
+        problems.append(f"{CODEBOOK}: has other columns or probabilities than {POLICY}.")
     return problems
+
+
+def _read_channel_texts(text: str) -> dict[str, tuple[str, ...]]:
+    """Return the texts of a codebook about channels: the policy's id (of ""), the policy, each column."""
+    try:
+        root = parse_xml(text, most=MOST_CODEBOOK)
+    except InputError as error:
+        raise InputError(f"{CODEBOOK}: {error}") from None
+    texts = {"": _texts(root, ".//{*}IDNo"), "policy": _texts(root, ".//{*}method/{*}notes")}
+    for variable in root.iterfind(".//{*}var"):
+        name = f"{COLUMN}{variable.get('name')}"
+        if name in texts:
+            raise InputError(f"{CODEBOOK}: a column is described twice.")
+        texts[name] = (*_texts(variable, "{*}catgry/{*}catValu"), *_texts(variable, "{*}derivation"),
+                      *_texts(variable, "{*}notes"))  # fmt: skip
+    return texts
+
+
+def _is_policy(text: str, policy: Policy) -> bool:
+    """Return True if a codebook's text of the policy is that policy, or names it where it is too long."""
+    if text == f"policy {policy.id}":
+        return True
+    try:
+        return Policy.from_public_text(text, policy.id) == policy
+    except MasqueradeError:
+        return False
+
+
+def _texts(element: Element, path: str) -> tuple[str, ...]:
+    return tuple("".join(part.itertext()).strip() for part in element.iterfind(path))

@@ -60,7 +60,8 @@ def from_uai(text: str, schema: Schema | None = None) -> BayesianNetwork:
     """
     if len(text) > MOST_CHARACTERS:
         raise InputError(f"too long: at most {MOST_CHARACTERS:,} characters are read.")
-    words = iter(_COMMENT.sub(" ", text).split())
+    every = _COMMENT.sub(" ", text).split()
+    words = iter(every)
     kind = next(words, "")
     if kind != "BAYES":
         raise InputError(
@@ -70,6 +71,8 @@ def from_uai(text: str, schema: Schema | None = None) -> BayesianNetwork:
     sizes = [_whole(words, f"the size of variable {i}", MOST_CATEGORIES) for i in range(count)]
     if count == 0 or min(sizes) == 0:
         raise InputError("there is no variable, or one without categories.")
+    if sum(sizes) > len(every):  # every table has a number for each category of its variable
+        raise InputError("the variables have more categories than the text has numbers.")
     variables = _named(sizes, schema)
     if _whole(words, "the number of tables", MOST_VARIABLES) != count:
         raise InputError("a Bayesian network has one table for every variable.")

@@ -15,6 +15,7 @@ from masquerade.core.errors import InputError
 Parents = Mapping[str, Sequence[str]]
 Link = tuple[str, str]
 Family = tuple[int, ...]  # parents by their places
+MOST_NAMED = 12  # nodes in a message
 
 
 def ancestral_order(structure: Parents) -> list[str]:
@@ -23,17 +24,25 @@ def ancestral_order(structure: Parents) -> list[str]:
         for parent in parents:
             if parent not in structure:
                 raise InputError(f"Node {name!r} has a parent {parent!r} that is no node of the structure.")
+    children: dict[str, list[str]] = {name: [] for name in structure}
+    for parent, child in dict.fromkeys(links(structure)):
+        children[parent].append(child)
+    waiting = {name: len(set(parents)) for name, parents in structure.items()}
+    place = {name: number for number, name in enumerate(structure)}
     order: list[str] = []
-    placed: set[str] = set()
-    open_nodes = dict(structure)
-    while open_nodes:
-        ready = [name for name, parents in open_nodes.items() if placed.issuperset(parents)]
-        if not ready:
-            raise InputError(f"The structure has a cycle among {', '.join(open_nodes)}.")
+    ready = [name for name, parents in waiting.items() if not parents]
+    while ready:  # each link is looked at once: a file may name very many nodes in a row
         order += ready
-        placed.update(ready)
-        for name in ready:
-            del open_nodes[name]
+        freed = []
+        for child in (child for name in ready for child in children[name]):
+            waiting[child] -= 1
+            if not waiting[child]:
+                freed.append(child)
+        ready = sorted(freed, key=place.__getitem__)
+    left = [name for name, parents in waiting.items() if parents]
+    if left:
+        names = ", ".join(left[:MOST_NAMED]) + (" and others" if len(left) > MOST_NAMED else "")
+        raise InputError(f"The structure has a cycle among {names}.")
     return order
 
 

@@ -16,7 +16,7 @@ from masquerade.core.words import counted, printable
 from masquerade.learn import model_file
 from masquerade.learn.model_file import Saved, part_values
 from masquerade.learn.prediction_rows import labels_of
-from masquerade.learn.tree_model import DecisionTree, reached_leaves
+from masquerade.learn.tree_model import DecisionTree, check_questions, reached_leaves
 
 KIND = "label_tree"
 
@@ -124,10 +124,10 @@ class LabelTree(Printed, Saved):
 def _nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variable]) -> tuple[LabelNode, ...]:
     """Return nodes that hang together: every node but the root is a branch once, no feature asked twice."""
     sizes = {feature.name: len(feature) for feature in features}
-    asked: list[frozenset[str]] = [frozenset()]
+    named = 1  # the root, and all branches so far
     nodes: list[LabelNode] = []
     for place, values in enumerate(listed):
-        if place >= len(asked):
+        if place >= named:
             raise InputError(f"node {place} hangs nowhere.")
         feature = model_file.entry(values, "feature", str, type(None))
         label = model_file.entry(values, "label", int, type(None))
@@ -136,11 +136,12 @@ def _nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variab
             if branches or label is None or not 0 <= label < len(target):
                 raise InputError(f"node {place} is a leaf: it has a class of the target and no branches.")
         else:
-            due = list(range(len(asked), len(asked) + sizes.get(feature, 0)))
-            if feature not in sizes or feature in asked[place] or branches != due or label is not None:
-                raise InputError(f"node {place} asks about a feature for the first time, a branch for each.")
-            asked += [asked[place] | {feature}] * len(due)
+            expected = list(range(named, named + sizes.get(feature, 0)))
+            if feature not in sizes or branches != expected or label is not None:
+                raise InputError(f"node {place} asks about a feature, with a branch for each category.")
+            named += len(expected)
         nodes.append(LabelNode(feature, tuple(branches), label))
-    if len(nodes) != len(asked):
-        raise InputError(f"{len(asked)} nodes are named, {len(nodes)} are there.")
+    if len(nodes) != named:
+        raise InputError(f"{named} nodes are named, {len(nodes)} are there.")
+    check_questions([None if node.feature is None else (node.feature, node.branches) for node in nodes])
     return tuple(nodes)

@@ -54,6 +54,8 @@ PLAIN: Mapping[str, tuple[type, ...]] = {
     "int": (int,),
     "str": (str,),
 }
+# numbers that mean something impossible outside of their range, whatever the model
+SHARES = frozenset({"level", "p_value", "significance"})
 
 
 class Model(Protocol):
@@ -221,6 +223,8 @@ def entry(values: Mapping[str, Any], name: str, *kinds: type) -> Any:
     if type(found) not in kinds:  # true is no number
         wanted = " or ".join(kind.__name__ for kind in kinds)
         raise InputError(f"{name!r} must be of type {wanted}. Got {type(found).__name__} instead.")
+    if type(found) in (int, float):
+        _check_range(name, found)
     return found
 
 
@@ -307,7 +311,21 @@ def array_of(values: Any, shape: Sequence[int], name: str, *, flags: bool = Fals
         raise InputError(f"{name!r} must be {size} {wanted}. Got {found}.")
     if np.isnan(array).any():
         raise InputError(f"{name!r} has undefined numbers.")
+    if not flags:
+        _check_range(name, array)
     return array
+
+
+def _check_range(name: str, values: Any) -> None:
+    """Raise InputError if numbers cannot be what their name says: no share is 7, no error is negative."""
+    field = name.replace(" ", ".").rpartition(".")[2]
+    numbers = np.asarray(values, dtype=float)
+    if field in SHARES and not np.all((numbers >= 0) & (numbers <= 1)):
+        raise InputError(f"{name!r} must lie between 0 and 1.")
+    if (field == "n" or field.endswith("stderr")) and np.any(numbers < 0):
+        raise InputError(f"{name!r} must not be negative: numbers and standard errors of 0 or more.")
+    if field == "numbers" and not np.all(np.isfinite(numbers)):
+        raise InputError(f"{name!r} must hold finite numbers.")
 
 
 def _finite(values: Any) -> Any:

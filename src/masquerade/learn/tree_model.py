@@ -419,7 +419,6 @@ def _nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variab
     """Return nodes with their places worked out anew: breadth first, every node but the root hung once."""
     sizes = {feature.name: len(feature) for feature in features}
     places: list[tuple[int, int, int]] = [(-1, -1, 0)]
-    asked: list[frozenset[str]] = [frozenset()]
     nodes: list[Node] = []
     for place, values in enumerate(listed):
         if place >= len(places):
@@ -432,13 +431,37 @@ def _nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variab
         except InputError as error:
             raise InputError(f"node {place}: {error}") from None
         if split is not None:
-            if split.feature in asked[place]:
-                raise InputError(f"node {place} asks about {split.feature!r} a second time.")
             places += [(place, code, nodes[-1].depth + 1) for code in range(len(split.branches))]
-            asked += [asked[place] | {split.feature}] * len(split.branches)
     if len(nodes) != len(places):
         raise InputError(f"{len(places)} nodes are named, {len(nodes)} are there.")
+    check_questions(
+        [None if node.split is None else (node.split.feature, node.split.branches) for node in nodes]
+    )
     return tuple(nodes)
+
+
+def check_questions(questions: Sequence[tuple[str, Sequence[int]] | None]) -> None:
+    """Raise InputError if a node asks about a feature that was asked about on the way to it.
+
+    Questions are features and branches of nodes that form a tree, None of leaves. One path is held at a time:
+    sets of all paths would take the square of the length of a file.
+    """
+    path: set[str] = set()
+    open_places = [(0, False)] if questions else []
+    while open_places:
+        place, leaves = open_places.pop()
+        question = questions[place]
+        if question is None:
+            continue
+        feature, branches = question
+        if leaves:
+            path.discard(feature)
+            continue
+        if feature in path:
+            raise InputError(f"node {place} asks about {feature!r} a second time.")
+        path.add(feature)
+        open_places.append((place, True))
+        open_places += [(branch, False) for branch in branches]
 
 
 def _node_of(

@@ -98,7 +98,7 @@ def test_what_a_finding_says_is_about_people():
     assert "fresh entropy" in finding.repair
     _, (finding, *_), _ = findings("antithetic_pairs", draws=20_000)
     assert "1 apart" in finding.says
-    assert "cancels: whoever averages them learns more" in finding.says
+    assert "cancels: anyone who averages them learns more" in finding.says
 
 
 def test_vectors_and_sets_that_repeat_are_found():

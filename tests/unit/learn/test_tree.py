@@ -434,6 +434,14 @@ def small_tree():
     return decision_tree(Records(simulate_codes(codes, policy, 16), policy), "y", max_depth=2)
 
 
+def ask_again(values):
+    """Return the nodes of a small tree whose second node asks what the first did, with a leaf more."""
+    root, second, third, *leaves = copy.deepcopy(values["nodes"])
+    second["split"].update(feature=root["split"]["feature"], branches=[4, 5, 6])
+    third["split"].update(branches=[7, 8, 9, 10])
+    return {"nodes": [root, second, third, *leaves, leaves[-1]]}
+
+
 def test_rows_of_any_frame_are_predicted_alike():
     tree = small_tree()
     schema = mq.Schema(categories())
@@ -486,7 +494,8 @@ def test_a_tree_survives_json(tmp_path):
         (lambda d: d["nodes"].append(d["nodes"][-1]), "hangs nowhere"),
         (lambda d: d["nodes"][0]["split"].update(feature="zz"), "no feature"),
         (lambda d: d["nodes"][0]["split"].update(branches=[0, 1, 2]), "branches"),
-        (lambda d: d["nodes"][1]["split"].update(d["nodes"][0]["split"], branches=[4, 5, 6]), "second time"),
+        (lambda d: d["nodes"][1]["split"].update(d["nodes"][0]["split"], branches=[4, 5, 6]), "branches"),
+        (lambda d: d.update(ask_again(d)), "node 1 asks about 'a' a second time"),
         (lambda d: d["nodes"][0].update(probabilities=[1, 1, 1]), "add up"),
         (lambda d: d["nodes"][0].update(counts=[1, 2]), "must be 3 numbers"),
         (lambda d: d["nodes"][0].update(stderr=[0, 0, float("nan")]), "undefined"),
