@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from benchmarks.timing import keep
 
-from masquerade.core.scratch import Scratch
+from masquerade.core.util.scratch import Scratch
 from masquerade.crypto.code_rows import Texts
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.point_sets import hashed, masked

@@ -3,7 +3,7 @@
 Each size runs in a process of its own, which does what a party's service does between its first and its last
 message to a miner, without the network. What counts is the growth from one size to the next: a process takes
 some 200 MiB before it has read anything, and a range of half a million records that is sorted and a part of a
-session take their own. Everything longer is in files without a name (`masquerade.core.scratch`).
+session take their own. Everything longer is in files without a name (`masquerade.core.util.scratch`).
 
 python -m benchmarks.party_memory [--json FILE]
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.parties_network import COLUMNS, PARTIES, plan
 from benchmarks.timing import json_option, keep
 
-from masquerade.core.scratch import Scratch
+from masquerade.core.util.scratch import Scratch
 from masquerade.disguising.memo import Memo
 from masquerade.protocols.pseudonyms import ROWS_AT_ONCE, SORTED_AT_ONCE, keyed_pseudonyms, parts_for
 from masquerade.protocols.vertical import CellRequest, RepeatedCells, Site

@@ -6,7 +6,7 @@ model. Names are loaded when they are first used, so that importing the package 
 
 from typing import TYPE_CHECKING
 
-from masquerade.core.lazy_exports import lazy_exports
+from masquerade.core.util.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade import anonymity as anonymity

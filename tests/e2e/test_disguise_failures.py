@@ -23,7 +23,7 @@ import pytest
 from tests.e2e.test_cli_app import PEOPLE, files, ok, process, run, world
 
 import masquerade as mq
-from masquerade.core.atomic import AtomicFile
+from masquerade.core.util.atomic import AtomicFile
 from masquerade.disguising import files as disguised_files
 from masquerade.disguising.memo import Memo
 from masquerade.frames.file_writer import AtomicWriter
@@ -113,7 +113,7 @@ def test_no_step_after_the_first_row_leaves_a_file_when_it_fails(tmp_path, monke
 SYSTEM = {
     "bringing it to the disk": ("os.fsync", 0),
     "the name": ("os.link", 0),
-    "the name of the folder": ("masquerade.core.atomic.sync_folder", 0),
+    "the name of the folder": ("masquerade.core.util.atomic.sync_folder", 0),
     "metadata": ("masquerade.frames.file_writer.json.dumps", 0),
 }
 

@@ -22,8 +22,8 @@ from pyarrow import parquet
 
 from masquerade.anonymity.hierarchy import load_hierarchies
 from masquerade.channels.policy import Policy
-from masquerade.core.json_text import parse_json, read_json
 from masquerade.core.schema import Variable
+from masquerade.core.util.json_text import parse_json, read_json
 from masquerade.crypto import certificates
 from masquerade.crypto.keys import SigningKey, load_identity
 from masquerade.data.catalogue import RawFile

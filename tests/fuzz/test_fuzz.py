@@ -73,7 +73,7 @@ def test_an_error_that_is_not_ours_would_be_found(escapes, monkeypatch):
     def broken(_text):
         raise escapes(*(("utf-8", b"", 0, 1, "bad") if escapes is UnicodeDecodeError else ("x",)))
 
-    monkeypatch.setattr("masquerade.core.json_text.parse_json", broken)
+    monkeypatch.setattr("masquerade.core.util.json_text.parse_json", broken)
     assert not issubclass(escapes, MasqueradeError)
     monkeypatch.setattr("masquerade.services.common.client.parse_json", broken)
     outcome = fuzz(20, seed=1, only="json-object")

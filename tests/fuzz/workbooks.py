@@ -19,7 +19,7 @@ import openpyxl
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.core.json_text import parse_json
+from masquerade.core.util.json_text import parse_json
 from masquerade.survey import xlsform
 from masquerade.survey.questionnaire import Questionnaire
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from masquerade.channels import policy_text
 from masquerade.core.errors import FileError, InputError, PolicyError, SchemaError
-from masquerade.core.json_text import read_text
+from masquerade.core.util.json_text import read_text
 
 VERSION = 1
 DATES: Mapping[str, Callable[[date], str]] = {

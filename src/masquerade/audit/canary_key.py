@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy, policy_of
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.json_text import parse_json
-from masquerade.core.private_file import read_private
+from masquerade.core.util.atomic import write_whole
+from masquerade.core.util.json_text import parse_json
+from masquerade.core.util.private_file import read_private
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -29,8 +29,8 @@ from masquerade.channels import basic, block_designs, designs, survey_designs
 from masquerade.channels.channel import Channel
 from masquerade.channels.rationals import rational
 from masquerade.core.errors import ChannelError
-from masquerade.core.plugins import load_plugin, plugins
 from masquerade.core.schema import Variable
+from masquerade.core.util.plugins import load_plugin, plugins
 
 Number = Annotated[
     Fraction,

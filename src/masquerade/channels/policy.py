@@ -30,9 +30,9 @@ from masquerade.channels.fields import (
     without_none,
 )
 from masquerade.channels.policy_file import FORMAT, BlocksSpec, PolicySpec, StrataSpec, explain, refuse_draft
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import ChannelError, InputError, PolicyError, SchemaError
 from masquerade.core.schema import Category, Field, Schema, Variable
+from masquerade.core.util.atomic import write_whole
 
 MOST_JUDGED = 512  # combinations of a joint channel that is judged when a policy is read
 MOST_POLICY_ENTRIES = 4 * MOST_ENTRIES  # of all channels together

@@ -21,8 +21,8 @@ from masquerade.channels.channel_spec import (
 from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.designs import for_epsilon
 from masquerade.core.errors import ChannelError, PolicyError, did_you_mean, in_one_line
-from masquerade.core.plugins import plugins
 from masquerade.core.schema import Variable
+from masquerade.core.util.plugins import plugins
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

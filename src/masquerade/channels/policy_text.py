@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 
 from masquerade.core.errors import InputError, PolicyError
-from masquerade.core.json_text import (
+from masquerade.core.util.json_text import (
     MOST_DEPTH,
     MOST_DIGITS,
     check_plain,

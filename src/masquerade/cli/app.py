@@ -17,7 +17,7 @@ from masquerade.cli.missing_package import missing_package
 from masquerade.cli.options import HELP, Json, Overwrite, PluginGroup, command_of, option
 from masquerade.cli.output import emit, say, silence_stdout
 from masquerade.core.errors import InputError, MasqueradeError
-from masquerade.core.plugins import plugins
+from masquerade.core.util.plugins import plugins
 
 MOST_NAMED = 12  # commands of a group that a message lists
 BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141

@@ -68,8 +68,8 @@ def publish(
 
     Example: masquerade gather publish work/collector.yaml --out terms.json
     """
-    from masquerade.core.atomic import write_whole  # noqa: PLC0415
-    from masquerade.core.json_text import read_text  # noqa: PLC0415
+    from masquerade.core.util.atomic import write_whole  # noqa: PLC0415
+    from masquerade.core.util.json_text import read_text  # noqa: PLC0415
     from masquerade.services.gather.publication import terms_text  # noqa: PLC0415
     from masquerade.services.gather.terms import Terms  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415

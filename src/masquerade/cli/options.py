@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from masquerade.cli.output import say
 from masquerade.core.errors import PluginError
-from masquerade.core.plugins import Group, load_plugin, plugins
+from masquerade.core.util.plugins import Group, load_plugin, plugins
 
 HELP = {"help_option_names": ["-h", "--help"]}
 

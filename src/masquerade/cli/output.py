@@ -16,8 +16,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from masquerade.core import atomic
 from masquerade.core.errors import FileError, InputError, MasqueradeWarning
+from masquerade.core.util import atomic
 from masquerade.core.words import visible
 
 if TYPE_CHECKING:

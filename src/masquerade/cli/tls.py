@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from masquerade.cli.options import Json, argument, group, option
 from masquerade.cli.output import emit, say
-from masquerade.core.atomic import write_new
+from masquerade.core.util.atomic import write_new
 
 if TYPE_CHECKING:
     from masquerade.crypto.certificates import Pair

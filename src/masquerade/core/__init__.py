@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from masquerade.core.lazy_exports import lazy_exports
+from masquerade.core.util.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from masquerade.core.atomic import write_whole as write_whole
     from masquerade.core.covariance import Covariance as Covariance
     from masquerade.core.covariance import IndependentCovariance as IndependentCovariance
     from masquerade.core.covariance import LinearCovariance as LinearCovariance
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from masquerade.core.tally import RecordTally as RecordTally
     from masquerade.core.tally import Tally as Tally
     from masquerade.core.tally import raise_refusals as raise_refusals
+    from masquerade.core.util.atomic import write_whole as write_whole
     from masquerade.core.words import counted as counted
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -7,6 +7,6 @@ What is constant-time: every multiplication of a point by a `Secret`, and the re
 not claimed: Python's own integers and memory, which can be neither timed evenly nor erased.
 """
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.util.atomic import write_whole
 
 AUTHORITY = "ca"
 HOSTS = ("127.0.0.1", "localhost")

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from masquerade.core.atomic import write_new
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.util.atomic import write_new
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 
 T = TypeVar("T")

@@ -20,8 +20,8 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import DataMissing, FileError, MasqueradeWarning
+from masquerade.core.util.atomic import write_whole
 from masquerade.data.catalogue import BNLEARN, UCI, RawFile
 
 DIRECTORY, CACHE, OFFLINE = "MASQUERADE_DATA", "MASQUERADE_CACHE", "MASQUERADE_OFFLINE"

@@ -17,7 +17,7 @@ from pyarrow import ipc, parquet
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import record_gamma
 from masquerade.core.errors import InputError
-from masquerade.core.json_text import read_json
+from masquerade.core.util.json_text import read_json
 from masquerade.core.words import log_gamma
 from masquerade.disguising.memo import Memo
 from masquerade.frames.file_reader import MOST_SIDECAR

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
-from masquerade.core.atomic import AtomicFile, write_whole
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.json_text import parse_json
-from masquerade.core.private_file import locked, read_private
+from masquerade.core.util.atomic import AtomicFile, write_whole
+from masquerade.core.util.json_text import parse_json
+from masquerade.core.util.private_file import locked, read_private
 from masquerade.crypto.keys import expand
 from masquerade.crypto.symmetric import BlockFunction, code, same
 from masquerade.disguising.person_ids import AS_WRITTEN, NORMAL, ROWS_AT_ONCE, TAG_BYTES, person_tags

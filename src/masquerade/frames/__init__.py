@@ -1,5 +1,5 @@
 """Tables and files of callers: read as codes, given back as what came in."""
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

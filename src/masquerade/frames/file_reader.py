@@ -25,7 +25,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import ipc, parquet
 
 from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
-from masquerade.core.json_text import parse_json, read_text
+from masquerade.core.util.json_text import parse_json, read_text
 from masquerade.frames.baskets import BasketReader
 from masquerade.frames.cores import ahead
 from masquerade.frames.dialect import UTF8, Dialect, with_points

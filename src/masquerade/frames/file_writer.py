@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 from pyarrow import ipc, parquet
 
-from masquerade.core.atomic import AtomicFile, check_replaceable, write_whole
 from masquerade.core.errors import FileError
+from masquerade.core.util.atomic import AtomicFile, check_replaceable, write_whole
 from masquerade.frames.baskets import BasketSink
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unwritable
 from masquerade.frames.label_codes import Kind, expanded, kind_of

@@ -6,7 +6,7 @@ whatever is wrong is an `InputError`.
 
 from typing import TYPE_CHECKING
 
-from masquerade.core.lazy_exports import lazy_exports
+from masquerade.core.util.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade.frames.ddi import Wording as Wording

@@ -27,8 +27,8 @@ import numpy as np
 
 from masquerade.channels.policy import Policy, policy_of
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.json_text import read_json
 from masquerade.core.schema import Category
+from masquerade.core.util.json_text import read_json
 from masquerade.protocols.people.questions import Counts, Question
 from masquerade.sources.count_rounds import KnownCounts
 

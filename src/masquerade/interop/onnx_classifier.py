@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from masquerade import __version__
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Variable
+from masquerade.core.util.atomic import write_whole
 from masquerade.learn.bayes import NaiveBayes
 from masquerade.learn.prediction_rows import TIE
 from masquerade.learn.tree_model import DecisionTree

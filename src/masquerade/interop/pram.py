@@ -23,8 +23,8 @@ from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
 from masquerade.channels.rationals import rational
 from masquerade.core.errors import InputError, MasqueradeError, SingularChannel
-from masquerade.core.json_text import read_text
 from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.util.json_text import read_text
 from masquerade.interop.network_parts import labelled
 
 MOST_CHARACTERS: Final = 1 << 24

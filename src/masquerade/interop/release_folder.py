@@ -36,10 +36,10 @@ from masquerade.audit.findings import Audit
 from masquerade.audit.release import audit_release
 from masquerade.channels.policy import Policy, policy_of
 from masquerade.channels.privacy import privacy
-from masquerade.core.atomic import sync_folder, write_whole
 from masquerade.core.errors import FileError, InputError, MasqueradeError
-from masquerade.core.json_text import read_json, read_text
 from masquerade.core.query import Query
+from masquerade.core.util.atomic import sync_folder, write_whole
+from masquerade.core.util.json_text import read_json, read_text
 from masquerade.core.words import gamma_words
 from masquerade.disguising.columns import carried, marks, permutation
 from masquerade.frames.ddi import Wording, codebook

@@ -16,11 +16,11 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
-from masquerade.core.json_text import read_text
 from masquerade.core.schema import Schema, Variable
+from masquerade.core.util.atomic import write_whole
+from masquerade.core.util.json_text import read_text
 from masquerade.interop.network_parts import check_table_size, network_of, numbers_in
 from masquerade.learn.network import BayesianNetwork
 

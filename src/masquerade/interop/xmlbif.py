@@ -14,11 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.json_text import read_text
 from masquerade.core.schema import Schema, Variable
+from masquerade.core.util.atomic import write_whole
+from masquerade.core.util.json_text import read_text
 from masquerade.interop.network_parts import (
     check_table_size,
     labelled,

@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast
 import numba
 
 from masquerade.core.errors import MasqueradeWarning
-from masquerade.core.private_file import HAS_MODES, is_safe_folder
+from masquerade.core.util.private_file import HAS_MODES, is_safe_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 config: Any = numba.config  # the settings that numba reads from the environment

@@ -22,12 +22,12 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.json_text import read_json
-from masquerade.core.plugins import load_plugin, plugins
 from masquerade.core.schema import Schema, Variable
+from masquerade.core.util.atomic import write_whole
+from masquerade.core.util.json_text import read_json
+from masquerade.core.util.plugins import load_plugin, plugins
 
 T = TypeVar("T")
 FORMAT = 1

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from masquerade.core.errors import InputError, SchemaError, did_you_mean
-from masquerade.core.json_text import read_json
+from masquerade.core.util.json_text import read_json
 from masquerade.core.words import category_text
 
 if TYPE_CHECKING:

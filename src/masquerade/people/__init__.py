@@ -8,7 +8,7 @@ are loaded when they are first used, so that a device loads nothing that it does
 
 from typing import TYPE_CHECKING
 
-from masquerade.core.lazy_exports import lazy_exports
+from masquerade.core.util.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade.core.errors import RoundAborted as RoundAborted

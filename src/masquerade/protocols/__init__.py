@@ -1,5 +1,5 @@
 """Protocols between people and parties: roles as small state machines, bytes in and bytes out."""
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

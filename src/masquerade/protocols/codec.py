@@ -28,8 +28,8 @@ from enum import IntEnum, StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform
 
-from masquerade.core.bit_flags import packed_bits, unpacked_bits
 from masquerade.core.errors import InputError, MasqueradeError
+from masquerade.core.util.bit_flags import packed_bits, unpacked_bits
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import SCALAR_SIZE, Group, Point
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, Refusal, did_you_mean
 from masquerade.core.guarantee import Guarantee
-from masquerade.core.json_text import parse_json
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
+from masquerade.core.util.json_text import parse_json
 from masquerade.protocols.codec import SESSION_SIZE
 from masquerade.protocols.session import Transport, agreement_of, propose
 

@@ -30,9 +30,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
-from masquerade.core.atomic import sync_folder
 from masquerade.core.errors import FileError
-from masquerade.core.processes import Owner
+from masquerade.core.util.atomic import sync_folder
+from masquerade.core.util.processes import Owner
 from masquerade.crypto.errors import KeySpent
 
 BUSY_SECONDS: Final = 10

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Adversary, Disclosure, Guarantee
-from masquerade.core.scratch import HELD, Scratch
+from masquerade.core.util.scratch import HELD, Scratch
 from masquerade.crypto.code_rows import Texts, codes, keyed_tags
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Words
 from masquerade.core.errors import InputError
-from masquerade.core.scratch import HELD, Scratch, let_go
+from masquerade.core.util.scratch import HELD, Scratch, let_go
 from masquerade.crypto.code_rows import codes
 from masquerade.protocols.codec import SESSION_SIZE
 from masquerade.protocols.record_keys import Key, check_count, check_repeated, forms_of

@@ -24,8 +24,8 @@ from masquerade.core.errors import (
     RoundAborted,
     did_you_mean,
 )
-from masquerade.core.json_text import parse_json
 from masquerade.core.query import Query
+from masquerade.core.util.json_text import parse_json
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
 from masquerade.crypto.symmetric import stream

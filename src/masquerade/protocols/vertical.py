@@ -24,8 +24,8 @@ from masquerade.channels.policy import Group, Policy, check_policy
 from masquerade.channels.privacy import guarantee_of
 from masquerade.core.errors import InputError, PolicyError, PolicyMismatch, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.core.json_text import parse_json
 from masquerade.core.schema import Field, Schema
+from masquerade.core.util.json_text import parse_json
 from masquerade.crypto.errors import DecodingError
 from masquerade.disguising.columns import permutation
 from masquerade.disguising.report_draws import Codes, Draws, through

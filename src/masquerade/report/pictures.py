@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.palette import ESTIMATE, INK, MUTED, NAIVE, PAPER
+from masquerade.core.util.atomic import write_whole
 from masquerade.core.words import gamma_text
 from masquerade.learn.network_plot import Box, network_plot
 from masquerade.report.breach_curves import breach_plot

@@ -21,7 +21,7 @@ from masquerade.core.errors import (
     SchemaError,
     UnknownValue,
 )
-from masquerade.core.processes import Owner
+from masquerade.core.util.processes import Owner
 from masquerade.core.words import counted
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.formats import STREAM, Format, format_of, unreadable

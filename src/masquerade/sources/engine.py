@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch, SchemaError, UnknownValue, did_you_mean
-from masquerade.core.processes import Turns
 from masquerade.core.schema import Field
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
+from masquerade.core.util.processes import Turns
 from masquerade.core.words import printable
 from masquerade.frames.label_codes import kind_of
 from masquerade.sources import sql

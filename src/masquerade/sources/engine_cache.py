@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import DataChanged, InputError, UnknownValue
-from masquerade.core.processes import Turns
+from masquerade.core.util.processes import Turns
 from masquerade.kernels.cover import cover_within
 from masquerade.sources import sql
 from masquerade.sources.coded_rows import Gathering, Overflow, added, codes_of, numbers, split

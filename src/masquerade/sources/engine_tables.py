@@ -19,7 +19,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from masquerade.core.errors import EngineError, InputError, MasqueradeError, UnknownValue
-from masquerade.core.processes import Owner
+from masquerade.core.util.processes import Owner
 from masquerade.frames.metadata import INCOMPLETE
 from masquerade.sources.snapshot import Files, Snapshot
 from masquerade.sources.sql import Column, Dialect, sum_type

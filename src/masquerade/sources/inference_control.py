@@ -13,11 +13,11 @@ from itertools import chain, combinations
 from math import prod
 
 from masquerade.core.errors import InputError, Refusal, did_you_mean
-from masquerade.core.processes import Turns
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Selected, Tally, check_source, raise_refusals
+from masquerade.core.util.processes import Turns
 from masquerade.crypto.errors import KeySpent
 from masquerade.estimate.cell_space import CellSpace
 from masquerade.protocols.people.ledger import Ledger, MemoryLedger

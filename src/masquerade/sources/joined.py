@@ -25,9 +25,9 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from masquerade.channels.policy import Policy
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.json_text import read_json
+from masquerade.core.util.atomic import write_whole
+from masquerade.core.util.json_text import read_json
 from masquerade.disguising.report_draws import Codes
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.label_codes import decode

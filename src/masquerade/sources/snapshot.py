@@ -17,7 +17,7 @@ from uuid import uuid4
 from weakref import finalize
 
 from masquerade.core.errors import DataChanged
-from masquerade.core.processes import Owner
+from masquerade.core.util.processes import Owner
 from masquerade.frames.file_state import FileState
 
 TEXT: Final = re.compile(r"'((?:[^']|'')*)'")  # of SQL

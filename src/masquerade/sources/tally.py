@@ -26,9 +26,9 @@ from masquerade.core.errors import (
     UnknownValue,
     ValueProblem,
 )
-from masquerade.core.plugins import load_plugin, plugins
 from masquerade.core.schema import Category, Field, Schema, category
 from masquerade.core.tally import Tally
+from masquerade.core.util.plugins import load_plugin, plugins
 from masquerade.frames.baskets import Baskets
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.formats import STREAM, is_compressed

@@ -17,9 +17,9 @@ from typing import Any
 
 from masquerade.channels import policy_text
 from masquerade.channels.policy import Policy
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.json_text import read_json, read_text
+from masquerade.core.util.atomic import write_whole
+from masquerade.core.util.json_text import read_json, read_text
 from masquerade.studio import project_files
 from masquerade.studio.allow_list import RESULT, KeptStep, read_steps
 

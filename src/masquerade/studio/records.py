@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from masquerade.channels import policy_text
 from masquerade.channels.policy import Policy
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
+from masquerade.core.util.atomic import write_whole
 from masquerade.frames.file_reader import open_batches
 from masquerade.sources.tally import carried_policy
 from masquerade.studio import policy_edits, steps

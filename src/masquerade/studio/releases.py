@@ -14,9 +14,9 @@ import yaml
 
 from masquerade.channels import policy_text
 from masquerade.channels.policy import Policy
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
+from masquerade.core.util.atomic import write_whole
 from masquerade.core.words import category_text, gamma_words
 from masquerade.disguising.memo import Memo
 from masquerade.services.common.release_ledger import (

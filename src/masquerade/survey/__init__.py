@@ -7,7 +7,7 @@ with the exact sampler of `masquerade.disguising` in JavaScript, and everything 
 
 from typing import TYPE_CHECKING
 
-from masquerade.core.lazy_exports import lazy_exports
+from masquerade.core.util.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade.disguising.report_draws import disguise_codes as disguise_codes

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
-from masquerade.core.atomic import write_whole
+from masquerade.core.util.atomic import write_whole
 from masquerade.survey.consequences import surest_of, surest_of_all
 from masquerade.survey.mechanism import channel_rows, mechanism, vectors
 from masquerade.survey.paper import letter, sheets

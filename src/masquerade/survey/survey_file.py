@@ -40,8 +40,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from masquerade.channels import policy_text
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.json_text import read_text
 from masquerade.core.schema import Category
+from masquerade.core.util.json_text import read_text
 
 MOST_QUESTIONS: Final = 500
 MOST_LANGUAGES: Final = 40

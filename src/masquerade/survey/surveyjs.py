@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from masquerade.core.errors import InputError
-from masquerade.core.json_text import read_json
+from masquerade.core.util.json_text import read_json
 from masquerade.survey.questionnaire import (
     Atom,
     ImportedQuestion,

@@ -13,7 +13,7 @@ import yaml
 from tests.services.background import background
 
 import masquerade as mq
-from masquerade.core.atomic import write_whole
+from masquerade.core.util.atomic import write_whole
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy
 from masquerade.services.common.client import HttpTransport, Operator
 from masquerade.services.common.problems import Busy

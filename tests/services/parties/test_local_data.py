@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 import pytest
 
 from masquerade.channels.policy import Policy
-from masquerade.core import scratch
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
+from masquerade.core.util import scratch
 from masquerade.protocols import pseudonyms
 from masquerade.protocols.record_keys import KeyColumn
 from masquerade.services.parties import growing_keys, linkage, local_data

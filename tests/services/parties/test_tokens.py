@@ -15,8 +15,8 @@ from tests.services.parties.deployments import (
 )
 
 import masquerade as mq
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
+from masquerade.core.util.atomic import write_whole
 from masquerade.crypto import certificates
 from masquerade.crypto.keys import new_token, token_digest
 from masquerade.data.example_networks import eleven_nodes

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from masquerade.core.atomic import AtomicFile, check_replaceable, write_new, write_whole
 from masquerade.core.errors import FileError
+from masquerade.core.util.atomic import AtomicFile, check_replaceable, write_new, write_whole
 
 
 def test_a_file_is_written_and_replaced(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.json_text import MOST_DEPTH, parse_json, read_json
+from masquerade.core.util.json_text import MOST_DEPTH, parse_json, read_json
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from masquerade.core.errors import PluginError
-from masquerade.core.plugins import load_plugin, plugins
+from masquerade.core.util.plugins import load_plugin, plugins
 
 
 def test_parts_are_found_by_group_without_being_loaded(install):

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from masquerade.core.errors import InputError
-from masquerade.core.processes import Owner, Turns
+from masquerade.core.util.processes import Owner, Turns
 from masquerade.protocols.people.ledger import Claim, FileLedger, MemoryLedger
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from masquerade.core import scratch
 from masquerade.core.errors import FileError
-from masquerade.core.scratch import HELD, Scratch, let_go
+from masquerade.core.util import scratch
+from masquerade.core.util.scratch import HELD, Scratch, let_go
 
 
 def unnamed():

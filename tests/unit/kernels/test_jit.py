@@ -16,7 +16,7 @@ import pytest
 
 import masquerade
 from masquerade.core.errors import MasqueradeWarning
-from masquerade.core.private_file import is_safe_folder
+from masquerade.core.util.private_file import is_safe_folder
 from masquerade.kernels import jit
 
 NOBODY = 65534

@@ -14,6 +14,6 @@ one process, `sources.aggregation` answers counting questions with them. What is
 One user can shift any count, and the guarantee says so.
 """
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

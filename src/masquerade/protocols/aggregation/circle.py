@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from masquerade.core.bit_flags import packed_bits, unpacked_bits
+from masquerade.core.util.bit_flags import packed_bits, unpacked_bits
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.symmetric import stream
 from masquerade.protocols.aggregation import messages as wire

@@ -16,6 +16,6 @@ whoever tries is named. One user who stays away stops the round: for dropouts th
 The text of the paper was not at hand: this follows Wright's talk of 2005, and the repairs are ours.
 """
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

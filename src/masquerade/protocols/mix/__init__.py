@@ -14,6 +14,6 @@ The text of the paper (Yang, Zhong, Wright: Anonymity-preserving data collection
 this is a reconstruction with the proofs that it needs.
 """
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

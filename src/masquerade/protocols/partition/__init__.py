@@ -25,6 +25,6 @@ The text of the paper (Zhong, Yang, Wright: Privacy-enhancing k-anonymization of
 not at hand: this is a reconstruction from the talk's slides with the proofs that it needs.
 """
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

@@ -5,6 +5,6 @@ record (`reports`). Who is enrolled is a `roster`; what may be asked are `questi
 two answers together would tell about few people; `checks` remember what was checked.
 """
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

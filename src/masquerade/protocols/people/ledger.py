@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from masquerade.core.errors import InputError
-from masquerade.core.processes import Owner
+from masquerade.core.util.processes import Owner
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.durable_store import Claim, Claims, DurableStore

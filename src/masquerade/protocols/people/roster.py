@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, TypeVar
 
-from masquerade.core.bit_flags import packed_bits, unpacked_bits
 from masquerade.core.errors import InputError, RoundAborted
+from masquerade.core.util.bit_flags import packed_bits, unpacked_bits
 from masquerade.crypto.keys import SigningKey, decode_identity
 from masquerade.protocols.codec import Key, Text
 

@@ -12,9 +12,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from masquerade.core.atomic import sync_folder, write_whole
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.private_file import read_private
+from masquerade.core.util.atomic import sync_folder, write_whole
+from masquerade.core.util.private_file import read_private
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import stretch
 from masquerade.crypto.symmetric import seal, unseal

@@ -23,6 +23,6 @@ What each learns is in `masquerade.protocols.threshold`; what running them as se
 - The office could ask in a person's name before that person does; the person then finds the credential used.
 """
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

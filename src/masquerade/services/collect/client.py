@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from masquerade.core.errors import FileError, InputError, QueryRefused, Refusal, RoundAborted
-from masquerade.core.json_text import parse_json, read_text
 from masquerade.core.schema import Field
+from masquerade.core.util.json_text import parse_json, read_text
 from masquerade.crypto import symmetric
 from masquerade.crypto.errors import SealBroken
 from masquerade.frames.file_reader import open_batches

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.util.atomic import write_whole
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.threshold.messages import Credential
 from masquerade.services.collect.messages import MOST_ENROLLED

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from masquerade.core.atomic import write_whole
+from masquerade.core.util.atomic import write_whole
 from masquerade.services.common.example_deployment import ExampleDeployment
 
 RANDOMNESS, COLLECTOR, OFFICE = "randomness", "collector", "office"

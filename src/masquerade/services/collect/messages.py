@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError
+from masquerade.core.util.atomic import write_whole
 from masquerade.crypto import symmetric
 from masquerade.crypto.class_secrets import TAG_SIZE
 from masquerade.crypto.errors import DecodingError

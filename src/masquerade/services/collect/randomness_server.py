@@ -17,9 +17,9 @@ import os
 from contextlib import ExitStack, closing
 from typing import Any
 
-from masquerade.core.atomic import write_new
 from masquerade.core.errors import FileError, InputError, MasqueradeError, QueryRefused, Refusal
-from masquerade.core.private_file import read_private
+from masquerade.core.util.atomic import write_new
+from masquerade.core.util.private_file import read_private
 from masquerade.crypto.keys import KEY_SIZE, derive
 from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
 from masquerade.protocols.threshold.messages import REFUSALS, Closing, Notice

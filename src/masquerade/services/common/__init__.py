@@ -7,6 +7,6 @@ who are `peers`; `problems` cross between them. `settings`, read by `settings_fi
 import the module that you need.
 """
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.json_text import parse_json
+from masquerade.core.util.json_text import parse_json
 from masquerade.crypto.certificates import fingerprint
 from masquerade.crypto.keys import token_digest
 from masquerade.services.common import problems

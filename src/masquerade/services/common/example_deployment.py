@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
+from masquerade.core.util.atomic import write_whole
 from masquerade.crypto import certificates
 from masquerade.crypto.keys import create_identity
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from masquerade.core import errors
-from masquerade.core.json_text import parse_json
+from masquerade.core.util.json_text import parse_json
 from masquerade.crypto import errors as broken
 
 LONGEST_TEXT = 1000  # characters of a sentence

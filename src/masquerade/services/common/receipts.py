@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
-from masquerade.core.json_text import parse_json
+from masquerade.core.util.json_text import parse_json
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.services.common.release_ledger import WITNESS, WITNESSED, SignedMark, check_known_end

@@ -37,8 +37,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from masquerade.core.atomic import sync_folder
 from masquerade.core.errors import FileError, InputError, RoundAborted
+from masquerade.core.util.atomic import sync_folder
 from masquerade.core.words import counted, gamma_words
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature

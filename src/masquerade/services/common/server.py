@@ -26,8 +26,8 @@ if sys.platform == "linux":
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
+from masquerade.core.util.atomic import write_whole
 from masquerade.crypto.keys import SigningKey, load_identity
 from masquerade.services.common import logs
 from masquerade.services.common.client import json_object, peers_of

@@ -23,9 +23,9 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
-from masquerade.core.atomic import sync_folder, write_whole
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.private_file import check_own_folder
+from masquerade.core.util.atomic import sync_folder, write_whole
+from masquerade.core.util.private_file import check_own_folder
 from masquerade.crypto.errors import KeySpent
 from masquerade.protocols.durable_store import Claim, Claims, DurableStore, Layout, Notes
 from masquerade.services.common.anchor import Anchor, generation_of

@@ -12,6 +12,6 @@ What each learns is in `masquerade.protocols`; what running them as services add
 address somebody's device asks, and when; whoever keeps a person's file can answer in their name.
 """
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import yaml
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import InputError
+from masquerade.core.util.atomic import write_whole
 from masquerade.services.common.example_deployment import ExampleDeployment
 
 MINER, OFFICE = "miner", "office"

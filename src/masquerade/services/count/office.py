@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.json_text import parse_json, read_text
+from masquerade.core.util.atomic import write_whole
+from masquerade.core.util.json_text import parse_json, read_text
 from masquerade.services.common.client import HttpTransport, once_started
 from masquerade.services.count.person_file import ENDING, Admission, PersonFile
 from masquerade.services.count.settings import CountOfficeSettings

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.json_text import parse_json, read_text
+from masquerade.core.util.json_text import parse_json, read_text
 from masquerade.crypto import symmetric
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.keys import SigningKey

@@ -9,6 +9,6 @@ The modules of a device (`terms`, `device_mechanism`, `participation`) need the 
 for invitations a curve: no NumPy. `publication` writes terms, at the organisation.
 """
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from masquerade.core.atomic import write_new, write_whole
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.json_text import parse_json, read_json
-from masquerade.core.private_file import read_private
+from masquerade.core.util.atomic import write_new, write_whole
+from masquerade.core.util.json_text import parse_json, read_json
+from masquerade.core.util.private_file import read_private
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.services.common.device_client import DeviceClient
 from masquerade.services.common.problems import NotFound

@@ -1,5 +1,5 @@
 """Organisations as services: each keeps its records and answers for the sessions it consented to."""
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from masquerade.channels.policy import Policy
-from masquerade.core.atomic import write_whole
+from masquerade.core.util.atomic import write_whole
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.protocols.vertical import restricted
 from masquerade.services.common.example_deployment import ExampleDeployment

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from masquerade.core.errors import InputError
-from masquerade.core.scratch import Scratch, let_go
+from masquerade.core.util.scratch import Scratch, let_go
 from masquerade.protocols.pseudonyms import ROWS_AT_ONCE, SORTED_AT_ONCE
 from masquerade.protocols.record_keys import is_text
 

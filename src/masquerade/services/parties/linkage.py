@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.core.scratch import HELD, Scratch, let_go
+from masquerade.core.util.scratch import HELD, Scratch, let_go
 from masquerade.protocols.linking import LinkingOffer, LinkingParty, PseudonymRequest
 from masquerade.protocols.pseudonyms import PSEUDONYM_SIZE, ROWS_AT_ONCE, order_of, ranges_of
 from masquerade.services.parties.kinds.base import Outflow, Role, Step

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_you_mean
-from masquerade.core.scratch import HELD, Scratch, let_go
+from masquerade.core.util.scratch import HELD, Scratch, let_go
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import refuse_disguised
 from masquerade.disguising.memo import MOST_PLACES, Memo

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
-from masquerade.core.json_text import parse_json
+from masquerade.core.util.json_text import parse_json
 from masquerade.crypto.errors import DecodingError
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties.session import SessionSpec

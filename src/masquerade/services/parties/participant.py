@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
 from masquerade.core.query import Query
-from masquerade.core.scratch import Scratch
+from masquerade.core.util.scratch import Scratch
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import verify_signature
 from masquerade.protocols.codec import SESSION_SIZE

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from masquerade.core.atomic import write_whole
 from masquerade.core.errors import FileError, InputError, PolicyMismatch, RoundAborted
-from masquerade.core.scratch import Scratch
+from masquerade.core.util.atomic import write_whole
+from masquerade.core.util.scratch import Scratch
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.disguising.memo import Memo

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from masquerade.core.errors import QueryRefused, Refusal, RoundAborted
 from masquerade.core.schema import Schema
-from masquerade.core.scratch import HELD, Scratch
 from masquerade.core.tally import Tally
+from masquerade.core.util.scratch import HELD, Scratch
 from masquerade.crypto.errors import KeySpent
 from masquerade.services.common.receipts import Receipts
 from masquerade.services.common.release_ledger import Release, SignedMark

@@ -9,6 +9,6 @@ Invitations are exchanged for blind tokens (RFC 9497): it knows who was invited 
 and that each report came with a token of its own, not with whose. No address and no time is kept or logged.
 """
 
-from masquerade.core.lazy_exports import public_modules
+from masquerade.core.util.lazy_exports import public_modules
 
 __all__ = list(public_modules(__path__))

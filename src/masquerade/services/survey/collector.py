@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from masquerade.core.errors import InputError
-from masquerade.core.private_file import read_private
+from masquerade.core.util.private_file import read_private
 from masquerade.crypto import oprf
 from masquerade.crypto.keys import token_digest
 from masquerade.crypto.ristretto255 import ristretto255

@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 
 from masquerade.core.errors import InputError
-from masquerade.core.private_file import read_private
+from masquerade.core.util.private_file import read_private
 from masquerade.crypto.certificates import fingerprint
 from masquerade.services.common import problems
 from masquerade.services.common.client import json_object

@@ -14,8 +14,8 @@ import yaml
 
 from masquerade.channels import policy_text
 from masquerade.channels.policy import Policy
-from masquerade.core.atomic import write_new, write_whole
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.util.atomic import write_new, write_whole
 from masquerade.crypto import oprf
 from masquerade.crypto.keys import new_token
 from masquerade.crypto.ristretto255 import ristretto255

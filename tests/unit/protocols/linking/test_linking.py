@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from masquerade.core import scratch
 from masquerade.core.errors import InputError, RoundAborted
-from masquerade.core.scratch import Scratch
+from masquerade.core.util import scratch
+from masquerade.core.util.scratch import Scratch
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.protocols.codec import tag_of

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.plugins import load_plugin, plugins
+from masquerade.core.util.plugins import load_plugin, plugins
 from masquerade.services.parties.kinds.base import (
     Convener,
     Outflow,
