@@ -10,7 +10,7 @@ import masquerade as mq
 from masquerade.anonymity.measures import check
 from masquerade.cli import output
 from masquerade.core.errors import MasqueradeError
-from masquerade.core.words import visible
+from masquerade.core.util.formatting import visible
 from masquerade.report.anonymity import anonymity_html
 from masquerade.report.breach_curves import breach_plot
 

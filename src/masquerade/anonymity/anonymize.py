@@ -32,8 +32,8 @@ from masquerade.anonymity.lattice import Kinds, Ladder, finest_nodes, nodes_for
 from masquerade.anonymity.local_search import fewest_stars
 from masquerade.anonymity.requirements import Closeness, Requirement, cells_of
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.shown import Printed
-from masquerade.core.words import counted, printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import counted, printable
 
 Words = tuple[str | None, ...]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from masquerade.anonymity.columns import coded, collapsed, in_order, listed
 from masquerade.anonymity.requirements import cells_of, earth_mover, recursive_ratio, total_variation
 from masquerade.core.errors import InputError
-from masquerade.core.words import counted, printable
+from masquerade.core.util.formatting import counted, printable
 
 Int64 = NDArray[np.int64]
 

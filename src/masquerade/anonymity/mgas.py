@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning
-from masquerade.core.words import printable
+from masquerade.core.util.formatting import printable
 from masquerade.kernels.jit import compiled
 
 Ints = NDArray[np.int64]

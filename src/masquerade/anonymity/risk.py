@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from masquerade.anonymity.columns import coded, collapsed, listed
 from masquerade.core.errors import InputError
-from masquerade.core.shown import Printed
-from masquerade.core.words import counted, printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import counted, printable
 
 Floats = NDArray[np.float64]
 

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from masquerade.anonymity.columns import STAR, checked, coded, collapsed, text_column
 from masquerade.core.errors import InputError
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 
 MOST_ROWS = 10_000
 MOST_SETS = 200_000

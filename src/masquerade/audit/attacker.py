@@ -22,7 +22,7 @@ from masquerade.channels.privacy import privacy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
-from masquerade.core.words import log_gamma
+from masquerade.core.util.formatting import log_gamma
 from masquerade.disguising.seeded import simulate_codes
 
 if TYPE_CHECKING:

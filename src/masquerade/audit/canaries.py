@@ -18,7 +18,7 @@ from masquerade.audit.epsilon_bracket import clopper_pearson
 from masquerade.audit.findings import Audit, AuditTable, Finding
 from masquerade.channels.policy import Policy, policy_of
 from masquerade.core.errors import InputError
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 
 OTHER_TESTS = 3  # twins, order, a second run: alpha is that of the whole audit
 Claim = Literal["memo", "shuffled"]

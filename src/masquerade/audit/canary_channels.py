@@ -15,7 +15,7 @@ from masquerade.audit.epsilon_bracket import epsilon_bracket, misdrawn, one_run_
 from masquerade.audit.findings import Finding
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Group, Policy
-from masquerade.core.words import counted, epsilon_text, log_gamma
+from masquerade.core.util.formatting import counted, epsilon_text, log_gamma
 
 READING = 0.05
 

@@ -12,7 +12,7 @@ from masquerade.audit.canary_reports import CanaryReports, joint_codes
 from masquerade.audit.coded_records import CodedRecords
 from masquerade.audit.findings import Finding
 from masquerade.channels.policy import Policy
-from masquerade.core.words import percent
+from masquerade.core.util.formatting import percent
 
 
 def twin_findings(found: CanaryReports, policy: Policy, key: Canaries, alpha: float) -> list[Finding]:

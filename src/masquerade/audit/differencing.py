@@ -11,7 +11,7 @@ from masquerade.audit.findings import Audit, AuditTable, Finding
 from masquerade.core.errors import FileError
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 from masquerade.estimate.cell_space import CellSpace
 from masquerade.services.common.release_ledger import ABOUT_ITSELF, inspect
 from masquerade.services.common.state import peek_claims

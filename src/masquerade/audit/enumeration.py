@@ -22,7 +22,7 @@ from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Group, Policy, policy_of
 from masquerade.channels.privacy import privacy
 from masquerade.core.schema import Category
-from masquerade.core.words import category_text, counted, gamma_words, log_gamma
+from masquerade.core.util.formatting import category_text, counted, gamma_words, log_gamma
 from masquerade.kernels.draw import UNDECIDED, DrawTable, draw, report_of_word
 
 BYTE = np.uint64(56)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from masquerade.core.shown import Printed
-from masquerade.core.words import counted, printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import counted, printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,7 @@ from masquerade.channels.privacy import record_gamma
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
-from masquerade.core.words import counted, epsilon_text, log_gamma, percent
+from masquerade.core.util.formatting import counted, epsilon_text, log_gamma, percent
 from masquerade.frames.metadata import MEMO
 from masquerade.sources.records import Records
 

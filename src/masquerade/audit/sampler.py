@@ -29,7 +29,7 @@ from masquerade.audit.sampler_calls import draw_reports, plain_label, vectorize_
 from masquerade.channels.channel import Channel
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
-from masquerade.core.words import counted, epsilon_text
+from masquerade.core.util.formatting import counted, epsilon_text
 
 MOST_REPORTS = 4096  # different reports that are counted one by one
 MOST_VALUES = 16  # different values at one position of a vector

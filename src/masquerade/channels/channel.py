@@ -17,7 +17,7 @@ from masquerade.channels import measures
 from masquerade.channels.sampled_channel import SampledChannel
 from masquerade.core.axes import Floats
 from masquerade.core.errors import ChannelError, SingularChannel
-from masquerade.core.words import log_gamma
+from masquerade.core.util.formatting import log_gamma
 from masquerade.estimate.inverse import estimable, generalised_map, unbiased_map
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from masquerade.channels.designs import for_gamma
 from masquerade.channels.rationals import rational
 from masquerade.channels.sampled_channel import SampledChannel
 from masquerade.core.errors import ChannelError
-from masquerade.core.words import log_gamma
+from masquerade.core.util.formatting import log_gamma
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,8 +18,8 @@ from masquerade.channels.policy import Group, Policy, policy_of
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Category
-from masquerade.core.shown import Printed
-from masquerade.core.words import category_text, exact_text, gamma_words, log_gamma, printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import category_text, exact_text, gamma_words, log_gamma, printable
 
 ANYONE = "whoever sees the disguised records"
 ASSUMPTIONS = (

@@ -14,7 +14,7 @@ import masquerade as mq
 from masquerade.cli import mgas, output
 from masquerade.cli.options import HELP, Data, Json, Overwrite, argument, flag, option
 from masquerade.core.errors import InputError
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

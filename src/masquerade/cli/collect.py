@@ -11,7 +11,7 @@ from masquerade.cli.nodes import AgreeToRestore, checked, tell_restored
 from masquerade.cli.options import WAIT, Folder, Json, Overwrite, Wait, argument, group, option, required
 from masquerade.cli.output import check_new, check_streams, check_target, emit, say
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 
 UNFINISHED = 1
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from masquerade.cli.options import WAIT, Folder, Json, Wait, argument, group, option, required
 from masquerade.cli.output import check_new, emit, say
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 
 count_app = group("Count people who each keep their own record: votes, secure aggregation, or a mix.")
 

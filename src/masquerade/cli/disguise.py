@@ -22,7 +22,7 @@ from masquerade.cli.options import (
 from masquerade.cli.output import check_streams, emit, listed, progress, say
 from masquerade.cli.privacy import gamma_words
 from masquerade.core.errors import InputError
-from masquerade.core.words import counted, epsilon_words
+from masquerade.core.util.formatting import counted, epsilon_words
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy

@@ -15,8 +15,8 @@ from masquerade.cli import output
 from masquerade.cli.data_source import Records, over_records
 from masquerade.cli.options import Json, Out, Overwrite, flag, option
 from masquerade.core.errors import InputError
-from masquerade.core.shown import Shown
-from masquerade.core.words import category_text, counted
+from masquerade.core.util.display import Shown
+from masquerade.core.util.formatting import category_text, counted
 from masquerade.learn.option_kinds import category_called, names_in, variable_named
 
 if TYPE_CHECKING:

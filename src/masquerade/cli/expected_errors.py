@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from masquerade.cli import output
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 
 if TYPE_CHECKING:
     from rich.table import Table

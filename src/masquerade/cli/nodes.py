@@ -26,7 +26,7 @@ from masquerade.cli.options import (
     required,
 )
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.words import counted, gamma_text
+from masquerade.core.util.formatting import counted, gamma_text
 from masquerade.services.parties.kinds import EXAMPLE, OURS
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from masquerade.core.errors import FileError, InputError, MasqueradeWarning
 from masquerade.core.util import atomic
-from masquerade.core.words import visible
+from masquerade.core.util.formatting import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

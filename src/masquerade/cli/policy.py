@@ -32,7 +32,7 @@ from masquerade.cli.output import (
 )
 from masquerade.cli.privacy import channel_words, gamma_words
 from masquerade.core.errors import InputError, PolicyError, UnknownValue
-from masquerade.core.words import category_text, counted
+from masquerade.core.util.formatting import category_text, counted
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy

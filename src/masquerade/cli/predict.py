@@ -11,7 +11,7 @@ from masquerade.cli.data_source import origin_note, say_missing
 from masquerade.cli.options import AcceptIncomplete, Clear, Data, Overwrite, flag, option, required
 from masquerade.cli.output import as_json, emit, progress, refuse, say, warnings_said
 from masquerade.core.errors import InputError, PolicyMismatch, UnknownValue
-from masquerade.core.words import category_text, counted
+from masquerade.core.util.formatting import category_text, counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

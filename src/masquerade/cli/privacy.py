@@ -11,9 +11,9 @@ import masquerade as mq
 from masquerade.cli import output
 from masquerade.cli.expected_errors import PEOPLE, expected_table, expected_values
 from masquerade.cli.options import Json, Overwrite, PolicyArgument, option
-from masquerade.core import words
 from masquerade.core.errors import InputError, SingularChannel
-from masquerade.core.words import category_text, epsilon_text, gamma_text, percent
+from masquerade.core.util import formatting
+from masquerade.core.util.formatting import category_text, epsilon_text, gamma_text, percent
 from masquerade.learn.option_kinds import variable_named
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def _guess_of(item: ChannelPrivacy, policy: Policy, priors: Priors) -> str:
 
 def gamma_words(gamma: Fraction | float) -> str:
     """Return γ and ε, or what it means that there is none."""
-    return f"γ has {NO_BOUND}" if gamma == math.inf else words.gamma_words(gamma)
+    return f"γ has {NO_BOUND}" if gamma == math.inf else formatting.gamma_words(gamma)
 
 
 def channel_words(channel: Channel) -> str:

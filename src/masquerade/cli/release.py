@@ -10,7 +10,7 @@ import typer
 from masquerade.cli import output
 from masquerade.cli.options import Json, PolicyFile, argument, flag, group, option, required
 from masquerade.core.errors import InputError
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 
 app = group("Disguised records as a folder that archives and other tools open; and is it whole?")
 

@@ -12,7 +12,7 @@ from masquerade.cli import output
 from masquerade.cli.anonymize import columns_in
 from masquerade.cli.options import Json, Overwrite, flag, group, option
 from masquerade.core.errors import InputError
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 from masquerade.learn.catalogue import learner
 from masquerade.learn.option_kinds import (
     CENTRES,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from masquerade.cli.output import listed, plain_table
-from masquerade.core.words import counted, duration
+from masquerade.core.util.formatting import counted, duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

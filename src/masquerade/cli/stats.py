@@ -12,8 +12,8 @@ from masquerade.cli import output
 from masquerade.cli.data_source import Records, over_records, own_option
 from masquerade.cli.options import Json, Out, Overwrite, group, option, required
 from masquerade.core.errors import InputError
-from masquerade.core.shown import Shown
-from masquerade.core.words import percent
+from masquerade.core.util.display import Shown
+from masquerade.core.util.formatting import percent
 from masquerade.learn.option_kinds import category_called, names_in
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from masquerade.cli.options import Folder, Json, Overwrite, argument, flag, group, option, required
 from masquerade.cli.output import check_target, emit, plain_table, render, say
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 
 if TYPE_CHECKING:
     from masquerade.services.survey.settings import SurveySettings

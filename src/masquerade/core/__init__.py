@@ -47,6 +47,6 @@ if TYPE_CHECKING:
     from masquerade.core.tally import Tally as Tally
     from masquerade.core.tally import raise_refusals as raise_refusals
     from masquerade.core.util.atomic import write_whole as write_whole
-    from masquerade.core.words import counted as counted
+    from masquerade.core.util.formatting import counted as counted
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from masquerade.core.words import visible
+from masquerade.core.util.formatting import visible
 
 if TYPE_CHECKING:
     from datetime import datetime

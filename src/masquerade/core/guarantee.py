@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
-from masquerade.core.shown import Printed
-from masquerade.core.words import exact_text, gamma_words, log_gamma, printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import exact_text, gamma_words, log_gamma, printable
 
 Integrity = Literal["none", "detects", "identifies"]
 NOBODY = "as long as nobody colludes"

@@ -13,7 +13,7 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.palette import CATEGORIES, ESTIMATE, GRID, LINE, MUTED, PAPER
-from masquerade.core.words import visible
+from masquerade.core.util.formatting import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from masquerade.core.errors import SchemaError, did_you_mean
-from masquerade.core.words import printable
+from masquerade.core.util.formatting import printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

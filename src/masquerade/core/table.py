@@ -18,11 +18,11 @@ from masquerade.core.errors import InputError
 from masquerade.core.evidence import PROJECTIONS, Evidence, Fit, Projection
 from masquerade.core.intervals import Interval, count_interval
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.core.shown import Printed
 from masquerade.core.simultaneous import MOST_CELLS, Simultaneous, bonferroni, check_simultaneous, max_t
 from masquerade.core.spread import ROUNDING, score_interval, unbiased_factor
 from masquerade.core.table_statistics import TableStatistics
-from masquerade.core.words import printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,8 +17,8 @@ from pyarrow import ipc, parquet
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import record_gamma
 from masquerade.core.errors import InputError
+from masquerade.core.util.formatting import log_gamma
 from masquerade.core.util.json_text import read_json
-from masquerade.core.words import log_gamma
 from masquerade.disguising.memo import Memo
 from masquerade.frames.file_reader import MOST_SIDECAR
 from masquerade.frames.formats import STREAM, Format, format_of, sidecar_of

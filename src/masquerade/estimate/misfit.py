@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from masquerade.core.axes import Floats, contract
-from masquerade.core.shown import Printed, p_text
+from masquerade.core.util.display import Printed, p_text
 from masquerade.estimate.em import ROUNDING, maximum_likelihood
 from masquerade.estimate.likelihood import likelihood
 

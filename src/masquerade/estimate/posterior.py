@@ -17,7 +17,7 @@ from masquerade.core.evidence import Reduction
 from masquerade.core.intervals import Interval
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Variable
-from masquerade.core.shown import Shown
+from masquerade.core.util.display import Shown
 from masquerade.estimate.reports import Reports
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Final
 
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.schema import Category
-from masquerade.core.words import category_text, gamma_text
+from masquerade.core.util.formatting import category_text, gamma_text
 
 NAMESPACE: Final = "ddi:codebook:2_5"
 CONTROL: Final = "statistical disclosure control"

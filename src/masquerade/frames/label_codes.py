@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from masquerade.core.errors import MOST_ROWS, SchemaError, UnknownValue, ValueProblem
 from masquerade.core.schema import Category, Field
-from masquerade.core.words import category_text
+from masquerade.core.util.formatting import category_text
 from masquerade.frames.cores import on_all_cores
 from masquerade.kernels.label_text import label_table, mark_texts
 from masquerade.kernels.spread import spread

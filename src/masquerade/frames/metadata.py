@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from narwhals import dependencies
 
-from masquerade.core.marks import ATTRIBUTE, OWN, PREFIX
+from masquerade.core.util.frame_marks import ATTRIBUTE, OWN, PREFIX
 
 _LABEL, _CATEGORIES = b"label", b"categories"
 MEMO = "memo"  # the key of the id of the memo that drew the reports

@@ -20,7 +20,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from masquerade.core.errors import FileError, InputError
-from masquerade.core.words import category_text
+from masquerade.core.util.formatting import category_text
 from masquerade.frames.formats import Format, unreadable
 from masquerade.frames.metadata import description_of
 

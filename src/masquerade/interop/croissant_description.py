@@ -15,7 +15,7 @@ from typing import Any, Final
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import privacy
 from masquerade.core.schema import Variable
-from masquerade.core.words import category_text, gamma_words
+from masquerade.core.util.formatting import category_text, gamma_words
 
 CONFORMS: Final = "http://mlcommons.org/croissant/1.1"
 VOCABULARY: Final = "urn:masquerade:vocabulary#"

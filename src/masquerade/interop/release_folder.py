@@ -39,8 +39,8 @@ from masquerade.channels.privacy import privacy
 from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.core.query import Query
 from masquerade.core.util.atomic import sync_folder, write_whole
+from masquerade.core.util.formatting import gamma_words
 from masquerade.core.util.json_text import read_json, read_text
-from masquerade.core.words import gamma_words
 from masquerade.disguising.columns import carried, marks, permutation
 from masquerade.frames.ddi import Wording, codebook
 from masquerade.frames.file_reader import open_batches

@@ -23,7 +23,7 @@ from masquerade import __version__
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
-from masquerade.core.words import category_text
+from masquerade.core.util.formatting import category_text
 
 AGENCY, VERSION = "MASQUERADE", "1.0"
 MEASURE: Final = "OBS_VALUE"

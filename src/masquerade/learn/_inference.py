@@ -15,9 +15,9 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, SchemaError, did_you_mean
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.core.shown import Printed
 from masquerade.core.table import cell_frame
-from masquerade.core.words import printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import printable
 from masquerade.learn.graph import reached
 
 if TYPE_CHECKING:

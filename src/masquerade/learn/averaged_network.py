@@ -10,10 +10,10 @@ import numpy as np
 
 from masquerade.core.errors import InputError, Refusal
 from masquerade.core.query import Query
-from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Cached, Tally, check_source
-from masquerade.core.words import printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import printable
 from masquerade.learn.graph import Link, Parents, descendants, links
 from masquerade.learn.network_plot import network_plot
 from masquerade.learn.structure_search import searched

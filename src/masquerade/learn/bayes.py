@@ -16,10 +16,10 @@ from masquerade.core.intervals import Flags, normal_interval, ratio_errors
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.query import Query
 from masquerade.core.schema import Variable
-from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally, check_source
-from masquerade.core.words import counted, printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import counted, printable
 from masquerade.learn import model_file
 from masquerade.learn.model_file import Saved, part_values
 from masquerade.learn.prediction_rows import LogScores, summed_logs, told_apart

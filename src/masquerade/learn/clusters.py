@@ -15,10 +15,10 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
-from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally, check_source
-from masquerade.core.words import counted
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import counted
 from masquerade.learn import model_file
 from masquerade.learn.density import category_numbers
 from masquerade.learn.model_file import Saved, part_of, part_values

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from masquerade.core.query import Query
-from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
-from masquerade.core.words import printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import printable
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -19,10 +19,10 @@ from masquerade.core.palette import ESTIMATE
 from masquerade.core.plots import new_axes, shortened
 from masquerade.core.query import Query
 from masquerade.core.schema import Variable
-from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally, check_source
-from masquerade.core.words import printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,10 +14,10 @@ from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.intervals import Flags
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.core.shown import Printed
 from masquerade.core.supports import Item, Sets, Supports, ask
 from masquerade.core.tally import Tally, check_source
-from masquerade.core.words import printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import printable
 from masquerade.learn.model_file import array_of, check_header, entry, header, part_of, part_values, plain
 
 if TYPE_CHECKING:

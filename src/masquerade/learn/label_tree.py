@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Variable
-from masquerade.core.shown import Printed
-from masquerade.core.words import counted, printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import counted, printable
 from masquerade.learn import model_file
 from masquerade.learn.model_file import Saved, part_values
 from masquerade.learn.prediction_rows import labels_of

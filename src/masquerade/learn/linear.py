@@ -17,10 +17,10 @@ from masquerade.core.intervals import normal_interval
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
-from masquerade.core.shown import Printed
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally, check_source
-from masquerade.core.words import counted, printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import counted, printable
 from masquerade.learn import _losses as losses
 from masquerade.learn import model_file
 from masquerade.learn.density import category_numbers

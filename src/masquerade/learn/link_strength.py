@@ -14,9 +14,9 @@ from masquerade.core.errors import InputError
 from masquerade.core.link_test import link_tests
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
-from masquerade.core.shown import Printed
 from masquerade.core.tally import Tally, check_source
-from masquerade.core.words import printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import printable
 from masquerade.learn.graph import Link, PartialGraph, ancestral_order, cpdag, links, to_networkx
 from masquerade.learn.model_file import check_header, entry, header
 from masquerade.learn.network_plot import network_plot

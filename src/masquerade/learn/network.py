@@ -14,11 +14,11 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema
-from masquerade.core.shown import Printed, html_of
 from masquerade.core.tally import Tally, check_source
 from masquerade.core.util.atomic import write_whole
+from masquerade.core.util.display import Printed, html_of
+from masquerade.core.util.formatting import printable
 from masquerade.core.util.json_text import read_text
-from masquerade.core.words import printable
 from masquerade.learn import _bif, model_file
 from masquerade.learn.graph import ancestral_order, to_networkx
 from masquerade.learn.network_plot import Box, network_plot

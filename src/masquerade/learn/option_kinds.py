@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from masquerade.core.errors import InputError, SchemaError, did_you_mean
+from masquerade.core.util.formatting import category_text
 from masquerade.core.util.json_text import read_json
-from masquerade.core.words import category_text
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Category, Schema, Variable

@@ -23,10 +23,10 @@ from masquerade.core.intervals import (
 )
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Variable
-from masquerade.core.shown import Printed
 from masquerade.core.spread import ShareSpread, share_interval
 from masquerade.core.table import CountTable, cell_frame, cell_labels
-from masquerade.core.words import printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import printable
 from masquerade.learn import model_file
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.palette import ESTIMATE, LINE
 from masquerade.core.plots import Dots, dot_plot, new_axes
 from masquerade.core.schema import Category, Variable
-from masquerade.core.shown import Printed
 from masquerade.core.spread import Spread, score_interval
 from masquerade.core.table import cell_frame
-from masquerade.core.words import category_text, printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import category_text, printable
 
 if TYPE_CHECKING:
     import pandas as pd

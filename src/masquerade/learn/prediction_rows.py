@@ -25,8 +25,8 @@ from masquerade.core.errors import (
     UnknownValue,
     did_you_mean,
 )
-from masquerade.core.marks import policy_mark
 from masquerade.core.schema import Schema, Variable, category, codes_by_label
+from masquerade.core.util.frame_marks import policy_mark
 
 Codes = NDArray[np.intp]
 

@@ -14,8 +14,8 @@ from masquerade.core.distributions import normal_quantile
 from masquerade.core.errors import InputError
 from masquerade.core.intervals import count_interval
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.core.shown import Printed
-from masquerade.core.words import counted, printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import counted, printable
 from masquerade.learn import model_file
 from masquerade.learn._information_gain import entropy
 from masquerade.learn.model_file import Saved, part_values

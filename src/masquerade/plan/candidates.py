@@ -17,7 +17,7 @@ from masquerade.channels.channel_spec import KINDS
 from masquerade.channels.privacy_level import gamma_of
 from masquerade.core.axes import Floats
 from masquerade.core.schema import Schema
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 from masquerade.plan.power import PairReports, pair_of_axes, symmetric_matrix
 from masquerade.plan.questions import Table
 from masquerade.plan.split import best_split

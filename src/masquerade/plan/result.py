@@ -17,8 +17,8 @@ from masquerade.channels.policy_file import FORMAT
 from masquerade.core.axes import Floats
 from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.schema import Schema
-from masquerade.core.shown import Printed
-from masquerade.core.words import counted, epsilon_text, gamma_text, percent, printable
+from masquerade.core.util.display import Printed
+from masquerade.core.util.formatting import counted, epsilon_text, gamma_text, percent, printable
 from masquerade.plan.candidates import Candidate, Joint, Split, Task
 from masquerade.plan.central import ASSUMPTION, central_epsilon
 from masquerade.plan.expected_errors import LEVEL, ExpectedError, expected_errors

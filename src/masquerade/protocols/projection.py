@@ -21,7 +21,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
-from masquerade.core.words import duration
+from masquerade.core.util.formatting import duration
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.symmetric import KeyedStream, code, same, seal, unseal

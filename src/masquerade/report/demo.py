@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from masquerade import __version__
 from masquerade.core.errors import FileError
 from masquerade.core.util.atomic import write_whole
-from masquerade.core.words import gamma_text
+from masquerade.core.util.formatting import gamma_text
 from masquerade.disguising.columns import carried
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.report import pictures

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from masquerade.core.errors import InputError
-from masquerade.core.shown import html_of, latex_of, markdown_of
+from masquerade.core.util.display import html_of, latex_of, markdown_of
 
 ENDINGS = (".txt", ".md", ".tex", ".html", ".htm", ".csv", ".tsv", ".xlsx", ".json")
 

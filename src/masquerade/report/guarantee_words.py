@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from masquerade.channels.measures import breach_bound
-from masquerade.core.words import epsilon_text, gamma_text, log_gamma, percent
+from masquerade.core.util.formatting import epsilon_text, gamma_text, log_gamma, percent
 
 if TYPE_CHECKING:
     from masquerade.channels.privacy import PolicyPrivacy

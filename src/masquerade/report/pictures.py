@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter
 from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.palette import ESTIMATE, INK, MUTED, NAIVE, PAPER
 from masquerade.core.util.atomic import write_whole
-from masquerade.core.words import gamma_text
+from masquerade.core.util.formatting import gamma_text
 from masquerade.learn.network_plot import Box, network_plot
 from masquerade.report.breach_curves import breach_plot
 from masquerade.report.study import VAGUE, Comparison, Study, run_study

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from masquerade import __version__
 from masquerade.channels import policy_text
 from masquerade.core.distributions import two_sided_quantile
-from masquerade.core.words import percent
+from masquerade.core.util.formatting import percent
 from masquerade.plan.expected_errors import LEVEL
 from masquerade.report.style import filled, svg
 

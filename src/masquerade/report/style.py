@@ -12,7 +12,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from masquerade.core import palette
-from masquerade.core.words import visible
+from masquerade.core.util.formatting import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

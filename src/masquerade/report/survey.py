@@ -17,10 +17,10 @@ from masquerade.core.errors import InputError
 from masquerade.core.palette import ESTIMATE, INK, MASK, MASK_TINT, PAPER
 from masquerade.core.plots import new_axes, shortened
 from masquerade.core.query import Query
-from masquerade.core.shown import Shown, p_text
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
-from masquerade.core.words import gamma_text
+from masquerade.core.util.display import Shown, p_text
+from masquerade.core.util.formatting import gamma_text
 from masquerade.report.breach_curves import breach_plot
 from masquerade.report.guarantee_words import bounds, disclosed
 from masquerade.report.style import filled, house_style, svg

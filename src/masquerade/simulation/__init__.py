@@ -8,7 +8,7 @@ passes as bytes. `hidden_structure`, `hidden_tree` and `hidden_clusters` have ow
 `made_up_people` are records to try them on; `ladder` and `timing_plot` are for time against their number.
 """
 
-from masquerade.core.words import duration
+from masquerade.core.util.formatting import duration
 from masquerade.simulation.aggregation import Population as Aggregation
 from masquerade.simulation.census import PROTOCOLS, Census, Comparison, Lesson, users
 from masquerade.simulation.control import PrivateAnswers, private_answers

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from masquerade.core.palette import MUTED, NAIVE, SERIES
 from masquerade.core.plots import new_axes
 from masquerade.core.tally import Tally
-from masquerade.core.words import duration
+from masquerade.core.util.formatting import duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 from masquerade.learn.network import BayesianNetwork, known_network
 from masquerade.protocols.aggregation.agreement import share
 from masquerade.sources.records import Records

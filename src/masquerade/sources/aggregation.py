@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, Refusal
-from masquerade.core.words import printable
+from masquerade.core.util.formatting import printable
 from masquerade.protocols.aggregation.agreement import MOST_COUNTS, Batch
 from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.aggregation.server import Rounds

@@ -21,8 +21,8 @@ from masquerade.core.errors import (
     SchemaError,
     UnknownValue,
 )
+from masquerade.core.util.formatting import counted
 from masquerade.core.util.processes import Owner
-from masquerade.core.words import counted
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.formats import STREAM, Format, format_of, unreadable
 from masquerade.frames.label_codes import encode, kind_words

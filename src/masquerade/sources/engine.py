@@ -13,8 +13,8 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch, SchemaError, UnknownValue, did_you_mean
 from masquerade.core.schema import Field
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
+from masquerade.core.util.formatting import printable
 from masquerade.core.util.processes import Turns
-from masquerade.core.words import printable
 from masquerade.frames.label_codes import kind_of
 from masquerade.sources import sql
 from masquerade.sources.coded_rows import codes_of

@@ -11,7 +11,7 @@ import numpy as np
 
 from masquerade.channels.policy import check_policy
 from masquerade.core.errors import InputError, Refusal, RoundAborted
-from masquerade.core.words import printable
+from masquerade.core.util.formatting import printable
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.protocols.frequency.guarantee import frequency_guarantee
 from masquerade.protocols.frequency.history import roster_refusals

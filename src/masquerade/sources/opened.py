@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy
 from masquerade.core.query import Query
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 from masquerade.frames.metadata import INCOMPLETE, with_metadata
 from masquerade.protocols.threshold.class_opening import Opening
 from masquerade.protocols.threshold.row_schema import Form, production_guarantee

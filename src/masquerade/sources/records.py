@@ -14,7 +14,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.link_fits import Places
 from masquerade.core.query import Query
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
-from masquerade.core.words import printable
+from masquerade.core.util.formatting import printable
 from masquerade.estimate.links import PackedLinks
 from masquerade.sources.expectation import Grouped, Mean, Told, expect, indicators_of, mean_of, told_counts
 from masquerade.sources.imputation import imputed

@@ -12,9 +12,9 @@ from masquerade.core.axes import Floats
 from masquerade.core.distributions import chi_square_tail, two_sided_quantile
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Category
-from masquerade.core.shown import p_text
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
+from masquerade.core.util.display import p_text
 from masquerade.stats._tables import (
     Names,
     Where,

@@ -14,8 +14,8 @@ from masquerade.core.distributions import chi_square_point
 from masquerade.core.errors import InputError
 from masquerade.core.plots import Dots, chi_square_plot, dot_plot
 from masquerade.core.schema import Category
-from masquerade.core.shown import Shown, p_text
-from masquerade.core.words import category_text
+from masquerade.core.util.display import Shown, p_text
+from masquerade.core.util.formatting import category_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,9 +13,9 @@ from masquerade.core.distributions import chi_square_tail, two_sided_quantile
 from masquerade.core.errors import InputError
 from masquerade.core.evidence import Fit
 from masquerade.core.schema import Variable
-from masquerade.core.shown import Shown, p_text
 from masquerade.core.table import CountTable, cell_frame, cell_plot
 from masquerade.core.tally import Tally
+from masquerade.core.util.display import Shown, p_text
 from masquerade.stats._design import formulaic, variables_in
 from masquerade.stats._tables import Where, names_of, schema_of, table_of
 from masquerade.stats.estimates import TestResult

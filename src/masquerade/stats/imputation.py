@@ -10,8 +10,8 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
-from masquerade.core.shown import Shown
 from masquerade.core.tally import Tally
+from masquerade.core.util.display import Shown
 from masquerade.stats._tables import Names, names_of, schema_of
 
 if TYPE_CHECKING:

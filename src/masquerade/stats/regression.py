@@ -14,9 +14,9 @@ from masquerade.core.distributions import chi_square_tail, two_sided_quantile
 from masquerade.core.errors import InputError
 from masquerade.core.plots import Dots, dot_plot
 from masquerade.core.schema import Category, Variable
-from masquerade.core.shown import Shown, p_text
 from masquerade.core.table import CountTable
 from masquerade.core.tally import RecordTally, Tally
+from masquerade.core.util.display import Shown, p_text
 from masquerade.stats._corrected_score import score, solve, steadiness
 from masquerade.stats._design import (
     Cells,

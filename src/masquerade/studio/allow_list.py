@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 from masquerade.core.errors import InputError
-from masquerade.core.words import visible
+from masquerade.core.util.formatting import visible
 
 MOST_WORDS, MOST_LETTERS, MOST_STEPS, MOST_SHOWN = 60, 4000, 10_000, 200
 MEMO = "people.memo"

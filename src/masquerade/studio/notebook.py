@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from masquerade.core.words import visible
+from masquerade.core.util.formatting import visible
 from masquerade.studio import steps
 from masquerade.studio.allow_list import KeptStep
 

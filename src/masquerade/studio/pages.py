@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from masquerade.channels.measures import breach_bound
 from masquerade.core.errors import InputError, MasqueradeError
-from masquerade.core.words import (
+from masquerade.core.util.formatting import (
     category_text,
     epsilon_text,
     gamma_text,

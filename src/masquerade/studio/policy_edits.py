@@ -12,7 +12,7 @@ from masquerade.channels.privacy import privacy
 from masquerade.cli.expected_errors import expected_values
 from masquerade.cli.privacy import plain_figures
 from masquerade.core.errors import InputError
-from masquerade.core.words import category_text
+from masquerade.core.util.formatting import category_text
 from masquerade.studio.steps import Asked, need, one, several
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
 from masquerade.core.util.atomic import write_whole
-from masquerade.core.words import category_text, gamma_words
+from masquerade.core.util.formatting import category_text, gamma_words
 from masquerade.disguising.memo import Memo
 from masquerade.services.common.release_ledger import (
     FILE,

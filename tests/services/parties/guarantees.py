@@ -16,7 +16,7 @@ from tests.pages import Written
 
 import masquerade as mq
 from masquerade.core.guarantee import Guarantee
-from masquerade.core.words import gamma_text
+from masquerade.core.util.formatting import gamma_text
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.aggregation.agreement import Parameters
 from masquerade.protocols.aggregation.guarantee import aggregation_guarantee

@@ -7,7 +7,7 @@ import pytest
 import masquerade as mq
 from masquerade.audit.release import change_seen
 from masquerade.core.errors import InputError
-from masquerade.core.words import epsilon_text, log_gamma
+from masquerade.core.util.formatting import epsilon_text, log_gamma
 
 N = 20_000  # so many that near-copies are told apart whatever is drawn
 

@@ -8,7 +8,7 @@ import pytest
 
 import masquerade as mq
 from masquerade.cli.simulation_report import people
-from masquerade.core.words import epsilon_text, gamma_text, gamma_words, log_gamma, percent
+from masquerade.core.util.formatting import epsilon_text, gamma_text, gamma_words, log_gamma, percent
 
 FRAME = pd.DataFrame({"sex": ["f", "m", "f", "m"], "ill": ["no", "yes", "no", "no"]})
 

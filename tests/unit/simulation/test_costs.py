@@ -2,7 +2,7 @@
 
 import pytest
 
-from masquerade.core.words import duration
+from masquerade.core.util.formatting import duration
 from masquerade.simulation.costs import Cost, Meter, Spread, ladder, slope, timing_plot
 
 

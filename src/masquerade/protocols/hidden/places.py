@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 from masquerade.protocols import codec
 from masquerade.protocols.hidden.dealer import expanded
 from masquerade.protocols.hidden.engine import SecretEngine, Steps, common_seed

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from masquerade.core.errors import InputError, RoundAborted
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 from masquerade.crypto import elgamal
 from masquerade.crypto.errors import DecodingError, KeySpent, ProofRejected
 from masquerade.crypto.group import Point

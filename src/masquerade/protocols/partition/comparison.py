@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import QueryRefused, Refusal
-from masquerade.core.words import duration
+from masquerade.core.util.formatting import duration
 from masquerade.crypto.elgamal import Ciphertext, Row, decode_rows, encode_rows, encrypt
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.group import Point, Secret

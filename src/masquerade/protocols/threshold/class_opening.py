@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 from masquerade.crypto import class_secrets
 from masquerade.crypto.oprf import POINT_SIZE, output_of
 from masquerade.crypto.symmetric import unseal_run

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from masquerade.core.errors import InputError
-from masquerade.core.words import counted
+from masquerade.core.util.formatting import counted
 from masquerade.crypto.errors import DecodingError
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.label_codes import decode

@@ -39,7 +39,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from masquerade.core.errors import FileError, InputError, RoundAborted
 from masquerade.core.util.atomic import sync_folder
-from masquerade.core.words import counted, gamma_words
+from masquerade.core.util.formatting import counted, gamma_words
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.protocols.durable_store import Claim, DurableStore, Notes

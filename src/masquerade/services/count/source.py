@@ -11,7 +11,7 @@ import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, Refusal
-from masquerade.core.words import printable
+from masquerade.core.util.formatting import printable
 from masquerade.protocols.aggregation.agreement import Terms as AggregationTerms
 from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.frequency.guarantee import frequency_guarantee

@@ -14,7 +14,7 @@ import pyarrow as pa
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.util.atomic import write_whole
-from masquerade.core.words import category_text
+from masquerade.core.util.formatting import category_text
 from masquerade.disguising.columns import carried, marks, permutation
 from masquerade.frames.ddi import Wording, codebook
 from masquerade.frames.file_writer import AtomicWriter

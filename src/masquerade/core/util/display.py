@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from masquerade.core.errors import InputError
-from masquerade.core.words import category_text, printable, visible
+from masquerade.core.util.formatting import category_text, printable, visible
 
 if TYPE_CHECKING:
     import pandas as pd
