@@ -68,7 +68,7 @@ def test_the_core_needs_numpy_alone(module):
     }
     shown = {  # imported inside functions, when they are called
         "masquerade.core.distributions": {"scipy"},
-        "masquerade.core.plots": {"matplotlib"},
+        "masquerade.core.plots.drawing": {"matplotlib"},
         "masquerade.core.table": {"pandas"},
     }
     assert others == shown.get(module.name, set())

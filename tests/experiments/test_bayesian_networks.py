@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import masquerade as mq
+from masquerade.core.plots.style import house_style
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
-from masquerade.report.style import house_style
 from masquerade_experiments.ma_2006 import (
     figure_5_1,
     figure_5_4,

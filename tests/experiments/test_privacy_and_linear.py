@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from scipy import integrate, stats
 from tests.statistical.checks import ALPHA, normal_bound
 
-from masquerade.report.style import house_style, png
+from masquerade.core.plots.style import house_style, png
 from masquerade_experiments.ma_2006 import figure_6_1, table_2_1, trade_off, two_triangles
 from masquerade_experiments.ma_2006.averages import mean_of, over_runs, per_run, pooled_calibration
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from tests.statistical.checks import assert_unbiased
 
-from masquerade.report.style import house_style
+from masquerade.core.plots.style import house_style
 from masquerade_experiments.meng_2004 import asia, double, table_6, table_7, table_8
 from masquerade_experiments.wright_2005 import k_anonymity_tables
 

@@ -12,7 +12,7 @@ from masquerade.cli import output
 from masquerade.core.errors import MasqueradeError
 from masquerade.core.util.formatting import visible
 from masquerade.report.anonymity import anonymity_html
-from masquerade.report.breach_curves import breach_plot
+from masquerade.report.breach_plot import breach_plot
 
 EVIL = "a\x1b[31mred\r\x07\u202e\x9bevil"
 DOLLARS = "$x_$ 5$ \\frac$"

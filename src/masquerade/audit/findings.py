@@ -176,7 +176,7 @@ class Audit(Printed):
     def to_html(self) -> str:
         """Return one HTML page that needs nothing from outside."""
         from masquerade import __version__  # noqa: PLC0415  (pages only)
-        from masquerade.report.style import filled  # noqa: PLC0415  (pages only)
+        from masquerade.report.pages import filled  # noqa: PLC0415  (pages only)
 
         tables = [
             {

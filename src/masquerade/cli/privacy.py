@@ -77,7 +77,7 @@ def command(
     priors = _priors_given(prior or [], loaded)
     figures = mq.privacy(loaded, priors, beliefs, threshold)
     if plot is not None:
-        from masquerade.report.breach_curves import breach_plot  # noqa: PLC0415  (loads matplotlib)
+        from masquerade.report.breach_plot import breach_plot  # noqa: PLC0415  (loads matplotlib)
 
         title = f"How far can a report raise any belief?  Policy {figures.policy_id[:12]}"
         axes = breach_plot(figures, title=title)

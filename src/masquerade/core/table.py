@@ -279,7 +279,7 @@ def cell_plot(
     axes: Sequence[Variable], columns: Sequence[NDArray[Any]], ax: Axes | None, *, xlabel: str, title: str
 ) -> Axes:
     """Draw values with their lower and upper ends for every cell; the last of several axes has colours."""
-    from masquerade.core.plots import Dots, dot_plot  # noqa: PLC0415  (few tables are drawn)
+    from masquerade.core.plots.drawing import Dots, dot_plot  # noqa: PLC0415  (few tables are drawn)
 
     rows, last = (axes[:-1], axes[-1]) if len(axes) > 1 else (axes, None)
     series = {

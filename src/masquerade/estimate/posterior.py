@@ -15,7 +15,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, NotConverged
 from masquerade.core.evidence import Reduction
 from masquerade.core.intervals import Interval
-from masquerade.core.plots import Dots, dot_plot
+from masquerade.core.plots.drawing import Dots, dot_plot
 from masquerade.core.schema import Variable
 from masquerade.core.util.display import Shown
 from masquerade.estimate.reports import Reports

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from masquerade.core import plots
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
-from masquerade.core.palette import CATEGORIES, INK, LINE, MUTED
+from masquerade.core.plots import drawing
+from masquerade.core.plots.palette import CATEGORIES, INK, LINE, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,8 +44,8 @@ def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int | None, *, gro
     width = max(INCHES_PER_LEAF * (1 + max(across.values())), NARROWEST)
     height = INCHES_PER_LEVEL * (levels - 0.4) + 0.7
     shrunk = min(WIDEST / width, 1.0)
-    axes = plots.new_axes(width * shrunk, max(height * shrunk, 2.0)) if ax is None else ax
-    size = shrunk if ax is None else plots.room(ax, width, height)
+    axes = drawing.new_axes(width * shrunk, max(height * shrunk, 2.0)) if ax is None else ax
+    size = shrunk if ax is None else drawing.room(ax, width, height)
     for place in shown:
         _draw_branches(axes, tree, place, across, size, groups=groups)
     for place in shown:
@@ -138,7 +138,7 @@ def _draw_branches(
         axes.text(
             to,
             (knee + bottom) / 2 - 0.01,
-            plots.shortened(label, LONGEST_LABEL),
+            drawing.shortened(label, LONGEST_LABEL),
             ha="center",
             va="center",
             fontsize=8.5 * size,
@@ -204,21 +204,21 @@ def _mean_probabilities(tree: DecisionTree, members: tuple[int, ...]) -> Floats:
 def _shared(tree: DecisionTree, members: tuple[int, ...]) -> tuple[str, str, str]:
     """Return the lines in a box of several leaves; how their estimates depend on each other is not known."""
     best = tree.nodes[members[0]].best
-    label = plots.shortened(tree.target.categories[best], LONGEST_LABEL)
+    label = drawing.shortened(tree.target.categories[best], LONGEST_LABEL)
     records = sum(tree.nodes[member].records for member in members)
     return label, f"{_mean_probabilities(tree, members)[best]:.3f}, {len(members)} leaves", f"{records:,.0f}"
 
 
 def _box_lines(tree: DecisionTree, node: Node) -> tuple[str, str, str]:
     """Return the lines in a box: what is asked or answered, the likeliest class, the records."""
-    label = plots.shortened(tree.target.categories[node.best], LONGEST_LABEL)
+    label = drawing.shortened(tree.target.categories[node.best], LONGEST_LABEL)
     chance = f"{node.probabilities[node.best]:.3f} ± {node.stderr[node.best]:.3f}"
     records = f"{node.records:,.0f} ± {node.records_stderr:,.0f}"
     if node.borrowed:
         records = f"too few: {node.records:,.0f}"
     if node.split is None:
         return label, chance, records
-    return plots.shortened(node.split.feature, LONGEST_LABEL) + "?", f"{label} {chance}", records
+    return drawing.shortened(node.split.feature, LONGEST_LABEL) + "?", f"{label} {chance}", records
 
 
 def _draw_legend(axes: Axes, tree: DecisionTree) -> None:
@@ -228,10 +228,10 @@ def _draw_legend(axes: Axes, tree: DecisionTree) -> None:
     labels = tree.target.categories
     axes.legend(
         handles=[
-            Patch(color=_colour(code), label=plots.shortened(label, LONGEST_LABEL))
+            Patch(color=_colour(code), label=drawing.shortened(label, LONGEST_LABEL))
             for code, label in enumerate(labels)
         ],
-        title=plots.shortened(tree.target.name, LONGEST_LABEL),
+        title=drawing.shortened(tree.target.name, LONGEST_LABEL),
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
         ncols=min(len(labels), 8),

@@ -15,8 +15,8 @@ from masquerade.core.bins import bin_ends
 from masquerade.core.errors import InputError
 from masquerade.core.evidence import Projection
 from masquerade.core.intervals import ratio_errors
-from masquerade.core.palette import ESTIMATE
-from masquerade.core.plots import new_axes, shortened
+from masquerade.core.plots.drawing import new_axes, shortened
+from masquerade.core.plots.palette import ESTIMATE
 from masquerade.core.query import Query
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable

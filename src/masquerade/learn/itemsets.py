@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.intervals import Flags
-from masquerade.core.plots import Dots, dot_plot
+from masquerade.core.plots.drawing import Dots, dot_plot
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.supports import Item, Sets, Supports, ask
 from masquerade.core.tally import Tally, check_source

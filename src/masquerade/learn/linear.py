@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning, did_you_mean
 from masquerade.core.intervals import normal_interval
-from masquerade.core.plots import Dots, dot_plot
+from masquerade.core.plots.drawing import Dots, dot_plot
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.table import CountTable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from masquerade.core import plots
-from masquerade.core.palette import ESTIMATE, ESTIMATE_TINT, INK, LINE, MASK, MASK_TINT, MUTED, NAIVE
+from masquerade.core.plots import drawing
+from masquerade.core.plots.palette import ESTIMATE, ESTIMATE_TINT, INK, LINE, MASK, MASK_TINT, MUTED, NAIVE
 from masquerade.learn.graph import Link, Parents, ancestral_order
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Box:
     @property
     def title(self) -> str:
         """Return the name as it fits the box."""
-        return plots.shortened(self.name, LONGEST_NAME)
+        return drawing.shortened(self.name, LONGEST_NAME)
 
 
 def network_plot(
@@ -81,8 +81,8 @@ def network_plot(
     right = max(right, left + SMALL_LETTER * len(note) + 2 * MARGIN)
     bottom = -LAYER * (len(layers) - 1) - BOX_HEIGHT / 2 - MARGIN - (0.2 if note else 0.0)
     top = BOX_HEIGHT / 2 + MARGIN
-    axes = plots.new_axes(right - left, top - bottom, whole=True) if ax is None else ax
-    size = 1.0 if ax is None else plots.room(ax, right - left, top - bottom)
+    axes = drawing.new_axes(right - left, top - bottom, whole=True) if ax is None else ax
+    size = 1.0 if ax is None else drawing.room(ax, right - left, top - bottom)
     axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
     axes.set_axis_off()
     for child, parents in structure.items():

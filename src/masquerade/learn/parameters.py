@@ -21,7 +21,7 @@ from masquerade.core.intervals import (
     RatioErrors,
     ratio_errors,
 )
-from masquerade.core.plots import Dots, dot_plot
+from masquerade.core.plots.drawing import Dots, dot_plot
 from masquerade.core.schema import Variable
 from masquerade.core.spread import ShareSpread, share_interval
 from masquerade.core.table import CountTable, cell_frame, cell_labels

@@ -9,8 +9,8 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.distributions import two_sided_quantile
-from masquerade.core.palette import ESTIMATE, LINE
-from masquerade.core.plots import Dots, dot_plot, new_axes
+from masquerade.core.plots.drawing import Dots, dot_plot, new_axes
+from masquerade.core.plots.palette import ESTIMATE, LINE
 from masquerade.core.schema import Category, Variable
 from masquerade.core.spread import Spread, score_interval
 from masquerade.core.table import cell_frame

@@ -312,25 +312,25 @@ class Plan(Printed):
 
     def plot_error(self, ax: Axes | None = None) -> Axes:
         """Draw the margin against ε, a line for each design, and what no mechanism can be below."""
-        from masquerade.plan.pictures import error_curves  # noqa: PLC0415  (loads matplotlib)
+        from masquerade.plan.plan_plot import error_curves  # noqa: PLC0415  (loads matplotlib)
 
         return error_curves(self, ax)
 
     def plot_needed(self, ax: Axes | None = None) -> Axes:
         """Draw the people that the goal takes against ε, a line for each design."""
-        from masquerade.plan.pictures import needed_curves  # noqa: PLC0415  (loads matplotlib)
+        from masquerade.plan.plan_plot import needed_curves  # noqa: PLC0415  (loads matplotlib)
 
         return needed_curves(self, ax)
 
     def plot_queries(self, ax: Axes | None = None) -> Axes:
         """Draw the margin of every table."""
-        from masquerade.plan.pictures import query_bars  # noqa: PLC0415  (loads matplotlib)
+        from masquerade.plan.plan_plot import query_bars  # noqa: PLC0415  (loads matplotlib)
 
         return query_bars(self, ax)
 
     def plot_detectable(self, ax: Axes | None = None) -> Axes:
         """Draw the least association that is found in each pair, as a matrix."""
-        from masquerade.plan.pictures import detectable_matrix  # noqa: PLC0415  (loads matplotlib)
+        from masquerade.plan.plan_plot import detectable_matrix  # noqa: PLC0415  (loads matplotlib)
 
         return detectable_matrix(self, ax)
 

@@ -9,9 +9,10 @@ from markupsafe import Markup
 from matplotlib.ticker import MaxNLocator
 
 from masquerade import __version__
-from masquerade.core.palette import ESTIMATE, NAIVE
-from masquerade.core.plots import shortened
-from masquerade.report.style import canvas, filled, house_style, open_frame, svg
+from masquerade.core.plots.drawing import shortened
+from masquerade.core.plots.palette import ESTIMATE, NAIVE
+from masquerade.core.plots.style import canvas, house_style, open_frame, svg
+from masquerade.report.pages import filled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

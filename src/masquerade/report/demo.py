@@ -15,14 +15,15 @@ from matplotlib.figure import Figure
 
 from masquerade import __version__
 from masquerade.core.errors import FileError
+from masquerade.core.plots.style import house_style, svg
 from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.formatting import gamma_text
 from masquerade.disguising.columns import carried
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.report import pictures
 from masquerade.report.guarantee_words import bounds, disclosed
+from masquerade.report.pages import filled
 from masquerade.report.study import VAGUE, Comparison, Study, run_study
-from masquerade.report.style import filled, house_style, svg
 
 REPORT, POLICY, RECORDS = "report.html", "policy.yaml", "disguised.parquet"
 WIDTH = 100

@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from masquerade.core.distributions import two_sided_quantile
-from masquerade.core.palette import ESTIMATE, INK, MUTED, NAIVE, PAPER
+from masquerade.core.plots.palette import ESTIMATE, INK, MUTED, NAIVE, PAPER
+from masquerade.core.plots.style import canvas, house_style, open_frame, png
 from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.formatting import gamma_text
 from masquerade.learn.network_plot import Box, network_plot
-from masquerade.report.breach_curves import breach_plot
+from masquerade.report.breach_plot import breach_plot
 from masquerade.report.study import VAGUE, Comparison, Study, run_study
-from masquerade.report.style import canvas, house_style, open_frame, png
 
 PEOPLE = 20_000
 Z95 = two_sided_quantile(0.95)

@@ -10,9 +10,10 @@ from markupsafe import Markup
 from masquerade import __version__
 from masquerade.channels import policy_text
 from masquerade.core.distributions import two_sided_quantile
+from masquerade.core.plots.style import svg
 from masquerade.core.util.formatting import percent
 from masquerade.plan.expected_errors import LEVEL
-from masquerade.report.style import filled, svg
+from masquerade.report.pages import filled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,16 +14,17 @@ from masquerade import __version__, stats
 from masquerade.channels.policy import Policy
 from masquerade.channels.privacy import privacy
 from masquerade.core.errors import InputError
-from masquerade.core.palette import ESTIMATE, INK, MASK, MASK_TINT, PAPER
-from masquerade.core.plots import new_axes, shortened
+from masquerade.core.plots.drawing import new_axes, shortened
+from masquerade.core.plots.palette import ESTIMATE, INK, MASK, MASK_TINT, PAPER
+from masquerade.core.plots.style import house_style, svg
 from masquerade.core.query import Query
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 from masquerade.core.util.display import Shown, p_text
 from masquerade.core.util.formatting import gamma_text
-from masquerade.report.breach_curves import breach_plot
+from masquerade.report.breach_plot import breach_plot
 from masquerade.report.guarantee_words import bounds, disclosed
-from masquerade.report.style import filled, house_style, svg
+from masquerade.report.pages import filled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

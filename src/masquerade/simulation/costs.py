@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.palette import MUTED, NAIVE, SERIES
-from masquerade.core.plots import new_axes
+from masquerade.core.plots.drawing import new_axes
+from masquerade.core.plots.palette import MUTED, NAIVE, SERIES
 from masquerade.core.tally import Tally
 from masquerade.core.util.formatting import duration
 
@@ -213,7 +213,7 @@ def slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
 
 def timing_plot(costs: Mapping[int, Cost], title: str, note: str = "", ax: Axes | None = None) -> Axes:
     """Draw processor time against the number of people, one person's beside that of every other role."""
-    from masquerade.report.style import house_style, open_frame  # noqa: PLC0415  (loads matplotlib)
+    from masquerade.core.plots.style import house_style, open_frame  # noqa: PLC0415  (loads matplotlib)
 
     sizes = sorted(costs)
     points = [costs[n] for n in sizes]

@@ -12,7 +12,7 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.distributions import chi_square_point
 from masquerade.core.errors import InputError
-from masquerade.core.plots import Dots, chi_square_plot, dot_plot
+from masquerade.core.plots.drawing import Dots, chi_square_plot, dot_plot
 from masquerade.core.schema import Category
 from masquerade.core.util.display import Shown, p_text
 from masquerade.core.util.formatting import category_text

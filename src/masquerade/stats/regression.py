@@ -12,7 +12,7 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.distributions import chi_square_tail, two_sided_quantile
 from masquerade.core.errors import InputError
-from masquerade.core.plots import Dots, dot_plot
+from masquerade.core.plots.drawing import Dots, dot_plot
 from masquerade.core.schema import Category, Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import RecordTally, Tally

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from masquerade.report.style import canvas, open_frame
+from masquerade.core.plots.style import canvas, open_frame
 from masquerade_experiments.experiment import Comparison
 
 TRACES = "TOY_CALLS"

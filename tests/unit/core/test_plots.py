@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import masquerade as mq
-from masquerade.core.plots import Dots, dot_plot, shortened
+from masquerade.core.plots.drawing import Dots, dot_plot, shortened
 
 FRAME = pd.DataFrame({"a": ["x", "y", "z"] * 40, "b": [1, 2] * 60})
 

@@ -9,11 +9,11 @@ import sys
 import matplotlib as mpl
 import pytest
 
+from masquerade.core.plots.style import CSS_NAMES, house_style, png, svg
 from masquerade.data.example_networks import ELEVEN_NODES
-from masquerade.report.breach_curves import curves
+from masquerade.report.breach_plot import curves
 from masquerade.report.pictures import counts_picture, dodged, main, network_picture, reach, story_picture
 from masquerade.report.study import COUNTS, run_study
-from masquerade.report.style import CSS_NAMES, house_style, png, svg
 
 
 @pytest.fixture(scope="module")

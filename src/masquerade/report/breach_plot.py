@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.ticker import PercentFormatter
 
 from masquerade.channels.measures import breach_bound
-from masquerade.core.palette import INK, MUTED, SERIES, STYLES
-from masquerade.core.plots import new_axes, shortened
+from masquerade.core.plots.drawing import new_axes, shortened
+from masquerade.core.plots.palette import INK, MUTED, SERIES, STYLES
+from masquerade.core.plots.style import house_style, open_frame
 from masquerade.core.util.formatting import gamma_text
-from masquerade.report.style import house_style, open_frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

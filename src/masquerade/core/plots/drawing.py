@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.palette import CATEGORIES, ESTIMATE, GRID, LINE, MUTED, PAPER
+from masquerade.core.plots.palette import CATEGORIES, ESTIMATE, GRID, LINE, MUTED, PAPER
 from masquerade.core.util.formatting import visible
 
 if TYPE_CHECKING:

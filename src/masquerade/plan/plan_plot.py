@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from masquerade.core.distributions import two_sided_quantile
-from masquerade.core.palette import ESTIMATE, GRID, INK, LINE, MUTED, NAIVE, SERIES, STYLES, TYPE
-from masquerade.core.plots import INCHES_PER_ROW, MOST_ROWS, new_axes, shortened
+from masquerade.core.plots.drawing import INCHES_PER_ROW, MOST_ROWS, new_axes, shortened
+from masquerade.core.plots.palette import ESTIMATE, GRID, INK, LINE, MUTED, NAIVE, SERIES, STYLES, TYPE
 from masquerade.plan.expected_errors import LEVEL
 from masquerade.plan.questions import title
 

@@ -1,4 +1,4 @@
-"""What pictures and pages share: the house style, figures as SVG for a page or PNG for a file, templates."""
+"""The style of plots: type and colours, figures as SVG for a page or PNG for a file."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from masquerade.core import palette
-from masquerade.core.util.formatting import visible
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from masquerade.core.plots import palette
 
 # a page gives these names colours for light and for dark
 CSS_NAMES: Mapping[str, str] = {
@@ -77,17 +73,3 @@ def png(figure: Figure, dots_per_inch: int = 160) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dots_per_inch, facecolor="white", metadata={"Software": None})
     return buffer.getvalue()
-
-
-def filled(package: str, template: str, content: Mapping[str, Any]) -> str:
-    """Return a page made from a package's template, which can include the shared ``page.css``."""
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  (pages only)
-
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package), PackageLoader("masquerade.report")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return visible(environment.get_template(template).render(content), lines=True)

@@ -1,0 +1,5 @@
+"""The drawing kit: axes, colours and style of all plots."""
+
+from masquerade.core.util.lazy_exports import public_modules
+
+__all__ = list(public_modules(__path__))
