@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.timing import keep
 
 from masquerade.core.axes import Floats
-from masquerade.core.spread import Spread, score_interval
+from masquerade.core.report_moments import Spread, score_interval
 from masquerade.estimate.inverse import unbiased_map
 
 Z = NormalDist().inv_cdf(0.975)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import AxisMap, AxisMaps, Floats, times_ends
 from masquerade.core.errors import InputError
-from masquerade.core.spread import ShareSpread, Spread
+from masquerade.core.report_moments import ShareSpread, Spread
 
 AnySpread = TypeVar("AnySpread", Spread, ShareSpread)
 Kind = Literal["population", "given_records"]
@@ -220,7 +220,7 @@ class LinearCovariance(BlockCovariance):
         return LinearCovariance(parts, values, fixed, self.n, names, self.weight, apart)
 
     def spread(self) -> Spread:
-        """Return how the reports scatter behind every cell: see `masquerade.core.spread`."""
+        """Return how the reports scatter behind every cell: see `masquerade.core.report_moments`."""
         sums = [
             _sum_of(part.maps.power_sums(part.powers[k - 2], k) for part in self.parts) for k in (2, 3, 4)
         ]

@@ -20,8 +20,8 @@ from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError, SchemaError
 from masquerade.core.intervals import Interval, count_interval
 from masquerade.core.query import Query
+from masquerade.core.report_moments import Spread, score_interval, unbiased_factor
 from masquerade.core.schema import Category, Schema
-from masquerade.core.spread import Spread, score_interval, unbiased_factor
 from masquerade.core.tally import Merged, Tally
 
 Item = tuple[str, Category]
@@ -115,7 +115,7 @@ class SupportAnswer:
     def interval(self, level: float) -> Interval:
         """Return score intervals of the expected counts, as if reports were of two kinds.
 
-        Formula: `masquerade.core.spread.score_interval` with `Spread.of_two_kinds`.
+        Formula: `masquerade.core.report_moments.score_interval` with `Spread.of_two_kinds`.
         """
         z, spread = two_sided_quantile(level), self.spread
         if spread is None:

@@ -17,9 +17,9 @@ from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError
 from masquerade.core.evidence import PROJECTIONS, Evidence, Fit, Projection
 from masquerade.core.intervals import Interval, count_interval
+from masquerade.core.report_moments import ROUNDING, score_interval, unbiased_factor
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.simultaneous import MOST_CELLS, Simultaneous, bonferroni, check_simultaneous, max_t
-from masquerade.core.spread import ROUNDING, score_interval, unbiased_factor
 from masquerade.core.table_statistics import TableStatistics
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import printable
@@ -118,7 +118,7 @@ class CountTable(Printed, TableStatistics):
         Each holds by itself with probability `level`; with `simultaneous` all cells hold together:
         ``bonferroni`` for any table, ``max-t`` narrower ones by the correlations of up to 2,048 cells.
 
-        Formula: see `masquerade.core.spread.score_interval`. The counts that a test does not
+        Formula: see `masquerade.core.report_moments.score_interval`. The counts that a test does not
         reject, with the variance under that very count: Wilson's interval when nothing is disguised,
         Clopper's and Pearson's where few reports decide, N̂ ± z·stderr when the disguise dominates. Where
         only a covariance is known:

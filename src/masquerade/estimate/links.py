@@ -15,8 +15,8 @@ from masquerade.core.link_fits import SCORES, LinkFits
 from masquerade.estimate.inverse import unbiased_map
 from masquerade.estimate.reports import Reports
 from masquerade.estimate.symmetric import is_symmetric
+from masquerade.kernels.cell_sums import lay_out
 from masquerade.kernels.link_fit import CLEAR, EVEN, MATRIX, Found, Ints, Links, fit_links
-from masquerade.kernels.tally import lay_out
 from masquerade.kernels.tiles import run
 
 TIGHTER = 0.01  # what the kernel expects a deviance to lack may be that much too little

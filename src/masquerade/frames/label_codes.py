@@ -19,7 +19,7 @@ from masquerade.core.schema import Category, Field
 from masquerade.core.util.formatting import category_text
 from masquerade.frames.cores import on_all_cores
 from masquerade.kernels.label_text import label_table, mark_texts
-from masquerade.kernels.spread import spread
+from masquerade.kernels.take import spread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -21,7 +21,7 @@ from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_yo
 from masquerade.frames.cores import on_all_cores
 from masquerade.frames.label_codes import expanded, kind_of
 from masquerade.frames.metadata import foreign_attributes, foreign_metadata
-from masquerade.kernels.spread import narrowed, rows_with, spread
+from masquerade.kernels.take import narrowed, rows_with, spread
 
 NewColumns = Mapping[str, "pa.Array | pa.ChunkedArray | None"]
 _MOST_NUMBERED = 1 << 16  # categories of all Polars columns together that are taken by their numbers

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.kernels import tally
+from masquerade.kernels import cell_sums
+from masquerade.kernels.cell_sums import Codes
 from masquerade.kernels.cover import Block, cover
-from masquerade.kernels.tally import Codes
 from masquerade.kernels.tiles import (
     SHARE,
     TILE,
@@ -32,7 +32,7 @@ Counts = NDArray[np.int64]
 LARGEST_TABLE: Final = 1 << 27
 LARGEST_HASH: Final = 1 << 20
 _SAMPLE: Final = 1 << 13
-_LANED: Final = tally.LANED
+_LANED: Final = cell_sums.LANED
 _COPIED: Final = 1 << 20  # beyond this many cells, a table for each thread costs more than it saves
 _LONGEST_PART: Final = 1 << 31  # so that 32-bit cells cannot overflow
 _FLOAT_PARTS: Final = 8
@@ -126,10 +126,10 @@ def count_weighted(
             multiplied.check(tile)
             product[:] = 1.0
             for codes, vector in zip(multiplied.columns, vectors, strict=True):
-                tally.multiply(product, codes[tile], vector)
+                cell_sums.multiply(product, codes[tile], vector)
             v = ones if row_weights is None else row_weights[tile]
             m = once if multiplicity is None else multiplicity[tile]
-            tally.add_weighted(data.index(used, tile, buffer), product, v, m, sums)
+            cell_sums.add_weighted(data.index(used, tile, buffer), product, v, m, sums)
         return np.asarray(sums.sum(axis=0))
 
     parts = 1 if cells > _COPIED else max(1, min(_FLOAT_PARTS, rows // SHARE))
@@ -192,9 +192,9 @@ def _count_apart(data: Coded, plan: Sequence[Block], multiplicity: Counts | None
             for block, n, tables in zip(plan, cells, lanes, strict=True):
                 index = data.index(block.columns, tile, buffers[index_type(n)])
                 if multiplicity is None:
-                    tally.add_rows(index, *tables)
+                    cell_sums.add_rows(index, *tables)
                 else:
-                    tally.add_repeated(index, multiplicity[tile], tables[0])
+                    cell_sums.add_repeated(index, multiplicity[tile], tables[0])
         return [_merged(tables) for tables in lanes]
 
     threads = threads_for(rows) if sum(cells) <= _COPIED else 1
@@ -213,7 +213,7 @@ def _count_together(data: Coded, members: Counts, rows: int) -> Counts:
     widths = np.count_nonzero(place >= 0, axis=1)
     sizes = np.array([data.sizes[c] for c in used])
     cells = np.where(place >= 0, sizes[place], 1).prod(axis=1)
-    lanes = np.where(cells <= tally.LANED, 4, 1) * cells
+    lanes = np.where(cells <= cell_sums.LANED, 4, 1) * cells
     begins, ends = np.cumsum(lanes) - lanes, np.cumsum(cells)
     tables = len(members)
     by_rows = max(threads_for(rows), -(-rows // _LONGEST_PART))
@@ -227,9 +227,9 @@ def _count_together(data: Coded, members: Counts, rows: int) -> Counts:
         for tile in tiles(part):
             codes = np.array([data.columns[c][tile] for c in used])
             data.check_within(used.tolist(), codes)
-            tally.add_to_tables(codes, (place[some], widths[some], own), sizes, index, counted)
+            cell_sums.add_to_tables(codes, (place[some], widths[some], own), sizes, index, counted)
         totals = np.zeros(cells[some].sum(), dtype=np.int64)
-        tally.add_lanes(counted, own, ends[some] - (ends[some.start] - cells[some.start]), totals)
+        cell_sums.add_lanes(counted, own, ends[some] - (ends[some.start] - cells[some.start]), totals)
         return totals
 
     counted = run(
@@ -298,7 +298,7 @@ def _count_keys(data: Coded, rows: int, limit: int) -> tuple[NDArray[np.int64], 
     used = 0
     for tile in tiles(slice(0, rows)):
         keys = data.index(range(len(data.sizes)), tile, buffer)
-        used = tally.add_keys(keys, slots, times, used, limit)
+        used = cell_sums.add_keys(keys, slots, times, used, limit)
         if used > limit:
             return None
     filled = np.flatnonzero(slots)

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.kernels import tally
-from masquerade.kernels.tally import Codes, Index
+from masquerade.kernels import cell_sums
+from masquerade.kernels.cell_sums import Codes, Index
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -32,15 +32,15 @@ class Coded:
         if not used:
             index[:] = 0
             return index
-        self._check(used[0], tally.start(index, self.columns[used[0]][tile]))
+        self._check(used[0], cell_sums.start(index, self.columns[used[0]][tile]))
         for c in used[1:]:
-            self._check(c, tally.fold(index, self.sizes[c], self.columns[c][tile]))
+            self._check(c, cell_sums.fold(index, self.sizes[c], self.columns[c][tile]))
         return index
 
     def check(self, tile: slice) -> None:
         """Refuse codes that would lie outside a table."""
         for c, column in enumerate(self.columns):
-            self._check(c, tally.largest(column[tile]))
+            self._check(c, cell_sums.largest(column[tile]))
 
     def check_within(self, used: Sequence[int], codes: Codes) -> None:
         """Refuse codes of the used columns (column, row) that would lie outside a table."""

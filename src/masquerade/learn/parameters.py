@@ -22,8 +22,8 @@ from masquerade.core.intervals import (
     ratio_errors,
 )
 from masquerade.core.plots.drawing import Dots, dot_plot
+from masquerade.core.report_moments import ShareSpread, share_interval
 from masquerade.core.schema import Variable
-from masquerade.core.spread import ShareSpread, share_interval
 from masquerade.core.table import CountTable, cell_frame, cell_labels
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import printable
@@ -119,7 +119,7 @@ class ConditionalTable(Printed):
 
         Score intervals on the reports: Wilson's interval for clear records, Clopper's and Pearson's where few
         reports decide, Fieller's where the number of records is itself uncertain, the estimate ± z standard
-        errors where there are many: see `masquerade.core.spread.share_interval`.
+        errors where there are many: see `masquerade.core.report_moments.share_interval`.
         A set that is no interval is given as [0, 1] (see `bounded`). With a prior the intervals are those of
         the shrunken parameter (α_k + N_k)/(α + N).
         """

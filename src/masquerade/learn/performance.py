@@ -11,8 +11,8 @@ from masquerade.core.axes import Floats
 from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.plots.drawing import Dots, dot_plot, new_axes
 from masquerade.core.plots.palette import ESTIMATE, LINE
+from masquerade.core.report_moments import Spread, score_interval
 from masquerade.core.schema import Category, Variable
-from masquerade.core.spread import Spread, score_interval
 from masquerade.core.table import cell_frame
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import category_text, printable
@@ -65,7 +65,7 @@ class Accuracy(Printed):
     total: float = 1.0
 
     def conf_int(self, level: float = 0.95) -> tuple[float, float]:
-        """Return a score interval on the reports: see `masquerade.core.spread.score_interval`.
+        """Return a score interval on the reports: see `masquerade.core.report_moments.score_interval`.
 
         Wilson's on clear records, Clopper's and Pearson's where few records tell; a normal one where the
         source tells a standard error only.

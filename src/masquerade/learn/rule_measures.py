@@ -10,7 +10,7 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.intervals import Interval
-from masquerade.core.spread import unbiased_factor
+from masquerade.core.report_moments import unbiased_factor
 
 ROUNDING = 1e-9
 

@@ -15,7 +15,7 @@ from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.intervals import Flags, Interval, RatioErrors, normal_interval
 from masquerade.core.plots.drawing import Dots, dot_plot
-from masquerade.core.spread import ShareSpread, share_interval, unbiased_factor
+from masquerade.core.report_moments import ShareSpread, share_interval, unbiased_factor
 from masquerade.core.supports import Item, Sets, Supports, ask
 from masquerade.core.tally import Tally, check_source
 from masquerade.core.util.display import Printed

@@ -18,7 +18,7 @@ from masquerade.channels.policy import Group
 from masquerade.core.axes import Floats, contract
 from masquerade.core.errors import InputError, NotEstimable
 from masquerade.core.query import Query
-from masquerade.core.spread import Spread
+from masquerade.core.report_moments import Spread
 from masquerade.core.tally import raise_refusals
 from masquerade.estimate.inverse import UNRELATED
 from masquerade.sources.query_plan import MOST_UNDONE, Axis, Layout, QueryPlan, marginal_group

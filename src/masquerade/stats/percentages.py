@@ -14,8 +14,8 @@ from masquerade.core.covariance import share_spread_of
 from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError
 from masquerade.core.intervals import Flags, ratio_errors
+from masquerade.core.report_moments import share_interval
 from masquerade.core.schema import Category, Variable
-from masquerade.core.spread import share_interval
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 from masquerade.stats._tables import Names, Where, names_of, table_of
@@ -56,7 +56,7 @@ def shares(
 
     Formula: N̂_t/N̂, N̂ the estimated number of records that the share is of.
     Error: score intervals on the reports, Fieller's where that number is itself uncertain: see
-    `masquerade.core.spread.share_interval`.
+    `masquerade.core.report_moments.share_interval`.
 
     >>> source = mq.tally(mq.data.students())
     >>> print(mq.stats.shares(source, "pills", by="exams"))

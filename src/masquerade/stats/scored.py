@@ -12,8 +12,8 @@ from masquerade.core.bins import bin_edges
 from masquerade.core.covariance import contrast_spread_of
 from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError
+from masquerade.core.report_moments import score_interval
 from masquerade.core.schema import Category, Variable
-from masquerade.core.spread import score_interval
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 from masquerade.stats._tables import Names, Where, names_of, scores_of, squared_error, table_of
@@ -33,7 +33,7 @@ def mean(
     """Return the mean of a variable whose categories are numbers, bins or have `scores`, in groups `by`.
 
     Formula: m = Σ s_k N̂_k/Σ N̂_k; its error is that of Σ (s_k − m)N̂_k/N̂, and its interval that sum's score
-    interval on the reports (`masquerade.core.spread.score_interval`). A bin counts as its middle.
+    interval on the reports (`masquerade.core.report_moments.score_interval`). A bin counts as its middle.
 
     >>> source = mq.tally(mq.data.students())
     >>> print(mq.stats.mean(source, "year", by="exams"))

@@ -11,7 +11,7 @@ from masquerade.core.intervals import (
     normal_interval,
     ratio_errors,
 )
-from masquerade.core.spread import share_interval
+from masquerade.core.report_moments import share_interval
 
 
 def wilson(share, n, z):

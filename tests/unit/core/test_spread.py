@@ -17,7 +17,7 @@ from masquerade.core.covariance import (
     spread_of,
 )
 from masquerade.core.distributions import two_sided_quantile
-from masquerade.core.spread import Spread, exact_interval, score_interval
+from masquerade.core.report_moments import Spread, exact_interval, score_interval
 
 Z = two_sided_quantile(0.95)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from masquerade.kernels.spread import narrowed, rows_with, spread
+from masquerade.kernels.take import narrowed, rows_with, spread
 
 
 @pytest.mark.parametrize("rows", [0, 5, 40_000])
