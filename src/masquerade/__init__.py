@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from masquerade import stats as stats
     from masquerade.channels.channel import Channel as Channel
     from masquerade.channels.policy import Policy as Policy
-    from masquerade.channels.privacy import privacy as privacy
+    from masquerade.channels.policy.privacy import privacy as privacy
     from masquerade.core.covariance import Covariance as Covariance
     from masquerade.core.errors import MasqueradeError as MasqueradeError
     from masquerade.core.errors import QueryRefused as QueryRefused

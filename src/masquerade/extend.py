@@ -4,7 +4,7 @@
 a session kind the names of `mq.parties`.
 """
 
-from masquerade.channels.channel_spec import Number, PolicyPart
+from masquerade.channels.policy.channel_models import Number, PolicyPart
 from masquerade.core.covariance import Covariance, IndependentCovariance
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Disclosure

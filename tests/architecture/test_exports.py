@@ -157,7 +157,7 @@ def undocumented(node, prefix):
         if not isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         name = f"{prefix}.{child.name}"
-        built = prefix.startswith("masquerade.channels.channel_spec.") and child.name in BUILDERS
+        built = prefix.startswith("masquerade.channels.policy.channel_models.") and child.name in BUILDERS
         overload = any(isinstance(d, ast.Name) and d.id == "overload" for d in child.decorator_list)
         field = prefix.startswith("masquerade.protocols.") and child.name in FIELD
         if child.name.startswith("_") or built or overload or field:

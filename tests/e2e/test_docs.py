@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from tests.e2e.docs_runner import DocumentationError, blocks, commands, known_commands, run_page, words_of
 
 import masquerade as mq
-from masquerade.channels.channel_spec import KINDS, OwnSpec
+from masquerade.channels.policy.channel_models import KINDS, OwnSpec
 from masquerade.core import errors
 
 ROOT = Path(__file__).parents[2]

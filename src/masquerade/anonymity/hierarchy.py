@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from masquerade.channels import policy_text
+from masquerade.channels.policy import text as policy_text
 from masquerade.core.errors import FileError, InputError, PolicyError, SchemaError
 from masquerade.core.util.json_text import read_text
 

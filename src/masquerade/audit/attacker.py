@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from masquerade.audit.findings import AuditTable
 from masquerade.channels.policy import Group, Policy
-from masquerade.channels.privacy import privacy
+from masquerade.channels.policy.privacy import privacy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query

@@ -20,7 +20,7 @@ from masquerade.audit.findings import Audit, AuditTable, Finding
 from masquerade.audit.page_sampler import page_findings
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Group, Policy, policy_of
-from masquerade.channels.privacy import privacy
+from masquerade.channels.policy.privacy import privacy
 from masquerade.core.schema import Category
 from masquerade.core.util.formatting import category_text, counted, gamma_words, log_gamma
 from masquerade.kernels.draw import UNDECIDED, DrawTable, draw, report_of_word

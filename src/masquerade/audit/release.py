@@ -16,7 +16,7 @@ from masquerade.audit.coded_records import CodedRecords, clear_records, released
 from masquerade.audit.findings import Audit, AuditTable, Finding
 from masquerade.audit.linkage import linkage_curve, measured_linkage
 from masquerade.channels.policy import Policy, policy_of
-from masquerade.channels.privacy import record_gamma
+from masquerade.channels.policy.privacy import record_gamma
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from masquerade.channels.optimum import optimal_design as optimal_design
     from masquerade.channels.pairwise import only_sensitive as only_sensitive
     from masquerade.channels.pairwise import optimal_pairwise as optimal_pairwise
+    from masquerade.channels.policy.unary import unary_encoding as unary_encoding
+    from masquerade.channels.policy.unary import unary_gamma as unary_gamma
     from masquerade.channels.survey_designs import cheater_detection as cheater_detection
     from masquerade.channels.survey_designs import crosswise as crosswise
     from masquerade.channels.survey_designs import double_list as double_list
@@ -41,7 +43,5 @@ if TYPE_CHECKING:
     from masquerade.channels.survey_designs import unrelated_question as unrelated_question
     from masquerade.channels.survey_designs import unrelated_unknown as unrelated_unknown
     from masquerade.channels.survey_designs import warner as warner
-    from masquerade.channels.unary import unary_encoding as unary_encoding
-    from masquerade.channels.unary import unary_gamma as unary_gamma
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

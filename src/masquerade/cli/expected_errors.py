@@ -73,7 +73,7 @@ def unusable_groups(policy: Policy, *, joint: bool = False) -> list[str]:
 
     Some tables of several variables may be told then, but of none of them alone.
     """
-    from masquerade.channels.estimability import unusable  # noqa: PLC0415  (loads NumPy)
+    from masquerade.channels.policy.estimability import unusable  # noqa: PLC0415  (loads NumPy)
 
     found = unusable(policy).items()
     return [f"{', '.join(names)}: {why}" for names, why in found if (len(names) > 1) == joint]

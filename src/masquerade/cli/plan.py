@@ -202,7 +202,7 @@ def _check_out(out: str | None, *, json: bool) -> None:
 
 
 def _write(made: Plan, out: str, *, overwrite: bool) -> None:
-    from masquerade.channels import policy_text  # noqa: PLC0415
+    from masquerade.channels.policy import text as policy_text  # noqa: PLC0415
 
     form = policy_text.SUFFIXES[Path(out).suffix.lower()] if out != "-" else "yaml"
     output.emit(policy_text.write(made.policy_values(), form), out, overwrite=overwrite)
@@ -212,8 +212,8 @@ def _write(made: Plan, out: str, *, overwrite: bool) -> None:
 
 def _variables(path: str) -> Policy:
     """Return the variables of a policy file, a draft or a data file, without any channel."""
-    from masquerade.channels import policy_text  # noqa: PLC0415
     from masquerade.channels.policy import Policy  # noqa: PLC0415
+    from masquerade.channels.policy import text as policy_text  # noqa: PLC0415
 
     if Path(path).suffix.lower() not in POLICY_ENDINGS:
         return _of_data(path)
@@ -235,8 +235,8 @@ def _variables(path: str) -> Policy:
 
 def _of_data(path: str) -> Policy:
     """Return the variables of a data file: names and categories that occur, nothing about how often."""
-    from masquerade.channels import policy_text  # noqa: PLC0415
     from masquerade.channels.policy import Policy  # noqa: PLC0415
+    from masquerade.channels.policy import text as policy_text  # noqa: PLC0415
     from masquerade.disguising.policy_draft import draft, summaries  # noqa: PLC0415  (loads Arrow)
     from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
 

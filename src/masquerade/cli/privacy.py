@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from masquerade.channels.channel import Channel
     from masquerade.channels.class_response import ClassResponse
     from masquerade.channels.policy import Group, Policy
-    from masquerade.channels.privacy import ChannelPrivacy, PolicyPrivacy
+    from masquerade.channels.policy.privacy import ChannelPrivacy, PolicyPrivacy
 
 Priors = Mapping[str, Sequence[float]]
 NO_BOUND = "no bound: a report can exclude a value for certain"

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import ipc, parquet
 
 from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import record_gamma
+from masquerade.channels.policy.privacy import record_gamma
 from masquerade.core.errors import InputError
 from masquerade.core.util.formatting import log_gamma
 from masquerade.core.util.json_text import read_json

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from masquerade.channels.estimability import refuse_unusable
 from masquerade.channels.policy import Policy, check_policy, policy_of
+from masquerade.channels.policy.estimability import refuse_unusable
 from masquerade.core.errors import UnknownValue
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import (

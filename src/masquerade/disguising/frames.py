@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import ipc
 
-from masquerade.channels.estimability import refuse_unusable
 from masquerade.channels.policy import Policy, policy_of
+from masquerade.channels.policy.estimability import refuse_unusable
 from masquerade.core.errors import InputError
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import privacy
+from masquerade.channels.policy.privacy import privacy
 from masquerade.core.schema import Variable
 from masquerade.core.util.formatting import category_text, gamma_words
 

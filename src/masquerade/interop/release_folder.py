@@ -35,7 +35,7 @@ from masquerade.audit.coded_records import released_records
 from masquerade.audit.findings import Audit
 from masquerade.audit.release import audit_release
 from masquerade.channels.policy import Policy, policy_of
-from masquerade.channels.privacy import privacy
+from masquerade.channels.policy.privacy import privacy
 from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.core.query import Query
 from masquerade.core.util.atomic import sync_folder, write_whole

@@ -13,7 +13,7 @@ import numpy as np
 
 from masquerade.channels import optimum
 from masquerade.channels.block_designs import best_design, best_subset_size, subset_second_moment
-from masquerade.channels.channel_spec import KINDS
+from masquerade.channels.policy.channel_models import KINDS
 from masquerade.channels.privacy_level import gamma_of
 from masquerade.core.axes import Floats
 from masquerade.core.schema import Schema

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from masquerade.channels import policy_text
+from masquerade.channels.policy import text as policy_text
 from masquerade.channels.rationals import rational
 from masquerade.core.axes import Floats
 from masquerade.core.errors import ChannelError, InputError, did_you_mean

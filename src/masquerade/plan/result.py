@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from masquerade.channels.fields import recodes_in_file
 from masquerade.channels.measures import breach_bound
 from masquerade.channels.policy import Policy
-from masquerade.channels.policy_file import FORMAT
+from masquerade.channels.policy.fields import recodes_in_file
+from masquerade.channels.policy.models import FORMAT
 from masquerade.core.axes import Floats
 from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.schema import Schema

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from masquerade.channels.channel import Channel
 from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.policy import Group, Policy, check_policy
-from masquerade.channels.privacy import guarantee_of
+from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.core.errors import InputError, PolicyError, PolicyMismatch, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Field, Schema

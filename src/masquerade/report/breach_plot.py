@@ -18,7 +18,7 @@ from masquerade.core.util.formatting import gamma_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from masquerade.channels.privacy import PolicyPrivacy
+    from masquerade.channels.policy.privacy import PolicyPrivacy
 
 MOST_CURVES = 8
 WIDEST_LABEL = 32  # letters of labels that stand two abreast

@@ -10,7 +10,7 @@ from masquerade.channels.measures import breach_bound
 from masquerade.core.util.formatting import epsilon_text, gamma_text, log_gamma, percent
 
 if TYPE_CHECKING:
-    from masquerade.channels.privacy import PolicyPrivacy
+    from masquerade.channels.policy.privacy import PolicyPrivacy
     from masquerade.core.guarantee import Guarantee
 
 BELIEF = 0.1

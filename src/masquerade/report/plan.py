@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from masquerade import __version__
-from masquerade.channels import policy_text
+from masquerade.channels.policy import text as policy_text
 from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.plots.style import svg
 from masquerade.core.util.formatting import percent

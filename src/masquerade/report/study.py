@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import PolicyPrivacy, privacy
+from masquerade.channels.policy.privacy import PolicyPrivacy, privacy
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Variable

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from masquerade import __version__, stats
 from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import privacy
+from masquerade.channels.policy.privacy import privacy
 from masquerade.core.errors import InputError
 from masquerade.core.plots.drawing import new_axes, shortened
 from masquerade.core.plots.palette import ESTIMATE, INK, MASK, MASK_TINT, PAPER

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import guarantee_of
+from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.core.errors import Refusal
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query

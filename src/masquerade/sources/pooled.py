@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import guarantee_of
+from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.core.axes import Words
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import guarantee_of
+from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.core.axes import AxisMaps, Floats, times_ends
 from masquerade.core.covariance import LinearCovariance
 from masquerade.core.covariance import Part as CovariancePart

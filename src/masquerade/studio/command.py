@@ -150,7 +150,7 @@ def _serve(
 ) -> None:
     import uvicorn  # noqa: PLC0415  (loads the server)
 
-    from masquerade.channels import policy_text  # noqa: PLC0415
+    from masquerade.channels.policy import text as policy_text  # noqa: PLC0415
     from masquerade.studio import records  # noqa: PLC0415
     from masquerade.studio.server import Studio, listening_socket  # noqa: PLC0415
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import privacy
+from masquerade.channels.policy.privacy import privacy
 from masquerade.cli.expected_errors import expected_values
 from masquerade.cli.privacy import plain_figures
 from masquerade.core.errors import InputError

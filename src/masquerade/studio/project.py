@@ -15,8 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from masquerade.channels import policy_text
 from masquerade.channels.policy import Policy
+from masquerade.channels.policy import text as policy_text
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.json_text import read_json, read_text

@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from masquerade.channels import policy_text
 from masquerade.channels.policy import Policy
+from masquerade.channels.policy import text as policy_text
 from masquerade.core.errors import InputError
 from masquerade.core.util.atomic import write_whole
 from masquerade.frames.file_reader import open_batches

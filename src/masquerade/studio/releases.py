@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
-from masquerade.channels import policy_text
 from masquerade.channels.policy import Policy
+from masquerade.channels.policy import text as policy_text
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
 from masquerade.core.util.atomic import write_whole

@@ -37,8 +37,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from masquerade.channels import policy_text
 from masquerade.channels.policy import Policy
+from masquerade.channels.policy import text as policy_text
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.schema import Category
 from masquerade.core.util.json_text import read_text

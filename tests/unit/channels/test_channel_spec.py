@@ -12,7 +12,7 @@ KINDS = """
 from typing import Literal
 
 from masquerade.channels import matrix
-from masquerade.channels.channel_spec import Number, PolicyPart
+from masquerade.channels.policy.channel_models import Number, PolicyPart
 
 class Lazy(PolicyPart):
     kind: Literal["lazy"]

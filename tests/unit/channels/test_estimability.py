@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 import masquerade as mq
-from masquerade.channels.estimability import refuse_unusable, unusable
+from masquerade.channels.policy.estimability import refuse_unusable, unusable
 from masquerade.core.errors import PolicyError
 
 SURVEY = {"smoker": ["yes", "no"], "region": ["n", "s", "w"]}

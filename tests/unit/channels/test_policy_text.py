@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from masquerade.channels.policy_text import parse, read, write
+from masquerade.channels.policy.text import parse, read, write
 from masquerade.core.errors import FileError, PolicyError
 
 

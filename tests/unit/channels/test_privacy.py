@@ -8,7 +8,7 @@ import pytest
 
 from masquerade import channels as ch
 from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import ANYONE, ASSUMPTIONS, guarantee_of, privacy
+from masquerade.channels.policy.privacy import ANYONE, ASSUMPTIONS, guarantee_of, privacy
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Disclosure
 

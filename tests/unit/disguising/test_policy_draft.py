@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from masquerade.channels import policy_text
 from masquerade.channels.policy import Policy
+from masquerade.channels.policy import text as policy_text
 from masquerade.core.errors import InputError, PolicyError
 from masquerade.disguising.policy_draft import (
     ColumnSummary,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from masquerade.channels.policy import check_policy
-from masquerade.channels.privacy import guarantee_of
+from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.protocols.aggregation.agreement import Terms
 

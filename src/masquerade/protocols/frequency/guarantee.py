@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from masquerade.channels.policy import check_policy
-from masquerade.channels.privacy import ASSUMPTIONS, guarantee_of
+from masquerade.channels.policy.privacy import ASSUMPTIONS, guarantee_of
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.protocols.frequency.messages import MINER, MOST_PROOFS, Terms
 

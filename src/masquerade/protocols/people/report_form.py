@@ -250,7 +250,7 @@ def bounded_in(policy: AnyPolicy) -> frozenset[str]:
     """Return the variables whose reports tell a bounded amount, even if seen as they are."""
     if isinstance(policy, ReportForm):
         return policy.bounded
-    from masquerade.channels.privacy import guarantee_of  # noqa: PLC0415  (devices have no policies)
+    from masquerade.channels.policy.privacy import guarantee_of  # noqa: PLC0415  (devices have no policies)
 
     seen = guarantee_of(policy).disclosures
     return frozenset(name for item in seen if item.gamma is not None for name in item.variables)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_or
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from masquerade.channels.policy_text import PolicyLoader, construct_unique, load_yaml
+from masquerade.channels.policy.text import PolicyLoader, construct_unique, load_yaml
 from masquerade.core.errors import FileError, InputError, did_you_mean, in_one_line
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import httpx
 import numpy as np
 import yaml
 
-from masquerade.channels import policy_text
 from masquerade.channels.policy import Policy
+from masquerade.channels.policy import text as policy_text
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.util.atomic import write_new, write_whole
 from masquerade.crypto import oprf

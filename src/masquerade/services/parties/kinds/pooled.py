@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import guarantee_of
+from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.core.errors import InputError, PolicyMismatch
 from masquerade.core.query import Query
 from masquerade.protocols.codec import tag_of

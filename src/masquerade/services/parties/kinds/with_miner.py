@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from masquerade.channels.policy import Policy
-from masquerade.channels.privacy import guarantee_of
+from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.pseudonyms import SORTED_AT_ONCE
 from masquerade.protocols.vertical import CellRequest, DescriptionRequest, RepeatedCells, Site, restricted

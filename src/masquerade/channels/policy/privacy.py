@@ -14,7 +14,7 @@ from typing import Any
 from masquerade.channels import measures
 from masquerade.channels.channel import MOST_ENTRIES, Channel
 from masquerade.channels.class_response import ClassResponse
-from masquerade.channels.policy import Group, Policy, policy_of
+from masquerade.channels.policy.policy import Group, Policy, policy_of
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Category

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from masquerade.channels.channel import MOST_ENTRIES, Channel
-from masquerade.channels.policy import Group, Policy
+from masquerade.channels.policy.policy import Group, Policy
 from masquerade.core.errors import PolicyError, SingularChannel
 from masquerade.estimate.inverse import UNRELATED
 

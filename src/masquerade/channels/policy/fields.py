@@ -12,7 +12,7 @@ from typing import Any
 
 from masquerade.channels.channel import Channel
 from masquerade.channels.designs import bin_labels
-from masquerade.channels.policy_file import VariableSpec
+from masquerade.channels.policy.models import VariableSpec
 from masquerade.core.errors import PolicyError, SchemaError, did_you_mean
 from masquerade.core.schema import Category, Field, Schema, Variable
 

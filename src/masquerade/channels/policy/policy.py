@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from masquerade.channels import policy_text
 from masquerade.channels.basic import identity
 from masquerade.channels.channel import MOST_ENTRIES, Channel
-from masquerade.channels.channel_spec import ChannelSpec
 from masquerade.channels.class_response import ClassResponse
-from masquerade.channels.fields import (
+from masquerade.channels.policy import text as policy_text
+from masquerade.channels.policy.channel_models import ChannelSpec
+from masquerade.channels.policy.fields import (
     Columns,
     category_named,
     field_of,
@@ -29,7 +29,14 @@ from masquerade.channels.fields import (
     recodes_in_file,
     without_none,
 )
-from masquerade.channels.policy_file import FORMAT, BlocksSpec, PolicySpec, StrataSpec, explain, refuse_draft
+from masquerade.channels.policy.models import (
+    FORMAT,
+    BlocksSpec,
+    PolicySpec,
+    StrataSpec,
+    explain,
+    refuse_draft,
+)
 from masquerade.core.errors import ChannelError, InputError, PolicyError, SchemaError
 from masquerade.core.schema import Category, Field, Schema, Variable
 from masquerade.core.util.atomic import write_whole

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field as Item
 from pydantic import ValidationError, field_validator
 
-from masquerade.channels.channel_spec import (
+from masquerade.channels.class_response import ClassResponse
+from masquerade.channels.designs import for_epsilon
+from masquerade.channels.policy.channel_models import (
     KINDS,
     ChannelSpec,
     Label,
@@ -18,8 +20,6 @@ from masquerade.channels.channel_spec import (
     Undecided,
     model_of,
 )
-from masquerade.channels.class_response import ClassResponse
-from masquerade.channels.designs import for_epsilon
 from masquerade.core.errors import ChannelError, PolicyError, did_you_mean, in_one_line
 from masquerade.core.schema import Variable
 from masquerade.core.util.plugins import plugins

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from masquerade.channels.basic import binary
 from masquerade.channels.channel import Channel
-from masquerade.channels.policy import Policy
+from masquerade.channels.policy.policy import Policy
 from masquerade.channels.privacy_level import gamma_of
 from masquerade.channels.rationals import Rational
 from masquerade.core.errors import ChannelError
