@@ -34,7 +34,7 @@ from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.vertical import ClearCells, Site
-from masquerade.sources.engine_cache import Limits
+from masquerade.sources.engines.engine_cache import Limits
 from masquerade.sources.joined import Miner
 from masquerade.sources.pooled import PooledTally, pooling_party
 from masquerade.sources.products import RevealedVerticalCounts

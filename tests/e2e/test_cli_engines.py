@@ -22,7 +22,7 @@ from tests.e2e.test_cli_learn import LEARNERS, POLICY, people
 
 import masquerade as mq
 from masquerade.cli import output
-from masquerade.sources import engine_tables
+from masquerade.sources.engines import engine_tables
 
 PATIENCE = 600  # seconds that a process may take on a machine that is busy
 ESTIMATE = ["estimate", "--by", "smoker,age", "--by", "cough", "--where", "asthma=true"]

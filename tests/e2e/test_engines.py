@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import masquerade as mq
-from masquerade.sources.engine_cache import Limits
+from masquerade.sources.engines.engine_cache import Limits
 
 ROWS = 5_000_000
 SIZES = dict(zip("abcdefghij", (2, 5, 5, 5, 4, 3, 3, 4, 2, 4), strict=True))
@@ -159,7 +159,7 @@ def test_survey_weights_in_spark(spark):
 
 def test_a_spark_worker_that_dies_in_the_middle_of_a_scan_changes_no_answer(breakable_spark, monkeypatch):
     """Rows that take a microsecond each to work out, in 12 parts; the worker dies when some are done."""
-    monkeypatch.setattr("masquerade.sources.engine_tables.PATIENCE", 0.02)
+    monkeypatch.setattr("masquerade.sources.engines.engine_tables.PATIENCE", 0.02)
     rows = 600_000
     slow = "0 * length(sha2(sha2(CAST(id AS STRING), 512), 512))"
     frame = breakable_spark.session.range(0, rows, 1, 12).selectExpr(

@@ -242,7 +242,7 @@ class Records:
 
     def _table(self, stack: ExitStack) -> Any:
         from masquerade.core.schema import Field  # noqa: PLC0415  (these load Arrow)
-        from masquerade.sources.connections import postgres_table, spark_table, url_of  # noqa: PLC0415
+        from masquerade.sources.engines.connections import postgres_table, spark_table, url_of  # noqa: PLC0415
 
         url = url_of(self.url)
         if self.engine == "postgres":

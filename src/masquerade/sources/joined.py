@@ -48,7 +48,7 @@ from masquerade.protocols.vertical import (
     rows_of,
     seen_by,
 )
-from masquerade.sources.engine import Engine
+from masquerade.sources.engines.engine import Engine
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally
 

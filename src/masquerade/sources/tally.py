@@ -36,11 +36,11 @@ from masquerade.frames.label_codes import encode_columns
 from masquerade.frames.metadata import INCOMPLETE, POLICY_TEXT, metadata_of
 from masquerade.frames.native import columns_of
 from masquerade.sources.baskets import BasketRecords
-from masquerade.sources.coded_rows import joined
-from masquerade.sources.duckdb_files import DuckFiles
-from masquerade.sources.engine import Engine, check_same, refuse_repeated
-from masquerade.sources.engine_tables import IbisTable, SparkFrame, Table, Watch, table_of
-from masquerade.sources.growing import GrowingFiles, NumberedRows
+from masquerade.sources.engines.coded_rows import joined
+from masquerade.sources.engines.duckdb_files import DuckFiles
+from masquerade.sources.engines.engine import Engine, check_same, refuse_repeated
+from masquerade.sources.engines.engine_tables import IbisTable, SparkFrame, Table, Watch, table_of
+from masquerade.sources.engines.growing import GrowingFiles, NumberedRows
 from masquerade.sources.records import Records
 from masquerade.sources.report_tally import Missing
 

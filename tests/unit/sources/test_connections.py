@@ -13,8 +13,8 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import EngineError, InputError
 from masquerade.core.schema import Field, Variable
-from masquerade.sources import connections
-from masquerade.sources.connections import postgres_table, spark_table, spark_type, url_of
+from masquerade.sources.engines import connections
+from masquerade.sources.engines.connections import postgres_table, spark_table, spark_type, url_of
 
 POLICY = mq.Policy.build({"smoker": ["yes", "no"], "age": [1, 2, 3]}, {"smoker": mq.channels.binary("0.2")})
 

@@ -13,8 +13,8 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import EngineError, FileError, InputError, SchemaError, UnknownValue
-from masquerade.sources.duckdb_files import DuckFiles
-from masquerade.sources.engine_cache import Limits
+from masquerade.sources.engines.duckdb_files import DuckFiles
+from masquerade.sources.engines.engine_cache import Limits
 
 KIDS = mq.Policy.clear(mq.Schema({"x": [0, 1, 2]}))
 WORDS = mq.Policy.clear(mq.Schema({"x": ["a", "b", "1"]}))
@@ -164,8 +164,8 @@ def test_the_spellings_of_a_csv_file_are_one_category(tmp_path, limits):
 
 def test_a_csv_file_of_numbers_is_merged_into_its_bins_as_it_comes(tmp_path, monkeypatch):
     """Raw numbers that differ in every row are never held all at once."""
-    monkeypatch.setattr("masquerade.sources.coded_rows.MERGED_AT_ONCE", 500)
-    monkeypatch.setattr("masquerade.sources.duckdb_files.BATCH", 256)
+    monkeypatch.setattr("masquerade.sources.engines.coded_rows.MERGED_AT_ONCE", 500)
+    monkeypatch.setattr("masquerade.sources.engines.duckdb_files.BATCH", 256)
     values = np.random.default_rng(3).random(4000) * 100
     pd.DataFrame({"x": values, "y": ["a", "b"] * 2000}).to_csv(tmp_path / "f.csv", index=False)
     policy = mq.Policy.from_dict(
@@ -228,7 +228,7 @@ def test_a_scan_that_is_given_up_leaves_the_connection_free(tmp_path):
 
 
 def test_a_watcher_is_told_while_a_scan_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr("masquerade.sources.engine_tables.PATIENCE", 0.01)
+    monkeypatch.setattr("masquerade.sources.engines.engine_tables.PATIENCE", 0.01)
     seen = []
     path = written(tmp_path / "f.parquet", x=np.arange(450) % 3)
     table = DuckFiles(path, watch=seen.append)

@@ -16,9 +16,9 @@ import masquerade as mq
 from masquerade.core.errors import InputError, PolicyMismatch, QueryRefused, SchemaError, UnknownValue
 from masquerade.core.schema import Field
 from masquerade.core.supports import Supports, from_tables
-from masquerade.sources.duckdb_files import DuckFiles
-from masquerade.sources.engine import Engine
-from masquerade.sources.engine_cache import Limits, held_bytes
+from masquerade.sources.engines.duckdb_files import DuckFiles
+from masquerade.sources.engines.engine import Engine
+from masquerade.sources.engines.engine_cache import Limits, held_bytes
 
 SUMMED_UP = Limits(cells=1, saving=float("inf"))
 

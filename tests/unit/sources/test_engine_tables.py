@@ -18,9 +18,9 @@ from tests.unit.sources.test_engine import HOSTILE, NAMES, Spy, assert_same, hos
 
 import masquerade as mq
 from masquerade.core.errors import EngineError, InputError, PolicyMismatch, SchemaError, UnknownValue
-from masquerade.sources.engine import Engine
-from masquerade.sources.engine_cache import Limits
-from masquerade.sources.engine_tables import (
+from masquerade.sources.engines.engine import Engine
+from masquerade.sources.engines.engine_cache import Limits
+from masquerade.sources.engines.engine_tables import (
     IbisTable,
     SparkFrame,
     array_of,
@@ -232,7 +232,7 @@ def test_a_table_that_is_gone_is_an_engine_error_and_no_lost_connection():
 
 
 def test_a_watcher_is_told_even_if_the_progress_is_unknown(monkeypatch):
-    monkeypatch.setattr("masquerade.sources.engine_tables.PATIENCE", 0.001)
+    monkeypatch.setattr("masquerade.sources.engines.engine_tables.PATIENCE", 0.001)
     seen: list[float | None] = []
 
     def failing() -> float:
@@ -284,7 +284,7 @@ def test_labels_and_names_that_are_hard_to_write_on_postgres(connection, hostile
 
 def test_large_results_of_postgres_come_in_batches_of_one_type(connection, monkeypatch):
     """Grouping sets leave whole batches of a column missing."""
-    monkeypatch.setattr("masquerade.sources.engine_tables.ROWS", 8)
+    monkeypatch.setattr("masquerade.sources.engines.engine_tables.ROWS", 8)
     labels = [f"label {i}" for i in range(30)]
     rows = pd.DataFrame(product(labels, labels, ["x", "y"]), columns=["a", "b", "c"])
     policy = mq.Policy.clear(mq.Schema({"a": labels, "b": labels, "c": ["x", "y"]}))

@@ -15,7 +15,7 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import DataChanged, FileError, InputError, SchemaError, UnknownValue
 from masquerade.disguising.files import disguise_file
-from masquerade.sources.engine_cache import Limits
+from masquerade.sources.engines.engine_cache import Limits
 
 SCHEMA = {"a": ["x", "y"], "b": ["no", "yes"], "c": ["p", "q", "r"]}
 POLICY = mq.Policy.build(SCHEMA, {"b": mq.channels.binary("1/4")})
@@ -48,7 +48,7 @@ class Spy:
     """Notes how many rows of files each scan of a growing source reads, by the file names in its SQL."""
 
     def __init__(self, monkeypatch) -> None:
-        from masquerade.sources.duckdb_files import DuckFiles  # noqa: PLC0415
+        from masquerade.sources.engines.duckdb_files import DuckFiles  # noqa: PLC0415
 
         self.read: list[int] = []
         fetch = DuckFiles.fetch

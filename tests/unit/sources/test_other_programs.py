@@ -23,7 +23,7 @@ from joblib.externals.loky import get_reusable_executor
 
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError, SchemaError
-from masquerade.sources.engine_cache import Limits
+from masquerade.sources.engines.engine_cache import Limits
 
 TABLES = [
     mq.Query(by=("a", "b")),

@@ -17,8 +17,8 @@ import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.frames.file_reader import open_batches
 from masquerade.sources import tally as planner
-from masquerade.sources.duckdb_files import DuckFiles
-from masquerade.sources.engine import Engine
+from masquerade.sources.engines.duckdb_files import DuckFiles
+from masquerade.sources.engines.engine import Engine
 from masquerade.sources.records import Records
 
 POLICY = mq.Policy.build({"a": ["x", "y"], "b": [0, 1]}, {"a": mq.channels.binary("0.1")})

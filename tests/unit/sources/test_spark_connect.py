@@ -21,7 +21,7 @@ POLICY = mq.Policy.build(
 ASK = """
 import sys
 import masquerade as mq
-from masquerade.sources.connections import spark_table
+from masquerade.sources.engines.connections import spark_table
 
 policy = mq.Policy.load(sys.argv[3])
 with spark_table([sys.argv[2]], sys.argv[1]) as frame:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from masquerade.core.errors import UnknownValue
 from masquerade.core.schema import Field, Variable
 from masquerade.frames.label_codes import encode
-from masquerade.sources import sql
-from masquerade.sources.coded_rows import codes_of
-from masquerade.sources.engine_tables import DUCKDB, POSTGRES, SPARK
+from masquerade.sources.engines import sql
+from masquerade.sources.engines.coded_rows import codes_of
+from masquerade.sources.engines.engine_tables import DUCKDB, POSTGRES, SPARK
+from masquerade.sources.engines.sql import Column, Dialect
 from masquerade.sources.query_plan import Factor
-from masquerade.sources.sql import Column, Dialect
 
 CONNECTION = duckdb.connect()
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from masquerade.core.errors import FileError, InputError
 from masquerade.disguising.columns import permutation
 from masquerade.services.survey.postgres_checks import check_server
-from masquerade.sources.connections import PATIENT, why_not
+from masquerade.sources.engines.connections import PATIENT, why_not
 
 LEAST_HIDDEN: Final = 128
 POOL: Final = "_pool"

@@ -19,7 +19,7 @@ from masquerade.services.common.state import lock_file
 from masquerade.services.survey.batches import CellPlan, Content, Counts, ReportBatches, SteppedCount
 from masquerade.services.survey.figures import FigureSource, count_quotas, figures, show_all, show_batches
 from masquerade.services.survey.store import MODES, SurveyStore, is_postgres
-from masquerade.sources.connections import PATIENT, why_not
+from masquerade.sources.engines.connections import PATIENT, why_not
 from masquerade.survey.survey_file import Survey
 
 LOCK: Final = "collector.lock"

@@ -37,7 +37,7 @@ from masquerade.protocols.pseudonyms import (
 )
 from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.vertical import CellRequest, ClearCells, DescriptionRequest, RepeatedCells, Site
-from masquerade.sources.engine import Engine
+from masquerade.sources.engines.engine import Engine
 from masquerade.sources.joined import Miner
 
 AGREED = {party: policy.id for party, policy in POLICIES.items()}

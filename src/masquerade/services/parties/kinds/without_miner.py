@@ -21,7 +21,7 @@ from masquerade.learn.structure_search import structure
 from masquerade.protocols.vertical import Site, Structure, cross_parents, own_families, restricted, seen_by
 from masquerade.services.parties.kinds.base import Outflow, Partition, SessionKind, Tables
 from masquerade.services.parties.kinds.with_miner import CellsRole, cells_asked, cells_of
-from masquerade.sources.engine import Engine
+from masquerade.sources.engines.engine import Engine
 from masquerade.sources.joined import LearningSite
 from masquerade.sources.own_tables import OwnTables, counted, foreign
 from masquerade.sources.records import Records

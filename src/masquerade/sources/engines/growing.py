@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from masquerade.core.errors import DataChanged, InputError, SchemaError, UnknownValue, did_you_mean
 from masquerade.frames.file_reader import Batches, expanded, open_batches
-from masquerade.sources import sql
-from masquerade.sources.duckdb_files import DuckFiles
-from masquerade.sources.engine_tables import Growth, IbisTable, Table, Watch
-from masquerade.sources.sql import Column
+from masquerade.sources.engines import sql
+from masquerade.sources.engines.duckdb_files import DuckFiles
+from masquerade.sources.engines.engine_tables import Growth, IbisTable, Table, Watch
+from masquerade.sources.engines.sql import Column
 
 
 class GrowingFiles(DuckFiles):

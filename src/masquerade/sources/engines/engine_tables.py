@@ -21,8 +21,8 @@ import pyarrow as pa
 from masquerade.core.errors import EngineError, InputError, MasqueradeError, UnknownValue
 from masquerade.core.util.processes import Owner
 from masquerade.frames.metadata import INCOMPLETE
-from masquerade.sources.snapshot import Files, Snapshot
-from masquerade.sources.sql import Column, Dialect, sum_type
+from masquerade.sources.engines.snapshot import Files, Snapshot
+from masquerade.sources.engines.sql import Column, Dialect, sum_type
 
 DUCKDB: Final = Dialect(try_cast="TRY_CAST")
 POSTGRES: Final = Dialect(text_start="E'", escapes=(("\\", "\\\\"), ("'", "''")), double="DOUBLE PRECISION")

@@ -16,13 +16,13 @@ from masquerade.core.supports import SupportAnswer, Supports, from_tables
 from masquerade.core.util.formatting import printable
 from masquerade.core.util.processes import Turns
 from masquerade.frames.label_codes import kind_of
-from masquerade.sources import sql
-from masquerade.sources.coded_rows import codes_of
-from masquerade.sources.engine_cache import Limits, Scanned
-from masquerade.sources.engine_tables import Growing, Growth, Table
+from masquerade.sources.engines import sql
+from masquerade.sources.engines.coded_rows import codes_of
+from masquerade.sources.engines.engine_cache import Limits, Scanned
+from masquerade.sources.engines.engine_tables import Growing, Growth, Table
+from masquerade.sources.engines.sql import Column
 from masquerade.sources.query_plan import Layout, layouts_of
 from masquerade.sources.report_tally import Missing, ReportTally
-from masquerade.sources.sql import Column
 from masquerade.sources.supports import supports_of, weighs_items
 
 MOST_PACKED: Final = 1 << 30  # bytes of packed columns for supports

@@ -26,8 +26,8 @@ from masquerade.core.util.processes import Owner
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.formats import STREAM, Format, format_of, unreadable
 from masquerade.frames.label_codes import encode, kind_words
-from masquerade.sources.engine_tables import DUCKDB, Watch, watching, without_row
-from masquerade.sources.sql import Column
+from masquerade.sources.engines.engine_tables import DUCKDB, Watch, watching, without_row
+from masquerade.sources.engines.sql import Column
 
 BATCH = 1 << 18
 LEFT_BEHIND: Final[

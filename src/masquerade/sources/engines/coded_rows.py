@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from masquerade.frames.label_codes import MISSING, encode
-from masquerade.sources import sql
+from masquerade.sources.engines import sql
+from masquerade.sources.engines.sql import Column
 from masquerade.sources.query_plan import Layout
 from masquerade.sources.record_store import Store
-from masquerade.sources.sql import Column
 
 MERGED_AT_ONCE = 1 << 20
 LARGEST_KEY = 1 << 62

@@ -24,12 +24,12 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import DataChanged, InputError, UnknownValue
 from masquerade.core.util.processes import Turns
 from masquerade.kernels.cover import cover_within
-from masquerade.sources import sql
-from masquerade.sources.coded_rows import Gathering, Overflow, added, codes_of, numbers, split
-from masquerade.sources.engine_tables import Table
+from masquerade.sources.engines import sql
+from masquerade.sources.engines.coded_rows import Gathering, Overflow, added, codes_of, numbers, split
+from masquerade.sources.engines.engine_tables import Table
+from masquerade.sources.engines.sql import Column
 from masquerade.sources.query_plan import Layout, QueryPlan
 from masquerade.sources.record_store import Observed, Store, mean_weight
-from masquerade.sources.sql import Column
 
 LOG = logging.getLogger("masquerade.sources")
 MOST_GROUPED = 62  # columns in one scan: grouping sets are numbered by bits

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from masquerade.core.errors import EngineError, InputError
-from masquerade.sources.engine_tables import SPARK, told
+from masquerade.sources.engines.engine_tables import SPARK, told
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Field

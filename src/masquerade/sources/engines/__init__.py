@@ -1,0 +1,5 @@
+"""Counting in database engines: DuckDB, PostgreSQL, Spark and whatever Ibis reaches."""
+
+from masquerade.core.util.lazy_exports import public_modules
+
+__all__ = list(public_modules(__path__))
