@@ -21,7 +21,7 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.session import LocalTransport
-from masquerade.sources.pooled import PooledTally, pooling_party
+from masquerade.sources.parties.pooled import PooledTally, pooling_party
 from masquerade.sources.records import Records
 
 CHANGE = "0.1"

@@ -23,9 +23,9 @@ from masquerade.protocols.pseudonyms import keyed_pseudonyms
 from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
 from masquerade.protocols.vertical import CellRequest, ClearCells, Site
-from masquerade.sources.joined import Miner
-from masquerade.sources.pooled import PooledTally, pooling_party
-from masquerade.sources.products import RevealedVerticalCounts
+from masquerade.sources.parties.joined import Miner
+from masquerade.sources.parties.pooled import PooledTally, pooling_party
+from masquerade.sources.parties.products import RevealedVerticalCounts
 from masquerade.sources.records import Records
 
 ROWS, KEYS, FEW = 1_000_000, 100_000, 200

@@ -31,7 +31,7 @@ from masquerade.learn import catalogue
 from masquerade.protocols.vertical import restricted
 from masquerade.services.parties.example import vertical
 from masquerade.services.parties.settings import consent_values
-from masquerade.sources.own_tables import OwnTables, counted, view_of
+from masquerade.sources.parties.own_tables import OwnTables, counted, view_of
 from masquerade_experiments.ma_2006 import iris
 
 WITH, WITHOUT = "vertical-with-miner", "vertical-without-miner"

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from masquerade.sources.data_dependent_rules import DataDependentRules as DataDependentRules
     from masquerade.sources.inference_control import Controlled as Controlled
     from masquerade.sources.inference_control import Rules as Rules
-    from masquerade.sources.projection import projected as projected
-    from masquerade.sources.projection_seeded import simulate_projected as simulate_projected
+    from masquerade.sources.parties.projection import projected as projected
+    from masquerade.sources.parties.projection_seeded import simulate_projected as simulate_projected
     from masquerade.sources.survey_records import SurveyRecords as SurveyRecords
     from masquerade.sources.tally import tally as tally
 

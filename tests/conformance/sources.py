@@ -35,9 +35,9 @@ from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.vertical import ClearCells, Site
 from masquerade.sources.engines.engine_cache import Limits
-from masquerade.sources.joined import Miner
-from masquerade.sources.pooled import PooledTally, pooling_party
-from masquerade.sources.products import RevealedVerticalCounts
+from masquerade.sources.parties.joined import Miner
+from masquerade.sources.parties.pooled import PooledTally, pooling_party
+from masquerade.sources.parties.products import RevealedVerticalCounts
 
 STARTED: dict[str, Any] = {}
 NUMBERS = count()

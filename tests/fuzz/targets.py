@@ -63,7 +63,7 @@ from masquerade.services.parties.settings import MinerSettings, PartySettings
 from masquerade.services.survey.example import body_of, write_example
 from masquerade.services.survey.messages import report_of
 from masquerade.services.survey.settings import SurveySettings
-from masquerade.sources import joined
+from masquerade.sources.parties import joined
 from masquerade.studio.notebook import lines_of
 from masquerade.studio.project import Project
 from masquerade.studio.project_files import read_version

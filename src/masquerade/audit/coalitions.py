@@ -19,7 +19,7 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.pooling import LEAST_PARTIES, CountRequest, MaskedCounts, MaskedSum, PoolingParty
 from masquerade.protocols.session import LocalTransport
-from masquerade.sources.pooled import pooling_party
+from masquerade.sources.parties.pooled import pooling_party
 from masquerade.sources.records import Records
 
 MOST_PARTIES = 9

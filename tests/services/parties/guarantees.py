@@ -41,7 +41,7 @@ from masquerade.services.parties.kinds.any_cells_without_miner import TOLD
 from masquerade.services.parties.kinds.without_miner import seen_without_miner
 from masquerade.services.parties.session import JointSchema
 from masquerade.simulation.aggregation import Population as Aggregating
-from masquerade.sources.pooled import pooling_party
+from masquerade.sources.parties.pooled import pooling_party
 
 ON_PAGE = Written(
     Path(__file__).parents[3] / "docs" / "guarantee.md",

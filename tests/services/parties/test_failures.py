@@ -30,7 +30,7 @@ from masquerade.protocols.arrow_stream import unpack
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.vertical import CellRequest, Cells, restricted, schema_of
 from masquerade.services.common.problems import PartyUnreachable
-from masquerade.sources.joined import Miner
+from masquerade.sources.parties.joined import Miner
 
 ROWS_AT_ONCE = 30
 TABLES = (("S", "T", "G"),)

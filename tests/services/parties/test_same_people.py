@@ -34,7 +34,7 @@ from masquerade.protocols.vertical import CellRequest
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.session import JointSchema
 from masquerade.services.parties.settings import consent_values
-from masquerade.sources.products import RevealedVerticalCounts
+from masquerade.sources.parties.products import RevealedVerticalCounts
 
 HELD = 120
 TWO_TABLES = Goal(model="tables", tables=(("A",), ("T", "S")))

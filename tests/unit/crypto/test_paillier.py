@@ -20,7 +20,7 @@ from masquerade.protocols.two_party_products import (
     Plaintexts,
     SessionOpening,
 )
-from masquerade.sources.products import RevealedVerticalCounts
+from masquerade.sources.parties.products import RevealedVerticalCounts
 
 SCHEMA = mq.Schema({"a": [0, 1], "b": ["r", "g", "b"], "c": [0, 1]})
 OWNERS = {"x": ["a"], "y": ["b", "c"]}

@@ -15,7 +15,7 @@ import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.estimate.walsh import product_columns
 from masquerade.protocols.projection import shared_normals
-from masquerade.sources.projection import Projected
+from masquerade.sources.parties.projection import Projected
 
 OWNERS = {"hospital": ["A", "B"], "insurer": ["D", "C"]}
 QUERIES = [

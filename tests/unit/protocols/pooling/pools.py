@@ -5,7 +5,7 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.session import LocalTransport
-from masquerade.sources.pooled import PooledTally, pooling_party
+from masquerade.sources.parties.pooled import PooledTally, pooling_party
 
 NAMES = ("east", "north", "west")
 SCHEMA = eleven_nodes().schema

@@ -5,7 +5,7 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.data.example_networks import eleven_nodes
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.session import LocalTransport
-from masquerade.sources.products import RevealedVerticalCounts
+from masquerade.sources.parties.products import RevealedVerticalCounts
 
 SCHEMA = eleven_nodes().schema
 FRAME = eleven_nodes().sample(1500, seed=21)

@@ -28,7 +28,7 @@ from masquerade.protocols.products import (
     SumRequest,
 )
 from masquerade.protocols.session import Roster, SessionOffer
-from masquerade.sources.products import RevealedVerticalCounts
+from masquerade.sources.parties.products import RevealedVerticalCounts
 
 QUERY = mq.Query(by=("A", "L"))
 A = Columns("x", (Part("x", ("A",)),))

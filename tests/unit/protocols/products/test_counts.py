@@ -15,7 +15,7 @@ from masquerade.protocols.codec import tag_of
 from masquerade.protocols.columns import counts_from
 from masquerade.protocols.products import ColumnRequest, CorrelationRequest, MaskedColumns
 from masquerade.protocols.session import Roster, SessionOffer
-from masquerade.sources.products import RevealedVerticalCounts
+from masquerade.sources.parties.products import RevealedVerticalCounts
 
 QUERIES = [
     mq.Query(),

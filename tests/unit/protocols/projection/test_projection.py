@@ -28,7 +28,7 @@ from masquerade.protocols.projection import (
     projection_agreement,
 )
 from masquerade.protocols.session import Advert, LocalTransport, Roster, RosterReceipt, SessionOffer
-from masquerade.sources.projection import receive_projected
+from masquerade.sources.parties.projection import receive_projected
 
 SCHEMA = eleven_nodes().schema
 N = 200  # owners send one column for ten records

@@ -25,7 +25,7 @@ from masquerade.protocols.vertical import (
     restricted,
     schema_of,
 )
-from masquerade.sources.joined import LearningSite, Miner
+from masquerade.sources.parties.joined import LearningSite, Miner
 from masquerade_experiments.ma_sivakumar_2005.parameters import SITES as SPLIT
 
 NETWORK = eleven_nodes()

@@ -41,7 +41,7 @@ from masquerade.protocols.vertical import (
     cross_parents,
     restricted,
 )
-from masquerade.sources.joined import Miner
+from masquerade.sources.parties.joined import Miner
 
 AGREED = {party: policy.id for party, policy in POLICIES.items()}
 N = 60

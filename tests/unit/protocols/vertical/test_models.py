@@ -36,7 +36,7 @@ from masquerade.protocols.vertical import (
     cross_parents,
     own_families,
 )
-from masquerade.sources.joined import LearningSite, Miner
+from masquerade.sources.parties.joined import LearningSite, Miner
 
 
 def test_cross_variables_and_parents_of_the_papers_network():

@@ -38,7 +38,7 @@ from masquerade.protocols.pseudonyms import (
 from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.vertical import CellRequest, ClearCells, DescriptionRequest, RepeatedCells, Site
 from masquerade.sources.engines.engine import Engine
-from masquerade.sources.joined import Miner
+from masquerade.sources.parties.joined import Miner
 
 AGREED = {party: policy.id for party, policy in POLICIES.items()}
 QUERIES = [mq.Query(by=("S", "T", "G")), mq.Query(by=("E", "L"), where={"D": 1}), mq.Query(by="A")]

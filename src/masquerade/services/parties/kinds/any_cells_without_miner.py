@@ -19,8 +19,8 @@ from masquerade.services.parties.kinds.without_miner import (
     crossing_of,
     seen_without_miner,
 )
-from masquerade.sources.own_tables import OwnTablesOfStrata, Stratum, counted, shared_by
-from masquerade.sources.scattered_cells import ScatteredCells
+from masquerade.sources.parties.own_tables import OwnTablesOfStrata, Stratum, counted, shared_by
+from masquerade.sources.parties.scattered_cells import ScatteredCells
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Schema

@@ -28,7 +28,7 @@ from masquerade.protocols.hidden.structure import Search, with_counts
 from masquerade.protocols.session import agreement_of
 from masquerade.services.parties.kinds.base import Partition
 from masquerade.services.parties.kinds.hidden_computation import COST, HiddenKind, carried
-from masquerade.sources.products import OpenedFamilies
+from masquerade.sources.parties.products import OpenedFamilies
 
 if TYPE_CHECKING:
     from masquerade.services.parties.coordinator import Coordinator

@@ -14,7 +14,7 @@ from masquerade.protocols.pooling import CountRequest, MaskedSum, PoolingParty
 from masquerade.protocols.session import Proposal
 from masquerade.protocols.vertical import restricted
 from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Step, proposed
-from masquerade.sources.pooled import PooledTally, pooling_party
+from masquerade.sources.parties.pooled import PooledTally, pooling_party
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Schema

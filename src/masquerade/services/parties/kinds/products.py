@@ -16,7 +16,7 @@ from masquerade.protocols.products import (
 )
 from masquerade.protocols.session import Proposal
 from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Step, proposed
-from masquerade.sources.products import RevealedVerticalCounts
+from masquerade.sources.parties.products import RevealedVerticalCounts
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from masquerade.protocols.projection import MarginRequest, ProjectionOwner, ProjectionRequest
 from masquerade.services.parties.kinds.base import Convener, Outflow, Partition, Role, SessionKind, Step
-from masquerade.sources.projection import receive_projected
+from masquerade.sources.parties.projection import receive_projected
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy

@@ -10,7 +10,7 @@ from masquerade.protocols.session import Proposal
 from masquerade.protocols.two_party_products import Ciphertexts, EncryptionRequest, KeyOwner, PaillierProducts
 from masquerade.services.parties.kinds import base
 from masquerade.services.parties.kinds.base import Outflow, Step
-from masquerade.sources.products import RevealedVerticalCounts
+from masquerade.sources.parties.products import RevealedVerticalCounts
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy

@@ -21,7 +21,7 @@ from masquerade.services.parties.kinds.base import (
     Step,
 )
 from masquerade.services.parties.linkage import PSEUDONYMS, Linkage
-from masquerade.sources.joined import Miner
+from masquerade.sources.parties.joined import Miner
 
 if TYPE_CHECKING:
     from masquerade.services.parties.coordinator import Coordinator

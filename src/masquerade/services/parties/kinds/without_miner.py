@@ -22,8 +22,8 @@ from masquerade.protocols.vertical import Site, Structure, cross_parents, own_fa
 from masquerade.services.parties.kinds.base import Outflow, Partition, SessionKind, Tables
 from masquerade.services.parties.kinds.with_miner import CellsRole, cells_asked, cells_of
 from masquerade.sources.engines.engine import Engine
-from masquerade.sources.joined import LearningSite
-from masquerade.sources.own_tables import OwnTables, counted, foreign
+from masquerade.sources.parties.joined import LearningSite
+from masquerade.sources.parties.own_tables import OwnTables, counted, foreign
 from masquerade.sources.records import Records
 
 if TYPE_CHECKING:

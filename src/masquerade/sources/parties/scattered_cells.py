@@ -33,7 +33,7 @@ from masquerade.protocols.vertical import (
     joined,
     restricted,
 )
-from masquerade.sources.own_tables import shared_by, view_of
+from masquerade.sources.parties.own_tables import shared_by, view_of
 from masquerade.sources.records import Records
 
 

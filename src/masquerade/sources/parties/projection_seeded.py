@@ -12,7 +12,7 @@ from masquerade.core.guarantee import Disclosure
 from masquerade.core.schema import Schema
 from masquerade.protocols.columns import Owners
 from masquerade.protocols.projection import SECRET_BYTES
-from masquerade.sources.projection import Projected, source_of
+from masquerade.sources.parties.projection import Projected, source_of
 
 
 def simulate_projected(
