@@ -12,7 +12,7 @@ from masquerade.protocols.frequency.messages import Terms
 from masquerade.protocols.frequency.roles import User
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 from masquerade.protocols.people.reports import reports_of
-from masquerade.sources.frequency import FrequencyTally
+from masquerade.sources.people.frequency import FrequencyTally
 
 SAID = expected("ledgers")
 PERSON = "user 00"

@@ -8,8 +8,8 @@ from masquerade.learn.prediction_rows import row_codes
 from masquerade.simulation import people_from
 from masquerade.simulation.aggregation import Population as Masked
 from masquerade.simulation.frequency import Population
-from masquerade.sources.aggregation import AggregationTally
-from masquerade.sources.frequency import FrequencyTally
+from masquerade.sources.people.aggregation import AggregationTally
+from masquerade.sources.people.frequency import FrequencyTally
 
 FEW = 4  # every count of every person takes a proof
 SOME = 40

@@ -13,7 +13,7 @@ import masquerade as mq
 from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.threshold.class_opening import open_reports
 from masquerade.protocols.threshold.row_schema import Form
-from masquerade.sources.opened import OpenedRows
+from masquerade.sources.people.opened import OpenedRows
 from masquerade.testing import Oracle, Subject, check_tally, tables_are_values
 
 ITEMS = ("bread", "milk", "beer", "eggs")

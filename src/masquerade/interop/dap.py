@@ -30,7 +30,7 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.core.schema import Category
 from masquerade.core.util.json_text import read_json
 from masquerade.protocols.people.questions import Counts, Question
-from masquerade.sources.count_rounds import KnownCounts
+from masquerade.sources.people.count_rounds import KnownCounts
 
 VDAF: Final = "Prio3Histogram"
 DRAFTS: Final = range(12, 21)  # of VDAF; whose shares are read

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from masquerade.services.gather.participation import Participation as Participation
     from masquerade.services.gather.participation import report as report
     from masquerade.services.gather.terms import Terms as Terms
-    from masquerade.sources.aggregation import AggregationTally as AggregationTally
-    from masquerade.sources.frequency import FrequencyTally as FrequencyTally
-    from masquerade.sources.mixed import MixedRecords as MixedRecords
-    from masquerade.sources.opened import OpenedRows as OpenedRows
+    from masquerade.sources.people.aggregation import AggregationTally as AggregationTally
+    from masquerade.sources.people.frequency import FrequencyTally as FrequencyTally
+    from masquerade.sources.people.mixed import MixedRecords as MixedRecords
+    from masquerade.sources.people.opened import OpenedRows as OpenedRows
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

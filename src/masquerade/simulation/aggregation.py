@@ -32,7 +32,7 @@ from masquerade.protocols.people.ledger import Ledger, MemoryLedger
 from masquerade.protocols.people.roster import enrol
 from masquerade.simulation.costs import Counted, Culprit, Learn, Meter
 from masquerade.simulation.people import People, Trouble
-from masquerade.sources.aggregation import AggregationTally
+from masquerade.sources.people.aggregation import AggregationTally
 
 Wire = Callable[[int, bytes], Iterable[bytes]]
 STUFFED = 10  # votes that a cheater adds to the first count of every round

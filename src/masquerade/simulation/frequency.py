@@ -24,7 +24,7 @@ from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import MemoryLedger
 from masquerade.simulation.costs import Counted, Culprit, Learn, Meter
 from masquerade.simulation.people import People, Trouble, name_of
-from masquerade.sources.frequency import FrequencyTally
+from masquerade.sources.people.frequency import FrequencyTally
 
 ALONE = 3  # users who check everything themselves, to see what a device takes
 MOST_EPOCHS = 5

@@ -10,7 +10,7 @@ from masquerade.protocols.mix.messages import SUBMISSION, MixTerms, Signed, pack
 from masquerade.protocols.mix.roles import Leader, Miner, Respondent, collect
 from masquerade.simulation.costs import Counted, Culprit, Learn, Meter
 from masquerade.simulation.people import People, Trouble, name_of
-from masquerade.sources.mixed import MixedRecords
+from masquerade.sources.people.mixed import MixedRecords
 
 POINT = secp256k1.point_size
 

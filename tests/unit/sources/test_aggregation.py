@@ -20,7 +20,7 @@ from masquerade.protocols.aggregation.agreement import Parameters, Terms
 from masquerade.protocols.aggregation.messages import Endorsements
 from masquerade.protocols.people.roster import enrol
 from masquerade.simulation.aggregation import Population
-from masquerade.sources.aggregation import AggregationTally
+from masquerade.sources.people.aggregation import AggregationTally
 from masquerade.sources.records import Records
 
 TERMS = {}

@@ -12,7 +12,7 @@ from masquerade.core.supports import Supports
 from masquerade.core.tally import Tally
 from masquerade.protocols.threshold.class_opening import Verdict, open_reports
 from masquerade.protocols.threshold.row_schema import Form, faithful_guarantee, production_guarantee
-from masquerade.sources.opened import OpenedRows
+from masquerade.sources.people.opened import OpenedRows
 
 ZIPS = [f"{n:05d}" for n in range(300)]  # more than a byte holds
 SCHEMA = mq.Schema({"allergy": ["none", "sulfur"], "zip": ZIPS, "illness": ["polio", "stroke", "colitis"]})

@@ -19,7 +19,7 @@ from masquerade.frames.metadata import INCOMPLETE
 from masquerade.protocols.threshold.class_opening import Opening, Verdict
 from masquerade.protocols.threshold.messages import Terms
 from masquerade.protocols.threshold.row_schema import Form
-from masquerade.sources.opened import OpenedRows
+from masquerade.sources.people.opened import OpenedRows
 
 MOST_NAMED: Final = 1000  # bad reports that are listed one by one
 MOST_SHOWN: Final = 20

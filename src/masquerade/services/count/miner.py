@@ -47,8 +47,8 @@ from masquerade.services.count.rounds import (
 )
 from masquerade.services.count.server import SCOPE, CountServer
 from masquerade.services.count.settings import CountMinerSettings
-from masquerade.sources.aggregation import AggregationTally
-from masquerade.sources.count_rounds import CountRounds, KnownCounts
+from masquerade.sources.people.aggregation import AggregationTally
+from masquerade.sources.people.count_rounds import CountRounds, KnownCounts
 
 CLOSED, KEYS, RECORDS = "closed", "keys", "records"
 # one sentence, whether the name or the signature is wrong: it tells nobody who is enrolled

@@ -27,8 +27,8 @@ from masquerade.protocols.frequency.roles import Round
 from masquerade.protocols.people.questions import Counts, Question
 from masquerade.services.common.state import State
 from masquerade.services.count.desk import Desk
-from masquerade.sources.count_rounds import KnownCounts
-from masquerade.sources.frequency import FrequencyTally
+from masquerade.sources.people.count_rounds import KnownCounts
+from masquerade.sources.people.frequency import FrequencyTally
 
 SCOPE: Final = "count"
 _SPENT = "a round was aborted after votes had left, and clear votes are spent"

@@ -24,8 +24,8 @@ from masquerade.services.common.settings import check_files, load
 from masquerade.services.count.messages import CountTerms
 from masquerade.services.count.rounds import question_values
 from masquerade.services.count.settings import CountMinerSettings
-from masquerade.sources.count_rounds import CountRounds, KnownCounts
-from masquerade.sources.mixed import MixedRecords
+from masquerade.sources.people.count_rounds import CountRounds, KnownCounts
+from masquerade.sources.people.mixed import MixedRecords
 
 
 class CountedPeople(CountRounds):

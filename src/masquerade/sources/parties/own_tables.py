@@ -26,7 +26,7 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import Merged, Tally, raise_refusals
 from masquerade.protocols.people.questions import Counts, Question
 from masquerade.protocols.vertical import combined, restricted
-from masquerade.sources.count_rounds import JointCounts
+from masquerade.sources.people.count_rounds import JointCounts
 from masquerade.sources.records import Records
 
 MOST_CELLS = 2**20  # of all tables that are asked for at once

@@ -12,7 +12,7 @@ from masquerade.core.table import PROJECTIONS
 from masquerade.protocols.frequency.messages import Terms
 from masquerade.simulation import people_from
 from masquerade.simulation.frequency import Population
-from masquerade.sources.frequency import FrequencyTally
+from masquerade.sources.people.frequency import FrequencyTally
 from masquerade.sources.records import Records
 
 QUERIES = [

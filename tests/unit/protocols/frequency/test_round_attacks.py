@@ -14,7 +14,7 @@ from masquerade.protocols.people.ledger import FileLedger
 from masquerade.protocols.people.questions import Question
 from masquerade.simulation import people_from
 from masquerade.simulation.frequency import Population
-from masquerade.sources.frequency import FrequencyTally
+from masquerade.sources.people.frequency import FrequencyTally
 
 # replay
 

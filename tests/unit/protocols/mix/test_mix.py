@@ -32,7 +32,7 @@ from masquerade.protocols.mix.messages import (
 from masquerade.protocols.mix.roles import Collected, Leader, Respondent, collect
 from masquerade.protocols.people.history import CLEAR, History
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
-from masquerade.sources.mixed import MixedRecords
+from masquerade.sources.people.mixed import MixedRecords
 from masquerade.testing import check_tally
 
 G = secp256k1.generator

@@ -11,7 +11,7 @@ from masquerade.protocols.aggregation.agreement import MOST_COUNTS, Batch
 from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.aggregation.server import Rounds
 from masquerade.protocols.people.questions import Question
-from masquerade.sources.count_rounds import CountRounds, KnownCounts
+from masquerade.sources.people.count_rounds import CountRounds, KnownCounts
 
 
 class AggregationTally(CountRounds):

@@ -18,7 +18,7 @@ from masquerade.protocols.frequency.history import roster_refusals
 from masquerade.protocols.frequency.messages import Exchange, Terms
 from masquerade.protocols.frequency.roles import Round
 from masquerade.protocols.people.questions import Question
-from masquerade.sources.count_rounds import CountRounds, KnownCounts
+from masquerade.sources.people.count_rounds import CountRounds, KnownCounts
 
 
 class FrequencyTally(CountRounds):
