@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from masquerade.frames.baskets import basket_policy as basket_policy
     from masquerade.frames.baskets import read_baskets as read_baskets
     from masquerade.plan.planner import plan as plan
-    from masquerade.sources.data_dependent_rules import DataDependentRules as DataDependentRules
-    from masquerade.sources.inference_control import Controlled as Controlled
-    from masquerade.sources.inference_control import Rules as Rules
+    from masquerade.sources.control.data_dependent_rules import DataDependentRules as DataDependentRules
+    from masquerade.sources.control.inference_control import Controlled as Controlled
+    from masquerade.sources.control.inference_control import Rules as Rules
     from masquerade.sources.parties.projection import projected as projected
     from masquerade.sources.parties.projection_seeded import simulate_projected as simulate_projected
     from masquerade.sources.survey_records import SurveyRecords as SurveyRecords

@@ -12,11 +12,11 @@ from masquerade.core.errors import FileError
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.util.formatting import counted
-from masquerade.estimate.cell_space import CellSpace
 from masquerade.services.common.release_ledger import ABOUT_ITSELF, inspect
 from masquerade.services.common.state import peek_claims
-from masquerade.sources.answer_history import ANSWERED, Answered, Knowledge, answered_in, joint_schema
-from masquerade.sources.inference_control import Rules
+from masquerade.sources.control.answer_history import ANSWERED, Answered, Knowledge, answered_in, joint_schema
+from masquerade.sources.control.cell_space import CellSpace
+from masquerade.sources.control.inference_control import Rules
 
 MOST_CELLS = 1 << 16  # of one set of variables, with all of its margins
 ATTACK = "differencing: every sum and difference of all answers, exactly"

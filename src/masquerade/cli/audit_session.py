@@ -38,7 +38,7 @@ def answers(
     nowhere. Exit code 1 if a protected cell follows. Example: masquerade audit session answers north/state
     """
     from masquerade.audit.differencing import audit_states  # noqa: PLC0415  (loads numba)
-    from masquerade.sources.inference_control import Rules  # noqa: PLC0415
+    from masquerade.sources.control.inference_control import Rules  # noqa: PLC0415
 
     check_page(out, overwrite=overwrite)
     sets = [[name.strip() for name in names.split(",")] for names in protect or ()]

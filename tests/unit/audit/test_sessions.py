@@ -17,7 +17,7 @@ from masquerade.audit.differencing import audit_answers, audit_states
 from masquerade.audit.known_columns import audit_known_columns, expected_agreement, guesses
 from masquerade.core.errors import FileError, InputError
 from masquerade.services.common.state import State
-from masquerade.sources.answer_history import Answered, History
+from masquerade.sources.control.answer_history import Answered, History
 
 SCHEMA = mq.Schema({"a": [0, 1], "b": [0, 1], "c": [0, 1, 2]})
 

@@ -11,10 +11,10 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import InputError, NotConverged
-from masquerade.estimate.cell_bounds import CellBounds, Interval
-from masquerade.estimate.cell_space import CellSpace
-from masquerade.estimate.linear_span import LinearSpan
 from masquerade.kernels.field61 import PRIME
+from masquerade.sources.control.cell_bounds import CellBounds, Interval
+from masquerade.sources.control.cell_space import CellSpace
+from masquerade.sources.control.linear_span import LinearSpan
 
 
 def rank_of(rows) -> int:

@@ -15,8 +15,8 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
-from masquerade.sources.answer_history import Answered
-from masquerade.sources.inference_control import InferenceControl
+from masquerade.sources.control.answer_history import Answered
+from masquerade.sources.control.inference_control import InferenceControl
 from masquerade.testing import check_tally
 
 DataDependentRules, Rules, Controlled = mq.DataDependentRules, mq.Rules, mq.Controlled

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from benchmarks.inference_control import LEAST_PEOPLE, QUESTIONS, RESULT, UNCONTROLLED, sequence
 
-from masquerade.estimate.linear_span import LinearSpan
+from masquerade.sources.control.linear_span import LinearSpan
 
 KINDS = ("simulatable", "data_dependent")
 KEPT = 100_000  # sequences at least

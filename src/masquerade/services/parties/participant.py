@@ -23,8 +23,8 @@ from masquerade.services.parties.local_data import LocalData, RecordBlock
 from masquerade.services.parties.messages import Arrange
 from masquerade.services.parties.session import JointSchema, SessionSpec
 from masquerade.services.parties.settings import RulesSettings
-from masquerade.sources.answer_history import Answered
-from masquerade.sources.inference_control import InferenceControl
+from masquerade.sources.control.answer_history import Answered
+from masquerade.sources.control.inference_control import InferenceControl
 
 if TYPE_CHECKING:
     from masquerade.services.parties.party import Party

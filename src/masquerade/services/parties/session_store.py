@@ -17,8 +17,8 @@ from masquerade.services.common.restores import Restores
 from masquerade.services.parties.kinds import Outflow
 from masquerade.services.parties.linkage import Linkage
 from masquerade.services.parties.session import SessionSpec
-from masquerade.sources.answer_history import History
-from masquerade.sources.inference_control import InferenceControl, Rules
+from masquerade.sources.control.answer_history import History
+from masquerade.sources.control.inference_control import InferenceControl, Rules
 
 SCOPE = "session"
 # what a restored state must remember too, and therefore stands in scopes of its own

@@ -14,8 +14,8 @@ from masquerade.services.common.settings import AnyPath, NodeSettings, PublicFil
 from masquerade.services.common.settings_file import explain, read
 from masquerade.services.parties.kinds import find
 from masquerade.services.parties.session import SessionSpec, SessionText
-from masquerade.sources.data_dependent_rules import DataDependentRules
-from masquerade.sources.inference_control import Rules
+from masquerade.sources.control.data_dependent_rules import DataDependentRules
+from masquerade.sources.control.inference_control import Rules
 
 UNLIMITED = 1000  # variables: more than any table has
 

@@ -14,7 +14,6 @@ import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.function_shares import fresh_roots, point_keys
-from masquerade.estimate.cell_space import CellSpace
 from masquerade.protocols.hidden.control import (
     CHECKS,
     AnswerShare,
@@ -26,7 +25,8 @@ from masquerade.protocols.hidden.control import (
     control_guarantee,
 )
 from masquerade.protocols.hidden.engine import run_each
-from masquerade.sources.answer_history import Knowledge
+from masquerade.sources.control.answer_history import Knowledge
+from masquerade.sources.control.cell_space import CellSpace
 
 SCHEMA = mq.Schema({"a": [0, 1], "b": ["x", "y", "z"], "c": [0, 1], "d": [0, 1]})
 SERVERS = ("first", "second")

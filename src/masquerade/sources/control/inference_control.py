@@ -19,10 +19,10 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import Selected, Tally, check_source, raise_refusals
 from masquerade.core.util.processes import Turns
 from masquerade.crypto.errors import KeySpent
-from masquerade.estimate.cell_space import CellSpace
 from masquerade.protocols.people.ledger import Ledger, MemoryLedger
-from masquerade.sources.answer_history import Answered, History, Knowledge, joint_schema
-from masquerade.sources.data_dependent_rules import MOST_SETS, CountCheck, DataDependentRules, asked
+from masquerade.sources.control.answer_history import Answered, History, Knowledge, joint_schema
+from masquerade.sources.control.cell_space import CellSpace
+from masquerade.sources.control.data_dependent_rules import MOST_SETS, CountCheck, DataDependentRules, asked
 
 SIMULATABLE = "refusals follow from the questions alone, and tell nothing about the records"
 TELLING = "refusals look at the counts: each tells whoever asks that a rule was broken"

@@ -14,9 +14,9 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, Refusal
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
-from masquerade.estimate.cell_bounds import MOST_ATOMS, CellBounds
-from masquerade.estimate.cell_space import Codes, Selection
-from masquerade.sources.answer_history import Knowledge
+from masquerade.sources.control.answer_history import Knowledge
+from masquerade.sources.control.cell_bounds import MOST_ATOMS, CellBounds
+from masquerade.sources.control.cell_space import Codes, Selection
 
 MOST_SETS = 1 << 18  # of one table: cells, margins, and these with conditions turned into their opposites
 Members = Callable[[Selection], NDArray[np.bool_]]

@@ -10,9 +10,9 @@ from masquerade.core.errors import QueryRefused, Refusal
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.crypto.errors import KeySpent
-from masquerade.estimate.cell_space import CellSpace
-from masquerade.estimate.linear_span import LinearSpan
 from masquerade.protocols.people.ledger import Claim, Ledger
+from masquerade.sources.control.cell_space import CellSpace
+from masquerade.sources.control.linear_span import LinearSpan
 
 ANSWERED = "answered counts"  # the kind of a history's claims
 
