@@ -37,12 +37,12 @@ from masquerade.interop.croissant_description import croissant
 from masquerade.interop.dap import from_dap
 from masquerade.interop.pram import from_pram
 from masquerade.interop.release_folder import check_release, sha256_of
-from masquerade.interop.uai import from_uai
-from masquerade.interop.xmlbif import from_xmlbif
 from masquerade.learn import model_file
 from masquerade.learn.clusters import Lattice, known_clusters
 from masquerade.learn.label_tree import LabelNode, LabelTree
 from masquerade.learn.network import read_bif
+from masquerade.learn.networks.files.uai import from_uai
+from masquerade.learn.networks.files.xmlbif import from_xmlbif
 from masquerade.protocols import arrow_stream
 from masquerade.services.collect.client import read_row
 from masquerade.services.collect.enrolment_office import read_credential

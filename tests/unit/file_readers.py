@@ -22,8 +22,8 @@ from masquerade.anonymity.hierarchy import load_hierarchies
 from masquerade.core.errors import MasqueradeError
 from masquerade.interop.dap import read_dap
 from masquerade.interop.release_folder import check_release
-from masquerade.interop.uai import read_uai
-from masquerade.interop.xmlbif import read_xmlbif
+from masquerade.learn.networks.files.uai import read_uai
+from masquerade.learn.networks.files.xmlbif import read_xmlbif
 from masquerade.services.common import release_ledger
 from masquerade.services.common.settings import load
 from masquerade.services.gather.terms import Terms

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from masquerade.interop.release_folder import write_release as write_release
     from masquerade.interop.sdmx import to_sdmx_csv as to_sdmx_csv
     from masquerade.interop.sdmx import to_sdmx_structure as to_sdmx_structure
-    from masquerade.interop.uai import from_uai as from_uai
-    from masquerade.interop.uai import read_uai as read_uai
-    from masquerade.interop.uai import to_uai as to_uai
-    from masquerade.interop.uai import write_uai as write_uai
-    from masquerade.interop.xmlbif import from_xmlbif as from_xmlbif
-    from masquerade.interop.xmlbif import read_xmlbif as read_xmlbif
-    from masquerade.interop.xmlbif import to_xmlbif as to_xmlbif
-    from masquerade.interop.xmlbif import write_xmlbif as write_xmlbif
+    from masquerade.learn.networks.files.uai import from_uai as from_uai
+    from masquerade.learn.networks.files.uai import read_uai as read_uai
+    from masquerade.learn.networks.files.uai import to_uai as to_uai
+    from masquerade.learn.networks.files.uai import write_uai as write_uai
+    from masquerade.learn.networks.files.xmlbif import from_xmlbif as from_xmlbif
+    from masquerade.learn.networks.files.xmlbif import read_xmlbif as read_xmlbif
+    from masquerade.learn.networks.files.xmlbif import to_xmlbif as to_xmlbif
+    from masquerade.learn.networks.files.xmlbif import write_xmlbif as write_xmlbif
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -25,7 +25,7 @@ from masquerade.channels.rationals import rational
 from masquerade.core.errors import InputError, MasqueradeError, SingularChannel
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.util.json_text import read_text
-from masquerade.interop.network_parts import labelled
+from masquerade.learn.networks.files.network_parts import labelled
 
 MOST_CHARACTERS: Final = 1 << 24
 MOST_CATEGORIES: Final = 512

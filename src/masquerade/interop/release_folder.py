@@ -49,7 +49,7 @@ from masquerade.frames.label_codes import decode
 from masquerade.frames.metadata import MEMO
 from masquerade.interop.croissant_description import ENCODINGS, About, croissant
 from masquerade.interop.sdmx import dataflow_name, to_sdmx_csv, to_sdmx_structure
-from masquerade.interop.xml_text import parse_xml
+from masquerade.learn.networks.files.xml_text import parse_xml
 from masquerade.sources.tally import tally
 
 POLICY, CODEBOOK, CROISSANT, README, SUMS = (

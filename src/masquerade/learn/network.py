@@ -19,9 +19,10 @@ from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.display import Printed, html_of
 from masquerade.core.util.formatting import printable
 from masquerade.core.util.json_text import read_text
-from masquerade.learn import _bif, model_file
+from masquerade.learn import model_file
 from masquerade.learn.graph import ancestral_order, to_networkx
 from masquerade.learn.network_plot import Box, network_plot
+from masquerade.learn.networks.files import bif
 from masquerade.learn.parameters import (
     ConditionalTable,
     check_prior,
@@ -181,7 +182,7 @@ class BayesianNetwork(Printed):
 
     def to_bif(self) -> str:
         """Return the network as BIF text, for bnlearn, pgmpy and pyAgrum; negative parameters are refused."""
-        return _bif.format_bif(self.usable("BIF"))
+        return bif.format_bif(self.usable("BIF"))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the network, parents above children, and return the axes.
@@ -341,7 +342,7 @@ def parse_bif(text: str, schema: Schema | None = None) -> BayesianNetwork:
 
     With a `schema`, a category is the one of its variable that is written like it (so 1 and not "1").
     """
-    return known_network(*_bif.parse_bif(text, schema))
+    return known_network(*bif.parse_bif(text, schema))
 
 
 def read_bif(path: str | Path, schema: Schema | None = None) -> BayesianNetwork:
@@ -365,4 +366,4 @@ def write_bif(network: BayesianNetwork, path: str | Path, name: str = "unknown")
     >>> mq.learn.read_bif("seven.bif").schema.names
     ('A', 'G', 'B', 'C', 'D', 'E', 'F')
     """
-    write_whole(Path(path), _bif.format_bif(network.usable("BIF"), name))
+    write_whole(Path(path), bif.format_bif(network.usable("BIF"), name))

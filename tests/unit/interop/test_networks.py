@@ -22,7 +22,7 @@ from masquerade.interop import (
     write_uai,
     write_xmlbif,
 )
-from masquerade.interop.xml_text import parse_xml
+from masquerade.learn.networks.files.xml_text import parse_xml
 
 
 def pyagrum():

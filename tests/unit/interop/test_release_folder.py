@@ -20,7 +20,7 @@ from masquerade.disguising.columns import carried, marks
 from masquerade.frames.ddi import NAMESPACE
 from masquerade.frames.metadata import with_metadata
 from masquerade.interop import check_release, write_release
-from masquerade.interop.xml_text import parse_xml
+from masquerade.learn.networks.files.xml_text import parse_xml
 
 # the order in which DDI Codebook 2.5 has the elements that we write, by what they stand in
 DDI_ORDER = {

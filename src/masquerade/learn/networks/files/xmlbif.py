@@ -19,7 +19,8 @@ from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.json_text import read_text
-from masquerade.interop.network_parts import (
+from masquerade.learn.network import BayesianNetwork
+from masquerade.learn.networks.files.network_parts import (
     check_table_size,
     labelled,
     network_of,
@@ -27,8 +28,7 @@ from masquerade.interop.network_parts import (
     with_stderr,
     written_categories,
 )
-from masquerade.interop.xml_text import MOST_CHARACTERS, parse_xml
-from masquerade.learn.network import BayesianNetwork
+from masquerade.learn.networks.files.xml_text import MOST_CHARACTERS, parse_xml
 
 STDERR: Final = re.compile(r"\s*stderr\s*=(.*)", re.DOTALL)
 UNWRITABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # XML 1.0 has no such

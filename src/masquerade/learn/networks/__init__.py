@@ -1,0 +1,5 @@
+"""Bayesian networks: structure search, scores, parameters, inference and plots."""
+
+from masquerade.core.util.lazy_exports import public_modules
+
+__all__ = list(public_modules(__path__))
