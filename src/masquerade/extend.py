@@ -10,7 +10,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Disclosure
 from masquerade.estimate.evidence import GaussianEvidence
 from masquerade.learn.model_file import check_header, entry, header
-from masquerade.learn.option_kinds import NUMBER, SHARE, SWITCH, VARIABLE, VARIABLES, WHOLE
+from masquerade.learn.option_types import NUMBER, SHARE, SWITCH, VARIABLE, VARIABLES, WHOLE
 
 __all__ = [
     "NUMBER",

@@ -41,7 +41,7 @@ import masquerade as mq
 from masquerade.core.errors import MasqueradeWarning
 from masquerade.learn import Learner, Option
 from masquerade.learn.model_file import header
-from masquerade.learn.option_kinds import VARIABLE, whole
+from masquerade.learn.option_types import VARIABLE, whole
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import masquerade as mq
 from masquerade.cli import options
 from masquerade.cli.output import Watch, listed, say, warnings_said, watched
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.learn.option_kinds import names_in
+from masquerade.learn.option_types import names_in
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy

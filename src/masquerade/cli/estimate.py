@@ -17,7 +17,7 @@ from masquerade.cli.options import Json, Out, Overwrite, flag, option
 from masquerade.core.errors import InputError
 from masquerade.core.util.display import Shown
 from masquerade.core.util.formatting import category_text, counted
-from masquerade.learn.option_kinds import category_called, names_in, variable_named
+from masquerade.learn.option_types import category_called, names_in, variable_named
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from masquerade.cli.options import Json, Overwrite, PolicyArgument, option
 from masquerade.core.errors import InputError, SingularChannel
 from masquerade.core.util import formatting
 from masquerade.core.util.formatting import category_text, epsilon_text, gamma_text, percent
-from masquerade.learn.option_kinds import variable_named
+from masquerade.learn.option_types import variable_named
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,7 +14,7 @@ from masquerade.cli.options import Json, Overwrite, flag, group, option
 from masquerade.core.errors import InputError
 from masquerade.core.util.formatting import counted
 from masquerade.learn.catalogue import learner
-from masquerade.learn.option_kinds import (
+from masquerade.learn.option_types import (
     CENTRES,
     category_called,
     names_in,

@@ -14,7 +14,7 @@ from masquerade.cli.options import Json, Out, Overwrite, group, option, required
 from masquerade.core.errors import InputError
 from masquerade.core.util.display import Shown
 from masquerade.core.util.formatting import percent
-from masquerade.learn.option_kinds import category_called, names_in
+from masquerade.learn.option_types import category_called, names_in
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Category, Schema, Variable

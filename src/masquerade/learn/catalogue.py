@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import masquerade.learn as learn  # noqa: PLR0402  (its own package, whose names load when they are used)
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.util.plugins import load_plugin, plugins
-from masquerade.learn import option_kinds as kinds
+from masquerade.learn import option_types as kinds
 
 if TYPE_CHECKING:
     from masquerade.core.errors import Refusal

@@ -17,7 +17,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch, QueryRefused, Refusal, did_you_mean
 from masquerade.core.schema import Schema
 from masquerade.learn import catalogue
-from masquerade.learn.option_kinds import plain_number
+from masquerade.learn.option_types import plain_number
 from masquerade.services.common.settings import Name, Strict
 from masquerade.services.parties import kinds
 

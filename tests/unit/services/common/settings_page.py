@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from tests.pages import Written
 
 from masquerade.learn.catalogue import LEARNERS
-from masquerade.learn.option_kinds import STRUCTURE
+from masquerade.learn.option_types import STRUCTURE
 from masquerade.services.collect.settings import KINDS as COLLECTING
 from masquerade.services.collect.settings import EpochSettings, OpenLimits, ServerSettings
 from masquerade.services.common.settings import (
