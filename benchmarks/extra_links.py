@@ -19,10 +19,10 @@ from masquerade.channels.policy import Policy
 from masquerade.core.schema import Schema
 from masquerade.core.tally import Cached
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.graph import differences
-from masquerade.learn.network import known_network
-from masquerade.learn.scores import Constant, DesignEffect
-from masquerade.learn.structure_search import structure
+from masquerade.learn.networks.graph import differences
+from masquerade.learn.networks.network import known_network
+from masquerade.learn.networks.scores import Constant, DesignEffect
+from masquerade.learn.networks.structure_search import structure
 from masquerade.sources.records import Records
 
 RECORDS = 10_000

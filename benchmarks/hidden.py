@@ -25,8 +25,8 @@ from benchmarks.timing import keep
 
 import masquerade as mq
 from masquerade.learn.clusters import lloyd_step
-from masquerade.learn.graph import ancestral_order
-from masquerade.learn.network import parse_bif
+from masquerade.learn.networks.graph import ancestral_order
+from masquerade.learn.networks.network import parse_bif
 from masquerade.protocols.hidden import Cost, Dealer, HelpedEngine, run
 from masquerade.protocols.hidden.dealer import local_keys
 from masquerade.protocols.hidden.k_means import Lloyd, clusters

@@ -30,7 +30,7 @@ from benchmarks.spu_engine import SpuEngine
 from benchmarks.timing import keep
 
 import masquerade as mq
-from masquerade.learn.score_tables import ScoreTables
+from masquerade.learn.networks.score_tables import ScoreTables
 from masquerade.protocols.hidden import HiddenColumns, MpycEngine, Search, finished, parents
 from masquerade.simulation import hidden_structure
 from masquerade.sources.records import Records

@@ -20,7 +20,7 @@ from mlxtend.frequent_patterns import apriori, fpgrowth, hmine
 import masquerade as mq
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.frames.baskets import basket_policy
-from masquerade.learn.itemsets import frequent_itemsets
+from masquerade.learn.rules.itemsets import frequent_itemsets
 from masquerade.sources.records import Records
 
 DATA = Path(os.environ.get("MASQUERADE_DATA", "data")) / "uci"

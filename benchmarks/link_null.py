@@ -29,7 +29,7 @@ from masquerade.core.query import Query
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.estimate.evidence import ReportEvidence
 from masquerade.estimate.reports import Reports
-from masquerade.learn.scores import K2, bdeu
+from masquerade.learn.networks.scores import K2, bdeu
 from masquerade.sources.records import Records
 
 LEVEL = 0.05

@@ -12,7 +12,7 @@ from sklearn.naive_bayes import CategoricalNB
 
 import masquerade as mq
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.bayes import naive_bayes
+from masquerade.learn.classifiers.bayes import naive_bayes
 from masquerade.sources.records import Records
 
 RECORDS = 1_000_000

@@ -18,8 +18,8 @@ from benchmarks.timing import best_of, json_option, keep, rows, show
 import masquerade as mq
 from masquerade.core.errors import MasqueradeWarning
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.network import parse_bif
-from masquerade.learn.prediction_rows import labels_of
+from masquerade.learn.classifiers.prediction_rows import labels_of
+from masquerade.learn.networks.network import parse_bif
 from masquerade.sources.records import Records
 
 RECORDS = 1_000_000

@@ -18,7 +18,7 @@ import numpy as np
 
 import masquerade as mq
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.structure_search import structure
+from masquerade.learn.networks.structure_search import structure
 from masquerade.sources.records import Records
 
 NODES = 10

@@ -28,8 +28,8 @@ from benchmarks.timing import json_option, keep
 
 import masquerade as mq
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.graph import differences
-from masquerade.learn.structure_search import structure
+from masquerade.learn.networks.graph import differences
+from masquerade.learn.networks.structure_search import structure
 from masquerade.sources.records import Records
 
 RECORDS = 20_000

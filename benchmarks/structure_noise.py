@@ -25,10 +25,10 @@ import numpy as np
 import masquerade as mq
 from masquerade.core.tally import Cached
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.graph import ancestral_order, differences
-from masquerade.learn.network import parse_bif
-from masquerade.learn.scores import DesignEffect, Likelihood
-from masquerade.learn.structure_search import structure
+from masquerade.learn.networks.graph import ancestral_order, differences
+from masquerade.learn.networks.network import parse_bif
+from masquerade.learn.networks.scores import DesignEffect, Likelihood
+from masquerade.learn.networks.structure_search import structure
 from masquerade.sources.records import Records
 
 NETWORKS = ("sachs", "insurance", "alarm", "child", "survey")

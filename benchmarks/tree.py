@@ -21,7 +21,7 @@ from sklearn.tree import DecisionTreeClassifier
 import masquerade as mq
 from masquerade.core.errors import MasqueradeWarning
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.tree import decision_tree
+from masquerade.learn.classifiers.tree import decision_tree
 from masquerade.sources.records import Records
 
 RECORDS, FEATURES, DEPTH, CHANGE = 1_000_000, 10, 8, "0.1"

@@ -19,8 +19,8 @@ from tests.e2e.test_docstrings import examples_of
 EXAMPLES = (
     "masquerade.anonymity.anonymize",
     "masquerade.anonymity.mgas",
-    "masquerade.learn.rules",
-    "masquerade.learn.structure_search",
+    "masquerade.learn.rules.association_rules",
+    "masquerade.learn.networks.structure_search",
     "masquerade.protocols.pseudonyms",
     "masquerade.protocols.threshold.roles",
 )

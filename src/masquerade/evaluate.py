@@ -25,8 +25,8 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import RecordTally, Selected, Tally
-from masquerade.learn.bayes import NaiveBayes
-from masquerade.learn.disguised_views import (
+from masquerade.learn.classifiers.bayes import NaiveBayes
+from masquerade.learn.classifiers.disguised_views import (
     DisguisedLinearView,
     DisguisedNetworkView,
     DisguisedTreeView,
@@ -34,12 +34,12 @@ from masquerade.learn.disguised_views import (
     ReportChances,
     linear_view,
 )
-from masquerade.learn.information_loss import ckl, density_distance, kl, odds_ratio, positive_rows
-from masquerade.learn.linear import LinearClassifier
-from masquerade.learn.network import BayesianNetwork
-from masquerade.learn.performance import Accuracy, Calibration, Confusion, Measure
-from masquerade.learn.prediction_rows import labels_of, row_codes
-from masquerade.learn.tree_model import DecisionTree
+from masquerade.learn.classifiers.linear import LinearClassifier
+from masquerade.learn.classifiers.performance import Accuracy, Calibration, Confusion, Measure
+from masquerade.learn.classifiers.prediction_rows import labels_of, row_codes
+from masquerade.learn.classifiers.tree_model import DecisionTree
+from masquerade.learn.networks.information_loss import ckl, density_distance, kl, odds_ratio, positive_rows
+from masquerade.learn.networks.network import BayesianNetwork
 from masquerade.sources.expectation import MOST_TRUTHS
 from masquerade.sources.query_plan import marginal_group
 from masquerade.sources.records import Records

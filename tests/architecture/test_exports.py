@@ -116,7 +116,11 @@ def test_private_modules_and_names_stay_in_their_package(module):
 
 
 def test_a_private_module_that_others_import_is_found():
-    names = ["masquerade.learn.networks.files.bif", "masquerade.core.table._named", "masquerade.learn.bayes"]
+    names = [
+        "masquerade.learn.networks.files.bif",
+        "masquerade.core.table._named",
+        "masquerade.learn.classifiers.bayes",
+    ]
     imports = [Imported(name, at_load=True) for name in names]
     for own, found in (("learn", names[1:2]), ("cli", names[:2])):
         module = SimpleNamespace(name=f"masquerade.{own}.x", path=ROOT / own / "x.py", imports=imports)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.cases import Case
 
-from masquerade.learn.prediction_rows import row_codes
+from masquerade.learn.classifiers.prediction_rows import row_codes
 from masquerade.simulation import people_from
 from masquerade.simulation.aggregation import Population as Masked
 from masquerade.simulation.frequency import Population

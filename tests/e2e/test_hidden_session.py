@@ -18,7 +18,7 @@ from tests.e2e.test_cli_parties import SECONDS, World, processes
 from tests.services.parties.deployments import waited
 
 import masquerade as mq
-from masquerade.learn.label_tree import LabelTree
+from masquerade.learn.classifiers.label_tree import LabelTree
 from masquerade.services.common.client import Operator
 from masquerade.services.common.settings import load
 from masquerade.services.common.state import peek_claims

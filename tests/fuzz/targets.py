@@ -38,11 +38,11 @@ from masquerade.interop.dap import from_dap
 from masquerade.interop.pram import from_pram
 from masquerade.interop.release_folder import check_release, sha256_of
 from masquerade.learn import model_file
+from masquerade.learn.classifiers.label_tree import LabelNode, LabelTree
 from masquerade.learn.clusters import Lattice, known_clusters
-from masquerade.learn.label_tree import LabelNode, LabelTree
-from masquerade.learn.network import read_bif
 from masquerade.learn.networks.files.uai import from_uai
 from masquerade.learn.networks.files.xmlbif import from_xmlbif
+from masquerade.learn.networks.network import read_bif
 from masquerade.protocols import arrow_stream
 from masquerade.services.collect.client import read_row
 from masquerade.services.collect.enrolment_office import read_credential

@@ -17,8 +17,8 @@ import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError, UnknownValue
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.evaluate import Accuracy, accuracy, disguised_view
-from masquerade.learn.bayes import naive_bayes
-from masquerade.learn.prediction_rows import row_codes
+from masquerade.learn.classifiers.bayes import naive_bayes
+from masquerade.learn.classifiers.prediction_rows import row_codes
 from masquerade.sources.expectation import _weighted_mean
 from masquerade.sources.records import Records
 

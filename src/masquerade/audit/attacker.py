@@ -28,7 +28,7 @@ from masquerade.disguising.seeded import simulate_codes
 if TYPE_CHECKING:
     from masquerade.core.table import CountTable
     from masquerade.core.tally import Tally
-    from masquerade.learn.network import BayesianNetwork
+    from masquerade.learn.networks.network import BayesianNetwork
 
 MOST_CELLS = 1 << 18  # of truths, and of reports, for an exact sum
 RECORDS = 2000  # simulated, where the sum is too long
@@ -110,7 +110,7 @@ def forest(source: Tally) -> BayesianNetwork:
     is further from independence than noise takes any of them, by its standard error.
     Cost: one batch of questions for all pairs, one for the parameters.
     """
-    from masquerade.learn.network import bayesian_network  # noqa: PLC0415  (learners load when needed)
+    from masquerade.learn.networks.network import bayesian_network  # noqa: PLC0415  (learners load when needed)
 
     names = list(source.schema)
     pairs = list(combinations(names, 2))

@@ -25,7 +25,7 @@ from masquerade.frames.metadata import MEMO
 from masquerade.sources.records import Records
 
 if TYPE_CHECKING:
-    from masquerade.learn.network import BayesianNetwork
+    from masquerade.learn.networks.network import BayesianNetwork
 
 FEW = 5  # people with the same clear values: fewer are singled out
 EXCESS = 0.05  # by which a joint vulnerability may exceed the declared one

@@ -111,7 +111,7 @@ class _Reading:
 
     def labels(self, batch: pa.RecordBatch, *, text: bool) -> dict[str, Any]:
         from masquerade.frames.label_codes import encode  # noqa: PLC0415  (loads Arrow)
-        from masquerade.learn.prediction_rows import labels_of  # noqa: PLC0415
+        from masquerade.learn.classifiers.prediction_rows import labels_of  # noqa: PLC0415
 
         found = {}
         for field in self.fields:

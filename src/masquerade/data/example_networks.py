@@ -16,7 +16,7 @@ import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.core.schema import Schema
-from masquerade.learn.network import BayesianNetwork, known_network
+from masquerade.learn.networks.network import BayesianNetwork, known_network
 
 ELEVEN_NODES: Mapping[str, tuple[str, ...]] = {
     "A": (),

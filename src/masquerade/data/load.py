@@ -20,7 +20,7 @@ from masquerade.data.packages import (
     parsed,
     wrong_count,
 )
-from masquerade.learn.network import BayesianNetwork, parse_bif
+from masquerade.learn.networks.network import BayesianNetwork, parse_bif
 
 SOURCE = "source"  # the key in a frame's attrs
 CATALOGUE: dict[str, Mapping[str, Any]] = {"table": SETS, "network": NETWORKS, "baskets": BASKETS}

@@ -18,9 +18,9 @@ from masquerade import __version__
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Variable
 from masquerade.core.util.atomic import write_whole
-from masquerade.learn.bayes import NaiveBayes
-from masquerade.learn.prediction_rows import TIE
-from masquerade.learn.tree_model import DecisionTree
+from masquerade.learn.classifiers.bayes import NaiveBayes
+from masquerade.learn.classifiers.prediction_rows import TIE
+from masquerade.learn.classifiers.tree_model import DecisionTree
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto

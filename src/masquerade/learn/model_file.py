@@ -35,15 +35,15 @@ MOST_BYTES = 1 << 26
 VERSION_KEY = "masquerade_model"
 # where our own models are read: reading a tree needs no network
 OWN: Mapping[str, str] = {
-    "association_rules": "masquerade.learn.rules:Rules",
-    "bayesian_network": "masquerade.learn.network:BayesianNetwork",
-    "decision_tree": "masquerade.learn.tree_model:DecisionTree",
-    "frequent_itemsets": "masquerade.learn.itemsets:Itemsets",
+    "association_rules": "masquerade.learn.rules.association_rules:Rules",
+    "bayesian_network": "masquerade.learn.networks.network:BayesianNetwork",
+    "decision_tree": "masquerade.learn.classifiers.tree_model:DecisionTree",
+    "frequent_itemsets": "masquerade.learn.rules.itemsets:Itemsets",
     "k_means": "masquerade.learn.clusters:Clusters",
-    "label_tree": "masquerade.learn.label_tree:LabelTree",
-    "linear_classifier": "masquerade.learn.linear:LinearClassifier",
-    "naive_bayes": "masquerade.learn.bayes:NaiveBayes",
-    "structure": "masquerade.learn.structure_search:LearnedStructure",
+    "label_tree": "masquerade.learn.classifiers.label_tree:LabelTree",
+    "linear_classifier": "masquerade.learn.classifiers.linear:LinearClassifier",
+    "naive_bayes": "masquerade.learn.classifiers.bayes:NaiveBayes",
+    "structure": "masquerade.learn.networks.structure_search:LearnedStructure",
 }
 # what fields of a type look like in a file; the array of a node without parents is one number
 PLAIN: Mapping[str, tuple[type, ...]] = {

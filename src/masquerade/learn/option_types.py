@@ -18,7 +18,7 @@ from masquerade.core.util.json_text import read_json
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Category, Schema, Variable
-    from masquerade.learn.scores import Correction
+    from masquerade.learn.networks.scores import Correction
 
 Structure = dict[str, tuple[str, ...]]
 _BACKWARD = re.compile(r"\s*(?:<-|←)\s*")
@@ -158,7 +158,7 @@ def structure_in(given: str | Mapping[str, Sequence[str]], schema: Schema, optio
         variable_named(name, schema, option)
     listed = schema if isinstance(given, str) else named  # what is given as it is keeps its order
     structure = {name: found.get(name, ()) for name in listed if name in named}
-    from masquerade.learn.graph import ancestral_order  # noqa: PLC0415  (loads numpy)
+    from masquerade.learn.networks.graph import ancestral_order  # noqa: PLC0415  (loads numpy)
 
     ancestral_order(structure)
     return structure
@@ -178,7 +178,8 @@ def _structure_of_text(text: str, option: str) -> Structure:
 
 
 def _structure_of_file(path: Path, option: str) -> Structure:
-    from masquerade.learn import model_file, network  # noqa: PLC0415  (these load numpy)
+    from masquerade.learn import model_file  # noqa: PLC0415  (these load numpy)
+    from masquerade.learn.networks import network  # noqa: PLC0415  (these load numpy)
 
     if path.suffix.lower() == ".bif":
         return dict(network.read_bif(path).structure)
@@ -207,7 +208,7 @@ def _add_node(found: Structure, child: str, parents: Sequence[str], option: str)
 
 
 def _correction_in(text: str, _schema: Schema, option: str) -> Correction:
-    from masquerade.learn.scores import correction_called  # noqa: PLC0415  (loads numpy)
+    from masquerade.learn.networks.scores import correction_called  # noqa: PLC0415  (loads numpy)
 
     return correction_called(text, option)
 

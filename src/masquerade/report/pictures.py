@@ -20,7 +20,7 @@ from masquerade.core.plots.palette import ESTIMATE, INK, MUTED, NAIVE, PAPER
 from masquerade.core.plots.style import canvas, house_style, open_frame, png
 from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.formatting import gamma_text
-from masquerade.learn.network_plot import Box, network_plot
+from masquerade.learn.networks.network_plot import Box, network_plot
 from masquerade.report.breach_plot import breach_plot
 from masquerade.report.study import VAGUE, Comparison, Study, run_study
 

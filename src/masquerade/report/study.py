@@ -20,7 +20,7 @@ from masquerade.core.schema import Category, Variable
 from masquerade.core.tally import Tally
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.disguising.frames import disguise
-from masquerade.learn.network import ConditionalTable, bayesian_network
+from masquerade.learn.networks.network import ConditionalTable, bayesian_network
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally
 

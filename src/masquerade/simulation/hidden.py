@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.schema import Schema
+from masquerade.learn.classifiers.label_tree import LabelNode, LabelTree
+from masquerade.learn.classifiers.prediction_rows import chosen_features
 from masquerade.learn.clusters import Clusters, Lattice, column_numbers, known_clusters
-from masquerade.learn.graph import checked_limit
-from masquerade.learn.label_tree import LabelNode, LabelTree
-from masquerade.learn.prediction_rows import chosen_features
-from masquerade.learn.score_tables import ScoreTables
-from masquerade.learn.scores import score_called
+from masquerade.learn.networks.graph import checked_limit
+from masquerade.learn.networks.score_tables import ScoreTables
+from masquerade.learn.networks.scores import score_called
 from masquerade.protocols.hidden.dealer import Dealer, local_keys
 from masquerade.protocols.hidden.engine import Cost, Steps, run
 from masquerade.protocols.hidden.family_counts import HiddenColumns

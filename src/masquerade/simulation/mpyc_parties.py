@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
-from masquerade.learn.score_tables import ScoreTables
+from masquerade.learn.networks.score_tables import ScoreTables
 from masquerade.protocols.hidden.engine import Cost, finished
 from masquerade.protocols.hidden.family_counts import HiddenColumns
 from masquerade.protocols.hidden.mpyc_engine import LEAST_PARTIES, MpycEngine

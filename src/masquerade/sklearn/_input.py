@@ -20,7 +20,7 @@ from masquerade.core.schema import Category, Field, Schema, Variable, category
 from masquerade.frames.label_codes import encode
 from masquerade.frames.metadata import metadata_of
 from masquerade.frames.native import columns_of
-from masquerade.learn.prediction_rows import LARGEST_EXACT_FLOAT, labels_of, row_codes
+from masquerade.learn.classifiers.prediction_rows import LARGEST_EXACT_FLOAT, labels_of, row_codes
 from masquerade.sources.records import Records
 from masquerade.sources.report_tally import Missing
 from masquerade.sources.tally import check_origin, check_said, missing_from, tally

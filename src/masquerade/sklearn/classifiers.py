@@ -20,11 +20,11 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
 from masquerade.evaluate import Accuracy, accuracy, disguised_view
-from masquerade.learn.bayes import naive_bayes
-from masquerade.learn.linear import Counts, Loss, Scores, linear_classifier
-from masquerade.learn.prediction_rows import row_codes
-from masquerade.learn.tree import decision_tree
-from masquerade.learn.tree_model import Criterion
+from masquerade.learn.classifiers.bayes import naive_bayes
+from masquerade.learn.classifiers.linear import Counts, Loss, Scores, linear_classifier
+from masquerade.learn.classifiers.prediction_rows import row_codes
+from masquerade.learn.classifiers.tree import decision_tree
+from masquerade.learn.classifiers.tree_model import Criterion
 from masquerade.sklearn._input import (
     AnyPolicy,
     ClearInput,

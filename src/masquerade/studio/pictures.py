@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from masquerade.learn.network_plot import coordinates, layered, ordered
+from masquerade.learn.networks.network_plot import coordinates, layered, ordered
 
 WIDTH = 640
 ROW, LEFT, RIGHT = 26, 170, 24

@@ -26,7 +26,7 @@ from tests.services.parties.deployments import (
 
 import masquerade as mq
 from masquerade.core.errors import InputError
-from masquerade.learn.label_tree import LabelTree
+from masquerade.learn.classifiers.label_tree import LabelTree
 from masquerade.learn.model_file import model_of
 from masquerade.services.common.state import peek_claims
 from masquerade.services.parties.coordinator import Coordinator

@@ -11,8 +11,8 @@ import masquerade as mq
 from masquerade.core.link_marginals import marginal_gains
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.estimate.marginal_likelihood import LinkReports, log_marginals
-from masquerade.learn._candidates import Candidates
-from masquerade.learn.scores import BIC, K2, Likelihood, bdeu, family_score
+from masquerade.learn.networks._candidates import Candidates
+from masquerade.learn.networks.scores import BIC, K2, Likelihood, bdeu, family_score
 from masquerade.sources.records import Records
 
 

@@ -17,7 +17,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.schema import Variable
 from masquerade.interop import check_release, from_dap, from_uai, from_xmlbif, write_release
 from masquerade.learn import model_file
-from masquerade.learn.graph import ancestral_order
+from masquerade.learn.networks.graph import ancestral_order
 
 OLD = Path(__file__).parents[2] / "compatibility" / "v0_1" / "models"
 POLICY = mq.Policy.build(

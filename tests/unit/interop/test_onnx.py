@@ -12,7 +12,7 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.interop import to_onnx, write_onnx
-from masquerade.learn.bayes import NaiveBayes
+from masquerade.learn.classifiers.bayes import NaiveBayes
 
 CATEGORIES = {"kind": ["a", "b", "c"], "size": [1, 2, 5], "old": [True, False], "ill": ["yes", "no"]}
 

@@ -6,8 +6,8 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.averaged_network import Redrawn, averaged, resampled_network
-from masquerade.learn.graph import ancestral_order, links
+from masquerade.learn.networks.averaged_network import Redrawn, averaged, resampled_network
+from masquerade.learn.networks.graph import ancestral_order, links
 from masquerade.sources.records import Records
 
 CHAIN = {"a": (), "b": ("a",), "c": ("b",)}

@@ -12,7 +12,7 @@ from tests.statistical.checks import assert_unbiased, assert_variance
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError, UnknownValue
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.bayes import NaiveBayes, naive_bayes
+from masquerade.learn.classifiers.bayes import NaiveBayes, naive_bayes
 from masquerade.sources.records import Records
 
 SCHEMA = mq.Schema({"c": ["u", "v", "w"], "x": [0, 1], "y": ["a", "b", "d", "e"], "z": [True, False]})

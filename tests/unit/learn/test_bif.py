@@ -13,7 +13,7 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError
 from masquerade.data.example_networks import eleven_nodes
-from masquerade.learn.network import known_network, parse_bif, read_bif, write_bif
+from masquerade.learn.networks.network import known_network, parse_bif, read_bif, write_bif
 
 LUNG = """network unknown {
 }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from masquerade.core.errors import InputError
-from masquerade.learn.graph import (
+from masquerade.learn.networks.graph import (
     ancestral_order,
     cpdag,
     descendants,

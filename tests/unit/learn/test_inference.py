@@ -10,8 +10,8 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
-from masquerade.learn._inference import elimination_order, query
-from masquerade.learn.network import known_network
+from masquerade.learn.networks._inference import elimination_order, query
+from masquerade.learn.networks.network import known_network
 from masquerade.sources.records import Records
 
 
@@ -184,7 +184,7 @@ def test_an_engine_that_is_not_there_is_refused_with_what_to_do(monkeypatch):
     def absent(name):
         raise ImportError(name)
 
-    monkeypatch.setattr("masquerade.learn._inference.import_module", absent)
+    monkeypatch.setattr("masquerade.learn.networks._inference.import_module", absent)
     with pytest.raises(InputError, match="pip install 'masquerade"):
         query(network, "b", engine="pyagrum")
     with pytest.raises(InputError, match="must be 'built-in' or 'pyagrum'"):

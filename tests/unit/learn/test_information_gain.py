@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import masquerade as mq
-from masquerade.learn._information_gain import (
+from masquerade.learn.classifiers._information_gain import (
     clipped,
     entropy,
     information_gain,

@@ -15,8 +15,8 @@ import masquerade as mq
 from masquerade.core.axes import contract
 from masquerade.core.errors import InputError, MasqueradeWarning, NotConverged, SchemaError, UnknownValue
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn import _losses as losses
-from masquerade.learn.linear import LinearClassifier, grid, linear_classifier
+from masquerade.learn.classifiers import _losses as losses
+from masquerade.learn.classifiers.linear import LinearClassifier, grid, linear_classifier
 from masquerade.sources.records import Records
 
 

@@ -8,8 +8,8 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.learn.catalogue import learner
-from masquerade.learn.graph import to_networkx
-from masquerade.learn.link_strength import LearnedStructure, Strength
+from masquerade.learn.networks.graph import to_networkx
+from masquerade.learn.networks.link_strength import LearnedStructure, Strength
 
 SOURCE = mq.tally(pd.DataFrame({"a": list("xxyy") * 20, "b": list("uuvv") * 20, "c": list("pqpq") * 20}))
 CHAIN = {"a": (), "b": ("a",), "c": ("b",)}

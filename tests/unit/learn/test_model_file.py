@@ -10,7 +10,7 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError, MasqueradeWarning
 from masquerade.learn import model_file
-from masquerade.learn.bayes import NaiveBayes, naive_bayes
+from masquerade.learn.classifiers.bayes import NaiveBayes, naive_bayes
 from masquerade.sources.records import Records
 
 

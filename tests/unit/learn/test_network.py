@@ -17,9 +17,9 @@ from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn import model_file
-from masquerade.learn.graph import ancestral_order
-from masquerade.learn.network import BayesianNetwork, known_network
-from masquerade.learn.network_plot import BOX_HEIGHT, Box, coordinates, crossings, layered, ordered
+from masquerade.learn.networks.graph import ancestral_order
+from masquerade.learn.networks.network import BayesianNetwork, known_network
+from masquerade.learn.networks.network_plot import BOX_HEIGHT, Box, coordinates, crossings, layered, ordered
 from masquerade.sources.records import Records
 
 

@@ -17,8 +17,8 @@ import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.network import known_network
-from masquerade.learn.parameters import FEWEST_RECORDS, conditional_table, weight_ratio
+from masquerade.learn.networks.network import known_network
+from masquerade.learn.networks.parameters import FEWEST_RECORDS, conditional_table, weight_ratio
 from masquerade.sources.records import Records
 
 SCHEMA = mq.Schema({"a": ["x", "y"], "b": [0, 1, 2], "c": [True, False], "d": ["u", "v"]})

@@ -11,7 +11,7 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning, PolicyMismatch, SchemaError, UnknownValue
 from masquerade.core.schema import Schema, Variable
-from masquerade.learn.prediction_rows import labels_of, most_likely, normalised, row_codes
+from masquerade.learn.classifiers.prediction_rows import labels_of, most_likely, normalised, row_codes
 
 WORDS = Schema({"w": ["no", "yes", "perhaps"]})
 LABELS = ["yes", "perhaps", "no", "yes"]

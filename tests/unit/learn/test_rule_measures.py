@@ -10,8 +10,8 @@ from tests.statistical.checks import assert_coverage, assert_unbiased, assert_va
 import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.rule_measures import conviction_interval, false_discovery_rates, lift_interval
-from masquerade.learn.rules import Rules, association_rules
+from masquerade.learn.rules.association_rules import Rules, association_rules
+from masquerade.learn.rules.rule_measures import conviction_interval, false_discovery_rates, lift_interval
 from masquerade.sources.records import Records
 
 NAMES = ("a", "b", "c")

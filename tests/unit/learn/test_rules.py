@@ -15,8 +15,8 @@ from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
 from masquerade.core.supports import SupportAnswer
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.frames.baskets import basket_policy
-from masquerade.learn.itemsets import Itemsets, frequent_itemsets, items_of
-from masquerade.learn.rules import Rules, association_rules
+from masquerade.learn.rules.association_rules import Rules, association_rules
+from masquerade.learn.rules.itemsets import Itemsets, frequent_itemsets, items_of
 from masquerade.sources.records import Records
 
 METRICS = [
@@ -385,7 +385,7 @@ def test_other_bad_input(clear, monkeypatch):
     empty = Records({"a": np.zeros(0, dtype=np.uint8)}, basket_policy("a", mq.channels.binary("0.1")))
     with pytest.raises(InputError, match="no records"):
         frequent_itemsets(empty, 0.3)
-    monkeypatch.setattr("masquerade.learn.itemsets.MOST_CANDIDATES", 10)
+    monkeypatch.setattr("masquerade.learn.rules.itemsets.MOST_CANDIDATES", 10)
     with pytest.raises(InputError, match="candidates with 2 items"):
         frequent_itemsets(records, 0.05)
 

@@ -4,8 +4,8 @@ from math import inf, lgamma, log, nextafter
 
 import pytest
 
-from masquerade.learn import score_tables
-from masquerade.learn.score_tables import ScoreTables
+from masquerade.learn.networks import score_tables
+from masquerade.learn.networks.score_tables import ScoreTables
 
 
 @pytest.mark.parametrize("score", ["k2", "bdeu", "bic"])

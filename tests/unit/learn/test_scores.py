@@ -16,11 +16,11 @@ from masquerade.core.errors import InputError
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
 from masquerade.estimate.evidence import GaussianEvidence
-from masquerade.learn import _design_effect
-from masquerade.learn._candidates import Candidates
-from masquerade.learn._design_effect import design_effects
-from masquerade.learn.link_strength import link_strengths
-from masquerade.learn.scores import (
+from masquerade.learn.networks import _design_effect
+from masquerade.learn.networks._candidates import Candidates
+from masquerade.learn.networks._design_effect import design_effects
+from masquerade.learn.networks.link_strength import link_strengths
+from masquerade.learn.networks.scores import (
     AIC,
     BIC,
     K2,

@@ -21,10 +21,10 @@ from masquerade.channels.channel import from_weights
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.query import Query
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn._candidates import effective_records
-from masquerade.learn.graph import ancestral_order, differences
-from masquerade.learn.network import known_network, parse_bif
-from masquerade.learn.scores import (
+from masquerade.learn.networks._candidates import effective_records
+from masquerade.learn.networks.graph import ancestral_order, differences
+from masquerade.learn.networks.network import known_network, parse_bif
+from masquerade.learn.networks.scores import (
     BIC,
     Constant,
     DesignEffect,
@@ -35,7 +35,7 @@ from masquerade.learn.scores import (
     bdeu,
     family_score,
 )
-from masquerade.learn.structure_search import Judge, Step, steps_of, structure
+from masquerade.learn.networks.structure_search import Judge, Step, steps_of, structure
 from masquerade.sources.records import Records
 
 
@@ -64,7 +64,7 @@ def test_tables_that_are_judged_in_parts_give_the_same_structure(order, monkeypa
     policy = mq.Policy.build(schema, {name: mq.channels.symmetric(3, "0.1") for name in codes})
     records = Records(simulate_codes(codes, policy, 3), policy)
     whole = structure(records, order)
-    search = import_module("masquerade.learn.structure_search")
+    search = import_module("masquerade.learn.networks.structure_search")
     monkeypatch.setattr(search, "MOST_TOGETHER", 20)
     monkeypatch.setattr(search, "LARGE", 1)
     asked = Asked(records)

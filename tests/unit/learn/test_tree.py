@@ -19,9 +19,9 @@ import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError, UnknownValue
 from masquerade.core.tally import Cached, Merged
 from masquerade.disguising.seeded import simulate_codes
+from masquerade.learn.classifiers.tree import Candidate, decision_tree, ranked
+from masquerade.learn.classifiers.tree_model import DecisionTree
 from masquerade.learn.model_file import load
-from masquerade.learn.tree import Candidate, decision_tree, ranked
-from masquerade.learn.tree_model import DecisionTree
 from masquerade.sources.records import Records
 
 SIZES = {"a": 3, "b": 2, "c": 4, "d": 2, "y": 3}

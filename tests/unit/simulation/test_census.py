@@ -2,7 +2,7 @@
 
 import pytest
 
-from masquerade.learn.bayes import naive_bayes
+from masquerade.learn.classifiers.bayes import naive_bayes
 from masquerade.simulation import Lesson, Trouble, made_up_people, users
 
 

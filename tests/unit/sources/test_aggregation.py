@@ -15,7 +15,7 @@ from tests.unit.protocols.aggregation.people import (
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted, SchemaError
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.bayes import naive_bayes
+from masquerade.learn.classifiers.bayes import naive_bayes
 from masquerade.protocols.aggregation.agreement import Parameters, Terms
 from masquerade.protocols.aggregation.messages import Endorsements
 from masquerade.protocols.people.roster import enrol

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import masquerade as mq
-from masquerade.learn.scores import Correction
+from masquerade.learn.networks.scores import Correction
 from masquerade_experiments.experiment import Experiment, Row, Setting
 from masquerade_experiments.ma_2006 import structures
 from masquerade_experiments.ma_2006.networks import DECLARED

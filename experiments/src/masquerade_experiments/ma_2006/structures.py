@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import masquerade as mq
-from masquerade.learn.scores import Correction
+from masquerade.learn.networks.scores import Correction
 from masquerade.report import ESTIMATE, MUTED, NAIVE, SERIES, canvas, open_frame
 from masquerade_experiments.experiment import Comparison, Row, Setting
 from masquerade_experiments.ma_2006.networks import ORDER, kl_from_truth, network, wrong_links

@@ -7,7 +7,7 @@ from tests.statistical.checks import ALPHA
 from tests.unit.protocols.hidden.programs import Watched, own
 
 from masquerade.core.errors import InputError, MasqueradeError
-from masquerade.learn.score_tables import ScoreTables
+from masquerade.learn.networks.score_tables import ScoreTables
 from masquerade.protocols.hidden.engine import run
 from masquerade.protocols.hidden.family_counts import HiddenColumns
 from masquerade.protocols.hidden.guarantee import clusters_guarantee, structure_guarantee, tree_guarantee

@@ -9,7 +9,7 @@ import pytest
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.keys import SigningKey
-from masquerade.learn.score_tables import ScoreTables
+from masquerade.learn.networks.score_tables import ScoreTables
 from masquerade.protocols.codec import tag_of
 from masquerade.protocols.hidden.computation import (
     Computation,

@@ -5,8 +5,8 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import InputError
-from masquerade.learn.score_tables import UNITS, ScoreTables
-from masquerade.learn.scores import family_score, score_called
+from masquerade.learn.networks.score_tables import UNITS, ScoreTables
+from masquerade.learn.networks.scores import family_score, score_called
 from masquerade.protocols.hidden.dealer import Dealer
 from masquerade.protocols.hidden.helped_engine import HelpedEngine
 from masquerade.protocols.hidden.structure import Search

@@ -28,7 +28,7 @@ from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.schema import Category, Schema, Variable
 
 if TYPE_CHECKING:
-    from masquerade.learn.parameters import ConditionalTable
+    from masquerade.learn.networks.parameters import ConditionalTable
 
 MOST_AXES, MOST_CELLS = 30, 1 << 22
 MARKS = r"{}()\[\];,|"

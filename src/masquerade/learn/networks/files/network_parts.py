@@ -11,7 +11,7 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.learn.network import BayesianNetwork, ConditionalTable, known_network
+from masquerade.learn.networks.network import BayesianNetwork, ConditionalTable, known_network
 
 MOST_AXES: Final = 30
 MOST_CELLS: Final = 1 << 22

@@ -21,8 +21,8 @@ from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.json_text import read_text
-from masquerade.learn.network import BayesianNetwork
 from masquerade.learn.networks.files.network_parts import check_table_size, network_of, numbers_in
+from masquerade.learn.networks.network import BayesianNetwork
 
 MOST_VARIABLES: Final = 100_000
 MOST_CHARACTERS: Final = 1 << 26

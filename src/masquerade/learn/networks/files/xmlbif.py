@@ -19,7 +19,6 @@ from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.json_text import read_text
-from masquerade.learn.network import BayesianNetwork
 from masquerade.learn.networks.files.network_parts import (
     check_table_size,
     labelled,
@@ -29,6 +28,7 @@ from masquerade.learn.networks.files.network_parts import (
     written_categories,
 )
 from masquerade.learn.networks.files.xml_text import MOST_CHARACTERS, parse_xml
+from masquerade.learn.networks.network import BayesianNetwork
 
 STDERR: Final = re.compile(r"\s*stderr\s*=(.*)", re.DOTALL)
 UNWRITABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # XML 1.0 has no such

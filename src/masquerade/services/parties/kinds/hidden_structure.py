@@ -14,11 +14,11 @@ from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
-from masquerade.learn.graph import checked_limit
-from masquerade.learn.link_strength import LearnedStructure
-from masquerade.learn.network import BayesianNetwork, bayesian_network
-from masquerade.learn.score_tables import ScoreTables
-from masquerade.learn.scores import Uncorrected, score_called
+from masquerade.learn.networks.graph import checked_limit
+from masquerade.learn.networks.link_strength import LearnedStructure
+from masquerade.learn.networks.network import BayesianNetwork, bayesian_network
+from masquerade.learn.networks.score_tables import ScoreTables
+from masquerade.learn.networks.scores import Uncorrected, score_called
 from masquerade.protocols.columns import product_agreement
 from masquerade.protocols.hidden.engine import Steps
 from masquerade.protocols.hidden.family_counts import HiddenColumns

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from masquerade.core.errors import InputError
-from masquerade.learn.label_tree import LabelNode, LabelTree
-from masquerade.learn.prediction_rows import chosen_features
-from masquerade.learn.tree_model import DecisionTree
+from masquerade.learn.classifiers.label_tree import LabelNode, LabelTree
+from masquerade.learn.classifiers.prediction_rows import chosen_features
+from masquerade.learn.classifiers.tree_model import DecisionTree
 from masquerade.protocols.columns import product_agreement
 from masquerade.protocols.hidden.engine import Steps
 from masquerade.protocols.hidden.family_counts import HiddenColumns

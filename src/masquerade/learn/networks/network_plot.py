@@ -11,7 +11,7 @@ import numpy as np
 
 from masquerade.core.plots import drawing
 from masquerade.core.plots.palette import ESTIMATE, ESTIMATE_TINT, INK, LINE, MASK, MASK_TINT, MUTED, NAIVE
-from masquerade.learn.graph import Link, Parents, ancestral_order
+from masquerade.learn.networks.graph import Link, Parents, ancestral_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,9 +17,9 @@ from masquerade.core.schema import Schema
 from masquerade.core.tally import Tally, check_source
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import printable
-from masquerade.learn.graph import Link, PartialGraph, ancestral_order, cpdag, links, to_networkx
 from masquerade.learn.model_file import check_header, entry, header
-from masquerade.learn.network_plot import network_plot
+from masquerade.learn.networks.graph import Link, PartialGraph, ancestral_order, cpdag, links, to_networkx
+from masquerade.learn.networks.network_plot import network_plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,9 +17,9 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally, check_source
-from masquerade.learn._information_gain import clipped, information_gain, split_information
-from masquerade.learn.prediction_rows import chosen_features
-from masquerade.learn.tree_model import CRITERIA, Criterion, DecisionTree, Node, Split
+from masquerade.learn.classifiers._information_gain import clipped, information_gain, split_information
+from masquerade.learn.classifiers.prediction_rows import chosen_features
+from masquerade.learn.classifiers.tree_model import CRITERIA, Criterion, DecisionTree, Node, Split
 
 MOST_TESTED_CELLS = 4096
 ROUNDING = 1e-9

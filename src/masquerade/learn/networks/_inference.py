@@ -18,12 +18,12 @@ from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.table import cell_frame
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import printable
-from masquerade.learn.graph import reached
+from masquerade.learn.networks.graph import reached
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from masquerade.learn.network import BayesianNetwork
+    from masquerade.learn.networks.network import BayesianNetwork
 
 MAX_CELLS = 2**22
 Engine = Literal["built-in", "pyagrum"]

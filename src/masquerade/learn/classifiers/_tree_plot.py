@@ -15,7 +15,7 @@ from masquerade.core.plots.palette import CATEGORIES, INK, LINE, MUTED
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from masquerade.learn.tree_model import DecisionTree, Node
+    from masquerade.learn.classifiers.tree_model import DecisionTree, Node
 
 BOX_WIDTH, BOX_HEIGHT, BAR_HEIGHT = 0.88, 0.52, 0.085
 INCHES_PER_LEAF, INCHES_PER_LEVEL = 1.45, 1.35

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, SchemaError
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.learn.linear import LinearClassifier
-from masquerade.learn.prediction_rows import LogScores, labels_of, row_codes, summed_logs
-from masquerade.learn.tree_model import DecisionTree
+from masquerade.learn.classifiers.linear import LinearClassifier
+from masquerade.learn.classifiers.prediction_rows import LogScores, labels_of, row_codes, summed_logs
+from masquerade.learn.classifiers.tree_model import DecisionTree
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.table import CountTable
+from masquerade.learn.classifiers.performance import Measure
 from masquerade.learn.density import Density
-from masquerade.learn.network import ConditionalTable
-from masquerade.learn.performance import Measure
+from masquerade.learn.networks.network import ConditionalTable
 
 PIECES = 256  # of a bin, for the integral of a density given as a function
 

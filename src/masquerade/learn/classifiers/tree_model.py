@@ -17,9 +17,9 @@ from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import counted, printable
 from masquerade.learn import model_file
-from masquerade.learn._information_gain import entropy
+from masquerade.learn.classifiers._information_gain import entropy
+from masquerade.learn.classifiers.prediction_rows import labels_of, row_codes
 from masquerade.learn.model_file import Saved, part_values
-from masquerade.learn.prediction_rows import labels_of, row_codes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -273,7 +273,7 @@ class DecisionTree(Printed, Saved):
 
         Leaves of one node with the same most probable class share a box if they are `grouped`.
         """
-        from masquerade.learn._tree_plot import tree_plot  # noqa: PLC0415  (matplotlib is slow to load)
+        from masquerade.learn.classifiers._tree_plot import tree_plot  # noqa: PLC0415  (matplotlib is slow to load)
 
         return tree_plot(self, ax, max_depth, grouped=grouped)
 

@@ -20,10 +20,11 @@ from masquerade.core.util.display import Printed, html_of
 from masquerade.core.util.formatting import printable
 from masquerade.core.util.json_text import read_text
 from masquerade.learn import model_file
-from masquerade.learn.graph import ancestral_order, to_networkx
-from masquerade.learn.network_plot import Box, network_plot
+from masquerade.learn.classifiers.prediction_rows import labels_of
 from masquerade.learn.networks.files import bif
-from masquerade.learn.parameters import (
+from masquerade.learn.networks.graph import ancestral_order, to_networkx
+from masquerade.learn.networks.network_plot import Box, network_plot
+from masquerade.learn.networks.parameters import (
     ConditionalTable,
     check_prior,
     check_rows,
@@ -33,14 +34,13 @@ from masquerade.learn.parameters import (
     warn_of_unseen,
     weight_ratio,
 )
-from masquerade.learn.prediction_rows import labels_of
 
 if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from masquerade.learn._inference import Distribution, Engine
+    from masquerade.learn.networks._inference import Distribution, Engine
 
 __all__ = [
     "BayesianNetwork",
@@ -150,8 +150,8 @@ class BayesianNetwork(Printed):
         *,
         engine: Engine = "built-in",
     ) -> Distribution:
-        """Return P(target | evidence), exactly; see `masquerade.learn._inference.query`."""
-        from masquerade.learn._inference import query  # noqa: PLC0415  (most networks are never queried)
+        """Return P(target | evidence), exactly; see `masquerade.learn.networks._inference.query`."""
+        from masquerade.learn.networks._inference import query  # noqa: PLC0415  (most networks are never queried)
 
         return query(self, target, evidence, engine=engine)
 
@@ -159,9 +159,9 @@ class BayesianNetwork(Printed):
         """Return P(target | virtual evidence), a row for every record.
 
         `likelihoods` are P(what was seen | categories) of variables seen, alone or together, records ×
-        categories of each; see `masquerade.learn._inference.posteriors`.
+        categories of each; see `masquerade.learn.networks._inference.posteriors`.
         """
-        from masquerade.learn._inference import posteriors  # noqa: PLC0415  (most networks are never queried)
+        from masquerade.learn.networks._inference import posteriors  # noqa: PLC0415  (most networks are never queried)
 
         return posteriors(self, target, likelihoods)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.learn.scores import Dirichlet, Score, score_called
+from masquerade.learn.networks.scores import Dirichlet, Score, score_called
 
 UNITS = 2**20  # of a nat: a score is off by at most half a unit for every cell
 Table = NDArray[np.int64]

@@ -14,9 +14,9 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import Cached, Tally, check_source
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import printable
-from masquerade.learn.graph import Link, Parents, descendants, links
-from masquerade.learn.network_plot import network_plot
-from masquerade.learn.structure_search import searched
+from masquerade.learn.networks.graph import Link, Parents, descendants, links
+from masquerade.learn.networks.network_plot import network_plot
+from masquerade.learn.networks.structure_search import searched
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,8 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.link_marginals import marginal_gains
-from masquerade.learn._candidates import Candidates, LaidOut
-from masquerade.learn._design_effect import design_effects
+from masquerade.learn.networks._candidates import Candidates, LaidOut
+from masquerade.learn.networks._design_effect import design_effects
 
 __all__ = [
     "AIC",

@@ -6,7 +6,7 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.table import CountTable
-from masquerade.learn._candidates import Candidates
+from masquerade.learn.networks._candidates import Candidates
 
 LARGEST_BLOCKS = 1 << 18
 

@@ -21,8 +21,8 @@ from masquerade.core.tally import Tally, check_source
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import counted, printable
 from masquerade.learn import model_file
+from masquerade.learn.classifiers.prediction_rows import LogScores, summed_logs, told_apart
 from masquerade.learn.model_file import Saved, part_values
-from masquerade.learn.prediction_rows import LogScores, summed_logs, told_apart
 
 if TYPE_CHECKING:
     import pandas as pd

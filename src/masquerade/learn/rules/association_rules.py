@@ -20,7 +20,8 @@ from masquerade.core.supports import Item, Sets, Supports, ask
 from masquerade.core.tally import Tally, check_source
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import printable
-from masquerade.learn.itemsets import (
+from masquerade.learn.model_file import check_header, entry, header, part_of, part_values
+from masquerade.learn.rules.itemsets import (
     ROUNDING,
     Items,
     Itemsets,
@@ -32,8 +33,7 @@ from masquerade.learn.itemsets import (
     places_of,
     whole_numbers,
 )
-from masquerade.learn.model_file import check_header, entry, header, part_of, part_values
-from masquerade.learn.rule_measures import (
+from masquerade.learn.rules.rule_measures import (
     RuleShares,
     conviction_interval,
     false_discovery_rates,

@@ -14,9 +14,9 @@ from masquerade.core.schema import Variable
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import counted, printable
 from masquerade.learn import model_file
+from masquerade.learn.classifiers.prediction_rows import labels_of
+from masquerade.learn.classifiers.tree_model import DecisionTree, check_questions, reached_leaves
 from masquerade.learn.model_file import Saved, part_values
-from masquerade.learn.prediction_rows import labels_of
-from masquerade.learn.tree_model import DecisionTree, check_questions, reached_leaves
 
 KIND = "label_tree"
 

@@ -14,8 +14,8 @@ from masquerade.core.axes import Floats
 from masquerade.core.link_fits import LinkTally, Places
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally, check_source
-from masquerade.learn._candidates import Candidates, LaidOut
-from masquerade.learn.graph import (
+from masquerade.learn.networks._candidates import Candidates, LaidOut
+from masquerade.learn.networks.graph import (
     Family,
     Link,
     StructureRules,
@@ -25,8 +25,8 @@ from masquerade.learn.graph import (
     paths,
     placed,
 )
-from masquerade.learn.link_strength import LearnedStructure, link_strengths
-from masquerade.learn.scores import (
+from masquerade.learn.networks.link_strength import LearnedStructure, link_strengths
+from masquerade.learn.networks.scores import (
     Correction,
     Likelihood,
     Penalised,

@@ -21,11 +21,11 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally, check_source
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import counted, printable
-from masquerade.learn import _losses as losses
 from masquerade.learn import model_file
+from masquerade.learn.classifiers import _losses as losses
+from masquerade.learn.classifiers.prediction_rows import CodedClassifier, told_apart
 from masquerade.learn.density import category_numbers
 from masquerade.learn.model_file import Saved, part_values
-from masquerade.learn.prediction_rows import CodedClassifier, told_apart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,5 @@
+"""Frequent itemsets and association rules."""
+
+from masquerade.core.util.lazy_exports import public_modules
+
+__all__ = list(public_modules(__path__))
