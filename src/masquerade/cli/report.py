@@ -30,7 +30,7 @@ def command(
         (not 0 < level < 1, f"--level must be between 0 and 1, such as 0.95. Got {level:g} instead.")
     )
     output.check_target(out, overwrite=overwrite)
-    from masquerade.report.survey import survey_findings, survey_page  # noqa: PLC0415  (draws)
+    from masquerade.report.records_page import survey_findings, survey_page  # noqa: PLC0415  (draws)
 
     with records.opened("counting") as source:
         found = survey_findings(source, records.policy, records.chosen, level, disguised=not records.clear)
