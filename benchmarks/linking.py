@@ -31,7 +31,7 @@ from masquerade.crypto.point_sets import hashed, masked
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.protocols.linking import Joiner, LinkingOffer, LinkingParty, MaskedPoints, ReturnedPoints
 from masquerade.protocols.record_keys import KeyColumn
-from masquerade.protocols.session import LocalTransport
+from masquerade.protocols.wire.session import LocalTransport
 
 PEER = """
 import json, sys, time

@@ -20,9 +20,9 @@ from masquerade.protocols.linking import Joiner, LinkingParty
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.pseudonyms import keyed_pseudonyms
-from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
 from masquerade.protocols.vertical import CellRequest, ClearCells, Site
+from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.parties.joined import Miner
 from masquerade.sources.parties.pooled import PooledTally, pooling_party
 from masquerade.sources.parties.products import RevealedVerticalCounts

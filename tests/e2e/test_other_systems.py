@@ -26,7 +26,7 @@ source = mq.tally("disguised.csv", policy)
 network = mq.learn.bayesian_network(source, {"region": (), "smoker": ("region",)})
 mq.learn.save(network, "model.json")
 assert mq.learn.load("model.json").summary() == network.summary()
-import masquerade.protocols.durable_store as durable
+import masquerade.protocols.wire.durable_store as durable
 claims = durable.Claims.open("ledger")
 claims.claim([durable.Claim("key", b"1")])
 print("done")

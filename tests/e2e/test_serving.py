@@ -28,7 +28,7 @@ from tests.services.background import background
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
 from masquerade.crypto.keys import token_digest
-from masquerade.protocols.session import ask
+from masquerade.protocols.wire.session import ask
 from masquerade.services.common import client
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.logs import Seldom

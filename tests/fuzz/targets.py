@@ -43,7 +43,7 @@ from masquerade.learn.clusters import Lattice, known_clusters
 from masquerade.learn.networks.files.uai import from_uai
 from masquerade.learn.networks.files.xmlbif import from_xmlbif
 from masquerade.learn.networks.network import read_bif
-from masquerade.protocols import arrow_stream
+from masquerade.protocols.wire import arrow_stream
 from masquerade.services.collect.client import read_row
 from masquerade.services.collect.enrolment_office import read_credential
 from masquerade.services.collect.settings import (

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.survey.first_layout import FirstStore
 
-from masquerade.protocols import slot_table
+from masquerade.protocols.wire import slot_table
 from masquerade.services.survey.file_store import _mark_of
 from masquerade.services.survey.store import Report, SurveyStore
 

@@ -37,7 +37,7 @@ from masquerade.core.errors import FileError
 from masquerade.crypto import oprf
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.ristretto255 import ristretto255
-from masquerade.protocols import slot_table
+from masquerade.protocols.wire import slot_table
 from masquerade.services.survey.example import body_of, write_example
 from masquerade.services.survey.file_store import _mark_of
 from masquerade.services.survey.store import SurveyStore, report_id

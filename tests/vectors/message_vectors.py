@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.codec import Message, Reader
+from masquerade.protocols.wire.codec import Message, Reader
 from tests.architecture.modules import MODULES
 
 FOLDER = Path(__file__).parent / "messages"

@@ -16,9 +16,9 @@ from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.pooling import LEAST_PARTIES, CountRequest, MaskedCounts, MaskedSum, PoolingParty
-from masquerade.protocols.session import LocalTransport
+from masquerade.protocols.wire.codec import tag_of
+from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.parties.pooled import pooling_party
 from masquerade.sources.records import Records
 

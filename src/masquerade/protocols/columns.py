@@ -24,8 +24,8 @@ from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.util.json_text import parse_json
-from masquerade.protocols.codec import SESSION_SIZE
-from masquerade.protocols.session import Transport, agreement_of, propose
+from masquerade.protocols.wire.codec import SESSION_SIZE
+from masquerade.protocols.wire.session import Transport, agreement_of, propose
 
 Owners = Mapping[str, Sequence[str]]  # who holds which variables
 

@@ -21,8 +21,8 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally, raise_refusals
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.codec import SESSION_SIZE, U64, Array, SessionMessage
-from masquerade.protocols.session import (
+from masquerade.protocols.wire.codec import SESSION_SIZE, U64, Array, SessionMessage
+from masquerade.protocols.wire.session import (
     Batch,
     Consent,
     Member,

@@ -27,7 +27,6 @@ from masquerade.core.schema import Schema
 from masquerade.crypto.errors import KeySpent, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
 from masquerade.crypto.symmetric import seal, unseal
-from masquerade.protocols import codec, session
 from masquerade.protocols.columns import (
     Columns,
     OwnColumns,
@@ -38,6 +37,7 @@ from masquerade.protocols.columns import (
     shares_of,
     width,
 )
+from masquerade.protocols.wire import codec, session
 
 MOST_WORDS = 2**27  # of one set of columns, 1 GiB
 INNER, ELEMENTWISE = 0, 1

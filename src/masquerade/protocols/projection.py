@@ -27,9 +27,9 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.symmetric import KeyedStream, code, same, seal, unseal
 from masquerade.estimate.rotation import Normals, Reduction, rotated
 from masquerade.estimate.walsh import product_columns
-from masquerade.protocols import codec
 from masquerade.protocols.columns import OwnColumns, Owners, check_owners
-from masquerade.protocols.session import Member, SessionOffer, Transport, agreement_of, ask, convene
+from masquerade.protocols.wire import codec
+from masquerade.protocols.wire.session import Member, SessionOffer, Transport, agreement_of, ask, convene
 
 SECRET_BYTES = 32
 MOST_NUMBERS = 2**27

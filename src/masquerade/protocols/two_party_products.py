@@ -25,9 +25,9 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.paillier import ROOTS, PaillierKey, PaillierPublic
-from masquerade.protocols.codec import Blob, Digest, Many, Name, SessionMessage
 from masquerade.protocols.columns import OwnColumns, Owners, Part, Products, product_agreement, width
-from masquerade.protocols.session import Consent, Proposal, Responder, Transport, ask
+from masquerade.protocols.wire.codec import Blob, Digest, Many, Name, SessionMessage
+from masquerade.protocols.wire.session import Consent, Proposal, Responder, Transport, ask
 
 MOST_ROWS = 10_000
 MOST_BYTES = 1 << 30  # of ciphertexts in a message

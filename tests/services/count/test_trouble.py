@@ -19,9 +19,9 @@ from masquerade.protocols.aggregation.messages import (
     Survivors,
     kind_of,
 )
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.frequency.ballots import POINT
 from masquerade.protocols.frequency.messages import Gathered, Invitation, Signed, Step
+from masquerade.protocols.wire.codec import tag_of
 
 PEOPLE = 12
 QUESTION = [mq.Query(by=("smoker", "illness"))]

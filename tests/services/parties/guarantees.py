@@ -33,10 +33,10 @@ from masquerade.protocols.mix.opened_records import mix_guarantee
 from masquerade.protocols.partition.messages import PartitionTerms, partition_guarantee
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
-from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.threshold.row_schema import Form, faithful_guarantee, production_guarantee
 from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
 from masquerade.protocols.vertical import restricted, seen_by
+from masquerade.protocols.wire.session import LocalTransport
 from masquerade.services.parties.kinds.any_cells_without_miner import TOLD
 from masquerade.services.parties.kinds.without_miner import seen_without_miner
 from masquerade.services.parties.session import JointSchema

@@ -14,11 +14,11 @@ from tests.services.parties.deployments import HELPER, MINER, SESSION, Goal, dep
 
 import masquerade as mq
 from masquerade.core.errors import MasqueradeError
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.hidden import places
 from masquerade.protocols.hidden.computation import Continuation, Turn
 from masquerade.protocols.hidden.guarantee import HELD_CELLS
 from masquerade.protocols.hidden.places import PlaceOffer
+from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.common.state import peek_claims
 from masquerade.services.parties.coordinator import Coordinator
 from masquerade.services.parties.example import scattered

@@ -29,8 +29,8 @@ from masquerade.protocols.linking import Joiner, PseudonymRequest, Pseudonyms, R
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts
 from masquerade.protocols.pseudonyms import split_pseudonyms
-from masquerade.protocols.session import ask
 from masquerade.protocols.vertical import CellRequest
+from masquerade.protocols.wire.session import ask
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.session import JointSchema
 from masquerade.services.parties.settings import consent_values

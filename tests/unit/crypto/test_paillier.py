@@ -8,8 +8,6 @@ from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto import paillier
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.paillier import PaillierKey
-from masquerade.protocols.codec import tag_of
-from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.two_party_products import (
     MOST_ROWS,
     Ciphertexts,
@@ -20,6 +18,8 @@ from masquerade.protocols.two_party_products import (
     Plaintexts,
     SessionOpening,
 )
+from masquerade.protocols.wire.codec import tag_of
+from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.parties.products import RevealedVerticalCounts
 
 SCHEMA = mq.Schema({"a": [0, 1], "b": ["r", "g", "b"], "c": [0, 1]})

@@ -12,7 +12,7 @@ from pyarrow import ipc
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.arrow_stream import column, pack, unpack
+from masquerade.protocols.wire.arrow_stream import column, pack, unpack
 
 SCHEMA = pa.schema(
     [

@@ -17,7 +17,7 @@ from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import Point
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.codec import (
+from masquerade.protocols.wire.codec import (
     U16,
     Array,
     Bits,

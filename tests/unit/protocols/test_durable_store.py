@@ -15,7 +15,7 @@ import pytest
 
 from masquerade.core.errors import FileError
 from masquerade.crypto.errors import KeySpent
-from masquerade.protocols.durable_store import Claim, Claims, DurableStore, Layout, Notes
+from masquerade.protocols.wire.durable_store import Claim, Claims, DurableStore, Layout, Notes
 
 LAYOUT = Layout("a notebook", "the notebook", b"test", Notes.TABLE + Claims.TABLE, remedy="Write it again.")
 
@@ -221,7 +221,7 @@ def test_processes_share_claims_and_open_a_new_file_together(path):
     code = (
         "import sys\n"
         "from masquerade.crypto.errors import KeySpent\n"
-        "from masquerade.protocols.durable_store import Claim, Claims\n"
+        "from masquerade.protocols.wire.durable_store import Claim, Claims\n"
         "claims, won = Claims.open(sys.argv[1]), 0\n"
         "for i in range(50):\n"
         "    try:\n"

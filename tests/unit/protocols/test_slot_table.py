@@ -7,9 +7,9 @@ import secrets
 import pytest
 
 from masquerade.core.errors import FileError, InputError
-from masquerade.protocols import slot_table
-from masquerade.protocols.durable_store import DurableStore, Layout
-from masquerade.protocols.slot_table import SlotTable
+from masquerade.protocols.wire import slot_table
+from masquerade.protocols.wire.durable_store import DurableStore, Layout
+from masquerade.protocols.wire.slot_table import SlotTable
 
 LAYOUT = Layout("slots", "the slots", b"slot", SlotTable.table("slots"), log=False)
 

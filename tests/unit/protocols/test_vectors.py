@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.vectors.message_vectors import FOLDER, digest, examples, load, message_classes, vector
 
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.codec import tag_of
+from masquerade.protocols.wire.codec import tag_of
 
 ALL = examples()
 EXAMPLES = [(protocol, place) for protocol, listed in ALL.items() for place in range(len(listed))]

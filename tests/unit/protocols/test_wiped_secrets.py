@@ -8,9 +8,9 @@ from tests.unit.protocols.frequency.people import Village
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.group import Secret
 from masquerade.protocols.linking import Joiner, LinkingParty
-from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.threshold import faithful
 from masquerade.protocols.threshold.sealed_keys import SealedKeys
+from masquerade.protocols.wire.session import LocalTransport
 
 
 def held(secret):

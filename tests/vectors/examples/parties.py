@@ -2,7 +2,15 @@
 
 import masquerade as mq
 from masquerade.core.errors import Refusal
-from masquerade.protocols.session import Advert, Batch, Consent, Proposal, Roster, RosterReceipt, SessionOffer
+from masquerade.protocols.wire.session import (
+    Advert,
+    Batch,
+    Consent,
+    Proposal,
+    Roster,
+    RosterReceipt,
+    SessionOffer,
+)
 from tests.vectors.message_vectors import Example
 
 SESSION = bytes(range(16))

@@ -19,11 +19,11 @@ from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey, verify_signature
 from masquerade.crypto.seed_shares import SHARE_SIZE
-from masquerade.protocols import codec
 from masquerade.protocols.aggregation.agreement import RoundContext, Terms
 from masquerade.protocols.aggregation.masks import SEALED_SIZE
-from masquerade.protocols.codec import Bits, Digest, Fixed, Key, Reader, Writer
 from masquerade.protocols.people.questions import MOST_QUESTIONS, Question
+from masquerade.protocols.wire import codec
+from masquerade.protocols.wire.codec import Bits, Digest, Fixed, Key, Reader, Writer
 
 Items = tuple[bytes | None, ...]
 LABEL = "aggregation message"

@@ -16,12 +16,12 @@ from typing import Annotated, Self
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey, verify_signature
-from masquerade.protocols.codec import U32, Blob, Digest, Many, Message, Reader, Signature, Text, Writer
 from masquerade.protocols.frequency.ballots import counts_of
 from masquerade.protocols.people.history import tolerated
 from masquerade.protocols.people.questions import MOST_QUESTIONS, Question
 from masquerade.protocols.people.report_form import AnyPolicy, bounded_in, sizes_of
 from masquerade.protocols.people.roster import Members, PersonName, Roster
+from masquerade.protocols.wire.codec import U32, Blob, Digest, Many, Message, Reader, Signature, Text, Writer
 
 MOST_PROOFS = 50_000  # users times counts: every user checks that many pairs of keys
 FEWEST = 3  # with two, each learns the other's answer from the count

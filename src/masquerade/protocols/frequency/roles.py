@@ -12,7 +12,6 @@ from masquerade.crypto.errors import DecodingError, KeySpent, LogOutOfRange, Sea
 from masquerade.crypto.keys import SigningKey, SingleUse
 from masquerade.crypto.proof_batches import rejected
 from masquerade.crypto.proofs import BallotKeys
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.frequency import ballots
 from masquerade.protocols.frequency import messages as wire
 from masquerade.protocols.frequency.history import VoteHistory
@@ -21,6 +20,7 @@ from masquerade.protocols.people.ledger import Enrolled, Ledger
 from masquerade.protocols.people.questions import Counts, Question, tables_of
 from masquerade.protocols.people.reports import reports_of
 from masquerade.protocols.people.roster import aborted
+from masquerade.protocols.wire.codec import tag_of
 
 
 def setting_of(terms: wire.Terms, number: int, invitation: bytes) -> ballots.Setting:

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.util.formatting import counted
-from masquerade.protocols import codec
 from masquerade.protocols.hidden.dealer import expanded
 from masquerade.protocols.hidden.engine import SecretEngine, Steps, common_seed
 from masquerade.protocols.pseudonyms import PSEUDONYM_SIZE, words_of
-from masquerade.protocols.session import Responder, Transport, ask
+from masquerade.protocols.wire import codec
+from masquerade.protocols.wire.session import Responder, Transport, ask
 
 MOST_BLOCKS, MOST_RECORDS = 1000, 2**28
 CHECKS = 3  # sums that are zero for a true order; for a false one, all of them with less than 2^-100

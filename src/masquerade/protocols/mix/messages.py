@@ -13,9 +13,9 @@ from masquerade.crypto.elgamal import PIECE
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.proofs import NOT_YET, Context, Transcript
-from masquerade.protocols.codec import U32, Blob, Key, Many, Message, OneOf, Reader, Signature, Text
 from masquerade.protocols.people.report_form import AnyPolicy, sizes_of
 from masquerade.protocols.people.roster import Members, PersonName, aborted, check_members
+from masquerade.protocols.wire.codec import U32, Blob, Key, Many, Message, OneOf, Reader, Signature, Text
 
 MOST_ROWS = 100_000
 MOST_WIDTH = 64

@@ -15,7 +15,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.util.processes import Owner
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.durable_store import Claim, Claims, DurableStore
+from masquerade.protocols.wire.durable_store import Claim, Claims, DurableStore
 
 __all__ = ["Claim", "Enrolled", "FileLedger", "Ledger", "MemoryLedger"]
 

@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.codec import U32, Many, Reader, Struct, Writer
+from masquerade.protocols.wire.codec import U32, Many, Reader, Struct, Writer
 
 if TYPE_CHECKING:
     import numpy as np

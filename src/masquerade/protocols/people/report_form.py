@@ -20,7 +20,7 @@ from masquerade.core.errors import InputError, PolicyError
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import expand
 from masquerade.crypto.symmetric import BlockFunction
-from masquerade.protocols.codec import U32, Many, Message, Number, Reader, Struct, Text
+from masquerade.protocols.wire.codec import U32, Many, Message, Number, Reader, Struct, Text
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Group, Policy

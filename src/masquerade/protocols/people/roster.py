@@ -13,7 +13,7 @@ from typing import Annotated, TypeVar
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.util.bit_flags import packed_bits, unpacked_bits
 from masquerade.crypto.keys import SigningKey, decode_identity
-from masquerade.protocols.codec import Key, Text
+from masquerade.protocols.wire.codec import Key, Text
 
 T = TypeVar("T")
 LONGEST_NAME = 128

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.durable_store import DurableStore, Layout
-from masquerade.protocols.slot_table import SlotTable
+from masquerade.protocols.wire.durable_store import DurableStore, Layout
+from masquerade.protocols.wire.slot_table import SlotTable
 
 _HEAD: Final = struct.Struct(">QB")  # number of the epoch, length of the credential
 _EVALUATIONS: Final = Layout(

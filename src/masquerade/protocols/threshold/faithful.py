@@ -32,7 +32,7 @@ from masquerade.crypto.group import Point, interpolate_points
 from masquerade.crypto.keys import derive
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.symmetric import OVERHEAD, seal, unseal
-from masquerade.protocols.codec import U32, Blob, Many, Message, Text, point_of, scalar_of
+from masquerade.protocols.wire.codec import U32, Blob, Many, Message, Text, point_of, scalar_of
 
 MOST_USERS: Final = 100_000
 MOST_K: Final = 1000

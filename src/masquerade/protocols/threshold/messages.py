@@ -29,7 +29,7 @@ from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.oprf import POINT_SIZE, PROOF_SIZE
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.symmetric import OVERHEAD
-from masquerade.protocols import codec
+from masquerade.protocols.wire import codec
 
 ID_SIZE: Final = 16
 MOST_K: Final = 10_000

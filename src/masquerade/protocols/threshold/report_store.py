@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from masquerade.core.errors import FileError
-from masquerade.protocols.durable_store import DurableStore, Layout, Notes
-from masquerade.protocols.slot_table import SlotTable
+from masquerade.protocols.wire.durable_store import DurableStore, Layout, Notes
+from masquerade.protocols.wire.slot_table import SlotTable
 
 _TAKEN_OVER: Final = "taken over"  # a note
 _REPORTS: Final = Layout(

@@ -42,7 +42,7 @@ from masquerade.core.util.atomic import sync_folder
 from masquerade.core.util.formatting import counted, gamma_words
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
-from masquerade.protocols.durable_store import Claim, DurableStore, Notes
+from masquerade.protocols.wire.durable_store import Claim, DurableStore, Notes
 from masquerade.services.common.state import DATABASE, State, lock_file, peek
 
 FILE: Final = "releases.jsonl"

@@ -27,7 +27,7 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.core.util.atomic import sync_folder, write_whole
 from masquerade.core.util.private_file import check_own_folder
 from masquerade.crypto.errors import KeySpent
-from masquerade.protocols.durable_store import Claim, Claims, DurableStore, Layout, Notes
+from masquerade.protocols.wire.durable_store import Claim, Claims, DurableStore, Layout, Notes
 from masquerade.services.common.anchor import Anchor, generation_of
 
 DATABASE: Final = "state.sqlite"

@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, cast
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
-from masquerade.protocols.codec import U32, Blob, Fixed, Key, Many, Message, OneOf, Reader, Signature, Text
 from masquerade.protocols.people.report_form import AnyPolicy, ReportForm
 from masquerade.protocols.people.roster import Members, PersonName, Roster, check_members
+from masquerade.protocols.wire.codec import (
+    U32,
+    Blob,
+    Fixed,
+    Key,
+    Many,
+    Message,
+    OneOf,
+    Reader,
+    Signature,
+    Text,
+)
 
 if TYPE_CHECKING:
     from masquerade.protocols.aggregation.agreement import Terms as AggregationTerms

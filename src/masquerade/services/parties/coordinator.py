@@ -19,8 +19,8 @@ from masquerade.core.guarantee import Guarantee
 from masquerade.core.tally import Tally
 from masquerade.disguising.report_draws import Codes
 from masquerade.protocols.linking import Joiner, keyed_guarantee
-from masquerade.protocols.session import Transport
 from masquerade.protocols.vertical import Room, assembled
+from masquerade.protocols.wire.session import Transport
 from masquerade.services.common.client import once_started
 from masquerade.services.common.problems import PartyUnreachable
 from masquerade.services.common.release_ledger import WITNESS, SignedMark

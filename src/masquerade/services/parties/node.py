@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from masquerade.core.errors import FileError, InputError, MasqueradeError, RoundAborted
-from masquerade.protocols.session import Transport
+from masquerade.protocols.wire.session import Transport
 from masquerade.services.common.client import HttpTransport, json_object, peer_transport
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.receipts import PLACE, Receipts

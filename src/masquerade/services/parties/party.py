@@ -18,7 +18,7 @@ from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import Codes
 from masquerade.learn.model_file import model_of
-from masquerade.protocols.session import Transport
+from masquerade.protocols.wire.session import Transport
 from masquerade.services.common.jobs import PassingReply
 from masquerade.services.common.problems import TooLarge
 from masquerade.services.common.release_ledger import WITNESS, SignedMark

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from masquerade.core.errors import FileError, InputError
-from masquerade.protocols.durable_store import DurableStore, Layout
-from masquerade.protocols.slot_table import SlotTable
+from masquerade.protocols.wire.durable_store import DurableStore, Layout
+from masquerade.protocols.wire.slot_table import SlotTable
 from masquerade.services.survey.report_counts import Key
 
 ID_BYTES: Final = 16

@@ -32,7 +32,6 @@ from masquerade.disguising.report_draws import Codes
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.label_codes import decode
 from masquerade.protocols.pseudonyms import ROWS_AT_ONCE, parts_for
-from masquerade.protocols.session import Transport
 from masquerade.protocols.vertical import (
     CellSupplier,
     DescriptionRequest,
@@ -48,6 +47,7 @@ from masquerade.protocols.vertical import (
     rows_of,
     seen_by,
 )
+from masquerade.protocols.wire.session import Transport
 from masquerade.sources.engines.engine import Engine
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally

@@ -23,7 +23,6 @@ from masquerade.protocols.pseudonyms import (
     parts_for,
     places_among,
 )
-from masquerade.protocols.session import Transport
 from masquerade.protocols.vertical import (
     CellSupplier,
     DescriptionRequest,
@@ -33,6 +32,7 @@ from masquerade.protocols.vertical import (
     joined,
     restricted,
 )
+from masquerade.protocols.wire.session import Transport
 from masquerade.sources.parties.own_tables import shared_by, view_of
 from masquerade.sources.records import Records
 

@@ -10,7 +10,6 @@ from tests.unit.protocols.hidden.programs import own
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.hidden.computation import (
     Computation,
     ComputingParty,
@@ -24,7 +23,8 @@ from masquerade.protocols.hidden.computation import (
 from masquerade.protocols.hidden.dealer import Dealer
 from masquerade.protocols.hidden.engine import Deal
 from masquerade.protocols.hidden.helped_engine import HelpedEngine
-from masquerade.protocols.session import LocalTransport, agreement_of
+from masquerade.protocols.wire.codec import tag_of
+from masquerade.protocols.wire.session import LocalTransport, agreement_of
 
 PARTIES = ("a", "b", "c")
 AGREED = agreement_of("a test")

@@ -10,7 +10,6 @@ from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.learn.networks.score_tables import ScoreTables
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.hidden.computation import (
     Computation,
     ComputingParty,
@@ -25,7 +24,8 @@ from masquerade.protocols.hidden.k_means import Lloyd, clusters
 from masquerade.protocols.hidden.places import HolderRequest, PlacedOwner, PlaceOffer, check_order, placed
 from masquerade.protocols.hidden.structure import Search, with_counts
 from masquerade.protocols.hidden.tree import Growth, tree
-from masquerade.protocols.session import LocalTransport, Roster, SessionOffer, agreement_of
+from masquerade.protocols.wire.codec import tag_of
+from masquerade.protocols.wire.session import LocalTransport, Roster, SessionOffer, agreement_of
 
 OWNERS, HELPER = ("one", "two"), "helper"
 ROLES = (*OWNERS, HELPER)

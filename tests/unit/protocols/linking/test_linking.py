@@ -13,7 +13,6 @@ from masquerade.core.util import scratch
 from masquerade.core.util.scratch import Scratch
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.ristretto255 import ristretto255
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.linking import (
     Joiner,
     LinkingOffer,
@@ -24,7 +23,8 @@ from masquerade.protocols.linking import (
     ReturnedPoints,
 )
 from masquerade.protocols.record_keys import LONGEST_KEY, normal_form
-from masquerade.protocols.session import LocalTransport
+from masquerade.protocols.wire.codec import tag_of
+from masquerade.protocols.wire.session import LocalTransport
 
 KEYS = {
     "clinic": [f"Patient {i}" for i in range(40)],

@@ -14,7 +14,7 @@ from masquerade.core.errors import InputError
 from masquerade.protocols.linking import Joiner, LinkingParty, keyed_guarantee
 from masquerade.protocols.pseudonyms import keyed_pseudonyms, places_among
 from masquerade.protocols.record_keys import KeyColumn, normal_form
-from masquerade.protocols.session import LocalTransport
+from masquerade.protocols.wire.session import LocalTransport
 
 SECRET, SESSION = os.urandom(32), os.urandom(16)
 KEYS = {

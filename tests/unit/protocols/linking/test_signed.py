@@ -12,7 +12,6 @@ from masquerade.crypto.code_rows import Texts
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.point_sets import hashed
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.linking import (
     DOMAIN,
     JOINER,
@@ -29,7 +28,8 @@ from masquerade.protocols.linking import (
     Step,
 )
 from masquerade.protocols.record_keys import normal_form
-from masquerade.protocols.session import LocalTransport
+from masquerade.protocols.wire.codec import tag_of
+from masquerade.protocols.wire.session import LocalTransport
 
 NAMES = ("north", "registry", "south")
 KEYS = {

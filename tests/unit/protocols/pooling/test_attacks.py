@@ -17,9 +17,9 @@ import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import AgreementKey, SigningKey
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.pooling import CountRequest, MaskedCounts, MaskedSum, pooling_agreement
-from masquerade.protocols.session import Advert, Batch, LocalTransport, Roster, SessionOffer
+from masquerade.protocols.wire.codec import tag_of
+from masquerade.protocols.wire.session import Advert, Batch, LocalTransport, Roster, SessionOffer
 from masquerade.sources.parties.pooled import pooling_party
 
 BY_A = mq.Query(by="A")

@@ -12,7 +12,6 @@ import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.columns import Columns, Part
 from masquerade.protocols.products import (
     ASKER,
@@ -27,7 +26,8 @@ from masquerade.protocols.products import (
     ProductRequest,
     SumRequest,
 )
-from masquerade.protocols.session import Roster, SessionOffer
+from masquerade.protocols.wire.codec import tag_of
+from masquerade.protocols.wire.session import Roster, SessionOffer
 from masquerade.sources.parties.products import RevealedVerticalCounts
 
 QUERY = mq.Query(by=("A", "L"))

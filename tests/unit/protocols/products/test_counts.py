@@ -11,10 +11,10 @@ from tests.unit.protocols.products.parties import CLEAR, FRAME, OWNERS, counts, 
 import masquerade as mq
 from masquerade.core.tally import Tally
 from masquerade.data.example_networks import ELEVEN_NODES
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.columns import counts_from
 from masquerade.protocols.products import ColumnRequest, CorrelationRequest, MaskedColumns
-from masquerade.protocols.session import Roster, SessionOffer
+from masquerade.protocols.wire.codec import tag_of
+from masquerade.protocols.wire.session import Roster, SessionOffer
 from masquerade.sources.parties.products import RevealedVerticalCounts
 
 QUERIES = [

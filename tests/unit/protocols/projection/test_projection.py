@@ -15,7 +15,6 @@ from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Ro
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.data.example_networks import eleven_nodes
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.projection import (
     MarginRequest,
     Numbers,
@@ -27,7 +26,8 @@ from masquerade.protocols.projection import (
     SecretRequest,
     projection_agreement,
 )
-from masquerade.protocols.session import Advert, LocalTransport, Roster, RosterReceipt, SessionOffer
+from masquerade.protocols.wire.codec import tag_of
+from masquerade.protocols.wire.session import Advert, LocalTransport, Roster, RosterReceipt, SessionOffer
 from masquerade.sources.parties.projection import receive_projected
 
 SCHEMA = eleven_nodes().schema

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from scipy.stats import kendalltau
 
-from masquerade.protocols.slot_table import FIRST_SLOTS
 from masquerade.protocols.threshold.report_store import ReportStore
+from masquerade.protocols.wire.slot_table import FIRST_SLOTS
 
 SIZE = 148
 FALSE_ALARMS = 1e-7  # of one list; there are fewer than twenty

@@ -13,8 +13,6 @@ from masquerade.disguising.report_draws import fresh_draws
 from masquerade.disguising.seeded import seeded_bytes
 from masquerade.frames.label_codes import encode
 from masquerade.frames.native import columns_of
-from masquerade.protocols.arrow_stream import unpack
-from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.vertical import (
     CellRequest,
     Cells,
@@ -25,6 +23,8 @@ from masquerade.protocols.vertical import (
     restricted,
     schema_of,
 )
+from masquerade.protocols.wire.arrow_stream import unpack
+from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.parties.joined import LearningSite, Miner
 from masquerade_experiments.ma_sivakumar_2005.parameters import SITES as SPLIT
 

@@ -26,9 +26,6 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyError, PolicyMismatch, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes_policy
-from masquerade.protocols.arrow_stream import pack
-from masquerade.protocols.codec import tag_of
-from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.vertical import (
     BlockShape,
     CellDescription,
@@ -41,6 +38,9 @@ from masquerade.protocols.vertical import (
     cross_parents,
     restricted,
 )
+from masquerade.protocols.wire.arrow_stream import pack
+from masquerade.protocols.wire.codec import tag_of
+from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.parties.joined import Miner
 
 AGREED = {party: policy.id for party, policy in POLICIES.items()}

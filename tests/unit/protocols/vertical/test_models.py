@@ -28,7 +28,6 @@ from masquerade.core.tally import Tally
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes_policy
 from masquerade.disguising.memo import Memo
 from masquerade.protocols.linking import Joiner, LinkingParty
-from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.vertical import (
     Site,
     assembled,
@@ -36,6 +35,7 @@ from masquerade.protocols.vertical import (
     cross_parents,
     own_families,
 )
+from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.parties.joined import LearningSite, Miner
 
 

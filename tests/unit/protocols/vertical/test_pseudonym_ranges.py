@@ -27,7 +27,6 @@ import masquerade as mq
 from masquerade.core.errors import FileError, InputError, RoundAborted
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.disguising.memo import Memo
-from masquerade.protocols.codec import tag_of
 from masquerade.protocols.pseudonyms import (
     MOST_PARTS,
     SortedPseudonyms,
@@ -35,8 +34,9 @@ from masquerade.protocols.pseudonyms import (
     most_in_part,
     parts_for,
 )
-from masquerade.protocols.session import LocalTransport
 from masquerade.protocols.vertical import CellRequest, ClearCells, DescriptionRequest, RepeatedCells, Site
+from masquerade.protocols.wire.codec import tag_of
+from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.engines.engine import Engine
 from masquerade.sources.parties.joined import Miner
 

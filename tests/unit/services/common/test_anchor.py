@@ -17,7 +17,7 @@ from tests.unit.services.common.file_systems import ALL, mounted
 from masquerade.core.errors import FileError
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.durable_store import Claim, Claims
+from masquerade.protocols.wire.durable_store import Claim, Claims
 from masquerade.services.common import anchor as anchor_module
 from masquerade.services.common.anchor import Anchor, AnchorStep
 from masquerade.services.common.release_ledger import FILE, Release, in_state
@@ -368,7 +368,7 @@ KILLS = """
 import os, random, select, signal, sys, time
 from pathlib import Path
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.durable_store import Claim
+from masquerade.protocols.wire.durable_store import Claim
 from masquerade.services.common.release_ledger import Release, in_state
 from masquerade.services.common.state import State
 

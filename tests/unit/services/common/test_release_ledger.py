@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from masquerade.core.errors import FileError, InputError, RoundAborted
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.durable_store import DurableStore, Notes
+from masquerade.protocols.wire.durable_store import DurableStore, Notes
 from masquerade.services.common import release_ledger
 from masquerade.services.common.release_ledger import (
     FILE,

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from masquerade.core.errors import FileError, InputError
 from masquerade.crypto.errors import KeySpent
-from masquerade.protocols.durable_store import Claim
+from masquerade.protocols.wire.durable_store import Claim
 from masquerade.services.common import state as state_module
 from masquerade.services.common.state import (
     INTERRUPTED,
@@ -502,7 +502,7 @@ def test_a_full_disk_loses_nothing_that_was_accepted(folder):
 
 WRITER = """
 import sys
-from masquerade.protocols.durable_store import Claim
+from masquerade.protocols.wire.durable_store import Claim
 from masquerade.services.common.state import State
 state = State.open(sys.argv[1])
 number = int(sys.argv[2])

@@ -24,7 +24,7 @@ from masquerade.sources.parties.scattered_cells import ScatteredCells
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Schema
-    from masquerade.protocols.session import Transport
+    from masquerade.protocols.wire.session import Transport
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.participant import Participant
     from masquerade.services.parties.session import JointSchema, SessionSpec

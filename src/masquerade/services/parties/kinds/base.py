@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
     from masquerade.core.query import Query
     from masquerade.core.schema import Schema
-    from masquerade.protocols.codec import Message
     from masquerade.protocols.pooling import CountRequest
-    from masquerade.protocols.session import Proposal, Transport
+    from masquerade.protocols.wire.codec import Message
+    from masquerade.protocols.wire.session import Proposal, Transport
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.messages import Learn
     from masquerade.services.parties.participant import Participant
@@ -155,7 +155,7 @@ class Role(ABC):
         return tuple(item for step in taken for item in step.outflows(part, step.message.decode(message)))
 
     def _taken(self, message: bytes) -> list[Step]:
-        from masquerade.protocols.codec import tag_of  # noqa: PLC0415  (names of kinds are known without it)
+        from masquerade.protocols.wire.codec import tag_of  # noqa: PLC0415  (names of kinds are known without it)
 
         return [step for step in self.steps if tag_of(message) == step.message.TAG]
 

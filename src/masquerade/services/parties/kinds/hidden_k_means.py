@@ -15,7 +15,7 @@ from masquerade.protocols.hidden.guarantee import HELD_CELLS, clusters_guarantee
 from masquerade.protocols.hidden.helped_engine import HelpedEngine
 from masquerade.protocols.hidden.k_means import Lloyd, clusters
 from masquerade.protocols.hidden.places import HolderRequest, PlacedOwner, check_order, placed
-from masquerade.protocols.session import agreement_of
+from masquerade.protocols.wire.session import agreement_of
 from masquerade.services.parties.kinds.any_cells import ScatteredCellsRole, schema_of_cells
 from masquerade.services.parties.kinds.base import Convener, Outflow, Partition, Role, Step
 from masquerade.services.parties.kinds.hidden_computation import COST, ComputationRole, HiddenKind, carried

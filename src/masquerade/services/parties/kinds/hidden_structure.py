@@ -25,7 +25,7 @@ from masquerade.protocols.hidden.family_counts import HiddenColumns
 from masquerade.protocols.hidden.guarantee import opened_by, structure_guarantee
 from masquerade.protocols.hidden.helped_engine import MOST_RECORDS, HelpedEngine
 from masquerade.protocols.hidden.structure import Search, with_counts
-from masquerade.protocols.session import agreement_of
+from masquerade.protocols.wire.session import agreement_of
 from masquerade.services.parties.kinds.base import Partition
 from masquerade.services.parties.kinds.hidden_computation import COST, HiddenKind, carried
 from masquerade.sources.parties.products import OpenedFamilies

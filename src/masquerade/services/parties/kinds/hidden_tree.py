@@ -16,7 +16,7 @@ from masquerade.protocols.hidden.family_counts import HiddenColumns
 from masquerade.protocols.hidden.guarantee import tree_guarantee
 from masquerade.protocols.hidden.helped_engine import MOST_RECORDS, HelpedEngine
 from masquerade.protocols.hidden.tree import Growth, tree
-from masquerade.protocols.session import agreement_of
+from masquerade.protocols.wire.session import agreement_of
 from masquerade.services.parties.kinds.base import Partition
 from masquerade.services.parties.kinds.hidden_computation import COST, HiddenKind, carried
 

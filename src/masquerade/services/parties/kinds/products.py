@@ -14,7 +14,7 @@ from masquerade.protocols.products import (
     ProductRequest,
     SumRequest,
 )
-from masquerade.protocols.session import Proposal
+from masquerade.protocols.wire.session import Proposal
 from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Step, proposed
 from masquerade.sources.parties.products import RevealedVerticalCounts
 

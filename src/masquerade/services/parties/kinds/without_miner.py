@@ -28,7 +28,7 @@ from masquerade.sources.records import Records
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
-    from masquerade.protocols.session import Transport
+    from masquerade.protocols.wire.session import Transport
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.messages import Learn
     from masquerade.services.parties.participant import Participant

@@ -29,7 +29,7 @@ from masquerade.core.util.json_text import parse_json
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
 from masquerade.crypto.symmetric import stream
-from masquerade.protocols import codec
+from masquerade.protocols.wire import codec
 
 LARGEST = 1 << 30  # bytes of a message
 MOST_QUERIES = 100_000

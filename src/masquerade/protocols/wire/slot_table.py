@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import Final
 
 from masquerade.core.errors import FileError, InputError
-from masquerade.protocols.durable_store import DurableStore
+from masquerade.protocols.wire.durable_store import DurableStore
 
 FIRST_SLOTS: Final = 1024
 _GROWTH: Final = 4  # 10,000 records in a burst are written again twice, most of them once
