@@ -18,11 +18,11 @@ from benchmarks.timing import json_option, keep
 import masquerade as mq
 from masquerade.crypto import seed_shares
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
-from masquerade.protocols.aggregation import masks
-from masquerade.protocols.aggregation.agreement import Batch, Parameters
-from masquerade.protocols.aggregation.message_sizes import most_traffic
-from masquerade.protocols.aggregation.messages import Delivery, Work
 from masquerade.protocols.people.questions import Question
+from masquerade.protocols.secure_aggregation import masks
+from masquerade.protocols.secure_aggregation.agreement import Batch, Parameters
+from masquerade.protocols.secure_aggregation.message_sizes import most_traffic
+from masquerade.protocols.secure_aggregation.messages import Delivery, Work
 from masquerade.simulation.aggregation import Population
 
 COUNTS = 1000

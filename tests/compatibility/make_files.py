@@ -431,9 +431,9 @@ def serving(folder: Path, *commands: tuple[str, ...]):
 def ledgers(to: Path, said: dict) -> None:
     """Let people be counted who keep their ledgers in files, by votes and by secure aggregation."""
     from masquerade.crypto.keys import SigningKey
-    from masquerade.protocols.aggregation.parameters import Parameters
-    from masquerade.protocols.aggregation.population import Population
-    from masquerade.protocols.aggregation.tally import AggregationTally
+    from masquerade.protocols.secure_aggregation.parameters import Parameters
+    from masquerade.protocols.secure_aggregation.population import Population
+    from masquerade.protocols.secure_aggregation.tally import AggregationTally
     from masquerade.protocols.frequency.tally import FrequencyTally
     from masquerade.protocols.frequency.terms import Terms
     from masquerade.protocols.frequency.user import User

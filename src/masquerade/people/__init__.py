@@ -12,10 +12,10 @@ from masquerade.core.util.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade.core.errors import RoundAborted as RoundAborted
-    from masquerade.protocols.aggregation.agreement import Parameters as Parameters
-    from masquerade.protocols.aggregation.messages import Delivery as Delivery
     from masquerade.protocols.people.ledger import FileLedger as FileLedger
     from masquerade.protocols.people.ledger import MemoryLedger as MemoryLedger
+    from masquerade.protocols.secure_aggregation.agreement import Parameters as Parameters
+    from masquerade.protocols.secure_aggregation.messages import Delivery as Delivery
     from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger as EvaluationLedger
     from masquerade.protocols.threshold.generalisation import GeneralisedForm as GeneralisedForm
     from masquerade.protocols.threshold.messages import Notice as Notice

@@ -15,10 +15,12 @@ from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Re
 from masquerade.core.guarantee import Adversary
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey
-from masquerade.protocols.aggregation import masks
-from masquerade.protocols.aggregation.agreement import Batch, Parameters, Terms, share
-from masquerade.protocols.aggregation.history import against_another_list
-from masquerade.protocols.aggregation.messages import (
+from masquerade.protocols.people.ledger import Ledger, MemoryLedger
+from masquerade.protocols.people.roster import enrol
+from masquerade.protocols.secure_aggregation import masks
+from masquerade.protocols.secure_aggregation.agreement import Batch, Parameters, Terms, share
+from masquerade.protocols.secure_aggregation.history import against_another_list
+from masquerade.protocols.secure_aggregation.messages import (
     NONCE_SIZE,
     Delivery,
     MessageRefused,
@@ -26,10 +28,8 @@ from masquerade.protocols.aggregation.messages import (
     Work,
     kind_of,
 )
-from masquerade.protocols.aggregation.server import Outcome, Server
-from masquerade.protocols.aggregation.user import RoundState, User
-from masquerade.protocols.people.ledger import Ledger, MemoryLedger
-from masquerade.protocols.people.roster import enrol
+from masquerade.protocols.secure_aggregation.server import Outcome, Server
+from masquerade.protocols.secure_aggregation.user import RoundState, User
 from masquerade.simulation.costs import Counted, Culprit, Learn, Meter
 from masquerade.simulation.people import People, Trouble
 from masquerade.sources.people.aggregation import AggregationTally

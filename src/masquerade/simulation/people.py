@@ -16,7 +16,7 @@ from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
 from masquerade.core.util.formatting import counted
 from masquerade.learn.networks.network import BayesianNetwork, known_network
-from masquerade.protocols.aggregation.agreement import share
+from masquerade.protocols.secure_aggregation.agreement import share
 from masquerade.sources.records import Records
 from masquerade.sources.tally import tally, warn_missing
 

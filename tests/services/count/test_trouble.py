@@ -11,7 +11,9 @@ from tests.services.count.world import LONG, World, kill_now, until
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.aggregation.messages import (
+from masquerade.protocols.frequency.ballots import POINT
+from masquerade.protocols.frequency.messages import Gathered, Invitation, Signed, Step
+from masquerade.protocols.secure_aggregation.messages import (
     Announcement,
     Delivery,
     Endorsements,
@@ -19,8 +21,6 @@ from masquerade.protocols.aggregation.messages import (
     Survivors,
     kind_of,
 )
-from masquerade.protocols.frequency.ballots import POINT
-from masquerade.protocols.frequency.messages import Gathered, Invitation, Signed, Step
 from masquerade.protocols.wire.codec import tag_of
 
 PEOPLE = 12

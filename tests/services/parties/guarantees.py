@@ -18,8 +18,6 @@ import masquerade as mq
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.util.formatting import gamma_text
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.aggregation.agreement import Parameters
-from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.frequency.guarantee import frequency_guarantee
 from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
 from masquerade.protocols.hidden.control import OverlapRules, control_guarantee
@@ -33,6 +31,8 @@ from masquerade.protocols.mix.opened_records import mix_guarantee
 from masquerade.protocols.partition.messages import PartitionTerms, partition_guarantee
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
+from masquerade.protocols.secure_aggregation.agreement import Parameters
+from masquerade.protocols.secure_aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.threshold.row_schema import Form, faithful_guarantee, production_guarantee
 from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
 from masquerade.protocols.vertical import restricted, seen_by

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.conformance.cases import QUERIES, SPECS, queries_of
 from tests.statistical.checks import assert_unbiased, assert_variance
-from tests.unit.protocols.aggregation.people import (
+from tests.unit.protocols.secure_aggregation.people import (
     CLEAR,
     DISGUISED,
     InTheOpen,
@@ -16,9 +16,9 @@ import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted, SchemaError
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.classifiers.bayes import naive_bayes
-from masquerade.protocols.aggregation.agreement import Parameters, Terms
-from masquerade.protocols.aggregation.messages import Endorsements
 from masquerade.protocols.people.roster import enrol
+from masquerade.protocols.secure_aggregation.agreement import Parameters, Terms
+from masquerade.protocols.secure_aggregation.messages import Endorsements
 from masquerade.simulation.aggregation import Population
 from masquerade.sources.people.aggregation import AggregationTally
 from masquerade.sources.records import Records

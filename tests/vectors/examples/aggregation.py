@@ -5,8 +5,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.aggregation.agreement import RoundContext
-from masquerade.protocols.aggregation.messages import (
+from masquerade.protocols.people.questions import Question
+from masquerade.protocols.secure_aggregation.agreement import RoundContext
+from masquerade.protocols.secure_aggregation.messages import (
     Advert,
     Announcement,
     Call,
@@ -23,7 +24,6 @@ from masquerade.protocols.aggregation.messages import (
     Unmasking,
     Vote,
 )
-from masquerade.protocols.people.questions import Question
 from tests.vectors.message_vectors import Example
 
 IDENTITY = SigningKey.from_seed(bytes([7] * 32))

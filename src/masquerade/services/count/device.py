@@ -75,7 +75,7 @@ def participant(person: PersonFile, terms: CountTerms, codes: Mapping[str, int])
 
         return User(name, key, codes, agreed, ledger=ledger)
     if terms.protocol == "aggregation":
-        from masquerade.protocols.aggregation.user import User as Summed  # noqa: PLC0415
+        from masquerade.protocols.secure_aggregation.user import User as Summed  # noqa: PLC0415
 
         return Summed(name, key, codes, agreed, ledger=ledger)
     from masquerade.protocols.mix.roles import Respondent  # noqa: PLC0415

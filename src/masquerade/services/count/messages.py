@@ -25,9 +25,9 @@ from masquerade.protocols.wire.codec import (
 )
 
 if TYPE_CHECKING:
-    from masquerade.protocols.aggregation.agreement import Terms as AggregationTerms
     from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
     from masquerade.protocols.mix.messages import MixTerms
+    from masquerade.protocols.secure_aggregation.agreement import Terms as AggregationTerms
 
 PROTOCOLS: Final = ("frequency", "aggregation", "mix")
 MOST_PEOPLE: Final = 100_000
@@ -96,7 +96,7 @@ def _frequency_terms(terms: CountTerms, policy: AnyPolicy) -> FrequencyTerms:
 
 
 def _aggregation_terms(terms: CountTerms, policy: AnyPolicy) -> AggregationTerms:
-    from masquerade.protocols.aggregation.agreement import Parameters, Terms  # noqa: PLC0415
+    from masquerade.protocols.secure_aggregation.agreement import Parameters, Terms  # noqa: PLC0415
 
     parameters = Parameters.of(
         len(terms.members),

@@ -16,15 +16,15 @@ import numpy as np
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.aggregation import circle
-from masquerade.protocols.aggregation import messages as wire
-from masquerade.protocols.aggregation.agreement import Batch, RoundContext
-from masquerade.protocols.aggregation.agreement import Terms as AggregationTerms
-from masquerade.protocols.aggregation.history import against_another_list
-from masquerade.protocols.aggregation.server import Outcome, Server
 from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
 from masquerade.protocols.frequency.roles import Round
 from masquerade.protocols.people.questions import Counts, Question
+from masquerade.protocols.secure_aggregation import circle
+from masquerade.protocols.secure_aggregation import messages as wire
+from masquerade.protocols.secure_aggregation.agreement import Batch, RoundContext
+from masquerade.protocols.secure_aggregation.agreement import Terms as AggregationTerms
+from masquerade.protocols.secure_aggregation.history import against_another_list
+from masquerade.protocols.secure_aggregation.server import Outcome, Server
 from masquerade.services.common.state import State
 from masquerade.services.count.desk import Desk
 from masquerade.sources.people.count_rounds import KnownCounts

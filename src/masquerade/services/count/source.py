@@ -12,13 +12,13 @@ import numpy as np
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, Refusal
 from masquerade.core.util.formatting import printable
-from masquerade.protocols.aggregation.agreement import Terms as AggregationTerms
-from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.frequency.guarantee import frequency_guarantee
 from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
 from masquerade.protocols.mix.messages import MixTerms
 from masquerade.protocols.mix.roles import Collected
 from masquerade.protocols.people.questions import Question
+from masquerade.protocols.secure_aggregation.agreement import Terms as AggregationTerms
+from masquerade.protocols.secure_aggregation.guarantee import aggregation_guarantee
 from masquerade.services.common.client import Operator
 from masquerade.services.common.settings import check_files, load
 from masquerade.services.count.messages import CountTerms

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, Refusal
 from masquerade.core.util.formatting import printable
-from masquerade.protocols.aggregation.agreement import MOST_COUNTS, Batch
-from masquerade.protocols.aggregation.guarantee import aggregation_guarantee
-from masquerade.protocols.aggregation.server import Rounds
 from masquerade.protocols.people.questions import Question
+from masquerade.protocols.secure_aggregation.agreement import MOST_COUNTS, Batch
+from masquerade.protocols.secure_aggregation.guarantee import aggregation_guarantee
+from masquerade.protocols.secure_aggregation.server import Rounds
 from masquerade.sources.people.count_rounds import CountRounds, KnownCounts
 
 

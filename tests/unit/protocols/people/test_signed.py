@@ -6,7 +6,9 @@ import pytest
 from tests.vectors.examples import aggregation, frequency, mix
 
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.protocols.aggregation.messages import (
+from masquerade.protocols.frequency.messages import Signed, Step
+from masquerade.protocols.mix.messages import Signed as MixSigned
+from masquerade.protocols.secure_aggregation.messages import (
     Endorsement,
     MessageRefused,
     Reveal,
@@ -14,8 +16,6 @@ from masquerade.protocols.aggregation.messages import (
     Unmasking,
     Work,
 )
-from masquerade.protocols.frequency.messages import Signed, Step
-from masquerade.protocols.mix.messages import Signed as MixSigned
 
 CHECKS = {
     step.name.lower(): (

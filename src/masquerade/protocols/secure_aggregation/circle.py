@@ -26,8 +26,8 @@ from functools import lru_cache
 from masquerade.core.util.bit_flags import packed_bits, unpacked_bits
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.symmetric import stream
-from masquerade.protocols.aggregation import messages as wire
-from masquerade.protocols.aggregation.agreement import RoundContext, Terms
+from masquerade.protocols.secure_aggregation import messages as wire
+from masquerade.protocols.secure_aggregation.agreement import RoundContext, Terms
 
 Places = tuple[int, ...]
 

@@ -6,11 +6,11 @@ import numpy as np
 
 import masquerade as mq
 from masquerade.crypto.keys import SIGNATURE_SIZE
-from masquerade.protocols.aggregation.agreement import Batch, Parameters
-from masquerade.protocols.aggregation.messages import TAG_SIZE, UserMessage, kind_of
-from masquerade.protocols.aggregation.server import Outcome, Server
-from masquerade.protocols.aggregation.user import User
 from masquerade.protocols.people.questions import Question
+from masquerade.protocols.secure_aggregation.agreement import Batch, Parameters
+from masquerade.protocols.secure_aggregation.messages import TAG_SIZE, UserMessage, kind_of
+from masquerade.protocols.secure_aggregation.server import Outcome, Server
+from masquerade.protocols.secure_aggregation.user import User
 from masquerade.simulation.aggregation import Population
 
 SCHEMA = mq.Schema({"a": ["x", "y"], "b": [1, 2, 3]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from masquerade.channels.policy import check_policy
 from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.protocols.aggregation.agreement import Terms
+from masquerade.protocols.secure_aggregation.agreement import Terms
 
 MINER = "miner"
 ENROLMENT = "enrolment gives each person one identity key, and everybody the same roster"

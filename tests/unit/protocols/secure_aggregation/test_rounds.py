@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.protocols.aggregation.people import (
+from tests.unit.protocols.secure_aggregation.people import (
     CLEAR,
     DISGUISED,
     clear_counts,
@@ -18,8 +18,8 @@ from tests.unit.protocols.aggregation.people import (
 
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.aggregation.agreement import Parameters
-from masquerade.protocols.aggregation.messages import (
+from masquerade.protocols.secure_aggregation.agreement import Parameters
+from masquerade.protocols.secure_aggregation.messages import (
     KINDS,
     Announcement,
     Call,

@@ -15,14 +15,14 @@ from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey
 from masquerade.crypto.seed_shares import SHARE_SIZE, deal, decode_share, new_seed
-from masquerade.protocols.aggregation import circle, masks
-from masquerade.protocols.aggregation import messages as wire
-from masquerade.protocols.aggregation.agreement import Batch, RoundContext, Terms
-from masquerade.protocols.aggregation.circle import Graph, complete_graph, leaves_near, read_shown
-from masquerade.protocols.aggregation.history import SumHistory
-from masquerade.protocols.aggregation.messages import MessageRefused, RoundMessage, UserMessage
 from masquerade.protocols.people.ledger import Enrolled, Ledger
 from masquerade.protocols.people.reports import reports_of
+from masquerade.protocols.secure_aggregation import circle, masks
+from masquerade.protocols.secure_aggregation import messages as wire
+from masquerade.protocols.secure_aggregation.agreement import Batch, RoundContext, Terms
+from masquerade.protocols.secure_aggregation.circle import Graph, complete_graph, leaves_near, read_shown
+from masquerade.protocols.secure_aggregation.history import SumHistory
+from masquerade.protocols.secure_aggregation.messages import MessageRefused, RoundMessage, UserMessage
 
 
 @dataclass(slots=True, repr=False)

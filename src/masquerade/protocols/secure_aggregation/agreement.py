@@ -17,10 +17,10 @@ from typing import Self
 
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import ADVERSARIES, Adversary
-from masquerade.protocols.aggregation.masks import ring
 from masquerade.protocols.people.questions import Counts, Question, Sizes, tables_of, written
 from masquerade.protocols.people.report_form import AnyPolicy, sizes_of, tells_without_bound
 from masquerade.protocols.people.roster import Roster
+from masquerade.protocols.secure_aggregation.masks import ring
 
 COMPLETE_BELOW = 300
 PRIVACY_BITS = 40  # chance that privacy fails for anybody: 2^-40

@@ -6,10 +6,15 @@ from typing import NamedTuple
 
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE
 from masquerade.crypto.seed_shares import SHARE_SIZE
-from masquerade.protocols.aggregation import messages as wire
-from masquerade.protocols.aggregation.agreement import Batch, Parameters, RoundContext
-from masquerade.protocols.aggregation.circle import SurvivorTree, complete_graph, harary_graph, leaves_near
-from masquerade.protocols.aggregation.masks import SEALED_SIZE, ring
+from masquerade.protocols.secure_aggregation import messages as wire
+from masquerade.protocols.secure_aggregation.agreement import Batch, Parameters, RoundContext
+from masquerade.protocols.secure_aggregation.circle import (
+    SurvivorTree,
+    complete_graph,
+    harary_graph,
+    leaves_near,
+)
+from masquerade.protocols.secure_aggregation.masks import SEALED_SIZE, ring
 
 
 class Traffic(NamedTuple):

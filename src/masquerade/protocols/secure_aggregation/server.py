@@ -18,13 +18,13 @@ from masquerade.core.errors import Refusal, RoundAborted
 from masquerade.crypto.errors import SharesInconsistent
 from masquerade.crypto.keys import AgreementKey
 from masquerade.crypto.seed_shares import decode_share, open_checked
-from masquerade.protocols.aggregation import circle, masks
-from masquerade.protocols.aggregation import messages as wire
-from masquerade.protocols.aggregation.agreement import Batch, RoundContext, Terms
-from masquerade.protocols.aggregation.circle import Graph, SurvivorTree, complete_graph, leaves_near
-from masquerade.protocols.aggregation.history import NO_PAST, against_another_list, past_with
-from masquerade.protocols.aggregation.messages import MessageRefused, UserMessage
 from masquerade.protocols.people.questions import Counts
+from masquerade.protocols.secure_aggregation import circle, masks
+from masquerade.protocols.secure_aggregation import messages as wire
+from masquerade.protocols.secure_aggregation.agreement import Batch, RoundContext, Terms
+from masquerade.protocols.secure_aggregation.circle import Graph, SurvivorTree, complete_graph, leaves_near
+from masquerade.protocols.secure_aggregation.history import NO_PAST, against_another_list, past_with
+from masquerade.protocols.secure_aggregation.messages import MessageRefused, UserMessage
 
 Outgoing = dict[int, bytes]
 Drawing = tuple[int, bytes]  # the attempt, and nonces with their signatures

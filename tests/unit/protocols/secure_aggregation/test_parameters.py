@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import hypergeom
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.aggregation.agreement import (
+from masquerade.protocols.secure_aggregation.agreement import (
     Parameters,
     committee_size,
     least_unreached,

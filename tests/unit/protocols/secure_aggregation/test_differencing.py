@@ -4,7 +4,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.unit.protocols.aggregation.people import (
+from tests.unit.protocols.frequency.people import Village, refusal
+from tests.unit.protocols.secure_aggregation.people import (
     clear_counts,
     codes_of,
     on_a_circle,
@@ -12,12 +13,14 @@ from tests.unit.protocols.aggregation.people import (
     server_of,
     until,
 )
-from tests.unit.protocols.frequency.people import Village, refusal
 
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.aggregation.agreement import Batch, Parameters, Terms
-from masquerade.protocols.aggregation.circle import (
+from masquerade.protocols.people.history import History
+from masquerade.protocols.people.questions import Question
+from masquerade.protocols.people.roster import Roster
+from masquerade.protocols.secure_aggregation.agreement import Batch, Parameters, Terms
+from masquerade.protocols.secure_aggregation.circle import (
     SurvivorTree,
     harary_graph,
     leaf_node,
@@ -27,7 +30,7 @@ from masquerade.protocols.aggregation.circle import (
     parent,
     read_shown,
 )
-from masquerade.protocols.aggregation.messages import (
+from masquerade.protocols.secure_aggregation.messages import (
     Endorsement,
     Endorsements,
     MessageRefused,
@@ -36,11 +39,8 @@ from masquerade.protocols.aggregation.messages import (
     Vote,
     kind_of,
 )
-from masquerade.protocols.aggregation.server import Server
-from masquerade.protocols.aggregation.user import User
-from masquerade.protocols.people.history import History
-from masquerade.protocols.people.questions import Question
-from masquerade.protocols.people.roster import Roster
+from masquerade.protocols.secure_aggregation.server import Server
+from masquerade.protocols.secure_aggregation.user import User
 
 
 def shown(server, gone):

@@ -1,16 +1,16 @@
 """What must survive: nothing leaves before it is written, and what is written is found again."""
 
 import pytest
-from tests.unit.protocols.aggregation.people import CLEAR, DISGUISED, again, people, server_of, until
+from tests.unit.protocols.secure_aggregation.people import CLEAR, DISGUISED, again, people, server_of, until
 
 from masquerade.core.errors import FileError, InputError, QueryRefused
-from masquerade.protocols.aggregation.agreement import Batch
-from masquerade.protocols.aggregation.messages import Announcement, Delivery, MessageRefused, Survivors
-from masquerade.protocols.aggregation.server import Server
-from masquerade.protocols.aggregation.user import User
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 from masquerade.protocols.people.questions import Question
 from masquerade.protocols.people.reports import reports_of
+from masquerade.protocols.secure_aggregation.agreement import Batch
+from masquerade.protocols.secure_aggregation.messages import Announcement, Delivery, MessageRefused, Survivors
+from masquerade.protocols.secure_aggregation.server import Server
+from masquerade.protocols.secure_aggregation.user import User
 
 
 class Full(MemoryLedger):

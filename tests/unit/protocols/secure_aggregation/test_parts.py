@@ -5,13 +5,14 @@ import os
 
 import numpy as np
 import pytest
-from tests.unit.protocols.aggregation.people import on_a_circle, people, where
+from tests.unit.protocols.secure_aggregation.people import on_a_circle, people, where
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.aggregation import masks
-from masquerade.protocols.aggregation.agreement import Batch, Parameters
-from masquerade.protocols.aggregation.circle import (
+from masquerade.protocols.people.questions import Question
+from masquerade.protocols.secure_aggregation import masks
+from masquerade.protocols.secure_aggregation.agreement import Batch, Parameters
+from masquerade.protocols.secure_aggregation.circle import (
     SurvivorTree,
     complete_graph,
     count_of,
@@ -19,9 +20,14 @@ from masquerade.protocols.aggregation.circle import (
     leaves_near,
     read_shown,
 )
-from masquerade.protocols.aggregation.message_sizes import most_traffic
-from masquerade.protocols.aggregation.messages import KINDS, Announcement, Endorsement, Stretch, kind_of
-from masquerade.protocols.people.questions import Question
+from masquerade.protocols.secure_aggregation.message_sizes import most_traffic
+from masquerade.protocols.secure_aggregation.messages import (
+    KINDS,
+    Announcement,
+    Endorsement,
+    Stretch,
+    kind_of,
+)
 
 GRAPHS = [complete_graph(9), harary_graph(20, 6, bytes(32)), harary_graph(901, 40, bytes(32))]
 

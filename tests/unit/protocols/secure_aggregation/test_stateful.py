@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.unit.protocols.aggregation.people import (
+from tests.unit.protocols.secure_aggregation.people import (
     again,
     clear_counts,
     on_a_circle,
@@ -18,7 +18,7 @@ from tests.unit.protocols.aggregation.people import (
 
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.aggregation.messages import (
+from masquerade.protocols.secure_aggregation.messages import (
     Endorsement,
     MessageRefused,
     Shares,

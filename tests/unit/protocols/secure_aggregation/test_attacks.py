@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.unit.protocols.aggregation.people import (
+from tests.unit.protocols.secure_aggregation.people import (
     DISGUISED,
     clear_counts,
     codes_of,
@@ -18,10 +18,11 @@ from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.seed_shares import SHARE_SIZE
-from masquerade.protocols.aggregation import circle
-from masquerade.protocols.aggregation.circle import SurvivorTree, leaves_near
-from masquerade.protocols.aggregation.history import LISTED, NUMBER_SIZE
-from masquerade.protocols.aggregation.messages import (
+from masquerade.protocols.people.history import TERMS_SIZE
+from masquerade.protocols.secure_aggregation import circle
+from masquerade.protocols.secure_aggregation.circle import SurvivorTree, leaves_near
+from masquerade.protocols.secure_aggregation.history import LISTED, NUMBER_SIZE
+from masquerade.protocols.secure_aggregation.messages import (
     Advert,
     Announcement,
     Call,
@@ -39,7 +40,6 @@ from masquerade.protocols.aggregation.messages import (
     Vote,
     kind_of,
 )
-from masquerade.protocols.people.history import TERMS_SIZE
 
 
 def tree_of(server, gone=()):

@@ -38,11 +38,11 @@ from __future__ import annotations
 import hashlib
 
 from masquerade.core.errors import Refusal
-from masquerade.protocols.aggregation.agreement import RoundContext, Terms
-from masquerade.protocols.aggregation.circle import Shown, count_of
-from masquerade.protocols.aggregation.messages import NODE_SIZE
 from masquerade.protocols.people.history import TERMS_SIZE, History, against_few_departed
 from masquerade.protocols.people.ledger import Claim, Ledger
+from masquerade.protocols.secure_aggregation.agreement import RoundContext, Terms
+from masquerade.protocols.secure_aggregation.circle import Shown, count_of
+from masquerade.protocols.secure_aggregation.messages import NODE_SIZE
 
 NO_PAST = bytes(32)
 NUMBER_SIZE = 4
