@@ -26,7 +26,7 @@ from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.proof_batches import rejected
 from masquerade.crypto.proofs import BallotKeys, mask
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency.ballots import (
+from masquerade.protocols.frequency_mining.ballots import (
     POINT,
     Booth,
     PublicKeys,
@@ -37,7 +37,7 @@ from masquerade.protocols.frequency.ballots import (
     spans_of,
     sum_of_keys,
 )
-from masquerade.protocols.frequency.messages import Terms
+from masquerade.protocols.frequency_mining.messages import Terms
 from masquerade.protocols.mix.messages import Board, MixTerms
 from masquerade.protocols.mix.roles import Leader, Miner, Respondent, opened_batch
 from masquerade.protocols.people.questions import Question

@@ -434,9 +434,9 @@ def ledgers(to: Path, said: dict) -> None:
     from masquerade.protocols.secure_aggregation.parameters import Parameters
     from masquerade.protocols.secure_aggregation.population import Population
     from masquerade.protocols.secure_aggregation.tally import AggregationTally
-    from masquerade.protocols.frequency.tally import FrequencyTally
-    from masquerade.protocols.frequency.terms import Terms
-    from masquerade.protocols.frequency.user import User
+    from masquerade.protocols.frequency_mining.tally import FrequencyTally
+    from masquerade.protocols.frequency_mining.terms import Terms
+    from masquerade.protocols.frequency_mining.user import User
     from masquerade.protocols.ledger import FileLedger, MemoryLedger
 
     to.mkdir()

@@ -8,8 +8,8 @@ from tests.compatibility.first_version import copied, expected
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.frequency.messages import Terms
-from masquerade.protocols.frequency.roles import User
+from masquerade.protocols.frequency_mining.messages import Terms
+from masquerade.protocols.frequency_mining.roles import User
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 from masquerade.protocols.people.reports import reports_of
 from masquerade.sources.people.frequency import FrequencyTally

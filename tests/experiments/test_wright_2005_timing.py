@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from masquerade.core.plots.style import house_style
-from masquerade.protocols.frequency.messages import MOST_PROOFS
+from masquerade.protocols.frequency_mining.messages import MOST_PROOFS
 from masquerade.simulation.frequency import mined
 from masquerade_experiments.wright_2005 import bayes_timing, curves, frequency_timing
 

@@ -17,9 +17,9 @@ from masquerade.crypto.group import SmallLog
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.proofs import BallotKeys, mask
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency.ballots import POINT, public_keys, sum_of_keys
-from masquerade.protocols.frequency.messages import Step, Terms
-from masquerade.protocols.frequency.roles import User
+from masquerade.protocols.frequency_mining.ballots import POINT, public_keys, sum_of_keys
+from masquerade.protocols.frequency_mining.messages import Step, Terms
+from masquerade.protocols.frequency_mining.roles import User
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import MemoryLedger
 from masquerade.simulation.costs import Counted, Culprit, Learn, Meter

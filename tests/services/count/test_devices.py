@@ -87,7 +87,7 @@ def test_a_desk_waits_for_replies_until_its_patience_has_an_end():
 def test_a_device_loads_no_numeric_library():
     code = (
         "import sys, masquerade.services.count.__main__\n"
-        "import masquerade.protocols.frequency.roles, masquerade.protocols.secure_aggregation.user\n"
+        "import masquerade.protocols.frequency_mining.roles, masquerade.protocols.secure_aggregation.user\n"
         "import masquerade.protocols.mix.roles\n"
         "heavy = {'numpy', 'numba', 'pandas', 'pyarrow', 'pydantic', 'httpx', 'scipy', 'typer'}\n"
         "print(sorted(heavy & set(sys.modules)))"

@@ -11,8 +11,8 @@ from tests.services.count.world import LONG, World, kill_now, until
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency.ballots import POINT
-from masquerade.protocols.frequency.messages import Gathered, Invitation, Signed, Step
+from masquerade.protocols.frequency_mining.ballots import POINT
+from masquerade.protocols.frequency_mining.messages import Gathered, Invitation, Signed, Step
 from masquerade.protocols.secure_aggregation.messages import (
     Announcement,
     Delivery,

@@ -18,8 +18,8 @@ import masquerade as mq
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.util.formatting import gamma_text
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.frequency.guarantee import frequency_guarantee
-from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
+from masquerade.protocols.frequency_mining.guarantee import frequency_guarantee
+from masquerade.protocols.frequency_mining.messages import Terms as FrequencyTerms
 from masquerade.protocols.hidden.control import OverlapRules, control_guarantee
 from masquerade.protocols.hidden.guarantee import clusters_guarantee, structure_guarantee, tree_guarantee
 from masquerade.protocols.hidden.k_means import Lloyd

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.protocols.frequency.people import Village
+from tests.unit.protocols.frequency_mining.people import Village
 
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.group import Secret

@@ -2,7 +2,7 @@
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.frequency.messages import (
+from masquerade.protocols.frequency_mining.messages import (
     Enrolment,
     Gathered,
     Invitation,

@@ -71,7 +71,7 @@ def participant(person: PersonFile, terms: CountTerms, codes: Mapping[str, int])
     agreed: Any = terms.agreed()
     name, key, ledger = person.name, person.identity, person.ledger
     if terms.protocol == "frequency":
-        from masquerade.protocols.frequency.roles import User  # noqa: PLC0415
+        from masquerade.protocols.frequency_mining.roles import User  # noqa: PLC0415
 
         return User(name, key, codes, agreed, ledger=ledger)
     if terms.protocol == "aggregation":

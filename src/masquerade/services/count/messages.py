@@ -25,7 +25,7 @@ from masquerade.protocols.wire.codec import (
 )
 
 if TYPE_CHECKING:
-    from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
+    from masquerade.protocols.frequency_mining.messages import Terms as FrequencyTerms
     from masquerade.protocols.mix.messages import MixTerms
     from masquerade.protocols.secure_aggregation.agreement import Terms as AggregationTerms
 
@@ -90,7 +90,7 @@ class CountTerms(Message, tag=b"masquerade count terms 1", eq=False):
 
 
 def _frequency_terms(terms: CountTerms, policy: AnyPolicy) -> FrequencyTerms:
-    from masquerade.protocols.frequency.messages import Terms  # noqa: PLC0415  (a device loads one protocol)
+    from masquerade.protocols.frequency_mining.messages import Terms  # noqa: PLC0415  (a device loads one protocol)
 
     return Terms(terms.name, policy, terms.members, terms.minimum)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.core.tally import raise_refusals
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
+from masquerade.protocols.frequency_mining.messages import Terms as FrequencyTerms
 from masquerade.protocols.mix.messages import MixTerms, Signed
 from masquerade.protocols.mix.roles import Miner
 from masquerade.protocols.people.questions import Question, smallest_cover

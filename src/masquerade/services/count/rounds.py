@@ -16,8 +16,8 @@ import numpy as np
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
-from masquerade.protocols.frequency.roles import Round
+from masquerade.protocols.frequency_mining.messages import Terms as FrequencyTerms
+from masquerade.protocols.frequency_mining.roles import Round
 from masquerade.protocols.people.questions import Counts, Question
 from masquerade.protocols.secure_aggregation import circle
 from masquerade.protocols.secure_aggregation import messages as wire

@@ -12,8 +12,8 @@ import numpy as np
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, Refusal
 from masquerade.core.util.formatting import printable
-from masquerade.protocols.frequency.guarantee import frequency_guarantee
-from masquerade.protocols.frequency.messages import Terms as FrequencyTerms
+from masquerade.protocols.frequency_mining.guarantee import frequency_guarantee
+from masquerade.protocols.frequency_mining.messages import Terms as FrequencyTerms
 from masquerade.protocols.mix.messages import MixTerms
 from masquerade.protocols.mix.roles import Collected
 from masquerade.protocols.people.questions import Question

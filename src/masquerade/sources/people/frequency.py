@@ -13,10 +13,10 @@ from masquerade.channels.policy import check_policy
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.util.formatting import printable
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.protocols.frequency.guarantee import frequency_guarantee
-from masquerade.protocols.frequency.history import roster_refusals
-from masquerade.protocols.frequency.messages import Exchange, Terms
-from masquerade.protocols.frequency.roles import Round
+from masquerade.protocols.frequency_mining.guarantee import frequency_guarantee
+from masquerade.protocols.frequency_mining.history import roster_refusals
+from masquerade.protocols.frequency_mining.messages import Exchange, Terms
+from masquerade.protocols.frequency_mining.roles import Round
 from masquerade.protocols.people.questions import Question
 from masquerade.sources.people.count_rounds import CountRounds, KnownCounts
 

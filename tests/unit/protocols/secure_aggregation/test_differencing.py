@@ -4,7 +4,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.unit.protocols.frequency.people import Village, refusal
+from tests.unit.protocols.frequency_mining.people import Village, refusal
 from tests.unit.protocols.secure_aggregation.people import (
     clear_counts,
     codes_of,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, frame, policy, refusal
+from tests.unit.protocols.frequency_mining.people import BY_REGION, SMOKES, Village, frame, policy, refusal
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.frequency.messages import Enrolment, Signed, Step, Terms
+from masquerade.protocols.frequency_mining.messages import Enrolment, Signed, Step, Terms
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 from masquerade.protocols.people.questions import Question
 from masquerade.simulation import people_from

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, frame, payload, policy, refusal
+from tests.unit.protocols.frequency_mining.people import (
+    BY_REGION,
+    SMOKES,
+    Village,
+    frame,
+    payload,
+    policy,
+    refusal,
+)
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import LogOutOfRange, SealBroken
-from masquerade.protocols.frequency.messages import ShownVotes, Signed, Step
-from masquerade.protocols.frequency.roles import User, shown_cheat
+from masquerade.protocols.frequency_mining.messages import ShownVotes, Signed, Step
+from masquerade.protocols.frequency_mining.roles import User, shown_cheat
 from masquerade.protocols.people.ledger import FileLedger
 from masquerade.protocols.people.questions import Question
 from masquerade.simulation import people_from

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.protocols.frequency.people import BY_REGION, Village, payload, refusal
+from tests.unit.protocols.frequency_mining.people import BY_REGION, Village, payload, refusal
 
 from masquerade.core.errors import FileError, RoundAborted
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.proofs import BallotKeys, Knows, mask, prove
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency.ballots import (
+from masquerade.protocols.frequency_mining.ballots import (
     POINT,
     PublicKeys,
     make_keys,
@@ -18,8 +18,8 @@ from masquerade.protocols.frequency.ballots import (
     read_keys,
     sum_of_keys,
 )
-from masquerade.protocols.frequency.messages import Gathered, Signed, Step
-from masquerade.protocols.frequency.roles import setting_of
+from masquerade.protocols.frequency_mining.messages import Gathered, Signed, Step
+from masquerade.protocols.frequency_mining.roles import setting_of
 from masquerade.protocols.people.ledger import MemoryLedger
 
 G = secp256k1.generator

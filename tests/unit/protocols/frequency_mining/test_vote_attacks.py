@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, payload, refusal
+from tests.unit.protocols.frequency_mining.people import BY_REGION, SMOKES, Village, payload, refusal
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto import proof_batches
@@ -11,13 +11,13 @@ from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.proof_batches import spread
 from masquerade.crypto.proofs import Knows, knows_bit, mask, prove
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.frequency.ballots import (
+from masquerade.protocols.frequency_mining.ballots import (
     POINT,
     ballots_of,
     validity,
 )
-from masquerade.protocols.frequency.messages import Gathered, Signed, Step
-from masquerade.protocols.frequency.roles import Round, User, opened_booth
+from masquerade.protocols.frequency_mining.messages import Gathered, Signed, Step
+from masquerade.protocols.frequency_mining.roles import Round, User, opened_booth
 from masquerade.protocols.people.questions import Question
 
 G = secp256k1.generator

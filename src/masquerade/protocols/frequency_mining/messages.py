@@ -16,7 +16,7 @@ from typing import Annotated, Self
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey, verify_signature
-from masquerade.protocols.frequency.ballots import counts_of
+from masquerade.protocols.frequency_mining.ballots import counts_of
 from masquerade.protocols.people.history import tolerated
 from masquerade.protocols.people.questions import MOST_QUESTIONS, Question
 from masquerade.protocols.people.report_form import AnyPolicy, bounded_in, sizes_of

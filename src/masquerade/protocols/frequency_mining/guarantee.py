@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from masquerade.channels.policy import check_policy
 from masquerade.channels.policy.privacy import ASSUMPTIONS, guarantee_of
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.protocols.frequency.messages import MINER, MOST_PROOFS, Terms
+from masquerade.protocols.frequency_mining.messages import MINER, MOST_PROOFS, Terms
 
 
 def frequency_guarantee(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, frame, policy
+from tests.unit.protocols.frequency_mining.people import BY_REGION, SMOKES, Village, frame, policy
 
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.core.table import PROJECTIONS
-from masquerade.protocols.frequency.messages import Terms
+from masquerade.protocols.frequency_mining.messages import Terms
 from masquerade.simulation import people_from
 from masquerade.simulation.frequency import Population
 from masquerade.sources.people.frequency import FrequencyTally

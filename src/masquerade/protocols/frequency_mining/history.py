@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from masquerade.core.errors import FileError, Refusal
-from masquerade.protocols.frequency.ballots import counts_of
-from masquerade.protocols.frequency.messages import MOST_PROOFS, ROUND, Enrolment, Invitation, Terms
+from masquerade.protocols.frequency_mining.ballots import counts_of
+from masquerade.protocols.frequency_mining.messages import MOST_PROOFS, ROUND, Enrolment, Invitation, Terms
 from masquerade.protocols.people.history import History, against_difference, against_newcomers
 from masquerade.protocols.people.ledger import Claim, Ledger
 from masquerade.protocols.people.questions import Question, written

@@ -12,9 +12,9 @@ from masquerade.crypto.errors import DecodingError, KeySpent, LogOutOfRange, Sea
 from masquerade.crypto.keys import SigningKey, SingleUse
 from masquerade.crypto.proof_batches import rejected
 from masquerade.crypto.proofs import BallotKeys
-from masquerade.protocols.frequency import ballots
-from masquerade.protocols.frequency import messages as wire
-from masquerade.protocols.frequency.history import VoteHistory
+from masquerade.protocols.frequency_mining import ballots
+from masquerade.protocols.frequency_mining import messages as wire
+from masquerade.protocols.frequency_mining.history import VoteHistory
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import Enrolled, Ledger
 from masquerade.protocols.people.questions import Counts, Question, tables_of

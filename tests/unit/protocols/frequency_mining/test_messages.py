@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.protocols.frequency.people import BY_REGION, SMOKES, Village, policy, refusal
+from tests.unit.protocols.frequency_mining.people import BY_REGION, SMOKES, Village, policy, refusal
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.frequency.messages import (
+from masquerade.protocols.frequency_mining.messages import (
     Gathered,
     Invitation,
     Objection,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.unit.protocols.frequency.people import SMOKES, Village, refusal
+from tests.unit.protocols.frequency_mining.people import SMOKES, Village, refusal
 
 from masquerade.core.errors import RoundAborted
-from masquerade.protocols.frequency.messages import Signed, Step
+from masquerade.protocols.frequency_mining.messages import Signed, Step
 
 NAMES = st.sampled_from(["u0", "u1", "u2"])
 

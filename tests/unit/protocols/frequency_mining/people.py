@@ -8,8 +8,8 @@ import pandas as pd
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.learn.classifiers.prediction_rows import row_codes
-from masquerade.protocols.frequency.messages import Objection, Signed, Step, Terms
-from masquerade.protocols.frequency.roles import Round, User
+from masquerade.protocols.frequency_mining.messages import Objection, Signed, Step, Terms
+from masquerade.protocols.frequency_mining.roles import Round, User
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.questions import Question
 
