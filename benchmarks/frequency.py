@@ -38,8 +38,8 @@ from masquerade.protocols.frequency_mining.ballots import (
     sum_of_keys,
 )
 from masquerade.protocols.frequency_mining.messages import Terms
-from masquerade.protocols.mix.messages import Board, MixTerms
-from masquerade.protocols.mix.roles import Leader, Miner, Respondent, opened_batch
+from masquerade.protocols.mixnet.messages import Board, MixTerms
+from masquerade.protocols.mixnet.roles import Leader, Miner, Respondent, opened_batch
 from masquerade.protocols.people.questions import Question
 
 TARGET = 100_000

@@ -25,7 +25,7 @@ import pandas as pd
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.mix.roles import Respondent
+from masquerade.protocols.mixnet.roles import Respondent
 from masquerade.services.common.client import HttpTransport, Operator
 from masquerade.services.common.settings import load
 from masquerade.services.count.example import made_up, write_count

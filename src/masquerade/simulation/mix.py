@@ -6,8 +6,8 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
-from masquerade.protocols.mix.messages import SUBMISSION, MixTerms, Signed, packed, record_width
-from masquerade.protocols.mix.roles import Leader, Miner, Respondent, collect
+from masquerade.protocols.mixnet.messages import SUBMISSION, MixTerms, Signed, packed, record_width
+from masquerade.protocols.mixnet.roles import Leader, Miner, Respondent, collect
 from masquerade.simulation.costs import Counted, Culprit, Learn, Meter
 from masquerade.simulation.people import People, Trouble, name_of
 from masquerade.sources.people.mixed import MixedRecords

@@ -88,7 +88,7 @@ def test_a_device_loads_no_numeric_library():
     code = (
         "import sys, masquerade.services.count.__main__\n"
         "import masquerade.protocols.frequency_mining.roles, masquerade.protocols.secure_aggregation.user\n"
-        "import masquerade.protocols.mix.roles\n"
+        "import masquerade.protocols.mixnet.roles\n"
         "heavy = {'numpy', 'numba', 'pandas', 'pyarrow', 'pydantic', 'httpx', 'scipy', 'typer'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

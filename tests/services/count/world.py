@@ -25,7 +25,7 @@ from masquerade.services.count.settings import CountMinerSettings, CountOfficeSe
 
 DEADLY = """
 import os, signal, sys
-from masquerade.protocols.mix.roles import Leader
+from masquerade.protocols.mixnet.roles import Leader
 step = sys.argv.pop(1)
 real = getattr(Leader, step)
 def killed(*given):

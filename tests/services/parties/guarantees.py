@@ -26,8 +26,8 @@ from masquerade.protocols.hidden.k_means import Lloyd
 from masquerade.protocols.hidden.structure import Search
 from masquerade.protocols.hidden.tree import Growth
 from masquerade.protocols.linking import Joiner, keyed_guarantee
-from masquerade.protocols.mix.messages import MixTerms
-from masquerade.protocols.mix.opened_records import mix_guarantee
+from masquerade.protocols.mixnet.messages import MixTerms
+from masquerade.protocols.mixnet.opened_records import mix_guarantee
 from masquerade.protocols.partition.messages import PartitionTerms, partition_guarantee
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty

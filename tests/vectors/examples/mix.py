@@ -1,7 +1,7 @@
 """Messages of the mix."""
 
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.mix.messages import (
+from masquerade.protocols.mixnet.messages import (
     ENDORSEMENT,
     OPENING,
     SHARE,

@@ -32,9 +32,9 @@ from masquerade.crypto.group import Point, Secret
 from masquerade.crypto.proof_batches import Claim, Weighed
 from masquerade.crypto.proofs import NOT_YET, Context, Knows, Part, Statement, Transcript, equal_logs, prove
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mix.messages import LARGEST, SHUFFLE, MixTerms, Signed, transcript_for
-from masquerade.protocols.mix.roles import PublicKey, opening_statement
-from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
+from masquerade.protocols.mixnet.messages import LARGEST, SHUFFLE, MixTerms, Signed, transcript_for
+from masquerade.protocols.mixnet.roles import PublicKey, opening_statement
+from masquerade.protocols.mixnet.shuffle import Shuffled, check_shuffle, shuffle
 from masquerade.protocols.people.roster import aborted
 from masquerade.protocols.wire.codec import Blob, Many, Message
 

@@ -23,8 +23,8 @@ from masquerade.crypto.group import Secret, expand_message
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey, decode_agreement_key, decode_identity
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.symmetric import seal, unseal
-from masquerade.protocols.mix import messages as wire
-from masquerade.protocols.mix.roles import check_endorsed, opened_batch, opened_key, opened_partial
+from masquerade.protocols.mixnet import messages as wire
+from masquerade.protocols.mixnet.roles import check_endorsed, opened_batch, opened_key, opened_partial
 from masquerade.protocols.partition import comparison
 from masquerade.protocols.people.roster import PersonName, aborted
 from masquerade.protocols.threshold.messages import MOST_BYTES, MOST_K, Terms

@@ -12,9 +12,9 @@ from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey, derive
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.symmetric import seal, unseal
-from masquerade.protocols.mix import roles as mix
-from masquerade.protocols.mix.messages import OPENING, SHUFFLE, Board, Signed, board_hash, opened_board
-from masquerade.protocols.mix.roles import Leader, Rows, check_endorsed, opened_key, submission
+from masquerade.protocols.mixnet import roles as mix
+from masquerade.protocols.mixnet.messages import OPENING, SHUFFLE, Board, Signed, board_hash, opened_board
+from masquerade.protocols.mixnet.roles import Leader, Rows, check_endorsed, opened_key, submission
 from masquerade.protocols.partition import messages as wire
 from masquerade.protocols.partition.comparison import (
     check_cost,

@@ -78,7 +78,7 @@ def participant(person: PersonFile, terms: CountTerms, codes: Mapping[str, int])
         from masquerade.protocols.secure_aggregation.user import User as Summed  # noqa: PLC0415
 
         return Summed(name, key, codes, agreed, ledger=ledger)
-    from masquerade.protocols.mix.roles import Respondent  # noqa: PLC0415
+    from masquerade.protocols.mixnet.roles import Respondent  # noqa: PLC0415
 
     return _Submitter(Respondent(name, key, agreed, ledger=ledger), terms, codes, ledger)
 

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
-from masquerade.protocols.mix.messages import MixTerms
-from masquerade.protocols.mix.roles import Leader
+from masquerade.protocols.mixnet.messages import MixTerms
+from masquerade.protocols.mixnet.roles import Leader
 from masquerade.services.common.jobs import Call, Handler
 from masquerade.services.common.problems import NotAdmitted
 from masquerade.services.count.messages import Boards, CountTerms

@@ -26,7 +26,7 @@ from masquerade.protocols.wire.codec import (
 
 if TYPE_CHECKING:
     from masquerade.protocols.frequency_mining.messages import Terms as FrequencyTerms
-    from masquerade.protocols.mix.messages import MixTerms
+    from masquerade.protocols.mixnet.messages import MixTerms
     from masquerade.protocols.secure_aggregation.agreement import Terms as AggregationTerms
 
 PROTOCOLS: Final = ("frequency", "aggregation", "mix")
@@ -109,7 +109,7 @@ def _aggregation_terms(terms: CountTerms, policy: AnyPolicy) -> AggregationTerms
 
 
 def _mix_terms(terms: CountTerms, policy: AnyPolicy) -> MixTerms:
-    from masquerade.protocols.mix.messages import MixTerms, record_width  # noqa: PLC0415
+    from masquerade.protocols.mixnet.messages import MixTerms, record_width  # noqa: PLC0415
 
     width, least = record_width(policy), terms.minimum
     return MixTerms(terms.name, terms.miner, terms.leaders, terms.members, width=width, minimum=least)

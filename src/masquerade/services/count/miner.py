@@ -16,8 +16,8 @@ from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.core.tally import raise_refusals
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.frequency_mining.messages import Terms as FrequencyTerms
-from masquerade.protocols.mix.messages import MixTerms, Signed
-from masquerade.protocols.mix.roles import Miner
+from masquerade.protocols.mixnet.messages import MixTerms, Signed
+from masquerade.protocols.mixnet.roles import Miner
 from masquerade.protocols.people.questions import Question, smallest_cover
 from masquerade.protocols.secure_aggregation.agreement import Terms as AggregationTerms
 from masquerade.services.common.client import HttpTransport, peer_transport

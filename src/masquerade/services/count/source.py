@@ -14,8 +14,8 @@ from masquerade.core.errors import InputError, Refusal
 from masquerade.core.util.formatting import printable
 from masquerade.protocols.frequency_mining.guarantee import frequency_guarantee
 from masquerade.protocols.frequency_mining.messages import Terms as FrequencyTerms
-from masquerade.protocols.mix.messages import MixTerms
-from masquerade.protocols.mix.roles import Collected
+from masquerade.protocols.mixnet.messages import MixTerms
+from masquerade.protocols.mixnet.roles import Collected
 from masquerade.protocols.people.questions import Question
 from masquerade.protocols.secure_aggregation.agreement import Terms as AggregationTerms
 from masquerade.protocols.secure_aggregation.guarantee import aggregation_guarantee

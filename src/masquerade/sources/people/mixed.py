@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from masquerade.channels.policy import Policy
-from masquerade.protocols.mix.messages import MixTerms
-from masquerade.protocols.mix.opened_records import mix_guarantee, unpacked
-from masquerade.protocols.mix.roles import Collected
+from masquerade.protocols.mixnet.messages import MixTerms
+from masquerade.protocols.mixnet.opened_records import mix_guarantee, unpacked
+from masquerade.protocols.mixnet.roles import Collected
 from masquerade.sources.records import Records
 
 

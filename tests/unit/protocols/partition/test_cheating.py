@@ -10,9 +10,9 @@ from masquerade.crypto.elgamal import POINT, Ciphertext, decode_rows, encode_row
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mix.messages import ENDORSEMENT, OPENING, SHUFFLE, Board, Signed, transcript_for
-from masquerade.protocols.mix.roles import opening_statement
-from masquerade.protocols.mix.shuffle import shuffle
+from masquerade.protocols.mixnet.messages import ENDORSEMENT, OPENING, SHUFFLE, Board, Signed, transcript_for
+from masquerade.protocols.mixnet.roles import opening_statement
+from masquerade.protocols.mixnet.shuffle import shuffle
 from masquerade.protocols.partition.comparison import MixedPairs, mix_pairs, outcome_of
 from masquerade.protocols.partition.messages import Boards, distances_on
 

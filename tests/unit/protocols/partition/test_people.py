@@ -17,7 +17,7 @@ from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.group import Secret
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mix.messages import SUBMISSION, Board, Signed
+from masquerade.protocols.mixnet.messages import SUBMISSION, Board, Signed
 from masquerade.protocols.partition.comparison import MixedPairs
 from masquerade.protocols.partition.messages import (
     AGREEMENT,

@@ -7,7 +7,7 @@ from tests.vectors.examples import aggregation, frequency, mix
 
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.protocols.frequency_mining.messages import Signed, Step
-from masquerade.protocols.mix.messages import Signed as MixSigned
+from masquerade.protocols.mixnet.messages import Signed as MixSigned
 from masquerade.protocols.secure_aggregation.messages import (
     Endorsement,
     MessageRefused,

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.protocols.mix.parties import Mix
+from tests.unit.protocols.mixnet.parties import Mix
 
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
@@ -17,7 +17,7 @@ from masquerade.crypto.elgamal import POINT, decode_rows, encode_rows, encrypt, 
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mix.messages import (
+from masquerade.protocols.mixnet.messages import (
     ENDORSEMENT,
     OPENING,
     SHARE,
@@ -29,7 +29,7 @@ from masquerade.protocols.mix.messages import (
     packed,
     record_width,
 )
-from masquerade.protocols.mix.roles import Collected, Leader, Respondent, collect
+from masquerade.protocols.mixnet.roles import Collected, Leader, Respondent, collect
 from masquerade.protocols.people.history import CLEAR, History
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 from masquerade.sources.people.mixed import MixedRecords
@@ -64,8 +64,8 @@ def test_who_sends_no_record_is_counted_and_harms_nobody():
     size = 2 * POINT
     noise = encode_rows([(encrypt(G, mix.miner.key.point, r := secp256k1.random_secret()),)])
     from masquerade.crypto.proofs import Knows, prove  # noqa: PLC0415
-    from masquerade.protocols.mix.messages import transcript_for  # noqa: PLC0415
-    from masquerade.protocols.mix.roles import known_randomness  # noqa: PLC0415
+    from masquerade.protocols.mixnet.messages import transcript_for  # noqa: PLC0415
+    from masquerade.protocols.mixnet.roles import known_randomness  # noqa: PLC0415
 
     where = transcript_for(mix.terms, "r1", SUBMISSION, roster=mix.miner.key.id)
     where.absorb("row", noise)
@@ -172,8 +172,8 @@ def test_two_senders_who_share_a_ciphertext_are_both_refused():
     secret = secp256k1.random_secret()
     from masquerade.crypto.elgamal import embedded  # noqa: PLC0415
     from masquerade.crypto.proofs import Knows, prove  # noqa: PLC0415
-    from masquerade.protocols.mix.messages import transcript_for  # noqa: PLC0415
-    from masquerade.protocols.mix.roles import known_randomness  # noqa: PLC0415
+    from masquerade.protocols.mixnet.messages import transcript_for  # noqa: PLC0415
+    from masquerade.protocols.mixnet.roles import known_randomness  # noqa: PLC0415
 
     sent = mix.submissions()
     row = (encrypt(embedded(b"shared"), mix.miner.key.point, secret),)
@@ -382,7 +382,7 @@ def test_the_miner_alone_sees_nothing():
     rows = mix.miner._rows_of(batch)
     masks = mix.miner._partial(rows)
     points = [row[0].b - mask for row, mask in zip(rows, masks, strict=True)]
-    from masquerade.protocols.mix.roles import readable  # noqa: PLC0415
+    from masquerade.protocols.mixnet.roles import readable  # noqa: PLC0415
 
     assert readable(points, 1) == Collected((), 4)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.mix.messages import Board, MixTerms, Signed
-from masquerade.protocols.mix.roles import Leader, Miner, Respondent
+from masquerade.protocols.mixnet.messages import Board, MixTerms, Signed
+from masquerade.protocols.mixnet.roles import Leader, Miner, Respondent
 
 
 class Mix:

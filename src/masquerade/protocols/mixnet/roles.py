@@ -16,8 +16,8 @@ from masquerade.crypto.proof_batches import Claim as ProofClaim
 from masquerade.crypto.proof_batches import Weighed, rejected
 from masquerade.crypto.proofs import Knows, Statement, Transcript, equal_logs, possession, prove, verify
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mix import messages as wire
-from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
+from masquerade.protocols.mixnet import messages as wire
+from masquerade.protocols.mixnet.shuffle import Shuffled, check_shuffle, shuffle
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.history import SessionHistory
 from masquerade.protocols.people.ledger import Claim, Enrolled, Ledger

@@ -22,8 +22,8 @@ from masquerade.crypto.elgamal import (
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.proofs import NOT_YET, Context, Knows, Transcript, prove
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mix import shuffle as module
-from masquerade.protocols.mix.shuffle import Shuffled, check_shuffle, shuffle
+from masquerade.protocols.mixnet import shuffle as module
+from masquerade.protocols.mixnet.shuffle import Shuffled, check_shuffle, shuffle
 
 G = secp256k1.generator
 SECRET = secp256k1.random_secret()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Policy
 from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.protocols.mix.messages import MixTerms, record_sizes
+from masquerade.protocols.mixnet.messages import MixTerms, record_sizes
 from masquerade.protocols.people.report_form import tells_without_bound
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.unit.protocols.mix.parties import Mix
+from tests.unit.protocols.mixnet.parties import Mix
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.errors import KeySpent
-from masquerade.protocols.mix.messages import Board, Signed
+from masquerade.protocols.mixnet.messages import Board, Signed
 
 PLACES = st.integers(0, 1)
 RECORDS = [b"red", b"green", b"red"]
