@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from masquerade.crypto.class_secrets import as_bytes, key_of, secret_of, shares_at, tag_of
 from masquerade.crypto.oprf import output_of
 from masquerade.kernels.field61 import PRIME
-from masquerade.protocols.threshold.class_opening import open_reports
-from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.threshold.messages import Layout, Notice, Terms
-from masquerade.protocols.threshold.roles import Client, RandomnessServer
+from masquerade.protocols.k_anonymity.threshold.class_opening import open_reports
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.messages import Layout, Notice, Terms
+from masquerade.protocols.k_anonymity.threshold.roles import Client, RandomnessServer
 
 QUASI, SENSITIVE = 6, 10  # bytes of a row
 SHAPES = ((2, "all of size k"), (10, "Zipf"), (50, "Zipf"), (100, "all of size k"), (100, "Zipf"))

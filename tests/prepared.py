@@ -22,7 +22,7 @@ EXAMPLES = (
     "masquerade.learn.rules.association_rules",
     "masquerade.learn.networks.structure_search",
     "masquerade.protocols.pseudonyms",
-    "masquerade.protocols.threshold.roles",
+    "masquerade.protocols.k_anonymity.threshold.roles",
 )
 
 

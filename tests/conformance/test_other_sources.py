@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from tests.conformance.cases import QUERIES, case
 from tests.conformance.sources import SOURCES, pooled
-from tests.unit.protocols.threshold.world import Insiders, World
+from tests.unit.protocols.k_anonymity.threshold.world import Insiders, World
 
 import masquerade as mq
-from masquerade.protocols.threshold.class_opening import open_reports
-from masquerade.protocols.threshold.row_schema import Form
+from masquerade.protocols.k_anonymity.threshold.class_opening import open_reports
+from masquerade.protocols.k_anonymity.threshold.row_schema import Form
 from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.people.opened import OpenedRows
 from masquerade.testing import Oracle, Subject, check_tally, tables_are_values

@@ -135,7 +135,7 @@ LINES: dict[tuple[str, str], Line] = {
         "nothing, so that reports are nobody's: a bad one is named when classes open, and harms no other",
         (
             f"{COLLECTING}::test_damaged_and_repeated_reports_after_the_closing",
-            "tests/unit/protocols/threshold/test_bad_reports.py::test_every_kind_of_bad_report_is_named_and_harms_nobody",
+            "tests/unit/protocols/k_anonymity/threshold/test_bad_reports.py::test_every_kind_of_bad_report_is_named_and_harms_nobody",
         ),
     ),
     ("collector", "opened"): Line(

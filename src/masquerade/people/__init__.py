@@ -12,19 +12,23 @@ from masquerade.core.util.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade.core.errors import RoundAborted as RoundAborted
+    from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import (
+        EvaluationLedger as EvaluationLedger,
+    )
+    from masquerade.protocols.k_anonymity.threshold.generalisation import GeneralisedForm as GeneralisedForm
+    from masquerade.protocols.k_anonymity.threshold.messages import Notice as Notice
+    from masquerade.protocols.k_anonymity.threshold.roles import Client as Client
+    from masquerade.protocols.k_anonymity.threshold.roles import Collector as Collector
+    from masquerade.protocols.k_anonymity.threshold.roles import RandomnessServer as RandomnessServer
+    from masquerade.protocols.k_anonymity.threshold.row_schema import Form as Form
+    from masquerade.protocols.k_anonymity.threshold.row_schema import faithful_guarantee as faithful_guarantee
+    from masquerade.protocols.k_anonymity.threshold.row_schema import (
+        production_guarantee as production_guarantee,
+    )
     from masquerade.protocols.people.ledger import FileLedger as FileLedger
     from masquerade.protocols.people.ledger import MemoryLedger as MemoryLedger
     from masquerade.protocols.secure_aggregation.agreement import Parameters as Parameters
     from masquerade.protocols.secure_aggregation.messages import Delivery as Delivery
-    from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger as EvaluationLedger
-    from masquerade.protocols.threshold.generalisation import GeneralisedForm as GeneralisedForm
-    from masquerade.protocols.threshold.messages import Notice as Notice
-    from masquerade.protocols.threshold.roles import Client as Client
-    from masquerade.protocols.threshold.roles import Collector as Collector
-    from masquerade.protocols.threshold.roles import RandomnessServer as RandomnessServer
-    from masquerade.protocols.threshold.row_schema import Form as Form
-    from masquerade.protocols.threshold.row_schema import faithful_guarantee as faithful_guarantee
-    from masquerade.protocols.threshold.row_schema import production_guarantee as production_guarantee
     from masquerade.services.count.device import TakenPart as TakenPart
     from masquerade.services.count.device import take_part as take_part
     from masquerade.services.count.source import CountedPeople as CountedPeople

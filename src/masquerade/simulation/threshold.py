@@ -20,12 +20,16 @@ from masquerade.core.guarantee import Guarantee
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import ProofRejected
 from masquerade.crypto.ristretto255 import ristretto255
-from masquerade.protocols.threshold import faithful
-from masquerade.protocols.threshold.class_opening import Verdict
-from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.threshold.messages import Layout, Notice
-from masquerade.protocols.threshold.roles import Client, Collector, RandomnessServer
-from masquerade.protocols.threshold.row_schema import Form, faithful_guarantee, production_guarantee
+from masquerade.protocols.k_anonymity.threshold import faithful
+from masquerade.protocols.k_anonymity.threshold.class_opening import Verdict
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.messages import Layout, Notice
+from masquerade.protocols.k_anonymity.threshold.roles import Client, Collector, RandomnessServer
+from masquerade.protocols.k_anonymity.threshold.row_schema import (
+    Form,
+    faithful_guarantee,
+    production_guarantee,
+)
 from masquerade.simulation.costs import Cost, Culprit, Meter, Result
 from masquerade.simulation.people import People, Trouble, check_clear, name_of
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from masquerade.core.errors import FileError, InputError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.threshold.messages import Credential, Notice, Terms
-from masquerade.protocols.threshold.roles import Client, Collector, RandomnessServer
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.messages import Credential, Notice, Terms
+from masquerade.protocols.k_anonymity.threshold.roles import Client, Collector, RandomnessServer
 from masquerade.services.collect.messages import Batch, ClientRecord, ShownNotice, mark_of
 
 KEY = SigningKey()

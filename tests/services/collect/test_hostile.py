@@ -9,7 +9,7 @@ from tests.services.collect.world import K, World, labels
 
 from masquerade.core.errors import InputError, QueryRefused, UnknownValue
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.threshold.messages import (
+from masquerade.protocols.k_anonymity.threshold.messages import (
     Closing,
     Credential,
     Evaluation,
@@ -17,7 +17,7 @@ from masquerade.protocols.threshold.messages import (
     Notice,
     read_reply,
 )
-from masquerade.protocols.threshold.roles import Client
+from masquerade.protocols.k_anonymity.threshold.roles import Client
 from masquerade.services.collect.client import COLLECTOR, RANDOMNESS, deliver_all
 from masquerade.services.collect.messages import MOST_TOGETHER, Batch, ClientRecord
 from masquerade.services.common.client import HttpTransport

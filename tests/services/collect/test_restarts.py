@@ -12,8 +12,8 @@ from tests.services.restoring import agreed
 
 from masquerade.core.errors import InputError, QueryRefused
 from masquerade.crypto.errors import KeySpent, SealBroken
-from masquerade.protocols.threshold.report_store import ReportStore
-from masquerade.protocols.threshold.roles import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.report_store import ReportStore
+from masquerade.protocols.k_anonymity.threshold.roles import EvaluationLedger
 from masquerade.services.collect.client import AGREEMENT, Submission
 from masquerade.services.collect.results import opened_rows
 from masquerade.services.common.settings import load

@@ -13,8 +13,8 @@ from masquerade.crypto import oprf
 from masquerade.crypto.class_secrets import key_of, secret_of, tag_of
 from masquerade.crypto.keys import derive
 from masquerade.crypto.symmetric import unseal
-from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.threshold.messages import (
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.messages import (
     Credential,
     Evaluation,
     EvaluationRefusal,
@@ -22,8 +22,8 @@ from masquerade.protocols.threshold.messages import (
     Notice,
     read_reply,
 )
-from masquerade.protocols.threshold.roles import Client, RandomnessServer
-from masquerade.protocols.threshold.sealed_keys import SealedKeys
+from masquerade.protocols.k_anonymity.threshold.roles import Client, RandomnessServer
+from masquerade.protocols.k_anonymity.threshold.sealed_keys import SealedKeys
 from masquerade.services.collect.client import Submission
 from masquerade.services.collect.messages import Batch
 from masquerade.services.collect.randomness_server import CREDENTIALS

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 from tests.services.background import background
 
-from masquerade.protocols.threshold.messages import Layout, Notice
+from masquerade.protocols.k_anonymity.threshold.messages import Layout, Notice
 from masquerade.services.collect import enrolment_office
 from masquerade.services.collect.client import Collection, Submission
 from masquerade.services.collect.collector import CollectorService

@@ -7,9 +7,9 @@ from tests.unit.protocols.frequency_mining.people import Village
 
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.group import Secret
+from masquerade.protocols.k_anonymity.threshold import faithful
+from masquerade.protocols.k_anonymity.threshold.sealed_keys import SealedKeys
 from masquerade.protocols.linking import Joiner, LinkingParty
-from masquerade.protocols.threshold import faithful
-from masquerade.protocols.threshold.sealed_keys import SealedKeys
 from masquerade.protocols.wire.session import LocalTransport
 
 

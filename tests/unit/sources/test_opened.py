@@ -4,14 +4,18 @@ import pickle
 
 import numpy as np
 import pytest
-from tests.unit.protocols.threshold.world import Insiders, World
+from tests.unit.protocols.k_anonymity.threshold.world import Insiders, World
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, SchemaError, UnknownValue
 from masquerade.core.supports import Supports
 from masquerade.core.tally import Tally
-from masquerade.protocols.threshold.class_opening import Verdict, open_reports
-from masquerade.protocols.threshold.row_schema import Form, faithful_guarantee, production_guarantee
+from masquerade.protocols.k_anonymity.threshold.class_opening import Verdict, open_reports
+from masquerade.protocols.k_anonymity.threshold.row_schema import (
+    Form,
+    faithful_guarantee,
+    production_guarantee,
+)
 from masquerade.sources.people.opened import OpenedRows
 
 ZIPS = [f"{n:05d}" for n in range(300)]  # more than a byte holds

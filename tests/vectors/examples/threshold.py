@@ -2,8 +2,8 @@
 
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.ristretto255 import ristretto255 as group
-from masquerade.protocols.threshold.faithful import PrivateDeal, PublicDeal, Submission
-from masquerade.protocols.threshold.messages import (
+from masquerade.protocols.k_anonymity.threshold.faithful import PrivateDeal, PublicDeal, Submission
+from masquerade.protocols.k_anonymity.threshold.messages import (
     REFUSALS,
     Closing,
     Credential,

@@ -12,6 +12,10 @@ from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey, derive
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.symmetric import seal, unseal
+from masquerade.protocols.k_anonymity.threshold.class_opening import Opening
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.messages import Closing, EvaluationRefusal, Notice
+from masquerade.protocols.k_anonymity.threshold.roles import Client, Collector, RandomnessServer
 from masquerade.protocols.mixnet import roles as mix
 from masquerade.protocols.mixnet.messages import OPENING, SHUFFLE, Board, Signed, board_hash, opened_board
 from masquerade.protocols.mixnet.roles import Leader, Rows, check_endorsed, opened_key, submission
@@ -36,10 +40,6 @@ from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.history import SessionHistory
 from masquerade.protocols.people.ledger import Claim, Enrolled, Ledger
 from masquerade.protocols.people.roster import aborted
-from masquerade.protocols.threshold.class_opening import Opening
-from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.threshold.messages import Closing, EvaluationRefusal, Notice
-from masquerade.protocols.threshold.roles import Client, Collector, RandomnessServer
 
 CREDENTIAL = "distributed k-anonymity: credential"
 Table = dict[str, tuple[str | None, ...]]

@@ -9,7 +9,7 @@ that makes sure each person gets one credential; and a *client* on each person's
     person ── reports ──▶ collector                   only now a report leaves
     operator ── open ──▶ collector                    rows whose quasi-identifier occurs at least k times
 
-What each learns is in `masquerade.protocols.threshold`; what running them as services adds:
+What each learns is in `masquerade.protocols.k_anonymity.threshold`; what running them as services adds:
 
 - The randomness server sees which credential asks and when, from which network address. With the office it
   knows who takes part. It sees nothing of any row.

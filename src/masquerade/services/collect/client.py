@@ -21,9 +21,9 @@ from masquerade.crypto import symmetric
 from masquerade.crypto.errors import SealBroken
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
-from masquerade.protocols.threshold.messages import Closing, Credential, Layout, Notice
-from masquerade.protocols.threshold.roles import Client, tag_in
-from masquerade.protocols.threshold.row_schema import Form
+from masquerade.protocols.k_anonymity.threshold.messages import Closing, Credential, Layout, Notice
+from masquerade.protocols.k_anonymity.threshold.roles import Client, tag_in
+from masquerade.protocols.k_anonymity.threshold.row_schema import Form
 from masquerade.services.collect.enrolment_office import ENDING, PERSON_NAME, read_credential
 from masquerade.services.collect.messages import Batch, ClientRecord, OpenTags, ShownNotice, mark_of
 from masquerade.services.collect.settings import CollectionSettings, load_form

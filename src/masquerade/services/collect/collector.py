@@ -16,11 +16,16 @@ from typing import Any
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.protocols.threshold.class_opening import Opening, Readable
-from masquerade.protocols.threshold.messages import Closing, Layout, Notice, Terms
-from masquerade.protocols.threshold.report_store import ReportStore
-from masquerade.protocols.threshold.roles import Collector
-from masquerade.protocols.threshold.row_schema import COLLECTOR, NOTHING, Form, production_guarantee
+from masquerade.protocols.k_anonymity.threshold.class_opening import Opening, Readable
+from masquerade.protocols.k_anonymity.threshold.messages import Closing, Layout, Notice, Terms
+from masquerade.protocols.k_anonymity.threshold.report_store import ReportStore
+from masquerade.protocols.k_anonymity.threshold.roles import Collector
+from masquerade.protocols.k_anonymity.threshold.row_schema import (
+    COLLECTOR,
+    NOTHING,
+    Form,
+    production_guarantee,
+)
 from masquerade.services.collect.messages import OpenTags, ShownNotice
 from masquerade.services.collect.results import packed, summary_of
 from masquerade.services.collect.server import CollectServer, digest_of

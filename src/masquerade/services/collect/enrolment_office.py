@@ -10,7 +10,7 @@ from typing import Final
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.util.atomic import write_whole
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.threshold.messages import Credential
+from masquerade.protocols.k_anonymity.threshold.messages import Credential
 from masquerade.services.collect.messages import MOST_ENROLLED
 from masquerade.services.collect.settings import OfficeSettings
 from masquerade.services.common.client import HttpTransport

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from masquerade.core.errors import QueryRefused
-from masquerade.protocols.threshold.generalisation import GeneralisedForm
-from masquerade.protocols.threshold.messages import Notice
+from masquerade.protocols.k_anonymity.threshold.generalisation import GeneralisedForm
+from masquerade.protocols.k_anonymity.threshold.messages import Notice
 from masquerade.services.collect.client import Collection, Submission, deliver_all, to_submit
 from masquerade.services.collect.messages import ClientRecord
 from masquerade.services.collect.settings import CollectionSettings, load_levels

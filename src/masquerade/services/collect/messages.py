@@ -11,7 +11,7 @@ from masquerade.crypto import symmetric
 from masquerade.crypto.class_secrets import TAG_SIZE
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey, verify_signature
-from masquerade.protocols.threshold.messages import MOST_BYTES, Credential
+from masquerade.protocols.k_anonymity.threshold.messages import MOST_BYTES, Credential
 from masquerade.protocols.wire.codec import Blob, Digest, Many, Message, Signature
 
 MOST_TOGETHER: Final = 256  # requests in one message

@@ -21,10 +21,10 @@ from masquerade.core.errors import FileError, InputError, MasqueradeError, Query
 from masquerade.core.util.atomic import write_new
 from masquerade.core.util.private_file import read_private
 from masquerade.crypto.keys import KEY_SIZE, derive
-from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.threshold.messages import REFUSALS, Closing, Notice
-from masquerade.protocols.threshold.roles import RandomnessServer
-from masquerade.protocols.threshold.sealed_keys import SealedKeys
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.messages import REFUSALS, Closing, Notice
+from masquerade.protocols.k_anonymity.threshold.roles import RandomnessServer
+from masquerade.protocols.k_anonymity.threshold.sealed_keys import SealedKeys
 from masquerade.services.collect.messages import MOST_ENROLLED, Batch
 from masquerade.services.collect.server import CollectServer, digest_of
 from masquerade.services.collect.settings import RandomnessSettings

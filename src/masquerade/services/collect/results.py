@@ -16,9 +16,9 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.label_codes import decode
 from masquerade.frames.metadata import INCOMPLETE
-from masquerade.protocols.threshold.class_opening import Opening, Verdict
-from masquerade.protocols.threshold.messages import Terms
-from masquerade.protocols.threshold.row_schema import Form
+from masquerade.protocols.k_anonymity.threshold.class_opening import Opening, Verdict
+from masquerade.protocols.k_anonymity.threshold.messages import Terms
+from masquerade.protocols.k_anonymity.threshold.row_schema import Form
 from masquerade.sources.people.opened import OpenedRows
 
 MOST_NAMED: Final = 1000  # bad reports that are listed one by one

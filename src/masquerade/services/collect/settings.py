@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, model_v
 
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema, Variable
-from masquerade.protocols.threshold.generalisation import GeneralisedForm
-from masquerade.protocols.threshold.messages import MOST_K, Terms
-from masquerade.protocols.threshold.row_schema import Form
+from masquerade.protocols.k_anonymity.threshold.generalisation import GeneralisedForm
+from masquerade.protocols.k_anonymity.threshold.messages import MOST_K, Terms
+from masquerade.protocols.k_anonymity.threshold.row_schema import Form
 from masquerade.services.common import settings as common
 
 Label = StrictStr | StrictInt | StrictBool

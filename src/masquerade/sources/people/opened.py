@@ -11,8 +11,8 @@ from masquerade.channels.policy import Policy
 from masquerade.core.query import Query
 from masquerade.core.util.formatting import counted
 from masquerade.frames.metadata import INCOMPLETE, with_metadata
-from masquerade.protocols.threshold.class_opening import Opening
-from masquerade.protocols.threshold.row_schema import Form, production_guarantee
+from masquerade.protocols.k_anonymity.threshold.class_opening import Opening
+from masquerade.protocols.k_anonymity.threshold.row_schema import Form, production_guarantee
 from masquerade.sources.records import Records
 from masquerade.sources.report_tally import Missing
 

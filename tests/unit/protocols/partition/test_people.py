@@ -17,6 +17,13 @@ from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.group import Secret
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
+from masquerade.protocols.k_anonymity.threshold.messages import (
+    Closing,
+    Credential,
+    EvaluationRefusal,
+    Notice,
+    Request,
+)
 from masquerade.protocols.mixnet.messages import SUBMISSION, Board, Signed
 from masquerade.protocols.partition.comparison import MixedPairs
 from masquerade.protocols.partition.messages import (
@@ -34,7 +41,6 @@ from masquerade.protocols.partition.messages import (
 )
 from masquerade.protocols.partition.roles import Person
 from masquerade.protocols.people.ledger import FileLedger
-from masquerade.protocols.threshold.messages import Closing, Credential, EvaluationRefusal, Notice, Request
 
 
 class Watched:

@@ -10,7 +10,7 @@ import pytest
 
 from masquerade.core.errors import SchemaError, UnknownValue
 from masquerade.core.schema import Schema
-from masquerade.protocols.threshold import (
+from masquerade.protocols.k_anonymity.threshold import (
     Client,
     Collector,
     EvaluationLedger,

@@ -2,13 +2,13 @@
 
 import hashlib
 
-from tests.unit.protocols.threshold.world import World
+from tests.unit.protocols.k_anonymity.threshold.world import World
 
 from masquerade.crypto.class_secrets import key_of, secret_of, tag_of
 from masquerade.crypto.oprf import POINT_SIZE, output_of
 from masquerade.crypto.symmetric import unseal
-from masquerade.protocols.threshold.messages import EvaluationRefusal, read_reply
-from masquerade.protocols.threshold.roles import report_of
+from masquerade.protocols.k_anonymity.threshold.messages import EvaluationRefusal, read_reply
+from masquerade.protocols.k_anonymity.threshold.roles import report_of
 
 EVERY_ZIP = [b"%05d" % n for n in range(7000, 7060)]
 VICTIM = b"07028"

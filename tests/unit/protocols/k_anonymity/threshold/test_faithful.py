@@ -11,7 +11,14 @@ from masquerade.crypto.group import interpolate_points, lagrange
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.symmetric import unseal
-from masquerade.protocols.threshold.faithful import Dealer, Miner, PrivateDeal, PublicDeal, Submission, User
+from masquerade.protocols.k_anonymity.threshold.faithful import (
+    Dealer,
+    Miner,
+    PrivateDeal,
+    PublicDeal,
+    Submission,
+    User,
+)
 
 SIZE = 24
 

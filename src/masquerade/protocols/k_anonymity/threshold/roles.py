@@ -30,12 +30,12 @@ from masquerade.crypto.keys import KEY_SIZE, SigningKey, derive
 from masquerade.crypto.oprf import POINT_SIZE
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.symmetric import seal
+from masquerade.protocols.k_anonymity.threshold import messages as wire
+from masquerade.protocols.k_anonymity.threshold.class_opening import Opening, Readable, Verdict, open_reports
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.report_store import ReportStore
+from masquerade.protocols.k_anonymity.threshold.sealed_keys import SealedKeys
 from masquerade.protocols.people.roster import aborted
-from masquerade.protocols.threshold import messages as wire
-from masquerade.protocols.threshold.class_opening import Opening, Readable, Verdict, open_reports
-from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.threshold.report_store import ReportStore
-from masquerade.protocols.threshold.sealed_keys import SealedKeys
 
 SERVER = "randomness server"
 

@@ -18,13 +18,17 @@ reports opens the class of that quasi-identifier, whatever k is. Reports reach t
 that hides the sender (a proxy, a mix): otherwise it sees whose report each row was.
 """
 
-from masquerade.protocols.threshold.class_opening import Opening, Verdict, open_reports
-from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.threshold.generalisation import GeneralisedForm
-from masquerade.protocols.threshold.messages import Closing, Notice, Terms
-from masquerade.protocols.threshold.report_store import ReportStore
-from masquerade.protocols.threshold.roles import Client, Collector, RandomnessServer
-from masquerade.protocols.threshold.row_schema import Form, faithful_guarantee, production_guarantee
+from masquerade.protocols.k_anonymity.threshold.class_opening import Opening, Verdict, open_reports
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.generalisation import GeneralisedForm
+from masquerade.protocols.k_anonymity.threshold.messages import Closing, Notice, Terms
+from masquerade.protocols.k_anonymity.threshold.report_store import ReportStore
+from masquerade.protocols.k_anonymity.threshold.roles import Client, Collector, RandomnessServer
+from masquerade.protocols.k_anonymity.threshold.row_schema import (
+    Form,
+    faithful_guarantee,
+    production_guarantee,
+)
 
 __all__ = [
     "Client",

@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 
 from masquerade.core.errors import SchemaError, UnknownValue
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.protocols.threshold.messages import Terms
-from masquerade.protocols.threshold.row_schema import Form
+from masquerade.protocols.k_anonymity.threshold.messages import Terms
+from masquerade.protocols.k_anonymity.threshold.row_schema import Form
 
 Grouping = Mapping[Category, Sequence[Category]]
 

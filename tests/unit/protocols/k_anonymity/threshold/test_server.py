@@ -7,15 +7,15 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.unit.protocols.threshold.world import SEED, World
+from tests.unit.protocols.k_anonymity.threshold.world import SEED, World
 
 from masquerade.core.errors import FileError, InputError, QueryRefused, RoundAborted
 from masquerade.crypto import oprf
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.ristretto255 import ristretto255 as group
-from masquerade.protocols.threshold.class_opening import Verdict
-from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.threshold.messages import (
+from masquerade.protocols.k_anonymity.threshold.class_opening import Verdict
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.messages import (
     Closing,
     Credential,
     Evaluation,
@@ -25,7 +25,7 @@ from masquerade.protocols.threshold.messages import (
     Terms,
     read_reply,
 )
-from masquerade.protocols.threshold.roles import Client, Collector, RandomnessServer
+from masquerade.protocols.k_anonymity.threshold.roles import Client, Collector, RandomnessServer
 
 
 def reason(reply):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from scipy.stats import kendalltau
 
-from masquerade.protocols.threshold.report_store import ReportStore
+from masquerade.protocols.k_anonymity.threshold.report_store import ReportStore
 from masquerade.protocols.wire.slot_table import FIRST_SLOTS
 
 SIZE = 148
@@ -101,7 +101,7 @@ def test_reports_that_come_after_slots_were_made_anew_stand_among_the_others(tmp
 KILLED = """
 import sys
 from pathlib import Path
-from masquerade.protocols.threshold.report_store import ReportStore
+from masquerade.protocols.k_anonymity.threshold.report_store import ReportStore
 store = ReportStore.in_folder(Path(sys.argv[1]), int(sys.argv[2]))
 for i in range(100_000):
     store.append(i.to_bytes(8, "big") + b"mqt1" * 35)

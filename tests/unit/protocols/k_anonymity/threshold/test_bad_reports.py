@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.protocols.threshold.world import Insiders, World
+from tests.unit.protocols.k_anonymity.threshold.world import Insiders, World
 
 from masquerade.crypto import class_secrets
 from masquerade.kernels.field61 import PRIME
-from masquerade.protocols.threshold.class_opening import Verdict, open_reports
-from masquerade.protocols.threshold.messages import Terms
+from masquerade.protocols.k_anonymity.threshold.class_opening import Verdict, open_reports
+from masquerade.protocols.k_anonymity.threshold.messages import Terms
 
 A, B = b"07030", b"07029"
 

@@ -9,8 +9,8 @@ from tests.vectors.examples.threshold import KEY, POINTS
 from masquerade.crypto.class_secrets import key_of, secret_of, share_of, tag_of
 from masquerade.crypto.oprf import output_of
 from masquerade.crypto.symmetric import _seal_from_parts
-from masquerade.protocols.threshold.class_opening import Verdict, open_reports
-from masquerade.protocols.threshold.messages import Layout, Notice, Terms
+from masquerade.protocols.k_anonymity.threshold.class_opening import Verdict, open_reports
+from masquerade.protocols.k_anonymity.threshold.messages import Layout, Notice, Terms
 
 FILE = Path(__file__).parents[3] / "vectors" / "reports.json"
 FROZEN = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
@@ -63,7 +63,9 @@ def test_a_changed_byte_is_noticed_and_harms_nobody_else(field):
         assert opening.verdicts.tolist() == [SPOILT[field], *[Verdict.OPENED] * 4]
 
 
-if __name__ == "__main__":  # python -m tests.unit.protocols.threshold.test_report_layout writes them anew
+if (
+    __name__ == "__main__"
+):  # python -m tests.unit.protocols.k_anonymity.threshold.test_report_layout writes them anew
     listed = {
         name: [made(layout_of(name == "shown"), number).hex() for number in range(5)]
         for name in ("hidden", "shown")

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
 from masquerade.protocols.wire.slot_table import FIRST_SLOTS
 
 FALSE_ALARMS = 1e-7  # of one list; there are fewer than ten

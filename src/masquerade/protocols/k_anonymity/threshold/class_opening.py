@@ -20,7 +20,7 @@ from masquerade.crypto import class_secrets
 from masquerade.crypto.oprf import POINT_SIZE, output_of
 from masquerade.crypto.symmetric import unseal_run
 from masquerade.kernels.field61 import PRIME, Elements
-from masquerade.protocols.threshold.messages import LENGTH, Layout, Rows, Terms
+from masquerade.protocols.k_anonymity.threshold.messages import LENGTH, Layout, Rows, Terms
 
 Bools = NDArray[np.bool_]
 Readable = Callable[[Rows], Bools]

@@ -1,12 +1,12 @@
 """What messages keep to themselves, and terms that nobody may agree on; their bytes have vectors."""
 
 import pytest
-from tests.unit.protocols.threshold.world import World
+from tests.unit.protocols.k_anonymity.threshold.world import World
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.threshold.faithful import Dealer, PrivateDeal
-from masquerade.protocols.threshold.messages import Credential, Terms, read_reply
+from masquerade.protocols.k_anonymity.threshold.faithful import Dealer, PrivateDeal
+from masquerade.protocols.k_anonymity.threshold.messages import Credential, Terms, read_reply
 
 
 def test_secrets_are_not_shown():

@@ -5,9 +5,9 @@ import os
 from masquerade.crypto.class_secrets import secret_of
 from masquerade.crypto.oprf import output_of
 from masquerade.kernels.field61 import PRIME
-from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.threshold.messages import Layout, Notice, Terms
-from masquerade.protocols.threshold.roles import (
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.messages import Layout, Notice, Terms
+from masquerade.protocols.k_anonymity.threshold.roles import (
     Client,
     Collector,
     RandomnessServer,

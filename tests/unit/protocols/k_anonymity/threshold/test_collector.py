@@ -3,14 +3,14 @@
 from contextlib import closing
 
 import pytest
-from tests.unit.protocols.threshold.world import World
+from tests.unit.protocols.k_anonymity.threshold.world import World
 
 from masquerade.core.errors import FileError, InputError, QueryRefused
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.protocols.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.threshold.messages import Closing, Terms
-from masquerade.protocols.threshold.report_store import ReportStore
-from masquerade.protocols.threshold.roles import Collector, RandomnessServer
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.messages import Closing, Terms
+from masquerade.protocols.k_anonymity.threshold.report_store import ReportStore
+from masquerade.protocols.k_anonymity.threshold.roles import Collector, RandomnessServer
 
 
 def code(caught):

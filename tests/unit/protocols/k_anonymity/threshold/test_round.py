@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.protocols.threshold.world import Insiders, World
+from tests.unit.protocols.k_anonymity.threshold.world import Insiders, World
 
-from masquerade.protocols.threshold.class_opening import Verdict, open_reports
-from masquerade.protocols.threshold.messages import Terms
+from masquerade.protocols.k_anonymity.threshold.class_opening import Verdict, open_reports
+from masquerade.protocols.k_anonymity.threshold.messages import Terms
 
 
 def expected(rows, k):

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from masquerade.core.errors import SchemaError, UnknownValue
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Schema, Variable
-from masquerade.protocols.threshold.class_opening import Opening
-from masquerade.protocols.threshold.messages import Rows, Terms
+from masquerade.protocols.k_anonymity.threshold.class_opening import Opening
+from masquerade.protocols.k_anonymity.threshold.messages import Rows, Terms
 
 
 @dataclass(frozen=True)
