@@ -12,8 +12,8 @@ from masquerade.anonymity.suppression import partition_distances
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Guarantee
 from masquerade.crypto.keys import AgreementKey, SigningKey
-from masquerade.protocols.partition.comparison import check_cost
-from masquerade.protocols.partition.messages import (
+from masquerade.protocols.k_anonymity.suppression.comparison import check_cost
+from masquerade.protocols.k_anonymity.suppression.messages import (
     Boards,
     Distances,
     Partition,
@@ -22,7 +22,7 @@ from masquerade.protocols.partition.messages import (
     partition_guarantee,
     signed_groups,
 )
-from masquerade.protocols.partition.roles import GroupRandomness, KeyHolder, Miner, Person
+from masquerade.protocols.k_anonymity.suppression.roles import GroupRandomness, KeyHolder, Miner, Person
 from masquerade.protocols.people.checks import Checks
 from masquerade.simulation.costs import Cost, Culprit, Meter, Result
 from masquerade.simulation.mix import spoilt

@@ -25,6 +25,7 @@ from masquerade.protocols.hidden.guarantee import clusters_guarantee, structure_
 from masquerade.protocols.hidden.k_means import Lloyd
 from masquerade.protocols.hidden.structure import Search
 from masquerade.protocols.hidden.tree import Growth
+from masquerade.protocols.k_anonymity.suppression.messages import PartitionTerms, partition_guarantee
 from masquerade.protocols.k_anonymity.threshold.row_schema import (
     Form,
     faithful_guarantee,
@@ -33,7 +34,6 @@ from masquerade.protocols.k_anonymity.threshold.row_schema import (
 from masquerade.protocols.linking import Joiner, keyed_guarantee
 from masquerade.protocols.mixnet.messages import MixTerms
 from masquerade.protocols.mixnet.opened_records import mix_guarantee
-from masquerade.protocols.partition.messages import PartitionTerms, partition_guarantee
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.secure_aggregation.agreement import Parameters

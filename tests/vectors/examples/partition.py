@@ -1,8 +1,8 @@
 """Messages of distributed k-anonymity, formulation 2."""
 
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.partition.comparison import MixedPairs
-from masquerade.protocols.partition.messages import (
+from masquerade.protocols.k_anonymity.suppression.comparison import MixedPairs
+from masquerade.protocols.k_anonymity.suppression.messages import (
     AGREEMENT,
     NOTICES,
     RELEASE,

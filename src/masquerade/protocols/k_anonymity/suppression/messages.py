@@ -23,10 +23,10 @@ from masquerade.crypto.group import Secret, expand_message
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey, decode_agreement_key, decode_identity
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.symmetric import seal, unseal
+from masquerade.protocols.k_anonymity.suppression import comparison
 from masquerade.protocols.k_anonymity.threshold.messages import MOST_BYTES, MOST_K, Terms
 from masquerade.protocols.mixnet import messages as wire
 from masquerade.protocols.mixnet.roles import check_endorsed, opened_batch, opened_key, opened_partial
-from masquerade.protocols.partition import comparison
 from masquerade.protocols.people.roster import PersonName, aborted
 from masquerade.protocols.wire.codec import U32, Blob, Digest, Key, Many, Message, OneOf, Text, Writer
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.protocols.partition.parties import ROWS, board, signed, small, word
+from tests.unit.protocols.k_anonymity.suppression.parties import ROWS, board, signed, small, word
 
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto.elgamal import POINT, decode_rows
@@ -17,16 +17,8 @@ from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.group import Secret
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.k_anonymity.threshold.messages import (
-    Closing,
-    Credential,
-    EvaluationRefusal,
-    Notice,
-    Request,
-)
-from masquerade.protocols.mixnet.messages import SUBMISSION, Board, Signed
-from masquerade.protocols.partition.comparison import MixedPairs
-from masquerade.protocols.partition.messages import (
+from masquerade.protocols.k_anonymity.suppression.comparison import MixedPairs
+from masquerade.protocols.k_anonymity.suppression.messages import (
     AGREEMENT,
     NOTICES,
     RELEASE,
@@ -39,7 +31,15 @@ from masquerade.protocols.partition.messages import (
     Release,
     Word,
 )
-from masquerade.protocols.partition.roles import Person
+from masquerade.protocols.k_anonymity.suppression.roles import Person
+from masquerade.protocols.k_anonymity.threshold.messages import (
+    Closing,
+    Credential,
+    EvaluationRefusal,
+    Notice,
+    Request,
+)
+from masquerade.protocols.mixnet.messages import SUBMISSION, Board, Signed
 from masquerade.protocols.people.ledger import FileLedger
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.protocols.partition.parties import ROWS, board, clear_distances, pairs, signed, small
+from tests.unit.protocols.k_anonymity.suppression.parties import (
+    ROWS,
+    board,
+    clear_distances,
+    pairs,
+    signed,
+    small,
+)
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.elgamal import POINT, Ciphertext, decode_rows, encode_rows, encrypt
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
+from masquerade.protocols.k_anonymity.suppression.comparison import MixedPairs, mix_pairs, outcome_of
+from masquerade.protocols.k_anonymity.suppression.messages import Boards, distances_on
 from masquerade.protocols.mixnet.messages import ENDORSEMENT, OPENING, SHUFFLE, Board, Signed, transcript_for
 from masquerade.protocols.mixnet.roles import opening_statement
 from masquerade.protocols.mixnet.shuffle import shuffle
-from masquerade.protocols.partition.comparison import MixedPairs, mix_pairs, outcome_of
-from masquerade.protocols.partition.messages import Boards, distances_on
 
 
 @pytest.fixture

@@ -12,15 +12,8 @@ from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import AgreementKey, SigningKey, derive
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.crypto.symmetric import seal, unseal
-from masquerade.protocols.k_anonymity.threshold.class_opening import Opening
-from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.k_anonymity.threshold.messages import Closing, EvaluationRefusal, Notice
-from masquerade.protocols.k_anonymity.threshold.roles import Client, Collector, RandomnessServer
-from masquerade.protocols.mixnet import roles as mix
-from masquerade.protocols.mixnet.messages import OPENING, SHUFFLE, Board, Signed, board_hash, opened_board
-from masquerade.protocols.mixnet.roles import Leader, Rows, check_endorsed, opened_key, submission
-from masquerade.protocols.partition import messages as wire
-from masquerade.protocols.partition.comparison import (
+from masquerade.protocols.k_anonymity.suppression import messages as wire
+from masquerade.protocols.k_anonymity.suppression.comparison import (
     check_cost,
     checked_mixing,
     mix_pairs,
@@ -28,7 +21,7 @@ from masquerade.protocols.partition.comparison import (
     outcome_of,
     quotients,
 )
-from masquerade.protocols.partition.messages import (
+from masquerade.protocols.k_anonymity.suppression.messages import (
     AGREEMENT,
     MINER,
     NOTICES,
@@ -36,6 +29,13 @@ from masquerade.protocols.partition.messages import (
     RELEASE,
     PartitionTerms,
 )
+from masquerade.protocols.k_anonymity.threshold.class_opening import Opening
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.messages import Closing, EvaluationRefusal, Notice
+from masquerade.protocols.k_anonymity.threshold.roles import Client, Collector, RandomnessServer
+from masquerade.protocols.mixnet import roles as mix
+from masquerade.protocols.mixnet.messages import OPENING, SHUFFLE, Board, Signed, board_hash, opened_board
+from masquerade.protocols.mixnet.roles import Leader, Rows, check_endorsed, opened_key, submission
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.history import SessionHistory
 from masquerade.protocols.people.ledger import Claim, Enrolled, Ledger

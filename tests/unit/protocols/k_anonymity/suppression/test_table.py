@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.protocols.partition.parties import ROWS, clear_distances, small
+from tests.unit.protocols.k_anonymity.suppression.parties import ROWS, clear_distances, small
 
 from masquerade.anonymity.suppression import partition_distances
 from masquerade.core.errors import InputError, QueryRefused
 from masquerade.crypto.keys import AgreementKey, SigningKey
-from masquerade.protocols.partition import comparison
-from masquerade.protocols.partition.messages import PartitionTerms, distances_on
-from masquerade.protocols.partition.roles import KeyHolder, Miner
+from masquerade.protocols.k_anonymity.suppression import comparison
+from masquerade.protocols.k_anonymity.suppression.messages import PartitionTerms, distances_on
+from masquerade.protocols.k_anonymity.suppression.roles import KeyHolder, Miner
 from masquerade.simulation.partition import Population
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from masquerade.protocols.k_anonymity.suppression.comparison import mixing_place, quotients
+from masquerade.protocols.k_anonymity.suppression.messages import Word
 from masquerade.protocols.mixnet.messages import Board, Signed, board_hash
 from masquerade.protocols.mixnet.roles import opened_batch
-from masquerade.protocols.partition.comparison import mixing_place, quotients
-from masquerade.protocols.partition.messages import Word
 from masquerade.simulation.partition import Population
 
 ROWS = [
