@@ -29,8 +29,8 @@ from masquerade.crypto.code_rows import Texts
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.point_sets import hashed, masked
 from masquerade.crypto.ristretto255 import ristretto255
-from masquerade.protocols.linking import Joiner, LinkingOffer, LinkingParty, MaskedPoints, ReturnedPoints
-from masquerade.protocols.record_keys import KeyColumn
+from masquerade.protocols.linkage.psi import Joiner, LinkingOffer, LinkingParty, MaskedPoints, ReturnedPoints
+from masquerade.protocols.linkage.record_keys import KeyColumn
 from masquerade.protocols.wire.session import LocalTransport
 
 PEER = """

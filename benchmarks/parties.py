@@ -16,10 +16,10 @@ import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.report_draws import fresh_draws
-from masquerade.protocols.linking import Joiner, LinkingParty
+from masquerade.protocols.linkage.pseudonyms import keyed_pseudonyms
+from masquerade.protocols.linkage.psi import Joiner, LinkingParty
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
-from masquerade.protocols.pseudonyms import keyed_pseudonyms
 from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
 from masquerade.protocols.vertical import CellRequest, ClearCells, Site
 from masquerade.protocols.wire.session import LocalTransport

@@ -21,7 +21,7 @@ EXAMPLES = (
     "masquerade.anonymity.mgas",
     "masquerade.learn.rules.association_rules",
     "masquerade.learn.networks.structure_search",
-    "masquerade.protocols.pseudonyms",
+    "masquerade.protocols.linkage.pseudonyms",
     "masquerade.protocols.k_anonymity.threshold.roles",
 )
 

@@ -29,7 +29,7 @@ from masquerade.core.util.json_text import parse_json
 from masquerade.crypto.errors import DecodingError
 from masquerade.disguising.columns import permutation
 from masquerade.disguising.report_draws import Codes, Draws, through
-from masquerade.protocols import pseudonyms
+from masquerade.protocols.linkage import pseudonyms
 from masquerade.protocols.wire import codec
 from masquerade.protocols.wire.arrow_stream import column, pack, unpack
 from masquerade.protocols.wire.session import Responder, Transport, ask

@@ -31,7 +31,7 @@ from masquerade.protocols.k_anonymity.threshold.row_schema import (
     faithful_guarantee,
     production_guarantee,
 )
-from masquerade.protocols.linking import Joiner, keyed_guarantee
+from masquerade.protocols.linkage.psi import Joiner, keyed_guarantee
 from masquerade.protocols.mixnet.messages import MixTerms
 from masquerade.protocols.mixnet.opened_records import mix_guarantee
 from masquerade.protocols.pooling import MaskedSum

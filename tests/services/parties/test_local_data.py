@@ -11,8 +11,8 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
 from masquerade.core.util import scratch
-from masquerade.protocols import pseudonyms
-from masquerade.protocols.record_keys import KeyColumn
+from masquerade.protocols.linkage import pseudonyms
+from masquerade.protocols.linkage.record_keys import KeyColumn
 from masquerade.services.parties import growing_keys, linkage, local_data
 from masquerade.services.parties.local_data import LocalData, RecordBlock, people_digest
 

@@ -34,7 +34,7 @@ from masquerade.core.errors import (
 from masquerade.crypto import certificates
 from masquerade.crypto.errors import DecodingError
 from masquerade.data.example_networks import ELEVEN_NODES
-from masquerade.protocols.linking import LinkingOffer
+from masquerade.protocols.linkage.psi import LinkingOffer
 from masquerade.protocols.vertical import CellRequest, DescriptionRequest
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import TlsFiles

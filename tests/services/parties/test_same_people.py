@@ -25,10 +25,10 @@ from tests.services.parties.test_hostile_conveners import ONE_TABLE, Speaking, b
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
-from masquerade.protocols.linking import Joiner, PseudonymRequest, Pseudonyms, Receipt
+from masquerade.protocols.linkage.pseudonyms import split_pseudonyms
+from masquerade.protocols.linkage.psi import Joiner, PseudonymRequest, Pseudonyms, Receipt
 from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.products import HelpedProducts
-from masquerade.protocols.pseudonyms import split_pseudonyms
 from masquerade.protocols.vertical import CellRequest
 from masquerade.protocols.wire.session import ask
 from masquerade.services.parties import messages as say

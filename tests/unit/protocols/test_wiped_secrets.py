@@ -9,7 +9,7 @@ from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.group import Secret
 from masquerade.protocols.k_anonymity.threshold import faithful
 from masquerade.protocols.k_anonymity.threshold.sealed_keys import SealedKeys
-from masquerade.protocols.linking import Joiner, LinkingParty
+from masquerade.protocols.linkage.psi import Joiner, LinkingParty
 from masquerade.protocols.wire.session import LocalTransport
 
 

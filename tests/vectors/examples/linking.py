@@ -1,6 +1,6 @@
 """Messages of linking."""
 
-from masquerade.protocols.linking import (
+from masquerade.protocols.linkage.psi import (
     Confirmation,
     LinkingOffer,
     MaskedPoints,

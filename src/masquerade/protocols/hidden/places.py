@@ -20,7 +20,7 @@ from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.util.formatting import counted
 from masquerade.protocols.hidden.dealer import expanded
 from masquerade.protocols.hidden.engine import SecretEngine, Steps, common_seed
-from masquerade.protocols.pseudonyms import PSEUDONYM_SIZE, words_of
+from masquerade.protocols.linkage.pseudonyms import PSEUDONYM_SIZE, words_of
 from masquerade.protocols.wire import codec
 from masquerade.protocols.wire.session import Responder, Transport, ask
 

@@ -18,7 +18,7 @@ from masquerade.core import errors
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.tally import Tally
 from masquerade.disguising.report_draws import Codes
-from masquerade.protocols.linking import Joiner, keyed_guarantee
+from masquerade.protocols.linkage.psi import Joiner, keyed_guarantee
 from masquerade.protocols.vertical import Room, assembled
 from masquerade.protocols.wire.session import Transport
 from masquerade.services.common.client import once_started

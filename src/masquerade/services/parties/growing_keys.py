@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from masquerade.core.errors import InputError
 from masquerade.core.util.scratch import Scratch, let_go
-from masquerade.protocols.pseudonyms import ROWS_AT_ONCE, SORTED_AT_ONCE
-from masquerade.protocols.record_keys import is_text
+from masquerade.protocols.linkage.pseudonyms import ROWS_AT_ONCE, SORTED_AT_ONCE
+from masquerade.protocols.linkage.record_keys import is_text
 
 LOOKED_AT = 64  # keys for every range that say where it is cut
 

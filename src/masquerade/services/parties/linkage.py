@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
 from masquerade.core.util.scratch import HELD, Scratch, let_go
-from masquerade.protocols.linking import LinkingOffer, LinkingParty, PseudonymRequest
-from masquerade.protocols.pseudonyms import PSEUDONYM_SIZE, ROWS_AT_ONCE, order_of, ranges_of
+from masquerade.protocols.linkage.pseudonyms import PSEUDONYM_SIZE, ROWS_AT_ONCE, order_of, ranges_of
+from masquerade.protocols.linkage.psi import LinkingOffer, LinkingParty, PseudonymRequest
 from masquerade.services.parties.kinds.base import Outflow, Role, Step
 
 if TYPE_CHECKING:

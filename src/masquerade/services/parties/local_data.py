@@ -23,8 +23,8 @@ from masquerade.disguising.memo import MOST_PLACES, Memo
 from masquerade.disguising.report_draws import DEALING, Codes, Draws, disguise_codes, fresh_draws
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
-from masquerade.protocols.pseudonyms import SORTED_AT_ONCE
-from masquerade.protocols.record_keys import KEYS_AT_ONCE, KeyColumn, is_text
+from masquerade.protocols.linkage.pseudonyms import SORTED_AT_ONCE
+from masquerade.protocols.linkage.record_keys import KEYS_AT_ONCE, KeyColumn, is_text
 from masquerade.protocols.vertical import restricted
 from masquerade.services.parties.growing_keys import GrowingKeys, sorted_keys
 from masquerade.services.parties.kinds import Partition, find

@@ -13,8 +13,8 @@ from masquerade.core.query import Query
 from masquerade.core.util.scratch import Scratch
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import verify_signature
-from masquerade.protocols.linking import LinkingParty
-from masquerade.protocols.pseudonyms import keyed_pseudonyms
+from masquerade.protocols.linkage.pseudonyms import keyed_pseudonyms
+from masquerade.protocols.linkage.psi import LinkingParty
 from masquerade.protocols.vertical import Room
 from masquerade.protocols.wire.codec import SESSION_SIZE
 from masquerade.services.parties.kinds import Player, Role

@@ -31,7 +31,7 @@ from masquerade.core.util.json_text import read_json
 from masquerade.disguising.report_draws import Codes
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.label_codes import decode
-from masquerade.protocols.pseudonyms import ROWS_AT_ONCE, parts_for
+from masquerade.protocols.linkage.pseudonyms import ROWS_AT_ONCE, parts_for
 from masquerade.protocols.vertical import (
     CellSupplier,
     DescriptionRequest,

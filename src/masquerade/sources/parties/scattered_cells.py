@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.protocols.pseudonyms import (
+from masquerade.protocols.linkage.pseudonyms import (
     PSEUDONYM_SIZE,
     ROWS_AT_ONCE,
     Tags,

@@ -13,7 +13,7 @@ from masquerade.protocols.hidden import places as module
 from masquerade.protocols.hidden.dealer import SHARE, expanded
 from masquerade.protocols.hidden.engine import Deal
 from masquerade.protocols.hidden.places import PlacedOwner, PlaceOffer, check_order, placed
-from masquerade.protocols.pseudonyms import words_of
+from masquerade.protocols.linkage.pseudonyms import words_of
 from masquerade.protocols.wire.session import LocalTransport
 
 NAMES, SESSION = ("x", "y", "z"), os.urandom(16)

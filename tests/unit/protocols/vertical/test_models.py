@@ -27,7 +27,7 @@ import masquerade as mq
 from masquerade.core.tally import Tally
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes_policy
 from masquerade.disguising.memo import Memo
-from masquerade.protocols.linking import Joiner, LinkingParty
+from masquerade.protocols.linkage.psi import Joiner, LinkingParty
 from masquerade.protocols.vertical import (
     Site,
     assembled,

@@ -27,7 +27,7 @@ import masquerade as mq
 from masquerade.core.errors import FileError, InputError, RoundAborted
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.disguising.memo import Memo
-from masquerade.protocols.pseudonyms import (
+from masquerade.protocols.linkage.pseudonyms import (
     MOST_PARTS,
     SortedPseudonyms,
     bounds_of,

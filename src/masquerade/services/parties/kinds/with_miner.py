@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.policy.privacy import guarantee_of
-from masquerade.protocols.pseudonyms import SORTED_AT_ONCE
+from masquerade.protocols.linkage.pseudonyms import SORTED_AT_ONCE
 from masquerade.protocols.vertical import CellRequest, DescriptionRequest, RepeatedCells, Site, restricted
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.parties.kinds.base import (

@@ -13,7 +13,7 @@ from masquerade.core.util import scratch
 from masquerade.core.util.scratch import Scratch
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.ristretto255 import ristretto255
-from masquerade.protocols.linking import (
+from masquerade.protocols.linkage.psi import (
     Joiner,
     LinkingOffer,
     LinkingParty,
@@ -22,7 +22,7 @@ from masquerade.protocols.linking import (
     Pseudonyms,
     ReturnedPoints,
 )
-from masquerade.protocols.record_keys import LONGEST_KEY, normal_form
+from masquerade.protocols.linkage.record_keys import LONGEST_KEY, normal_form
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import LocalTransport
 

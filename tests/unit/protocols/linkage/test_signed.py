@@ -12,7 +12,7 @@ from masquerade.crypto.code_rows import Texts
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.point_sets import hashed
-from masquerade.protocols.linking import (
+from masquerade.protocols.linkage.psi import (
     DOMAIN,
     JOINER,
     Chain,
@@ -27,7 +27,7 @@ from masquerade.protocols.linking import (
     ReturnedPoints,
     Step,
 )
-from masquerade.protocols.record_keys import normal_form
+from masquerade.protocols.linkage.record_keys import normal_form
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import LocalTransport
 

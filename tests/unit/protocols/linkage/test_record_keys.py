@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.linking import Joiner, LinkingParty, keyed_guarantee
-from masquerade.protocols.pseudonyms import keyed_pseudonyms, places_among
-from masquerade.protocols.record_keys import KeyColumn, normal_form
+from masquerade.protocols.linkage.pseudonyms import keyed_pseudonyms, places_among
+from masquerade.protocols.linkage.psi import Joiner, LinkingParty, keyed_guarantee
+from masquerade.protocols.linkage.record_keys import KeyColumn, normal_form
 from masquerade.protocols.wire.session import LocalTransport
 
 SECRET, SESSION = os.urandom(32), os.urandom(16)

@@ -23,7 +23,7 @@ from masquerade.core.axes import Words
 from masquerade.core.errors import InputError
 from masquerade.core.util.scratch import HELD, Scratch, let_go
 from masquerade.crypto.code_rows import codes
-from masquerade.protocols.record_keys import Key, check_count, check_repeated, forms_of
+from masquerade.protocols.linkage.record_keys import Key, check_count, check_repeated, forms_of
 from masquerade.protocols.wire.codec import SESSION_SIZE
 
 SECRET_SIZE = 32

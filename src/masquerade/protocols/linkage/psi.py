@@ -35,7 +35,7 @@ from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
 from masquerade.crypto.point_sets import check_points, decoded_set, hashed, masked
 from masquerade.crypto.ristretto255 import POINT_SIZE, quotient, ristretto255
 from masquerade.disguising.columns import permutation
-from masquerade.protocols.pseudonyms import (
+from masquerade.protocols.linkage.pseudonyms import (
     PSEUDONYM_SIZE,
     ROWS_AT_ONCE,
     Tags,
@@ -44,7 +44,7 @@ from masquerade.protocols.pseudonyms import (
     repeated_rows,
     split_pseudonyms,
 )
-from masquerade.protocols.record_keys import Key, KeyColumn, check_count, check_repeated, forms_of
+from masquerade.protocols.linkage.record_keys import Key, KeyColumn, check_count, check_repeated, forms_of
 from masquerade.protocols.wire import codec
 from masquerade.protocols.wire.session import Responder, Transport, ask, check_names, check_session
 
