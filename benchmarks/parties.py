@@ -19,9 +19,9 @@ from masquerade.disguising.report_draws import fresh_draws
 from masquerade.protocols.linkage.pseudonyms import keyed_pseudonyms
 from masquerade.protocols.linkage.psi import Joiner, LinkingParty
 from masquerade.protocols.pooling import MaskedSum
-from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
-from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
-from masquerade.protocols.vertical import CellRequest, ClearCells, Site
+from masquerade.protocols.vertical.disguised_cells import CellRequest, ClearCells, Site
+from masquerade.protocols.vertical.paillier_products import KeyOwner, PaillierProducts
+from masquerade.protocols.vertical.scalar_products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.parties.joined import Miner
 from masquerade.sources.parties.pooled import PooledTally, pooling_party

@@ -21,7 +21,7 @@ from benchmarks.timing import json_option, keep
 from masquerade.core.util.scratch import Scratch
 from masquerade.disguising.memo import Memo
 from masquerade.protocols.linkage.pseudonyms import ROWS_AT_ONCE, SORTED_AT_ONCE, keyed_pseudonyms, parts_for
-from masquerade.protocols.vertical import CellRequest, RepeatedCells, Site
+from masquerade.protocols.vertical.disguised_cells import CellRequest, RepeatedCells, Site
 from masquerade.services.parties.linkage import Linkage
 from masquerade.services.parties.local_data import read_local_data
 from masquerade.services.parties.settings import DataSettings

@@ -28,7 +28,7 @@ from tests.services.parties.deployments import Deployment, Goal, started
 import masquerade as mq
 from masquerade.core.guarantee import Guarantee
 from masquerade.learn import catalogue
-from masquerade.protocols.vertical import restricted
+from masquerade.protocols.vertical.disguised_cells import restricted
 from masquerade.services.parties.example import vertical
 from masquerade.services.parties.settings import consent_values
 from masquerade.sources.parties.own_tables import OwnTables, counted, view_of

@@ -24,7 +24,7 @@ from tests.e2e.test_cli_app import ok, refused
 
 import masquerade as mq
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes
-from masquerade.protocols.vertical import cross_parents
+from masquerade.protocols.vertical.disguised_cells import cross_parents
 from masquerade.services.common.client import Operator
 from masquerade.services.common.settings import load
 from masquerade.services.parties.example import OWNERS

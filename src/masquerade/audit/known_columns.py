@@ -15,8 +15,8 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
 from masquerade.estimate.walsh import product_columns
-from masquerade.protocols.columns import OwnColumns
-from masquerade.protocols.projection import RECORDS_A_COLUMN, SECRET_BYTES, Owner
+from masquerade.protocols.vertical.columns import OwnColumns
+from masquerade.protocols.vertical.projection import RECORDS_A_COLUMN, SECRET_BYTES, Owner
 
 KNOWN = (5, 15, 30, 45, 55)  # of 60 records
 LEAST_RECORDS, MOST_RECORDS = 20, 120

@@ -35,11 +35,11 @@ from masquerade.protocols.linkage.psi import Joiner, keyed_guarantee
 from masquerade.protocols.mixnet.messages import MixTerms
 from masquerade.protocols.mixnet.opened_records import mix_guarantee
 from masquerade.protocols.pooling import MaskedSum
-from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.secure_aggregation.agreement import Parameters
 from masquerade.protocols.secure_aggregation.guarantee import aggregation_guarantee
-from masquerade.protocols.two_party_products import KeyOwner, PaillierProducts
-from masquerade.protocols.vertical import restricted, seen_by
+from masquerade.protocols.vertical.disguised_cells import restricted, seen_by
+from masquerade.protocols.vertical.paillier_products import KeyOwner, PaillierProducts
+from masquerade.protocols.vertical.scalar_products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.wire.session import LocalTransport
 from masquerade.services.parties.kinds.any_cells_without_miner import TOLD
 from masquerade.services.parties.kinds.without_miner import seen_without_miner

@@ -26,7 +26,7 @@ from tests.services.parties.deployments import (
 
 import masquerade as mq
 from masquerade.data.example_networks import ELEVEN_NODES
-from masquerade.protocols.vertical import CellRequest, Cells, restricted, schema_of
+from masquerade.protocols.vertical.disguised_cells import CellRequest, Cells, restricted, schema_of
 from masquerade.protocols.wire.arrow_stream import unpack
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.common.problems import PartyUnreachable

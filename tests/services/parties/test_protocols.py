@@ -34,8 +34,8 @@ from tests.services.parties.deployments import (
 
 import masquerade as mq
 from masquerade.data.example_networks import ELEVEN_NODES
-from masquerade.protocols.two_party_products import KeyOwner
-from masquerade.protocols.vertical import CellDescription, Cells, restricted, schema_of
+from masquerade.protocols.vertical.disguised_cells import CellDescription, Cells, restricted, schema_of
+from masquerade.protocols.vertical.paillier_products import KeyOwner
 from masquerade.protocols.wire.arrow_stream import unpack
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.parties.example import scattered, two_hospitals_and_a_registry

@@ -35,7 +35,7 @@ from masquerade.crypto import certificates
 from masquerade.crypto.errors import DecodingError
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.protocols.linkage.psi import LinkingOffer
-from masquerade.protocols.vertical import CellRequest, DescriptionRequest
+from masquerade.protocols.vertical.disguised_cells import CellRequest, DescriptionRequest
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import TlsFiles
 from masquerade.services.common.problems import KeyReused, NotAdmitted, NotFound, TooLarge

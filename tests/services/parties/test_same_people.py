@@ -28,8 +28,8 @@ from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.protocols.linkage.pseudonyms import split_pseudonyms
 from masquerade.protocols.linkage.psi import Joiner, PseudonymRequest, Pseudonyms, Receipt
 from masquerade.protocols.pooling import MaskedSum
-from masquerade.protocols.products import HelpedProducts
-from masquerade.protocols.vertical import CellRequest
+from masquerade.protocols.vertical.disguised_cells import CellRequest
+from masquerade.protocols.vertical.scalar_products import HelpedProducts
 from masquerade.protocols.wire.session import ask
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.session import JointSchema

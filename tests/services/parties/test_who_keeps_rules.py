@@ -13,8 +13,8 @@ from tests.unit.protocols.products.parties import roles, session
 
 import masquerade as mq
 from masquerade.core.errors import InputError
-from masquerade.protocols.columns import Part, Products
-from masquerade.protocols.vertical import restricted
+from masquerade.protocols.vertical.columns import Part, Products
+from masquerade.protocols.vertical.disguised_cells import restricted
 from masquerade.services.common.settings import load
 from masquerade.services.parties import kinds
 from masquerade.services.parties.example import two_hospitals_and_a_registry, write_deployment

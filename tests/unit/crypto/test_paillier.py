@@ -8,7 +8,7 @@ from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto import paillier
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.paillier import PaillierKey
-from masquerade.protocols.two_party_products import (
+from masquerade.protocols.vertical.paillier_products import (
     MOST_ROWS,
     Ciphertexts,
     EncryptionRequest,

@@ -8,7 +8,7 @@ import masquerade as mq
 from masquerade.core.errors import RoundAborted
 from masquerade.core.guarantee import Guarantee
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy
-from masquerade.protocols.vertical import restricted
+from masquerade.protocols.vertical.disguised_cells import restricted
 from masquerade.sources.parties.own_tables import OwnTables, counted, foreign, view_of, who_counts
 
 OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}

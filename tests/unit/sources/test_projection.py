@@ -14,7 +14,7 @@ from tests.statistical.checks import assert_coverage, assert_unbiased, assert_va
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.estimate.walsh import product_columns
-from masquerade.protocols.projection import shared_normals
+from masquerade.protocols.vertical.projection import shared_normals
 from masquerade.sources.parties.projection import Projected
 
 OWNERS = {"hospital": ["A", "B"], "insurer": ["D", "C"]}

@@ -11,7 +11,7 @@ import masquerade as mq
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Guarantee
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy
-from masquerade.protocols.vertical import Site, restricted
+from masquerade.protocols.vertical.disguised_cells import Site, restricted
 from masquerade.sources.parties.own_tables import OwnTablesOfStrata, Stratum, counted, foreign
 from masquerade.sources.parties.scattered_cells import ScatteredCells
 

@@ -1,7 +1,14 @@
 """Messages of scalar products: with a helper, and by encryption between two."""
 
-from masquerade.protocols.columns import Columns, Part
-from masquerade.protocols.products import (
+from masquerade.protocols.vertical.columns import Columns, Part
+from masquerade.protocols.vertical.paillier_products import (
+    Ciphertexts,
+    EncryptionRequest,
+    PaillierModulus,
+    Plaintexts,
+    SessionOpening,
+)
+from masquerade.protocols.vertical.scalar_products import (
     ColumnRequest,
     Correlation,
     CorrelationRequest,
@@ -9,13 +16,6 @@ from masquerade.protocols.products import (
     OpenNumbers,
     ProductRequest,
     SumRequest,
-)
-from masquerade.protocols.two_party_products import (
-    Ciphertexts,
-    EncryptionRequest,
-    PaillierModulus,
-    Plaintexts,
-    SessionOpening,
 )
 from tests.vectors.examples.parties import DIGEST, SESSION
 from tests.vectors.examples.pooling import WORDS

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from masquerade.protocols.projection import (
+from masquerade.protocols.vertical.projection import (
     MarginRequest,
     Numbers,
     ProjectionRequest,

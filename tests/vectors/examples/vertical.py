@@ -1,7 +1,7 @@
 """Messages of vertical and arbitrary partitions."""
 
 import masquerade as mq
-from masquerade.protocols.vertical import (
+from masquerade.protocols.vertical.disguised_cells import (
     BlockShape,
     CellDescription,
     CellRequest,

@@ -19,7 +19,7 @@ from masquerade.core.guarantee import Guarantee
 from masquerade.core.tally import Tally
 from masquerade.disguising.report_draws import Codes
 from masquerade.protocols.linkage.psi import Joiner, keyed_guarantee
-from masquerade.protocols.vertical import Room, assembled
+from masquerade.protocols.vertical.disguised_cells import Room, assembled
 from masquerade.protocols.wire.session import Transport
 from masquerade.services.common.client import once_started
 from masquerade.services.common.problems import PartyUnreachable

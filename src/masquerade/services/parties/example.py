@@ -18,7 +18,7 @@ import pandas as pd
 from masquerade.channels.policy import Policy
 from masquerade.core.util.atomic import write_whole
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
-from masquerade.protocols.vertical import restricted
+from masquerade.protocols.vertical.disguised_cells import restricted
 from masquerade.services.common.example_deployment import ExampleDeployment
 from masquerade.services.parties import kinds
 from masquerade.services.parties.kinds.any_cells import AnyCells

@@ -25,7 +25,7 @@ from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
 from masquerade.protocols.linkage.pseudonyms import SORTED_AT_ONCE
 from masquerade.protocols.linkage.record_keys import KEYS_AT_ONCE, KeyColumn, is_text
-from masquerade.protocols.vertical import restricted
+from masquerade.protocols.vertical.disguised_cells import restricted
 from masquerade.services.parties.growing_keys import GrowingKeys, sorted_keys
 from masquerade.services.parties.kinds import Partition, find
 from masquerade.services.parties.settings import DataSettings, PartySettings

@@ -15,7 +15,7 @@ from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import verify_signature
 from masquerade.protocols.linkage.pseudonyms import keyed_pseudonyms
 from masquerade.protocols.linkage.psi import LinkingParty
-from masquerade.protocols.vertical import Room
+from masquerade.protocols.vertical.disguised_cells import Room
 from masquerade.protocols.wire.codec import SESSION_SIZE
 from masquerade.services.parties.kinds import Player, Role
 from masquerade.services.parties.linkage import LINKING, Linkage

@@ -32,7 +32,7 @@ from masquerade.disguising.report_draws import Codes
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.label_codes import decode
 from masquerade.protocols.linkage.pseudonyms import ROWS_AT_ONCE, parts_for
-from masquerade.protocols.vertical import (
+from masquerade.protocols.vertical.disguised_cells import (
     CellSupplier,
     DescriptionRequest,
     ReceivedCells,

@@ -25,7 +25,7 @@ from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Merged, Tally, raise_refusals
 from masquerade.protocols.people.questions import Counts, Question
-from masquerade.protocols.vertical import combined, restricted
+from masquerade.protocols.vertical.disguised_cells import combined, restricted
 from masquerade.sources.people.count_rounds import JointCounts
 from masquerade.sources.records import Records
 

@@ -20,7 +20,7 @@ from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
 from masquerade.estimate.evidence import ReportEvidence
-from masquerade.protocols.columns import Part, Products, check_owners, counts_from
+from masquerade.protocols.vertical.columns import Part, Products, check_owners, counts_from
 
 MOST_CELLS = 2**20
 

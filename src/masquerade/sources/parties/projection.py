@@ -25,8 +25,14 @@ from masquerade.core.table import CountTable
 from masquerade.estimate.evidence import GaussianEvidence
 from masquerade.estimate.rotation import Reduction
 from masquerade.estimate.walsh import counts_of, sums_of_products
-from masquerade.protocols.columns import OwnColumns, Owners, check_owners
-from masquerade.protocols.projection import SECRET_BYTES, Owner, RemoteOwner, convene_owners, reduction_of
+from masquerade.protocols.vertical.columns import OwnColumns, Owners, check_owners
+from masquerade.protocols.vertical.projection import (
+    SECRET_BYTES,
+    Owner,
+    RemoteOwner,
+    convene_owners,
+    reduction_of,
+)
 from masquerade.protocols.wire.session import Transport
 from masquerade.sources.parties.products import WholeTables
 from masquerade.sources.parties.projection_noise import ProjectionNoise, side

@@ -10,8 +10,8 @@ import numpy as np
 from masquerade.channels.policy import Policy
 from masquerade.core.guarantee import Disclosure
 from masquerade.core.schema import Schema
-from masquerade.protocols.columns import Owners
-from masquerade.protocols.projection import SECRET_BYTES
+from masquerade.protocols.vertical.columns import Owners
+from masquerade.protocols.vertical.projection import SECRET_BYTES
 from masquerade.sources.parties.projection import Projected, source_of
 
 

@@ -23,7 +23,7 @@ from masquerade.protocols.linkage.pseudonyms import (
     parts_for,
     places_among,
 )
-from masquerade.protocols.vertical import (
+from masquerade.protocols.vertical.disguised_cells import (
     CellSupplier,
     DescriptionRequest,
     ReceivedCells,

@@ -3,7 +3,7 @@
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.data.example_networks import eleven_nodes
-from masquerade.protocols.products import HelpedProducts, Helper, ProductParty
+from masquerade.protocols.vertical.scalar_products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.parties.products import RevealedVerticalCounts
 

@@ -12,8 +12,8 @@ import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.columns import Columns, Part
-from masquerade.protocols.products import (
+from masquerade.protocols.vertical.columns import Columns, Part
+from masquerade.protocols.vertical.scalar_products import (
     ASKER,
     ELEMENTWISE,
     INNER,
@@ -361,7 +361,7 @@ def test_nonsense_is_refused(asked):
 
 def test_a_huge_product_is_not_dealt_for(asked, monkeypatch):
     parties, products, _ = asked
-    monkeypatch.setattr("masquerade.protocols.products.MOST_WORDS", len(FRAME))
+    monkeypatch.setattr("masquerade.protocols.vertical.scalar_products.MOST_WORDS", len(FRAME))
     with pytest.raises(InputError, match="not dealt for"):
         parties["helper"].receive(CorrelationRequest(products.session, ELEMENTWISE, A, L).encode())
 

@@ -11,8 +11,8 @@ from tests.unit.protocols.products.parties import CLEAR, FRAME, OWNERS, counts, 
 import masquerade as mq
 from masquerade.core.tally import Tally
 from masquerade.data.example_networks import ELEVEN_NODES
-from masquerade.protocols.columns import counts_from
-from masquerade.protocols.products import ColumnRequest, CorrelationRequest, MaskedColumns
+from masquerade.protocols.vertical.columns import counts_from
+from masquerade.protocols.vertical.scalar_products import ColumnRequest, CorrelationRequest, MaskedColumns
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import Roster, SessionOffer
 from masquerade.sources.parties.products import RevealedVerticalCounts
@@ -135,7 +135,7 @@ def test_refusals_come_before_anything_leaves(monkeypatch):
     products, carrier = session(roles())
     source = RevealedVerticalCounts(products)
     before = len(carrier.seen)
-    monkeypatch.setattr("masquerade.protocols.products.MOST_WORDS", 2 * len(FRAME))
+    monkeypatch.setattr("masquerade.protocols.vertical.scalar_products.MOST_WORDS", 2 * len(FRAME))
     assert source.check([mq.Query(by=("A", "S"))]) == []
     for query in (mq.Query(by=("A", "T", "S")), mq.Query(by=("A", "L", "B", "X"))):
         assert [refusal.code for refusal in source.check([query])] == ["too_many_cells"]

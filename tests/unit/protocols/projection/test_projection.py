@@ -15,7 +15,7 @@ from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Ro
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.data.example_networks import eleven_nodes
-from masquerade.protocols.projection import (
+from masquerade.protocols.vertical.projection import (
     MarginRequest,
     Numbers,
     ProjectionOwner,

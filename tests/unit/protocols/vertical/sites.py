@@ -13,7 +13,7 @@ from masquerade.disguising.report_draws import fresh_draws
 from masquerade.disguising.seeded import seeded_bytes
 from masquerade.frames.label_codes import encode
 from masquerade.frames.native import columns_of
-from masquerade.protocols.vertical import (
+from masquerade.protocols.vertical.disguised_cells import (
     CellRequest,
     Cells,
     ClearCells,

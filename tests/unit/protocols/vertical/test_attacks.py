@@ -26,7 +26,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyError, PolicyMismatch, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes_policy
-from masquerade.protocols.vertical import (
+from masquerade.protocols.vertical.disguised_cells import (
     BlockShape,
     CellDescription,
     CellRequest,

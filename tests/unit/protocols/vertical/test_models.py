@@ -28,7 +28,7 @@ from masquerade.core.tally import Tally
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes_policy
 from masquerade.disguising.memo import Memo
 from masquerade.protocols.linkage.psi import Joiner, LinkingParty
-from masquerade.protocols.vertical import (
+from masquerade.protocols.vertical.disguised_cells import (
     Site,
     assembled,
     combined,

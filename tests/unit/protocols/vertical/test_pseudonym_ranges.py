@@ -34,7 +34,13 @@ from masquerade.protocols.linkage.pseudonyms import (
     most_in_part,
     parts_for,
 )
-from masquerade.protocols.vertical import CellRequest, ClearCells, DescriptionRequest, RepeatedCells, Site
+from masquerade.protocols.vertical.disguised_cells import (
+    CellRequest,
+    ClearCells,
+    DescriptionRequest,
+    RepeatedCells,
+    Site,
+)
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.engines.engine import Engine

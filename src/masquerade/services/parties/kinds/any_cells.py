@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from masquerade.protocols.vertical import combined
+from masquerade.protocols.vertical.disguised_cells import combined
 from masquerade.services.parties.kinds.base import Partition
 from masquerade.services.parties.kinds.with_miner import CellsRole, WithMiner
 from masquerade.services.parties.linkage import Linkage

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from masquerade.protocols.products import (
+from masquerade.protocols.vertical.scalar_products import (
     ColumnRequest,
     HelpedProducts,
     Helper,

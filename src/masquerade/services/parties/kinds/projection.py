@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from masquerade.protocols.projection import MarginRequest, ProjectionOwner, ProjectionRequest
+from masquerade.protocols.vertical.projection import MarginRequest, ProjectionOwner, ProjectionRequest
 from masquerade.services.parties.kinds.base import Convener, Outflow, Partition, Role, SessionKind, Step
 from masquerade.sources.parties.projection import receive_projected
 

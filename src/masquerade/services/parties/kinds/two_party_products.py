@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from masquerade.protocols.two_party_products import Ciphertexts, EncryptionRequest, KeyOwner, PaillierProducts
+from masquerade.protocols.vertical.paillier_products import (
+    Ciphertexts,
+    EncryptionRequest,
+    KeyOwner,
+    PaillierProducts,
+)
 from masquerade.protocols.wire.session import Proposal
 from masquerade.services.parties.kinds import base
 from masquerade.services.parties.kinds.base import Outflow, Step

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from masquerade.channels.policy import Policy
 from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.protocols.linkage.pseudonyms import SORTED_AT_ONCE
-from masquerade.protocols.vertical import CellRequest, DescriptionRequest, RepeatedCells, Site, restricted
+from masquerade.protocols.vertical.disguised_cells import (
+    CellRequest,
+    DescriptionRequest,
+    RepeatedCells,
+    Site,
+    restricted,
+)
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.parties.kinds.base import (
     Convener,

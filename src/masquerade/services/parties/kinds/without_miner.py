@@ -18,7 +18,14 @@ from masquerade.core.tally import Tally
 from masquerade.learn import model_file
 from masquerade.learn.networks.network import BayesianNetwork, bayesian_network
 from masquerade.learn.networks.structure_search import structure
-from masquerade.protocols.vertical import Site, Structure, cross_parents, own_families, restricted, seen_by
+from masquerade.protocols.vertical.disguised_cells import (
+    Site,
+    Structure,
+    cross_parents,
+    own_families,
+    restricted,
+    seen_by,
+)
 from masquerade.services.parties.kinds.base import Outflow, Partition, SessionKind, Tables
 from masquerade.services.parties.kinds.with_miner import CellsRole, cells_asked, cells_of
 from masquerade.sources.engines.engine import Engine

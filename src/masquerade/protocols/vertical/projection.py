@@ -27,7 +27,7 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.symmetric import KeyedStream, code, same, seal, unseal
 from masquerade.estimate.rotation import Normals, Reduction, rotated
 from masquerade.estimate.walsh import product_columns
-from masquerade.protocols.columns import OwnColumns, Owners, check_owners
+from masquerade.protocols.vertical.columns import OwnColumns, Owners, check_owners
 from masquerade.protocols.wire import codec
 from masquerade.protocols.wire.session import Member, SessionOffer, Transport, agreement_of, ask, convene
 

@@ -25,7 +25,7 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.paillier import ROOTS, PaillierKey, PaillierPublic
-from masquerade.protocols.columns import OwnColumns, Owners, Part, Products, product_agreement, width
+from masquerade.protocols.vertical.columns import OwnColumns, Owners, Part, Products, product_agreement, width
 from masquerade.protocols.wire.codec import Blob, Digest, Many, Name, SessionMessage
 from masquerade.protocols.wire.session import Consent, Proposal, Responder, Transport, ask
 

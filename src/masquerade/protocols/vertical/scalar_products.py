@@ -27,7 +27,7 @@ from masquerade.core.schema import Schema
 from masquerade.crypto.errors import KeySpent, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
 from masquerade.crypto.symmetric import seal, unseal
-from masquerade.protocols.columns import (
+from masquerade.protocols.vertical.columns import (
     Columns,
     OwnColumns,
     Owners,
