@@ -19,7 +19,7 @@ from benchmarks.timing import keep
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.protocols.pooling import MaskedSum
+from masquerade.protocols.secure_sum import MaskedSum
 from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.parties.pooled import PooledTally, pooling_party
 from masquerade.sources.records import Records

@@ -18,7 +18,7 @@ from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.report_draws import fresh_draws
 from masquerade.protocols.linkage.pseudonyms import keyed_pseudonyms
 from masquerade.protocols.linkage.psi import Joiner, LinkingParty
-from masquerade.protocols.pooling import MaskedSum
+from masquerade.protocols.secure_sum import MaskedSum
 from masquerade.protocols.vertical.disguised_cells import CellRequest, ClearCells, Site
 from masquerade.protocols.vertical.paillier_products import KeyOwner, PaillierProducts
 from masquerade.protocols.vertical.scalar_products import HelpedProducts, Helper, ProductParty

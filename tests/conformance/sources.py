@@ -30,7 +30,7 @@ import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.disguising.report_draws import DEALING
 from masquerade.interop import dap_cell, from_dap, to_dap
-from masquerade.protocols.pooling import MaskedSum
+from masquerade.protocols.secure_sum import MaskedSum
 from masquerade.protocols.vertical.disguised_cells import ClearCells, Site
 from masquerade.protocols.vertical.scalar_products import HelpedProducts, Helper, ProductParty
 from masquerade.protocols.wire.session import LocalTransport

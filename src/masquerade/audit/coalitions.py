@@ -16,7 +16,7 @@ from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.pooling import LEAST_PARTIES, CountRequest, MaskedCounts, MaskedSum, PoolingParty
+from masquerade.protocols.secure_sum import LEAST_PARTIES, CountRequest, MaskedCounts, MaskedSum, PoolingParty
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.parties.pooled import pooling_party

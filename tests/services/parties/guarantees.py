@@ -34,9 +34,9 @@ from masquerade.protocols.k_anonymity.threshold.row_schema import (
 from masquerade.protocols.linkage.psi import Joiner, keyed_guarantee
 from masquerade.protocols.mixnet.messages import MixTerms
 from masquerade.protocols.mixnet.opened_records import mix_guarantee
-from masquerade.protocols.pooling import MaskedSum
 from masquerade.protocols.secure_aggregation.agreement import Parameters
 from masquerade.protocols.secure_aggregation.guarantee import aggregation_guarantee
+from masquerade.protocols.secure_sum import MaskedSum
 from masquerade.protocols.vertical.disguised_cells import restricted, seen_by
 from masquerade.protocols.vertical.paillier_products import KeyOwner, PaillierProducts
 from masquerade.protocols.vertical.scalar_products import HelpedProducts, Helper, ProductParty

@@ -28,7 +28,7 @@ from tests.services.parties.test_refusals import begin, standing
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused
 from masquerade.learn import catalogue
-from masquerade.protocols.pooling import MaskedSum
+from masquerade.protocols.secure_sum import MaskedSum
 from masquerade.services.common.settings import load
 from masquerade.services.parties import kinds
 from masquerade.services.parties import messages as say

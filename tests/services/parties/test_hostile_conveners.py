@@ -22,7 +22,7 @@ from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.keys import create_identity
 from masquerade.disguising.memo import Memo
 from masquerade.disguising.report_draws import disguise_codes
-from masquerade.protocols.pooling import MaskedSum
+from masquerade.protocols.secure_sum import MaskedSum
 from masquerade.services.common.settings import Limits
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.local_data import read_local_data

@@ -27,7 +27,7 @@ from tests.services.restoring import agreed
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
-from masquerade.protocols.pooling import MaskedSum
+from masquerade.protocols.secure_sum import MaskedSum
 from masquerade.services.common.release_ledger import FILE, inspect
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.node import Node

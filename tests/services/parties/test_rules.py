@@ -11,7 +11,7 @@ from tests.services.parties.test_same_people import Saying
 
 import masquerade as mq
 from masquerade.core.errors import InputError, RoundAborted
-from masquerade.protocols.pooling import MaskedSum
+from masquerade.protocols.secure_sum import MaskedSum
 from masquerade.protocols.vertical.disguised_cells import restricted
 from masquerade.services.common.settings import load
 from masquerade.services.parties import messages as say

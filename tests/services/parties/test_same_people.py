@@ -27,7 +27,7 @@ import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.protocols.linkage.pseudonyms import split_pseudonyms
 from masquerade.protocols.linkage.psi import Joiner, PseudonymRequest, Pseudonyms, Receipt
-from masquerade.protocols.pooling import MaskedSum
+from masquerade.protocols.secure_sum import MaskedSum
 from masquerade.protocols.vertical.disguised_cells import CellRequest
 from masquerade.protocols.vertical.scalar_products import HelpedProducts
 from masquerade.protocols.wire.session import ask

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from masquerade.protocols.pooling import CountRequest, MaskedCounts
+from masquerade.protocols.secure_sum import CountRequest, MaskedCounts
 from tests.vectors.examples.parties import BATCH, SESSION, WRONG, respelt
 from tests.vectors.message_vectors import Example
 

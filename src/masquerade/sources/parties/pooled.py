@@ -22,7 +22,7 @@ from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.people.questions import Counts, Question
-from masquerade.protocols.pooling import MOST_CELLS, MaskedSum, PoolingParty
+from masquerade.protocols.secure_sum import MOST_CELLS, MaskedSum, PoolingParty
 from masquerade.sources.people.count_rounds import JointCounts
 from masquerade.sources.records import Records
 

@@ -3,7 +3,7 @@
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy
-from masquerade.protocols.pooling import MaskedSum
+from masquerade.protocols.secure_sum import MaskedSum
 from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.parties.pooled import PooledTally, pooling_party
 

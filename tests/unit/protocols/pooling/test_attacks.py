@@ -17,7 +17,7 @@ import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import AgreementKey, SigningKey
-from masquerade.protocols.pooling import CountRequest, MaskedCounts, MaskedSum, pooling_agreement
+from masquerade.protocols.secure_sum import CountRequest, MaskedCounts, MaskedSum, pooling_agreement
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import Advert, Batch, LocalTransport, Roster, SessionOffer
 from masquerade.sources.parties.pooled import pooling_party
@@ -55,13 +55,13 @@ def test_two_parties_are_refused_with_the_reason():
 
 
 def test_the_modulus_is_above_the_largest_sum(monkeypatch):
-    monkeypatch.setattr("masquerade.protocols.pooling.LARGEST_PARTY", 2**64 // 3 + 1)
+    monkeypatch.setattr("masquerade.protocols.secure_sum.LARGEST_PARTY", 2**64 // 3 + 1)
     with pytest.raises(InputError, match="may reach the modulus"):
         MaskedSum(NAMES, LocalTransport({}), CLEAR)
 
 
 def test_a_party_larger_than_announced_is_refused(monkeypatch):
-    monkeypatch.setattr("masquerade.protocols.pooling.LARGEST_PARTY", 80)
+    monkeypatch.setattr("masquerade.protocols.secure_sum.LARGEST_PARTY", 80)
     with pytest.raises(RoundAborted, match="at most 80 records"):
         pool_of(members(shares())).totals([mq.Query()])
 
@@ -236,7 +236,7 @@ def test_oversized_batches_and_messages_are_refused(monkeypatch):
     assert source.check([BY_A, mq.Query(by="T")]) == []
     (refusal,) = source.check([BY_A, mq.Query(by=("A", "T"), where={"S": 1})])
     assert refusal.code == "too_many_cells"
-    monkeypatch.setattr("masquerade.protocols.pooling.MOST_CELLS", 3)
+    monkeypatch.setattr("masquerade.protocols.secure_sum.MOST_CELLS", 3)
     with pytest.raises(QueryRefused, match="east: A batch has at most 3 cells, this one 4"):
         source.answer([BY_A, mq.Query(by="T")])  # a party has limits of its own
     with pytest.raises(InputError, match="at most 10 bytes"):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
     from masquerade.core.query import Query
     from masquerade.core.schema import Schema
-    from masquerade.protocols.pooling import CountRequest
+    from masquerade.protocols.secure_sum import CountRequest
     from masquerade.protocols.wire.codec import Message
     from masquerade.protocols.wire.session import Proposal, Transport
     from masquerade.services.parties.coordinator import Coordinator

@@ -9,7 +9,7 @@ from masquerade.channels.policy import Policy
 from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.core.errors import InputError, PolicyMismatch
 from masquerade.core.query import Query
-from masquerade.protocols.pooling import CountRequest, MaskedSum, PoolingParty
+from masquerade.protocols.secure_sum import CountRequest, MaskedSum, PoolingParty
 from masquerade.protocols.vertical.disguised_cells import restricted
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import Proposal
