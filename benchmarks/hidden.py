@@ -27,9 +27,9 @@ import masquerade as mq
 from masquerade.learn.clusters import lloyd_step
 from masquerade.learn.networks.graph import ancestral_order
 from masquerade.learn.networks.network import parse_bif
-from masquerade.protocols.hidden import Cost, Dealer, HelpedEngine, run
-from masquerade.protocols.hidden.dealer import local_keys
-from masquerade.protocols.hidden.k_means import Lloyd, clusters
+from masquerade.protocols.mpc import Cost, Dealer, HelpedEngine, run
+from masquerade.protocols.mpc.dealer import local_keys
+from masquerade.protocols.mpc.k_means import Lloyd, clusters
 from masquerade.services.parties.example import Plan, horizontal, named, vertical
 from masquerade.services.parties.session import Goal
 from masquerade.simulation import hidden_structure

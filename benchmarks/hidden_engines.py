@@ -31,7 +31,7 @@ from benchmarks.timing import keep
 
 import masquerade as mq
 from masquerade.learn.networks.score_tables import ScoreTables
-from masquerade.protocols.hidden import HiddenColumns, MpycEngine, Search, finished, parents
+from masquerade.protocols.mpc import HiddenColumns, MpycEngine, Search, finished, parents
 from masquerade.simulation import hidden_structure
 from masquerade.sources.records import Records
 

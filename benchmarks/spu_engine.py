@@ -27,7 +27,7 @@ from benchmarks import spu_worker
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
-from masquerade.protocols.hidden.engine import Cost, Integers, SecretEngine, Steps, at_once, finished
+from masquerade.protocols.mpc.engine import Cost, Integers, SecretEngine, Steps, at_once, finished
 
 PYTHON = "MASQUERADE_SPU_PYTHON"
 PACKAGE = "spu==0.9.5"

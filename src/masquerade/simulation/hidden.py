@@ -21,19 +21,19 @@ from masquerade.learn.clusters import Clusters, Lattice, column_numbers, known_c
 from masquerade.learn.networks.graph import checked_limit
 from masquerade.learn.networks.score_tables import ScoreTables
 from masquerade.learn.networks.scores import score_called
-from masquerade.protocols.hidden.dealer import Dealer, local_keys
-from masquerade.protocols.hidden.engine import Cost, Steps, run
-from masquerade.protocols.hidden.family_counts import HiddenColumns
-from masquerade.protocols.hidden.guarantee import (
+from masquerade.protocols.mpc.dealer import Dealer, local_keys
+from masquerade.protocols.mpc.engine import Cost, Steps, run
+from masquerade.protocols.mpc.family_counts import HiddenColumns
+from masquerade.protocols.mpc.guarantee import (
     clusters_guarantee,
     structure_guarantee,
     structure_guarantee_without_dealer,
     tree_guarantee,
 )
-from masquerade.protocols.hidden.helped_engine import HelpedEngine
-from masquerade.protocols.hidden.k_means import Lloyd, clusters
-from masquerade.protocols.hidden.structure import Search, parents
-from masquerade.protocols.hidden.tree import Growth, tree
+from masquerade.protocols.mpc.helped_engine import HelpedEngine
+from masquerade.protocols.mpc.k_means import Lloyd, clusters
+from masquerade.protocols.mpc.structure import Search, parents
+from masquerade.protocols.mpc.tree import Growth, tree
 from masquerade.simulation.mpyc_parties import learn_structure
 
 HELPER = "helper"

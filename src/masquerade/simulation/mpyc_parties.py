@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.learn.networks.score_tables import ScoreTables
-from masquerade.protocols.hidden.engine import Cost, finished
-from masquerade.protocols.hidden.family_counts import HiddenColumns
-from masquerade.protocols.hidden.mpyc_engine import LEAST_PARTIES, MpycEngine
-from masquerade.protocols.hidden.structure import Search, parents
+from masquerade.protocols.mpc.engine import Cost, finished
+from masquerade.protocols.mpc.family_counts import HiddenColumns
+from masquerade.protocols.mpc.mpyc_engine import LEAST_PARTIES, MpycEngine
+from masquerade.protocols.mpc.structure import Search, parents
 
 HOST: Final = "127.0.0.1"
 

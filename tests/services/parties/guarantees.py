@@ -20,11 +20,6 @@ from masquerade.core.util.formatting import gamma_text
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.frequency_mining.guarantee import frequency_guarantee
 from masquerade.protocols.frequency_mining.messages import Terms as FrequencyTerms
-from masquerade.protocols.hidden.control import OverlapRules, control_guarantee
-from masquerade.protocols.hidden.guarantee import clusters_guarantee, structure_guarantee, tree_guarantee
-from masquerade.protocols.hidden.k_means import Lloyd
-from masquerade.protocols.hidden.structure import Search
-from masquerade.protocols.hidden.tree import Growth
 from masquerade.protocols.k_anonymity.suppression.messages import PartitionTerms, partition_guarantee
 from masquerade.protocols.k_anonymity.threshold.row_schema import (
     Form,
@@ -34,6 +29,11 @@ from masquerade.protocols.k_anonymity.threshold.row_schema import (
 from masquerade.protocols.linkage.psi import Joiner, keyed_guarantee
 from masquerade.protocols.mixnet.messages import MixTerms
 from masquerade.protocols.mixnet.opened_records import mix_guarantee
+from masquerade.protocols.mpc.control import OverlapRules, control_guarantee
+from masquerade.protocols.mpc.guarantee import clusters_guarantee, structure_guarantee, tree_guarantee
+from masquerade.protocols.mpc.k_means import Lloyd
+from masquerade.protocols.mpc.structure import Search
+from masquerade.protocols.mpc.tree import Growth
 from masquerade.protocols.secure_aggregation.agreement import Parameters
 from masquerade.protocols.secure_aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.secure_sum import MaskedSum

@@ -14,10 +14,10 @@ from tests.services.parties.deployments import HELPER, MINER, SESSION, Goal, dep
 
 import masquerade as mq
 from masquerade.core.errors import MasqueradeError
-from masquerade.protocols.hidden import places
-from masquerade.protocols.hidden.computation import Continuation, Turn
-from masquerade.protocols.hidden.guarantee import HELD_CELLS
-from masquerade.protocols.hidden.places import PlaceOffer
+from masquerade.protocols.mpc import places
+from masquerade.protocols.mpc.computation import Continuation, Turn
+from masquerade.protocols.mpc.guarantee import HELD_CELLS
+from masquerade.protocols.mpc.places import PlaceOffer
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.common.state import peek_claims
 from masquerade.services.parties.coordinator import Coordinator

@@ -32,7 +32,7 @@ import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.learn.model_file import model_of
-from masquerade.protocols.hidden.computation import Continuation, DealRequest, Turn
+from masquerade.protocols.mpc.computation import Continuation, DealRequest, Turn
 from masquerade.protocols.vertical.disguised_cells import restricted
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.common.state import peek_claims

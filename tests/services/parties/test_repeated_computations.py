@@ -7,7 +7,7 @@ from tests.services.parties.deployments import deployed
 from tests.services.parties.test_hidden_k_means import people, planned
 
 from masquerade.core.errors import RoundAborted
-from masquerade.protocols.hidden.computation import Continuation
+from masquerade.protocols.mpc.computation import Continuation
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.common.state import peek_claims
 from masquerade.services.parties.kinds import hidden_k_means

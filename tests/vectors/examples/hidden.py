@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from masquerade.protocols.hidden.computation import Continuation, DealRequest, Dealt, NeededDeal, Turn
-from masquerade.protocols.hidden.control import AnswerShare, QuestionKey
-from masquerade.protocols.hidden.engine import Deal
-from masquerade.protocols.hidden.places import HeldBlock, HeldCells, HolderRequest, PlaceOffer, PlacesTaken
+from masquerade.protocols.mpc.computation import Continuation, DealRequest, Dealt, NeededDeal, Turn
+from masquerade.protocols.mpc.control import AnswerShare, QuestionKey
+from masquerade.protocols.mpc.engine import Deal
+from masquerade.protocols.mpc.places import HeldBlock, HeldCells, HolderRequest, PlaceOffer, PlacesTaken
 from tests.vectors.examples.parties import SESSION
 from tests.vectors.message_vectors import Example
 

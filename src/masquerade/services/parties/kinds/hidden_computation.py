@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from masquerade.core.guarantee import Guarantee
-from masquerade.protocols.hidden.computation import Computation, ComputingParty, Continuation, DealingHelper
-from masquerade.protocols.hidden.engine import Steps
+from masquerade.protocols.mpc.computation import Computation, ComputingParty, Continuation, DealingHelper
+from masquerade.protocols.mpc.engine import Steps
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.parties.kinds.base import Outflow, Role, SessionKind, Tables
 

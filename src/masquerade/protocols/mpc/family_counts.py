@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.hidden.engine import SecretEngine, Steps
+from masquerade.protocols.mpc.engine import SecretEngine, Steps
 
 Family = tuple[str, ...]  # variables, sorted
 

@@ -26,7 +26,7 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.function_shares import PointKeys, ThresholdKeys
 from masquerade.crypto.keys import KEY_SIZE
 from masquerade.kernels import node_tree
-from masquerade.protocols.hidden.dealer import (
+from masquerade.protocols.mpc.dealer import (
     COUNTS,
     CROSSED,
     HIGH,
@@ -42,8 +42,8 @@ from masquerade.protocols.hidden.dealer import (
     ring,
     times,
 )
-from masquerade.protocols.hidden.engine import Deal, Integers, Reply, Round, SecretEngine, Steps, Words
-from masquerade.protocols.hidden.masked_bits import (
+from masquerade.protocols.mpc.engine import Deal, Integers, Reply, Round, SecretEngine, Steps, Words
+from masquerade.protocols.mpc.masked_bits import (
     Groups,
     Planes,
     factors,

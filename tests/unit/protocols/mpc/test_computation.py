@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.unit.protocols.hidden.programs import own
+from tests.unit.protocols.mpc.programs import own
 
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.hidden.computation import (
+from masquerade.protocols.mpc.computation import (
     Computation,
     ComputingParty,
     Continuation,
@@ -20,9 +20,9 @@ from masquerade.protocols.hidden.computation import (
     NeededDeal,
     Turn,
 )
-from masquerade.protocols.hidden.dealer import Dealer
-from masquerade.protocols.hidden.engine import Deal
-from masquerade.protocols.hidden.helped_engine import HelpedEngine
+from masquerade.protocols.mpc.dealer import Dealer
+from masquerade.protocols.mpc.engine import Deal
+from masquerade.protocols.mpc.helped_engine import HelpedEngine
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import LocalTransport, agreement_of
 

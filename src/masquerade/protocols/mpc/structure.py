@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.hidden.engine import Integers, SecretEngine, Steps
-from masquerade.protocols.hidden.family_counts import Family, FamilyCounts, HiddenColumns
+from masquerade.protocols.mpc.engine import Integers, SecretEngine, Steps
+from masquerade.protocols.mpc.family_counts import Family, FamilyCounts, HiddenColumns
 
 SCORE_BITS = 56  # of a difference of scores
 SENTINEL = -(2**54)

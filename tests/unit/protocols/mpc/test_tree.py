@@ -6,12 +6,12 @@ from math import log
 import numpy as np
 import pandas as pd
 import pytest
-from tests.unit.protocols.hidden.programs import Watched
+from tests.unit.protocols.mpc.programs import Watched
 
 import masquerade as mq
 from masquerade.core.errors import InputError
-from masquerade.protocols.hidden.family_counts import HiddenColumns
-from masquerade.protocols.hidden.tree import Growth, tree, x_ln_x
+from masquerade.protocols.mpc.family_counts import HiddenColumns
+from masquerade.protocols.mpc.tree import Growth, tree, x_ln_x
 
 TENNIS = [
     "sunny hot high weak no", "sunny hot high strong no", "overcast hot high weak yes",

@@ -8,7 +8,7 @@ from benchmarks.hidden_engines import MAX_PARENTS, by_helper, by_mpyc, task
 
 import masquerade as mq
 from masquerade.core.errors import InputError
-from masquerade.protocols.hidden import HelpedEngine, MpycEngine, finished
+from masquerade.protocols.mpc import HelpedEngine, MpycEngine, finished
 from masquerade.sources.records import Records
 
 RECORDS = 40

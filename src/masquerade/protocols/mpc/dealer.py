@@ -18,8 +18,8 @@ from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.function_shares import point_keys, threshold_keys
 from masquerade.crypto.keys import derive
 from masquerade.crypto.symmetric import stream
-from masquerade.protocols.hidden.engine import Deal, Words
-from masquerade.protocols.hidden.masked_bits import factors, numbers, planes, words_of
+from masquerade.protocols.mpc.engine import Deal, Words
+from masquerade.protocols.mpc.masked_bits import factors, numbers, planes, words_of
 
 Keys = Callable[[str, str, int], bytes]  # of a party, for a purpose and the number of a deal
 

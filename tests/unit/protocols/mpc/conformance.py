@@ -2,18 +2,18 @@
 
 Three parties run it, whatever the engine. MPyC's are processes, and this file is one of them:
 
-python -m tests.unit.protocols.hidden.conformance [--learnt] -M3 -I0 -B9000
+python -m tests.unit.protocols.mpc.conformance [--learnt] -M3 -I0 -B9000
 """
 
 import json
 import sys
 
 import numpy as np
-from tests.unit.protocols.hidden.programs import own
+from tests.unit.protocols.mpc.programs import own
 
-from masquerade.protocols.hidden import HiddenColumns, MpycEngine, finished
-from masquerade.protocols.hidden.k_means import Lloyd, clusters
-from masquerade.protocols.hidden.tree import Growth, tree
+from masquerade.protocols.mpc import HiddenColumns, MpycEngine, finished
+from masquerade.protocols.mpc.k_means import Lloyd, clusters
+from masquerade.protocols.mpc.tree import Growth, tree
 
 PARTIES = ("a", "b", "c")
 CASES, LENGTH, RECORDS = 120, 101, 40

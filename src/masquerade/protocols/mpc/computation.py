@@ -24,8 +24,8 @@ from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.errors import KeySpent, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, derive, verify_signature
 from masquerade.crypto.symmetric import seal, unseal
-from masquerade.protocols.hidden.dealer import Dealer, Keys, local_keys
-from masquerade.protocols.hidden.engine import Cost, Deal, Driver, Reply, Round, Steps, Words
+from masquerade.protocols.mpc.dealer import Dealer, Keys, local_keys
+from masquerade.protocols.mpc.engine import Cost, Deal, Driver, Reply, Round, Steps, Words
 from masquerade.protocols.wire import codec, session
 
 MOST_BYTES = 1 << 29  # of one party's numbers in a round, or of what it is dealt

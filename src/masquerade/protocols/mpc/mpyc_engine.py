@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.hidden.engine import Cost, Integers, SecretEngine, Steps, at_once
+from masquerade.protocols.mpc.engine import Cost, Integers, SecretEngine, Steps, at_once
 
 BITS = 64
 LEAST_PARTIES = 3

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.hidden.engine import Integers, SecretEngine, Steps
-from masquerade.protocols.hidden.family_counts import Family, FamilyCounts, HiddenColumns
-from masquerade.protocols.hidden.structure import SCORE_BITS, SENTINEL, padded_rows
+from masquerade.protocols.mpc.engine import Integers, SecretEngine, Steps
+from masquerade.protocols.mpc.family_counts import Family, FamilyCounts, HiddenColumns
+from masquerade.protocols.mpc.structure import SCORE_BITS, SENTINEL, padded_rows
 
 COUNT_BITS = 40
 VALUE_BITS, MOST_DIGITS = 53, 30  # of a sum of x·ln x in units, and of these after the point at most

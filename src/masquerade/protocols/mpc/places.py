@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.util.formatting import counted
-from masquerade.protocols.hidden.dealer import expanded
-from masquerade.protocols.hidden.engine import SecretEngine, Steps, common_seed
 from masquerade.protocols.linkage.pseudonyms import PSEUDONYM_SIZE, words_of
+from masquerade.protocols.mpc.dealer import expanded
+from masquerade.protocols.mpc.engine import SecretEngine, Steps, common_seed
 from masquerade.protocols.wire import codec
 from masquerade.protocols.wire.session import Responder, Transport, ask
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.hidden.engine import Integers, SecretEngine, Steps
+from masquerade.protocols.mpc.engine import Integers, SecretEngine, Steps
 
 AT_ONCE, MOST_WORDS = 1 << 18, 1 << 21  # records, and numbers that are shown of them in a round
 MOST_BITS, COUNT_BITS, WORD = 62, 40, 64

@@ -2,9 +2,9 @@
 
 import os
 
-from masquerade.protocols.hidden.dealer import Dealer, local_keys
-from masquerade.protocols.hidden.engine import Cost, run
-from masquerade.protocols.hidden.helped_engine import HelpedEngine
+from masquerade.protocols.mpc.dealer import Dealer, local_keys
+from masquerade.protocols.mpc.engine import Cost, run
+from masquerade.protocols.mpc.helped_engine import HelpedEngine
 
 
 class Watched:

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 from tests.statistical.checks import ALPHA
-from tests.unit.protocols.hidden.programs import Watched, own
+from tests.unit.protocols.mpc.programs import Watched, own
 
 from masquerade.core.errors import RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent
-from masquerade.protocols.hidden.dealer import times
-from masquerade.protocols.hidden.engine import Deal, Round, run
-from masquerade.protocols.hidden.helped_engine import FEW_COMPARED, batches
-from masquerade.protocols.hidden.masked_bits import Groups, halvings, numbers, planes
+from masquerade.protocols.mpc.dealer import times
+from masquerade.protocols.mpc.engine import Deal, Round, run
+from masquerade.protocols.mpc.helped_engine import FEW_COMPARED, batches
+from masquerade.protocols.mpc.masked_bits import Groups, halvings, numbers, planes
 
 TWO, FOUR = ("a", "b"), ("a", "b", "c", "d")
 CASES = 100_000

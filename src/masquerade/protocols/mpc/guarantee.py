@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from masquerade.core.guarantee import Adversary, Disclosure, Guarantee
-from masquerade.protocols.hidden.k_means import Lloyd
-from masquerade.protocols.hidden.structure import Search
-from masquerade.protocols.hidden.tree import Growth
+from masquerade.protocols.mpc.k_means import Lloyd
+from masquerade.protocols.mpc.structure import Search
+from masquerade.protocols.mpc.tree import Growth
 
 
 def opened_by(search: Search) -> str:

@@ -10,20 +10,20 @@ from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.learn.networks.score_tables import ScoreTables
-from masquerade.protocols.hidden.computation import (
+from masquerade.protocols.mpc.computation import (
     Computation,
     ComputingParty,
     Continuation,
     DealingHelper,
     DealRequest,
 )
-from masquerade.protocols.hidden.engine import Round
-from masquerade.protocols.hidden.family_counts import HiddenColumns
-from masquerade.protocols.hidden.helped_engine import HelpedEngine
-from masquerade.protocols.hidden.k_means import Lloyd, clusters
-from masquerade.protocols.hidden.places import HolderRequest, PlacedOwner, PlaceOffer, check_order, placed
-from masquerade.protocols.hidden.structure import Search, with_counts
-from masquerade.protocols.hidden.tree import Growth, tree
+from masquerade.protocols.mpc.engine import Round
+from masquerade.protocols.mpc.family_counts import HiddenColumns
+from masquerade.protocols.mpc.helped_engine import HelpedEngine
+from masquerade.protocols.mpc.k_means import Lloyd, clusters
+from masquerade.protocols.mpc.places import HolderRequest, PlacedOwner, PlaceOffer, check_order, placed
+from masquerade.protocols.mpc.structure import Search, with_counts
+from masquerade.protocols.mpc.tree import Growth, tree
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import LocalTransport, Roster, SessionOffer, agreement_of
 

@@ -6,12 +6,12 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from benchmarks.hidden_engines import by_spu, mpyc_parties, spu_parties, task
-from tests.unit.protocols.hidden.conformance import PARTIES, Task, learnt, short
-from tests.unit.protocols.hidden.programs import Watched
+from tests.unit.protocols.mpc.conformance import PARTIES, Task, learnt, short
+from tests.unit.protocols.mpc.programs import Watched
 
 import masquerade as mq
 from masquerade.core.errors import RoundAborted
-from masquerade.protocols.hidden import finished
+from masquerade.protocols.mpc import finished
 from masquerade.sources.records import Records
 
 
@@ -31,7 +31,7 @@ def test_owners_and_a_helper_do_everything_exactly():
 
 @pytest.mark.skipif(find_spec("mpyc") is None, reason="MPyC is not installed")
 def test_three_parties_of_mpyc_do_everything_exactly():
-    told = mpyc_parties("tests.unit.protocols.hidden.conformance")
+    told = mpyc_parties("tests.unit.protocols.mpc.conformance")
     due = Task(narrow=True).due()
     for party in told:
         assert_exact(party["found"], due)
@@ -45,7 +45,7 @@ def test_three_parties_of_mpyc_do_everything_exactly():
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("mpyc") is None, reason="MPyC is not installed")
 def test_three_parties_of_mpyc_learn_what_owners_with_a_helper_learn():
-    told = mpyc_parties("tests.unit.protocols.hidden.conformance", "--learnt")
+    told = mpyc_parties("tests.unit.protocols.mpc.conformance", "--learnt")
     assert told == [Watched(PARTIES).run(learnt)] * 3
 
 

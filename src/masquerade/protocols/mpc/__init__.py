@@ -7,13 +7,13 @@ and `k_means` clusters of records whose cells lie anywhere, which `places` bring
 `control` answers questions that two servers do not learn.
 """
 
-from masquerade.protocols.hidden.control import Client, ControlServer, OverlapRules, Questions
-from masquerade.protocols.hidden.dealer import Dealer
-from masquerade.protocols.hidden.engine import Cost, SecretEngine, finished, run, run_each
-from masquerade.protocols.hidden.family_counts import FamilyCounts, HiddenColumns
-from masquerade.protocols.hidden.helped_engine import HelpedEngine
-from masquerade.protocols.hidden.mpyc_engine import MpycEngine
-from masquerade.protocols.hidden.structure import FamilyScore, Search, parents
+from masquerade.protocols.mpc.control import Client, ControlServer, OverlapRules, Questions
+from masquerade.protocols.mpc.dealer import Dealer
+from masquerade.protocols.mpc.engine import Cost, SecretEngine, finished, run, run_each
+from masquerade.protocols.mpc.family_counts import FamilyCounts, HiddenColumns
+from masquerade.protocols.mpc.helped_engine import HelpedEngine
+from masquerade.protocols.mpc.mpyc_engine import MpycEngine
+from masquerade.protocols.mpc.structure import FamilyScore, Search, parents
 
 __all__ = [
     "Client",

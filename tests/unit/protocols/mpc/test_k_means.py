@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
-from tests.unit.protocols.hidden.programs import Watched
+from tests.unit.protocols.mpc.programs import Watched
 
 import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.learn.clusters import Lattice
-from masquerade.protocols.hidden.helped_engine import MOST_MULTIPLIED, HelpedEngine
-from masquerade.protocols.hidden.k_means import Lloyd, clusters
+from masquerade.protocols.mpc.helped_engine import MOST_MULTIPLIED, HelpedEngine
+from masquerade.protocols.mpc.k_means import Lloyd, clusters
 from masquerade.services.common.settings import Limits
 
 IRIS = load_iris().data

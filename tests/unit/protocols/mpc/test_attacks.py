@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 from tests.statistical.checks import ALPHA
-from tests.unit.protocols.hidden.programs import Watched, own
+from tests.unit.protocols.mpc.programs import Watched, own
 
 from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.learn.networks.score_tables import ScoreTables
-from masquerade.protocols.hidden.engine import run
-from masquerade.protocols.hidden.family_counts import HiddenColumns
-from masquerade.protocols.hidden.guarantee import clusters_guarantee, structure_guarantee, tree_guarantee
-from masquerade.protocols.hidden.helped_engine import FEW_COMPARED, HelpedEngine
-from masquerade.protocols.hidden.k_means import Lloyd, clusters
-from masquerade.protocols.hidden.structure import Search, parents
-from masquerade.protocols.hidden.tree import Growth, tree
+from masquerade.protocols.mpc.engine import run
+from masquerade.protocols.mpc.family_counts import HiddenColumns
+from masquerade.protocols.mpc.guarantee import clusters_guarantee, structure_guarantee, tree_guarantee
+from masquerade.protocols.mpc.helped_engine import FEW_COMPARED, HelpedEngine
+from masquerade.protocols.mpc.k_means import Lloyd, clusters
+from masquerade.protocols.mpc.structure import Search, parents
+from masquerade.protocols.mpc.tree import Growth, tree
 
 TWO, THREE = ("a", "b"), ("a", "b", "c")
 SIZES = {"u": 2, "v": 3, "w": 2, "x": 2}

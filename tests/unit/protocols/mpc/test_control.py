@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 from scipy.stats import chisquare
 from tests.statistical.checks import ALPHA
-from tests.unit.protocols.hidden.programs import Watched
+from tests.unit.protocols.mpc.programs import Watched
 
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.function_shares import fresh_roots, point_keys
-from masquerade.protocols.hidden.control import (
+from masquerade.protocols.mpc.control import (
     CHECKS,
     AnswerShare,
     Client,
@@ -24,7 +24,7 @@ from masquerade.protocols.hidden.control import (
     Questions,
     control_guarantee,
 )
-from masquerade.protocols.hidden.engine import run_each
+from masquerade.protocols.mpc.engine import run_each
 from masquerade.sources.control.answer_history import Knowledge
 from masquerade.sources.control.cell_space import CellSpace
 
