@@ -374,7 +374,7 @@ def control(
     Example: masquerade simulate control --ask smoke=yes --ask smoke=yes,bronc=yes
     """
     from masquerade.cli.simulation_report import control_text  # noqa: PLC0415  (loads much)
-    from masquerade.protocols.mpc.control import OverlapRules  # noqa: PLC0415
+    from masquerade.protocols.mpc.private_queries import OverlapRules  # noqa: PLC0415
     from masquerade.simulation import people_from, private_answers  # noqa: PLC0415
     from masquerade.simulation.control import random_questions  # noqa: PLC0415
 

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.schema import Category, Schema
-from masquerade.protocols.mpc.control import (
+from masquerade.protocols.mpc.dealer import Dealer, local_keys
+from masquerade.protocols.mpc.dealer_engine import HelpedEngine
+from masquerade.protocols.mpc.engine import Cost, run_each
+from masquerade.protocols.mpc.private_queries import (
     Client,
     ControlServer,
     OverlapRules,
     Questions,
     control_guarantee,
 )
-from masquerade.protocols.mpc.dealer import Dealer, local_keys
-from masquerade.protocols.mpc.engine import Cost, run_each
-from masquerade.protocols.mpc.helped_engine import HelpedEngine
 
 SERVERS, CLIENT, HELPER = ("first", "second"), "client", "helper"
 Where = Mapping[str, Category]

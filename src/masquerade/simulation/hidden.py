@@ -22,6 +22,7 @@ from masquerade.learn.networks.graph import checked_limit
 from masquerade.learn.networks.score_tables import ScoreTables
 from masquerade.learn.networks.scores import score_called
 from masquerade.protocols.mpc.dealer import Dealer, local_keys
+from masquerade.protocols.mpc.dealer_engine import HelpedEngine
 from masquerade.protocols.mpc.engine import Cost, Steps, run
 from masquerade.protocols.mpc.family_counts import HiddenColumns
 from masquerade.protocols.mpc.guarantee import (
@@ -30,7 +31,6 @@ from masquerade.protocols.mpc.guarantee import (
     structure_guarantee_without_dealer,
     tree_guarantee,
 )
-from masquerade.protocols.mpc.helped_engine import HelpedEngine
 from masquerade.protocols.mpc.k_means import Lloyd, clusters
 from masquerade.protocols.mpc.structure import Search, parents
 from masquerade.protocols.mpc.tree import Growth, tree

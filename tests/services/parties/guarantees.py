@@ -29,9 +29,9 @@ from masquerade.protocols.k_anonymity.threshold.row_schema import (
 from masquerade.protocols.linkage.psi import Joiner, keyed_guarantee
 from masquerade.protocols.mixnet.messages import MixTerms
 from masquerade.protocols.mixnet.opened_records import mix_guarantee
-from masquerade.protocols.mpc.control import OverlapRules, control_guarantee
 from masquerade.protocols.mpc.guarantee import clusters_guarantee, structure_guarantee, tree_guarantee
 from masquerade.protocols.mpc.k_means import Lloyd
+from masquerade.protocols.mpc.private_queries import OverlapRules, control_guarantee
 from masquerade.protocols.mpc.structure import Search
 from masquerade.protocols.mpc.tree import Growth
 from masquerade.protocols.secure_aggregation.agreement import Parameters

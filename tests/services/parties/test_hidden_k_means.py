@@ -14,10 +14,10 @@ from tests.services.parties.deployments import HELPER, MINER, SESSION, Goal, dep
 
 import masquerade as mq
 from masquerade.core.errors import MasqueradeError
-from masquerade.protocols.mpc import places
+from masquerade.protocols.mpc import record_order
 from masquerade.protocols.mpc.computation import Continuation, Turn
 from masquerade.protocols.mpc.guarantee import HELD_CELLS
-from masquerade.protocols.mpc.places import PlaceOffer
+from masquerade.protocols.mpc.record_order import PlaceOffer
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.common.state import peek_claims
 from masquerade.services.parties.coordinator import Coordinator
@@ -180,7 +180,7 @@ def test_who_stops_between_rounds_ends_the_computation_and_another_begins_anew(t
 
 def test_a_convener_that_adds_records_or_shows_other_clusters_is_refused(tmp_path, monkeypatch):
     """With made-up records at a centre a cluster of one would be large enough to be opened."""
-    share, order = Coordinator.share, places._places
+    share, order = Coordinator.share, record_order._places
 
     def padded(blocks):
         found, n = order(blocks)
@@ -191,8 +191,8 @@ def test_a_convener_that_adds_records_or_shows_other_clusters_is_refused(tmp_pat
 
     with deployed(tmp_path, planned(least_size=3)) as deployment:
         with monkeypatch.context() as patched:
-            patched.setattr(places, "_places", padded)
-            patched.setattr(places, "_check_cells", lambda *_: None)
+            patched.setattr(record_order, "_places", padded)
+            patched.setattr(record_order, "_check_cells", lambda *_: None)
             status = deployment.run()
             assert status["state"] == "interrupted"
             assert "Records have a false order" in status["reason"]

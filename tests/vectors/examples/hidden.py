@@ -3,9 +3,9 @@
 import numpy as np
 
 from masquerade.protocols.mpc.computation import Continuation, DealRequest, Dealt, NeededDeal, Turn
-from masquerade.protocols.mpc.control import AnswerShare, QuestionKey
 from masquerade.protocols.mpc.engine import Deal
-from masquerade.protocols.mpc.places import HeldBlock, HeldCells, HolderRequest, PlaceOffer, PlacesTaken
+from masquerade.protocols.mpc.private_queries import AnswerShare, QuestionKey
+from masquerade.protocols.mpc.record_order import HeldBlock, HeldCells, HolderRequest, PlaceOffer, PlacesTaken
 from tests.vectors.examples.parties import SESSION
 from tests.vectors.message_vectors import Example
 

@@ -7,12 +7,12 @@ and `k_means` clusters of records whose cells lie anywhere, which `places` bring
 `control` answers questions that two servers do not learn.
 """
 
-from masquerade.protocols.mpc.control import Client, ControlServer, OverlapRules, Questions
 from masquerade.protocols.mpc.dealer import Dealer
+from masquerade.protocols.mpc.dealer_engine import HelpedEngine
 from masquerade.protocols.mpc.engine import Cost, SecretEngine, finished, run, run_each
 from masquerade.protocols.mpc.family_counts import FamilyCounts, HiddenColumns
-from masquerade.protocols.mpc.helped_engine import HelpedEngine
 from masquerade.protocols.mpc.mpyc_engine import MpycEngine
+from masquerade.protocols.mpc.private_queries import Client, ControlServer, OverlapRules, Questions
 from masquerade.protocols.mpc.structure import FamilyScore, Search, parents
 
 __all__ = [

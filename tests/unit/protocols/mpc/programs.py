@@ -3,8 +3,8 @@
 import os
 
 from masquerade.protocols.mpc.dealer import Dealer, local_keys
+from masquerade.protocols.mpc.dealer_engine import HelpedEngine
 from masquerade.protocols.mpc.engine import Cost, run
-from masquerade.protocols.mpc.helped_engine import HelpedEngine
 
 
 class Watched:

@@ -8,10 +8,10 @@ from tests.unit.protocols.mpc.programs import Watched, own
 
 from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.learn.networks.score_tables import ScoreTables
+from masquerade.protocols.mpc.dealer_engine import FEW_COMPARED, HelpedEngine
 from masquerade.protocols.mpc.engine import run
 from masquerade.protocols.mpc.family_counts import HiddenColumns
 from masquerade.protocols.mpc.guarantee import clusters_guarantee, structure_guarantee, tree_guarantee
-from masquerade.protocols.mpc.helped_engine import FEW_COMPARED, HelpedEngine
 from masquerade.protocols.mpc.k_means import Lloyd, clusters
 from masquerade.protocols.mpc.structure import Search, parents
 from masquerade.protocols.mpc.tree import Growth, tree

@@ -21,8 +21,8 @@ from masquerade.protocols.mpc.computation import (
     Turn,
 )
 from masquerade.protocols.mpc.dealer import Dealer
+from masquerade.protocols.mpc.dealer_engine import HelpedEngine
 from masquerade.protocols.mpc.engine import Deal
-from masquerade.protocols.mpc.helped_engine import HelpedEngine
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import LocalTransport, agreement_of
 

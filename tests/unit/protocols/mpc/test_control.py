@@ -14,7 +14,8 @@ import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.function_shares import fresh_roots, point_keys
-from masquerade.protocols.mpc.control import (
+from masquerade.protocols.mpc.engine import run_each
+from masquerade.protocols.mpc.private_queries import (
     CHECKS,
     AnswerShare,
     Client,
@@ -24,7 +25,6 @@ from masquerade.protocols.mpc.control import (
     Questions,
     control_guarantee,
 )
-from masquerade.protocols.mpc.engine import run_each
 from masquerade.sources.control.answer_history import Knowledge
 from masquerade.sources.control.cell_space import CellSpace
 

@@ -9,8 +9,8 @@ from tests.unit.protocols.mpc.programs import Watched, own
 from masquerade.core.errors import RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.protocols.mpc.dealer import times
+from masquerade.protocols.mpc.dealer_engine import FEW_COMPARED, batches
 from masquerade.protocols.mpc.engine import Deal, Round, run
-from masquerade.protocols.mpc.helped_engine import FEW_COMPARED, batches
 from masquerade.protocols.mpc.masked_bits import Groups, halvings, numbers, planes
 
 TWO, FOUR = ("a", "b"), ("a", "b", "c", "d")

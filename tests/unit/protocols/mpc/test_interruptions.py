@@ -17,11 +17,11 @@ from masquerade.protocols.mpc.computation import (
     DealingHelper,
     DealRequest,
 )
+from masquerade.protocols.mpc.dealer_engine import HelpedEngine
 from masquerade.protocols.mpc.engine import Round
 from masquerade.protocols.mpc.family_counts import HiddenColumns
-from masquerade.protocols.mpc.helped_engine import HelpedEngine
 from masquerade.protocols.mpc.k_means import Lloyd, clusters
-from masquerade.protocols.mpc.places import HolderRequest, PlacedOwner, PlaceOffer, check_order, placed
+from masquerade.protocols.mpc.record_order import HolderRequest, PlacedOwner, PlaceOffer, check_order, placed
 from masquerade.protocols.mpc.structure import Search, with_counts
 from masquerade.protocols.mpc.tree import Growth, tree
 from masquerade.protocols.wire.codec import tag_of

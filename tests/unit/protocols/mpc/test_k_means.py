@@ -11,7 +11,7 @@ from tests.unit.protocols.mpc.programs import Watched
 import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.learn.clusters import Lattice
-from masquerade.protocols.mpc.helped_engine import MOST_MULTIPLIED, HelpedEngine
+from masquerade.protocols.mpc.dealer_engine import MOST_MULTIPLIED, HelpedEngine
 from masquerade.protocols.mpc.k_means import Lloyd, clusters
 from masquerade.services.common.settings import Limits
 

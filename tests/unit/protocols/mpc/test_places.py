@@ -10,10 +10,10 @@ from tests.unit.protocols.mpc.programs import Watched
 
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.protocols.linkage.pseudonyms import words_of
-from masquerade.protocols.mpc import places as module
+from masquerade.protocols.mpc import record_order as module
 from masquerade.protocols.mpc.dealer import SHARE, expanded
 from masquerade.protocols.mpc.engine import Deal
-from masquerade.protocols.mpc.places import PlacedOwner, PlaceOffer, check_order, placed
+from masquerade.protocols.mpc.record_order import PlacedOwner, PlaceOffer, check_order, placed
 from masquerade.protocols.wire.session import LocalTransport
 
 NAMES, SESSION = ("x", "y", "z"), os.urandom(16)

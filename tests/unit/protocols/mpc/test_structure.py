@@ -8,7 +8,7 @@ from masquerade.core.errors import InputError
 from masquerade.learn.networks.score_tables import UNITS, ScoreTables
 from masquerade.learn.networks.scores import family_score, score_called
 from masquerade.protocols.mpc.dealer import Dealer
-from masquerade.protocols.mpc.helped_engine import HelpedEngine
+from masquerade.protocols.mpc.dealer_engine import HelpedEngine
 from masquerade.protocols.mpc.structure import Search
 from masquerade.simulation import hidden as simulated
 from masquerade.simulation import hidden_structure

@@ -10,11 +10,11 @@ import numpy as np
 
 from masquerade.core.errors import InputError
 from masquerade.learn.clusters import Clusters, Lattice, column_numbers, known_clusters
+from masquerade.protocols.mpc.dealer_engine import HelpedEngine
 from masquerade.protocols.mpc.engine import Integers, Steps
 from masquerade.protocols.mpc.guarantee import HELD_CELLS, clusters_guarantee, clusters_opened
-from masquerade.protocols.mpc.helped_engine import HelpedEngine
 from masquerade.protocols.mpc.k_means import Lloyd, clusters
-from masquerade.protocols.mpc.places import HolderRequest, PlacedOwner, check_order, placed
+from masquerade.protocols.mpc.record_order import HolderRequest, PlacedOwner, check_order, placed
 from masquerade.protocols.wire.session import agreement_of
 from masquerade.services.parties.kinds.any_cells import ScatteredCellsRole, schema_of_cells
 from masquerade.services.parties.kinds.base import Convener, Outflow, Partition, Role, Step

@@ -19,10 +19,10 @@ from masquerade.learn.networks.link_strength import LearnedStructure
 from masquerade.learn.networks.network import BayesianNetwork, bayesian_network
 from masquerade.learn.networks.score_tables import ScoreTables
 from masquerade.learn.networks.scores import Uncorrected, score_called
+from masquerade.protocols.mpc.dealer_engine import MOST_RECORDS, HelpedEngine
 from masquerade.protocols.mpc.engine import Steps
 from masquerade.protocols.mpc.family_counts import HiddenColumns
 from masquerade.protocols.mpc.guarantee import opened_by, structure_guarantee
-from masquerade.protocols.mpc.helped_engine import MOST_RECORDS, HelpedEngine
 from masquerade.protocols.mpc.structure import Search, with_counts
 from masquerade.protocols.vertical.columns import product_agreement
 from masquerade.protocols.wire.session import agreement_of

@@ -10,10 +10,10 @@ from masquerade.core.errors import InputError
 from masquerade.learn.classifiers.label_tree import LabelNode, LabelTree
 from masquerade.learn.classifiers.prediction_rows import chosen_features
 from masquerade.learn.classifiers.tree_model import DecisionTree
+from masquerade.protocols.mpc.dealer_engine import MOST_RECORDS, HelpedEngine
 from masquerade.protocols.mpc.engine import Steps
 from masquerade.protocols.mpc.family_counts import HiddenColumns
 from masquerade.protocols.mpc.guarantee import tree_guarantee
-from masquerade.protocols.mpc.helped_engine import MOST_RECORDS, HelpedEngine
 from masquerade.protocols.mpc.tree import Growth, tree
 from masquerade.protocols.vertical.columns import product_agreement
 from masquerade.protocols.wire.session import agreement_of

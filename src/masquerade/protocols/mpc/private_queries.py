@@ -30,8 +30,8 @@ from masquerade.core.schema import Category, Schema
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.function_shares import PointKeys, fresh_roots, point_keys
 from masquerade.protocols.mpc.dealer import expanded
+from masquerade.protocols.mpc.dealer_engine import HelpedEngine
 from masquerade.protocols.mpc.engine import Steps, common_seed
-from masquerade.protocols.mpc.helped_engine import HelpedEngine
 from masquerade.protocols.wire import codec
 
 MOST_QUESTIONS = 1 << 20
