@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.timing import json_option, keep
 
 import masquerade as mq
-from masquerade.crypto import seed_shares
+from masquerade.crypto import shamir
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
 from masquerade.protocols.people.questions import Question
 from masquerade.protocols.secure_aggregation import masks
@@ -59,12 +59,10 @@ def cost_of(run, calls=200):
 
 def primitives(parameters, width):
     """Return the processor seconds of the operations that everything is made of."""
-    identity, one, two, seed = SigningKey(), AgreementKey(), AgreementKey(), os.urandom(seed_shares.SEED_SIZE)
+    identity, one, two, seed = SigningKey(), AgreementKey(), AgreementKey(), os.urandom(shamir.SEED_SIZE)
     signature, key = identity.sign("benchmark", seed), os.urandom(32)
     k, t = parameters.neighbours, parameters.threshold
-    shares = dict(
-        enumerate(map(seed_shares.decode_share, seed_shares.deal(seed, t, range(1, k + 1))), start=1)
-    )
+    shares = dict(enumerate(map(shamir.decode_share, shamir.deal(seed, t, range(1, k + 1))), start=1))
     return {
         "sign": cost_of(lambda: identity.sign("benchmark", seed)),
         "verify a signature": cost_of(
@@ -72,8 +70,8 @@ def primitives(parameters, width):
         ),
         "make a pair of keys": cost_of(AgreementKey),
         "agree on a key": cost_of(lambda: one.agree(two.public, "benchmark")),
-        "deal a seed": cost_of(lambda: seed_shares.deal(seed, t, range(1, k + 1)), 20),
-        "open a seed": cost_of(lambda: seed_shares.open_seed(shares, t)),
+        "deal a seed": cost_of(lambda: shamir.deal(seed, t, range(1, k + 1)), 20),
+        "open a seed": cost_of(lambda: shamir.open_seed(shares, t)),
         "expand a mask": cost_of(lambda: masks.mask(key, COUNTS, width)),
     }
 

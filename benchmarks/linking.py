@@ -25,7 +25,7 @@ import pyarrow as pa
 from benchmarks.timing import keep
 
 from masquerade.core.util.scratch import Scratch
-from masquerade.crypto.code_rows import Texts
+from masquerade.crypto.batch_mac import Texts
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.point_sets import hashed, masked
 from masquerade.crypto.ristretto255 import ristretto255

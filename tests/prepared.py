@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import masquerade as mq
 from masquerade.crypto import sodium_rows
-from masquerade.crypto.code_rows import Texts
+from masquerade.crypto.batch_mac import Texts
 from tests.e2e.test_docstrings import examples_of
 
 EXAMPLES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from masquerade.crypto import sodium_rows
-from masquerade.crypto.code_rows import Texts
+from masquerade.crypto.batch_mac import Texts
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import Secret
 from masquerade.crypto.sodium_rows import POINT_SIZE, Rows

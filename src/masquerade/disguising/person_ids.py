@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from masquerade.core.errors import UnknownValue
-from masquerade.crypto.code_rows import Texts, keyed_tags
+from masquerade.crypto.batch_mac import Texts, keyed_tags
 
 TAG_BYTES = 10
 ROWS_AT_ONCE = 2**18

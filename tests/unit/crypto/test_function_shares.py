@@ -8,14 +8,14 @@ from scipy.stats import chisquare
 from tests.statistical.checks import ALPHA
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.errors import DecodingError
-from masquerade.crypto.function_shares import (
+from masquerade.crypto.dpf import (
     PointKeys,
     ThresholdKeys,
     fresh_roots,
     point_keys,
     threshold_keys,
 )
+from masquerade.crypto.errors import DecodingError
 
 
 def words(generator, count, bits=64):

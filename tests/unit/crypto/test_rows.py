@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from masquerade.core.errors import InputError
-from masquerade.crypto import hash_lanes, sodium_rows
-from masquerade.crypto.code_rows import Texts, codes, keyed_tags
+from masquerade.crypto import batch_hash, sodium_rows
+from masquerade.crypto.batch_mac import Texts, codes, keyed_tags
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.point_sets import check_points, decoded_set, hashed, masked
 from masquerade.crypto.ristretto255 import ristretto255
@@ -44,15 +44,15 @@ def test_codes_of_rows_are_hmac_and_tags_are_blake2b_whatever_the_lengths():
 
 @pytest.mark.parametrize("rows", [1, 63, 64, 65, 1000])
 def test_short_texts_side_by_side_have_the_codes_of_each_alone(rows, monkeypatch):
-    monkeypatch.setattr(hash_lanes, "threads_for", lambda rows: min(3, rows))
+    monkeypatch.setattr(batch_hash, "threads_for", lambda rows: min(3, rows))
     for prefix, key in (
         (b"", os.urandom(1)),
         (os.urandom(16), os.urandom(32)),
         (os.urandom(55), os.urandom(64)),
     ):
-        texts = [os.urandom(i % (hash_lanes.LONGEST - len(prefix) + 1)) for i in range(55, 55 + rows)]
+        texts = [os.urandom(i % (batch_hash.LONGEST - len(prefix) + 1)) for i in range(55, 55 + rows)]
         for size in (1, 16, 32):
-            found = hash_lanes.hmac_sha256(key, prefix, *Texts.of(texts), size)
+            found = batch_hash.hmac_sha256(key, prefix, *Texts.of(texts), size)
             expected = [hmac.digest(key, prefix + text, "sha256")[:size] for text in texts]
             assert [bytes(row) for row in found] == expected
             assert np.array_equal(codes(key, prefix, Texts.of(texts), size), found)
@@ -60,28 +60,28 @@ def test_short_texts_side_by_side_have_the_codes_of_each_alone(rows, monkeypatch
 
 @pytest.mark.parametrize("rows", [1, 65, 1000])
 def test_short_texts_side_by_side_have_the_tags_of_each_alone(rows, monkeypatch):
-    monkeypatch.setattr(hash_lanes, "threads_for", lambda rows: min(3, rows))
-    texts = [os.urandom(1 + i % hash_lanes.LONGEST_TAGGED) for i in range(127, 127 + rows)]
+    monkeypatch.setattr(batch_hash, "threads_for", lambda rows: min(3, rows))
+    texts = [os.urandom(1 + i % batch_hash.LONGEST_TAGGED) for i in range(127, 127 + rows)]
     for key, size in ((os.urandom(1), 1), (os.urandom(32), 16), (os.urandom(64), 64)):
-        found = hash_lanes.keyed_blake2b(key, *Texts.of(texts), size)
+        found = batch_hash.keyed_blake2b(key, *Texts.of(texts), size)
         expected = [hashlib.blake2b(text, key=key, digest_size=size).digest() for text in texts]
         assert [bytes(row) for row in found] == expected
         assert np.array_equal(keyed_tags(key, Texts.of(texts), size), found)
 
 
-@pytest.mark.parametrize("other", [b"", bytes(hash_lanes.LONGEST_TAGGED + 1)], ids=["empty", "long"])
+@pytest.mark.parametrize("other", [b"", bytes(batch_hash.LONGEST_TAGGED + 1)], ids=["empty", "long"])
 def test_texts_of_which_one_is_not_for_lanes_have_the_same_tags(other, monkeypatch):
-    key, texts = os.urandom(32), [bytes(3), other, bytes(hash_lanes.LONGEST_TAGGED)]
-    monkeypatch.setattr(hash_lanes, "keyed_blake2b", None)  # not called for these
+    key, texts = os.urandom(32), [bytes(3), other, bytes(batch_hash.LONGEST_TAGGED)]
+    monkeypatch.setattr(batch_hash, "keyed_blake2b", None)  # not called for these
     expected = [hashlib.blake2b(text, key=key, digest_size=16).digest() for text in texts]
     assert [bytes(row) for row in keyed_tags(key, Texts.of(texts), 16)] == expected
 
 
 def test_texts_of_which_one_is_too_long_for_lanes_have_the_same_codes(monkeypatch):
-    key, texts = os.urandom(32), [bytes(3), bytes(hash_lanes.LONGEST), bytes(hash_lanes.LONGEST + 1)]
+    key, texts = os.urandom(32), [bytes(3), bytes(batch_hash.LONGEST), bytes(batch_hash.LONGEST + 1)]
     expected = [hmac.digest(key, text, "sha256") for text in texts]
     assert [bytes(row) for row in codes(key, b"", Texts.of(texts), 32)] == expected
-    monkeypatch.setattr(hash_lanes, "hmac_sha256", None)  # not called for these
+    monkeypatch.setattr(batch_hash, "hmac_sha256", None)  # not called for these
     assert [bytes(row) for row in codes(key, b"", Texts.of(texts), 32)] == expected
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from masquerade.core.axes import Words
 from masquerade.core.errors import InputError
 from masquerade.core.util.scratch import HELD, Scratch, let_go
-from masquerade.crypto.code_rows import codes
+from masquerade.crypto.batch_mac import codes
 from masquerade.protocols.linkage.record_keys import Key, check_count, check_repeated, forms_of
 from masquerade.protocols.wire.codec import SESSION_SIZE
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Adversary, Disclosure, Guarantee
 from masquerade.core.util.scratch import HELD, Scratch
-from masquerade.crypto.code_rows import Texts, codes, keyed_tags
+from masquerade.crypto.batch_mac import Texts, codes, keyed_tags
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
 from masquerade.crypto.point_sets import check_points, decoded_set, hashed, masked

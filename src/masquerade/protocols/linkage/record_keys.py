@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from masquerade.core.errors import InputError
-from masquerade.crypto.code_rows import Texts
+from masquerade.crypto.batch_mac import Texts
 from masquerade.kernels.key_texts import ascii_forms, merged_rows
 
 LONGEST_KEY = 1024

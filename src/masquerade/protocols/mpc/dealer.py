@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
+from masquerade.crypto.dpf import point_keys, threshold_keys
 from masquerade.crypto.errors import KeySpent
-from masquerade.crypto.function_shares import point_keys, threshold_keys
 from masquerade.crypto.keys import derive
 from masquerade.crypto.symmetric import stream
 from masquerade.protocols.mpc.engine import Deal, Words

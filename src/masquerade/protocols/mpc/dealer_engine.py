@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
+from masquerade.crypto.dpf import PointKeys, ThresholdKeys
 from masquerade.crypto.errors import DecodingError
-from masquerade.crypto.function_shares import PointKeys, ThresholdKeys
 from masquerade.crypto.keys import KEY_SIZE
 from masquerade.kernels import node_tree
 from masquerade.protocols.mpc.dealer import (

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError, Refusal, RoundAborted, did_you_mean
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Category, Schema
+from masquerade.crypto.dpf import PointKeys, fresh_roots, point_keys
 from masquerade.crypto.errors import DecodingError, KeySpent
-from masquerade.crypto.function_shares import PointKeys, fresh_roots, point_keys
 from masquerade.protocols.mpc.dealer import expanded
 from masquerade.protocols.mpc.dealer_engine import HelpedEngine
 from masquerade.protocols.mpc.engine import Steps, common_seed

@@ -13,7 +13,7 @@ from itertools import chain
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.keys import KEY_SIZE, AgreementKey, derive
-from masquerade.crypto.seed_shares import SHARE_SIZE
+from masquerade.crypto.shamir import SHARE_SIZE
 from masquerade.crypto.symmetric import TAG_SIZE, seal_once, stream, unseal_once
 
 SEALING, MASKING = "aggregation sealed shares", "aggregation pair mask"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE
-from masquerade.crypto.seed_shares import SHARE_SIZE
+from masquerade.crypto.shamir import SHARE_SIZE
 from masquerade.protocols.secure_aggregation import messages as wire
 from masquerade.protocols.secure_aggregation.agreement import Batch, Parameters, RoundContext
 from masquerade.protocols.secure_aggregation.circle import (

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey, verify_signature
-from masquerade.crypto.seed_shares import SHARE_SIZE
+from masquerade.crypto.shamir import SHARE_SIZE
 from masquerade.protocols.people.questions import MOST_QUESTIONS, Question
 from masquerade.protocols.secure_aggregation.agreement import RoundContext, Terms
 from masquerade.protocols.secure_aggregation.masks import SEALED_SIZE

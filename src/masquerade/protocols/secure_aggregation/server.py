@@ -17,7 +17,7 @@ import numpy as np
 from masquerade.core.errors import Refusal, RoundAborted
 from masquerade.crypto.errors import SharesInconsistent
 from masquerade.crypto.keys import AgreementKey
-from masquerade.crypto.seed_shares import decode_share, open_checked
+from masquerade.crypto.shamir import decode_share, open_checked
 from masquerade.protocols.people.questions import Counts
 from masquerade.protocols.secure_aggregation import circle, masks
 from masquerade.protocols.secure_aggregation import messages as wire

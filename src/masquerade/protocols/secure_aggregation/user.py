@@ -14,7 +14,7 @@ from typing import Any
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey
-from masquerade.crypto.seed_shares import SHARE_SIZE, deal, decode_share, new_seed
+from masquerade.crypto.shamir import SHARE_SIZE, deal, decode_share, new_seed
 from masquerade.protocols.people.ledger import Enrolled, Ledger
 from masquerade.protocols.people.reports import reports_of
 from masquerade.protocols.secure_aggregation import circle, masks

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
-from masquerade.crypto.code_rows import Texts
+from masquerade.crypto.batch_mac import Texts
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.point_sets import hashed

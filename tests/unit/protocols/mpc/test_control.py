@@ -12,8 +12,8 @@ from tests.unit.protocols.mpc.programs import Watched
 
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
+from masquerade.crypto.dpf import fresh_roots, point_keys
 from masquerade.crypto.errors import DecodingError, KeySpent
-from masquerade.crypto.function_shares import fresh_roots, point_keys
 from masquerade.protocols.mpc.engine import run_each
 from masquerade.protocols.mpc.private_queries import (
     CHECKS,

@@ -17,7 +17,7 @@ from tests.unit.protocols.secure_aggregation.people import (
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.seed_shares import SHARE_SIZE
+from masquerade.crypto.shamir import SHARE_SIZE
 from masquerade.protocols.people.history import TERMS_SIZE
 from masquerade.protocols.secure_aggregation import circle
 from masquerade.protocols.secure_aggregation.circle import SurvivorTree, leaves_near

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.crypto import hash_lanes
+from masquerade.crypto import batch_hash
 from masquerade.crypto.symmetric import coder
 
 DIGEST = 32  # bytes of a code
@@ -64,8 +64,8 @@ class Texts(NamedTuple):
 def codes(key: bytes, prefix: bytes, texts: Texts, size: int) -> NDArray[np.uint8]:
     """Return the first bytes of the code (`symmetric.code`) of prefix and text, a row each."""
     _check(key)
-    if size <= DIGEST and texts.within(0, hash_lanes.LONGEST - len(prefix)):
-        return hash_lanes.hmac_sha256(key, prefix, *texts, size)
+    if size <= DIGEST and texts.within(0, batch_hash.LONGEST - len(prefix)):
+        return batch_hash.hmac_sha256(key, prefix, *texts, size)
     try:
         from masquerade.crypto import sodium_rows  # noqa: PLC0415  (an extra)
     except ImportError:
@@ -77,8 +77,8 @@ def codes(key: bytes, prefix: bytes, texts: Texts, size: int) -> NDArray[np.uint
 def keyed_tags(key: bytes, texts: Texts, size: int) -> NDArray[np.uint8]:
     """Return the BLAKE2b of every text under a key (RFC 7693), of so many bytes, a row each."""
     _check(key)
-    if texts.within(1, hash_lanes.LONGEST_TAGGED):
-        return hash_lanes.keyed_blake2b(key, *texts, size)
+    if texts.within(1, batch_hash.LONGEST_TAGGED):
+        return batch_hash.keyed_blake2b(key, *texts, size)
     try:
         from masquerade.crypto import sodium_rows  # noqa: PLC0415  (an extra)
     except ImportError:
