@@ -28,11 +28,11 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.mixnet.roles import Respondent
 from masquerade.services.common.client import HttpTransport, Operator
 from masquerade.services.common.settings import load
-from masquerade.services.count.example import made_up, write_count
-from masquerade.services.count.messages import ASK_LETTER, DeviceReply, DeviceRequest, Letter
-from masquerade.services.count.office import enrol
-from masquerade.services.count.person_file import Admission
-from masquerade.services.count.settings import CountMinerSettings, CountOfficeSettings
+from masquerade.services.counting.example import made_up, write_count
+from masquerade.services.counting.messages import ASK_LETTER, DeviceReply, DeviceRequest, Letter
+from masquerade.services.counting.office import enrol
+from masquerade.services.counting.person_file import Admission
+from masquerade.services.counting.settings import CountMinerSettings, CountOfficeSettings
 
 LONG = 3600.0
 MOST_DEVICE_KILOBYTES = 40 * 1024
@@ -67,7 +67,7 @@ def device_processes(number):
             people = enrol(files["names"].read_text().split(), office, folder / "people", wait=LONG)
             for name, file in people.items():
                 options = {"file": str(file), "record": str(files["records"] / f"{name}.json"), "json": True}
-                devices.append(started(folder, "masquerade.services.count", json.dumps(options)))
+                devices.append(started(folder, "masquerade.services.counting", json.dumps(options)))
             began = time.perf_counter()
             query = [mq.Query(by=("smoker", "illness"))]
             [table] = mq.people.count(files["miner"], wait=LONG).answer(query)

@@ -8,7 +8,7 @@ import pandas as pd
 from tests.compatibility.deployments import deployed
 from tests.compatibility.first_version import copied, expected
 from tests.e2e.test_cli_app import ok, run
-from tests.services.collect.world import World
+from tests.services.threshold.world import World
 
 import masquerade as mq
 

@@ -44,14 +44,6 @@ from masquerade.learn.networks.files.uai import from_uai
 from masquerade.learn.networks.files.xmlbif import from_xmlbif
 from masquerade.learn.networks.network import read_bif
 from masquerade.protocols.wire import arrow_stream
-from masquerade.services.collect.client import read_row
-from masquerade.services.collect.enrolment_office import read_credential
-from masquerade.services.collect.settings import (
-    CollectionSettings,
-    CollectorSettings,
-    RandomnessSettings,
-    load_form,
-)
 from masquerade.services.common import problems, release_ledger
 from masquerade.services.common import settings as node_settings
 from masquerade.services.common.anchor import AnchorStep
@@ -63,6 +55,14 @@ from masquerade.services.parties.settings import MinerSettings, PartySettings
 from masquerade.services.survey.example import body_of, write_example
 from masquerade.services.survey.messages import report_of
 from masquerade.services.survey.settings import SurveySettings
+from masquerade.services.threshold.client import read_row
+from masquerade.services.threshold.enrolment_office import read_credential
+from masquerade.services.threshold.settings import (
+    CollectionSettings,
+    CollectorSettings,
+    RandomnessSettings,
+    load_form,
+)
 from masquerade.sources.parties import joined
 from masquerade.studio.notebook import lines_of
 from masquerade.studio.project import Project

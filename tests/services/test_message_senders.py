@@ -20,21 +20,16 @@ import masquerade.services
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
-from masquerade.services.collect.collector import CollectorService
-from masquerade.services.collect.example import made_up as made_up_rows
-from masquerade.services.collect.example import write_collection
-from masquerade.services.collect.randomness_server import RandomnessService
-from masquerade.services.collect.settings import CollectorSettings, RandomnessSettings
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.peers import Peer
 from masquerade.services.common.problems import NotAdmitted
 from masquerade.services.common.release_ledger import WITNESS
 from masquerade.services.common.server import NodeServer
 from masquerade.services.common.settings import load
-from masquerade.services.count.example import made_up, write_count
-from masquerade.services.count.leader import LeaderService
-from masquerade.services.count.miner import MinerService
-from masquerade.services.count.settings import CountLeaderSettings, CountMinerSettings
+from masquerade.services.counting.example import made_up, write_count
+from masquerade.services.counting.leader import LeaderService
+from masquerade.services.counting.miner import MinerService
+from masquerade.services.counting.settings import CountLeaderSettings, CountMinerSettings
 from masquerade.services.parties import kinds
 from masquerade.services.parties.example import two_hospitals_and_a_registry, write_deployment
 from masquerade.services.parties.linkage import LINKING
@@ -43,12 +38,17 @@ from masquerade.services.parties.party import CANCEL
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.settings import MinerSettings, PartySettings
 from masquerade.services.survey.collector import PLACES as SURVEY_PLACES
+from masquerade.services.threshold.collector import CollectorService
+from masquerade.services.threshold.example import made_up as made_up_rows
+from masquerade.services.threshold.example import write_collection
+from masquerade.services.threshold.randomness_server import RandomnessService
+from masquerade.services.threshold.settings import CollectorSettings, RandomnessSettings
 
 HERE = "tests/services/test_message_senders.py"
-STRANGERS = "tests/services/count/test_strangers.py"
+STRANGERS = "tests/services/counting/test_strangers.py"
 REFUSALS = "tests/services/parties/test_refusals.py"
 CONVENERS = "tests/services/parties/test_hostile_conveners.py"
-COLLECTING = "tests/services/collect/test_hostile.py"
+COLLECTING = "tests/services/threshold/test_hostile.py"
 SURVEYS = "tests/survey/test_collector.py"
 ANYBODY = Peer("Anybody")
 EPOCH = bytes(range(16))

@@ -37,7 +37,7 @@ def serve_randomness(file: SettingsFile) -> None:
     epoch is closed ends it, and a new epoch needs a new name. Example: masquerade collect randomness serve
     randomness.yaml
     """
-    from masquerade.services.collect.randomness_server import RandomnessService  # noqa: PLC0415
+    from masquerade.services.threshold.randomness_server import RandomnessService  # noqa: PLC0415
 
     RandomnessService(checked(file, "randomness")).serve(say)
 
@@ -48,7 +48,7 @@ def serve_collector(file: SettingsFile) -> None:
 
     Example: masquerade collect collector serve collector.yaml
     """
-    from masquerade.services.collect.collector import CollectorService  # noqa: PLC0415
+    from masquerade.services.threshold.collector import CollectorService  # noqa: PLC0415
 
     CollectorService(checked(file, "collector")).serve(say)
 
@@ -69,7 +69,7 @@ def enrol(
     Whoever has two credentials opens any class it can name: enrol people whom you know, each under one name.
     Example: masquerade collect enrol anna ben --office office.yaml --out credentials
     """
-    from masquerade.services.collect import enrolment_office  # noqa: PLC0415  (loads the web client)
+    from masquerade.services.threshold import enrolment_office  # noqa: PLC0415  (loads the web client)
 
     try:
         lines = [] if listed is None else listed.read_text(encoding="utf-8").splitlines()
@@ -112,7 +112,7 @@ def submit(
     class did not open goes again, coarser by a level, once the servers collect that one. Example: masquerade
     collect submit row.json --collection collection.yaml --credential anna.credential
     """
-    from masquerade.services.collect.levels import Participation  # noqa: PLC0415
+    from masquerade.services.threshold.levels import Participation  # noqa: PLC0415
 
     settings = checked(collection, "collection")
     folder = records or (credential if credential.is_dir() else credential.absolute().parent)
@@ -173,8 +173,8 @@ def open_classes(
     Rows of smaller classes are missing, and not at random. Opening again writes the same rows. Example:
     masquerade collect open --node collector.yaml --out rows.csv
     """
-    from masquerade.services.collect.results import described, opened_rows, write_rows  # noqa: PLC0415
-    from masquerade.services.collect.settings import load_form  # noqa: PLC0415
+    from masquerade.services.threshold.results import described, opened_rows, write_rows  # noqa: PLC0415
+    from masquerade.services.threshold.settings import load_form  # noqa: PLC0415
 
     check_streams(out, json=json)
     check_target(out, overwrite=overwrite)
@@ -216,9 +216,9 @@ def restored(*, node: AtNode, agree: AgreeToRestore = None, wait: Wait = WAIT) -
     begins until its operator agrees; the release ledger keeps the words. Example: masquerade collect restored
     --node collector.yaml
     """
-    from masquerade.services.collect.collector import CollectorService  # noqa: PLC0415
-    from masquerade.services.collect.randomness_server import RandomnessService  # noqa: PLC0415
     from masquerade.services.common.settings_file import read  # noqa: PLC0415
+    from masquerade.services.threshold.collector import CollectorService  # noqa: PLC0415
+    from masquerade.services.threshold.randomness_server import RandomnessService  # noqa: PLC0415
 
     kind = "collector" if "randomness" in read(node) else "randomness"
     server = CollectorService if kind == "collector" else RandomnessService
@@ -237,7 +237,7 @@ def example(
     In earnest the two servers, the office and the people are on different machines, run by different people.
     Example: masquerade collect example try
     """
-    from masquerade.services.collect.example import commands, made_up, write_collection  # noqa: PLC0415
+    from masquerade.services.threshold.example import commands, made_up, write_collection  # noqa: PLC0415
 
     check_new(folder)
     files = write_collection(folder, k=k, rows=made_up(people))

@@ -52,7 +52,7 @@ def enrol(
     --out people
     """
     from masquerade.cli.nodes import checked  # noqa: PLC0415
-    from masquerade.services.count import office as enrolment  # noqa: PLC0415  (loads the web client)
+    from masquerade.services.counting import office as enrolment  # noqa: PLC0415  (loads the web client)
 
     try:
         lines = [] if listed is None else listed.read_text(encoding="utf-8").splitlines()
@@ -99,7 +99,7 @@ def take_part(
         "json": json,
     }
     # this process becomes one without the command line, which takes a third of what a device may need
-    arguments = [sys.executable, "-P", "-m", "masquerade.services.count", dumps(options)]
+    arguments = [sys.executable, "-P", "-m", "masquerade.services.counting", dumps(options)]
     os.execv(sys.executable, arguments)  # noqa: S606
 
 
@@ -151,7 +151,7 @@ def example(
 
     In earnest they are on different machines, run by different people. Example: masquerade count example try
     """
-    from masquerade.services.count.example import commands, made_up, write_count  # noqa: PLC0415
+    from masquerade.services.counting.example import commands, made_up, write_count  # noqa: PLC0415
 
     check_new(folder)
     files = write_count(folder, protocol=protocol, records=made_up(people), minimum=min(people, 10))
@@ -165,10 +165,10 @@ def _server(file: Path) -> tuple[Any, Any]:
     from masquerade.services.common.settings_file import read  # noqa: PLC0415
 
     if "miner" in read(file):
-        from masquerade.services.count.leader import LeaderService  # noqa: PLC0415
+        from masquerade.services.counting.leader import LeaderService  # noqa: PLC0415
 
         return LeaderService, checked(file, "count-leader")
-    from masquerade.services.count.miner import MinerService  # noqa: PLC0415
+    from masquerade.services.counting.miner import MinerService  # noqa: PLC0415
 
     return MinerService, checked(file, "count-miner")
 

@@ -591,10 +591,10 @@ def _likeliest(file: Path) -> str:
 
 def _kinds() -> Mapping[str, type[BaseModel]]:
     """Return the kinds of settings files and their models."""
-    from masquerade.services.collect.settings import KINDS as COLLECTING  # noqa: PLC0415  (loads pydantic)
-    from masquerade.services.count.settings import KINDS as COUNTING  # noqa: PLC0415
+    from masquerade.services.counting.settings import KINDS as COUNTING  # noqa: PLC0415
     from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
     from masquerade.services.parties.settings import KINDS as PARTIES  # noqa: PLC0415
     from masquerade.services.survey.settings import KINDS as SURVEYS  # noqa: PLC0415
+    from masquerade.services.threshold.settings import KINDS as COLLECTING  # noqa: PLC0415  (loads pydantic)
 
     return {**PARTIES, "session": SessionSpec, **COLLECTING, **COUNTING, **SURVEYS}

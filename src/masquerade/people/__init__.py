@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from masquerade.protocols.people.ledger import MemoryLedger as MemoryLedger
     from masquerade.protocols.secure_aggregation.agreement import Parameters as Parameters
     from masquerade.protocols.secure_aggregation.messages import Delivery as Delivery
-    from masquerade.services.count.device import TakenPart as TakenPart
-    from masquerade.services.count.device import take_part as take_part
-    from masquerade.services.count.source import CountedPeople as CountedPeople
-    from masquerade.services.count.source import count as count
+    from masquerade.services.counting.device import TakenPart as TakenPart
+    from masquerade.services.counting.device import take_part as take_part
+    from masquerade.services.counting.source import CountedPeople as CountedPeople
+    from masquerade.services.counting.source import count as count
     from masquerade.services.gather.participation import Participation as Participation
     from masquerade.services.gather.participation import report as report
     from masquerade.services.gather.terms import Terms as Terms

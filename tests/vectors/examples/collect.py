@@ -1,6 +1,6 @@
 """Messages between people and the services of a collection, and the record that a client keeps."""
 
-from masquerade.services.collect.messages import Batch, ClientRecord, OpenTags, ShownNotice
+from masquerade.services.threshold.messages import Batch, ClientRecord, OpenTags, ShownNotice
 from tests.vectors.examples.threshold import DIGEST, KEY, NOTICE, REQUEST
 from tests.vectors.message_vectors import Example
 

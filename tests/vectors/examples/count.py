@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import masquerade as mq
 from masquerade.protocols.people.report_form import ReportForm
-from masquerade.services.count.messages import (
+from masquerade.services.counting.messages import (
     ASK_LETTER,
     ASK_TERMS,
     MESSAGE,

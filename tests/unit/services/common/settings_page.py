@@ -18,8 +18,6 @@ from tests.pages import Written
 
 from masquerade.learn.catalogue import LEARNERS
 from masquerade.learn.option_types import STRUCTURE
-from masquerade.services.collect.settings import KINDS as COLLECTING
-from masquerade.services.collect.settings import EpochSettings, OpenLimits, ServerSettings
 from masquerade.services.common.settings import (
     AnyPath,
     Bytes,
@@ -34,14 +32,16 @@ from masquerade.services.common.settings import (
     Tls,
     Url,
 )
-from masquerade.services.count.settings import KINDS as COUNTING
-from masquerade.services.count.settings import CountLimits
+from masquerade.services.counting.settings import KINDS as COUNTING
+from masquerade.services.counting.settings import CountLimits
 from masquerade.services.parties import kinds
 from masquerade.services.parties.session import ClusterTerms, Goal, KindName, LearnerName, SessionSpec
 from masquerade.services.parties.settings import KINDS as PARTIES
 from masquerade.services.parties.settings import Consent, DataDependentSettings, DataSettings, RulesSettings
 from masquerade.services.survey.settings import KINDS as SURVEYS
 from masquerade.services.survey.settings import QuotaSettings, SurveyLimits
+from masquerade.services.threshold.settings import KINDS as COLLECTING
+from masquerade.services.threshold.settings import EpochSettings, OpenLimits, ServerSettings
 
 ON_PAGE = Written(
     Path(__file__).parents[4] / "docs" / "settings.md",

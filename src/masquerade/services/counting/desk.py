@@ -1,0 +1,87 @@
+"""Queue of pending messages, one per person: each is handed out until its person has answered it.
+
+It takes what it is given: a reply must be known to be its person's before it comes here (`MinerService`).
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from masquerade.services.counting.messages import LETTER_ID, MESSAGE, OVER, WAIT, Letter
+
+HOLD_SECONDS: Final = 2.0
+_SHORTEST, _EACH = 100, 4  # milliseconds to wait where nobody can be held, and for every person
+
+
+class Desk:
+    """Messages to people and their replies; `held` devices at most are kept waiting for something to say."""
+
+    def __init__(self, people: int, held: int, patience: float) -> None:
+        self._people, self._held, self._patience = people, held, patience
+        self._letters: dict[str, bytes] = {}
+        self._id = bytes(LETTER_ID)
+        self._replies: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._over = False
+
+    def letter(self, person: str) -> Letter:
+        """Return what a person is due; where nothing is, after a while."""
+        with self._changed:
+            if self._waiting < self._held:
+                self._waiting += 1
+                try:
+                    self._changed.wait_for(lambda: self._over or person in self._letters, HOLD_SECONDS)
+                finally:
+                    self._waiting -= 1
+                pause = 0
+            else:
+                pause = _SHORTEST + _EACH * self._people
+            if person in self._letters:
+                return Letter(MESSAGE, 0, self._letters[person], self._id)
+            return Letter(OVER) if self._over else Letter(WAIT, pause)
+
+    def take(self, person: str, letter: bytes, content: bytes) -> bool:
+        """Take a reply to the pending message of a person; a reply to another message is late, and lost.
+
+        The caller has checked that the person signed it.
+        """
+        with self._changed:
+            if self._id != letter or person not in self._letters:
+                return False
+            self._replies[person] = content
+            del self._letters[person]
+            self._changed.notify_all()
+            return True
+
+    def replies(
+        self, letters: Mapping[str, bytes], patience: float | None = None
+    ) -> Iterator[tuple[str, bytes]]:
+        """Hand out messages and yield replies as they come, until all are there or patience has an end."""
+        with self._changed:
+            self._letters, self._replies = dict(letters), {}
+            self._id = secrets.token_bytes(LETTER_ID)
+            self._changed.notify_all()
+        until, left = time.monotonic() + (self._patience if patience is None else patience), len(letters)
+        try:
+            while left:
+                with self._changed:
+                    here = self._changed.wait_for(lambda: bool(self._replies), until - time.monotonic())
+                    came, self._replies = self._replies, {}
+                if not here:
+                    return
+                left -= len(came)
+                yield from came.items()
+        finally:
+            with self._changed:
+                self._letters, self._replies = {}, {}
+
+    def end(self) -> None:
+        """Tell everybody who asks that counting is over."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()

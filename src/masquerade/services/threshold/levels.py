@@ -1,0 +1,118 @@
+"""Taking people through a collection: one epoch, or level after level where its form has hierarchies.
+
+Whoever's class has opened sends nothing more; everybody else's row goes again, coarser by a level, once both
+servers collect that one. The row is generalised here, on the machine of whoever holds it.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from masquerade.core.errors import QueryRefused
+from masquerade.protocols.k_anonymity.threshold.generalisation import GeneralisedForm
+from masquerade.protocols.k_anonymity.threshold.messages import Notice
+from masquerade.services.threshold.client import Collection, Submission, deliver_all, to_submit
+from masquerade.services.threshold.messages import ClientRecord
+from masquerade.services.threshold.settings import CollectionSettings, load_levels
+
+Person = tuple[str, dict[str, Any], bytes]
+People = Sequence[Person]
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far people are: at the last `level` that was tried so many asked, delivered and wait, and for what.
+
+    `opened` is how many rows are known to have opened, level by level, where there are several.
+    """
+
+    level: int = 0
+    asked: int = 0
+    delivered: int = 0
+    waiting: int = 0
+    waits_for: str = ""
+    opened: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Participation:
+    """People who take part in a collection: their rows, credentials, and the folder of what was sent.
+
+    `words` are what they agree to, where there are several epochs; `key` is the column that names them.
+    """
+
+    settings: CollectionSettings
+    rows: Path
+    credential: Path
+    folder: Path
+    key: str
+    words: str | None = None
+
+    def submit(self, wait: float = 0.0) -> Progress:
+        """Ask and report at every level that is due, waiting so many seconds for an epoch's closing.
+
+        Run again, it goes on where it was, and sends nothing twice.
+        """
+        levels = load_levels(self.settings.form)
+        progress = Progress()
+        people: People | None = None
+        for level in range(1 if levels is None else levels.levels):
+            with Collection(self.settings, level=level) as to:
+                if people is None:
+                    people = to_submit(self.rows, self.credential, to.form, self.key)
+                progress.level, progress.asked, progress.delivered = level, 0, 0
+                people = self._through(to, people, levels, wait, progress)
+            if not people:
+                break
+        return progress
+
+    def _through(
+        self, to: Collection, people: People, levels: GeneralisedForm | None, wait: float, progress: Progress
+    ) -> People:
+        """Take people through a level; return those that go on to the next one, none where somebody waits."""
+        begun: list[tuple[Person, Submission]] = []
+        level, last = progress.level, 0 if levels is None else levels.levels - 1
+        for item in people:
+            one = self._begun(to, item, levels, level)
+            try:
+                one.ask()
+            except QueryRefused as refused:
+                if level == 0 or {refusal.code for refusal in refused.refusals} != {"unknown_epoch"}:
+                    raise
+                progress.waiting, progress.waits_for = len(people), f"level {level} has not begun"
+                return []
+            begun.append((item, one))
+        progress.asked = len(begun)
+        # who comes when classes are open already is too late for this level
+        due = [one for _, one in begun if level == last or one.is_open() is None]
+        progress.waiting = deliver_all(due, wait)
+        progress.delivered = len(begun) - progress.waiting
+        if progress.waiting or level == last:
+            progress.waits_for = "the epoch is still open"
+            return []
+        states = [one.is_open() for _, one in begun]
+        if None in states:
+            progress.waiting, progress.waits_for = len(begun), f"classes of level {level} are not open yet"
+            return []
+        progress.opened.append(states.count(True))
+        return [item for (item, _), is_open in zip(begun, states, strict=True) if not is_open]
+
+    def _begun(self, to: Collection, item: Person, levels: GeneralisedForm | None, level: int) -> Submission:
+        """Return what a person sends at a level; records of other levels are not of another epoch.
+
+        What they are is what their notices say: an epoch before this one may have been called like a level.
+        """
+        person, row, secret = item
+        forms = [to.form] if levels is None else [levels.at(one) for one in range(levels.levels)]
+        terms = [self.settings.epoch.terms(form, one) for one, form in enumerate(forms)]
+        another = False
+        for file in self.folder.glob(f"{glob.escape(person)}.*.record"):
+            record = ClientRecord.load(file)
+            another |= record is not None and Notice.decode(record.notice).terms not in terms
+        shown = row if levels is None else levels.row(row, level)
+        place = self.folder / f"{person}.{to.terms.epoch}.record"
+        return Submission(shown, secret, to, place, words=self.words, another=another)

@@ -1,0 +1,209 @@
+"""The randomness server as a service.
+
+It evaluates once for each credential in each epoch, remembered in the part of its state that no backup brings
+back. The key of an epoch is in the memory of this process and, where the settings name a file for `sealing`,
+sealed in that same part: then an epoch goes on after a restart. Without it a server that is started again has
+lost the key, says so, and can only close the epoch. A new epoch has a new name.
+
+Credentials follow from a secret in the same part of the state, not from the identity: backups, which have the
+identity, make none. Where that part is lost, the office enrols all people again. A person's new credential
+has the old one's name, so that an epoch still serves the person once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack, closing
+from typing import Any
+
+from masquerade.core.errors import FileError, InputError, MasqueradeError, QueryRefused, Refusal
+from masquerade.core.util.atomic import write_new
+from masquerade.core.util.private_file import read_private
+from masquerade.crypto.keys import KEY_SIZE, derive
+from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
+from masquerade.protocols.k_anonymity.threshold.messages import REFUSALS, Closing, Notice
+from masquerade.protocols.k_anonymity.threshold.roles import RandomnessServer
+from masquerade.protocols.k_anonymity.threshold.sealed_keys import SealedKeys
+from masquerade.services.common.client import json_object, peer_transport
+from masquerade.services.common.jobs import Call
+from masquerade.services.common.problems import NotAdmitted
+from masquerade.services.threshold.messages import MOST_ENROLLED, Batch
+from masquerade.services.threshold.server import CollectServer, digest_of
+from masquerade.services.threshold.settings import RandomnessSettings
+
+LEDGER, CREDENTIALS = "evaluations.sqlite", "credentials.secret"
+OPEN, CLOSED, KEY_LOST = "open", "closed", "key_lost"
+_LONGEST_NAME = 200
+_TELL_SECONDS = 5.0
+
+
+class RandomnessService(CollectServer):
+    """Anybody: notice, evaluate, closing. The enrolment office: enrol. The operator: close, status."""
+
+    settings: RandomnessSettings
+
+    def __init__(self, settings: RandomnessSettings) -> None:
+        super().__init__(settings, settings.collector)
+        self.places = {
+            "notice": lambda call: self._server.notice(self._named(call)),
+            "evaluate": self._evaluate,
+            "closing": self._closing,
+            "enrol": self._enrol,
+        }
+        self.operations = {"close": self._close, "status": self._status}
+
+    def begin(self, files: ExitStack) -> None:
+        """Open the epoch of the settings, unless it has been open before."""
+        super().begin(files)
+        self._ledger = files.enter_context(closing(EvaluationLedger(self.once / LEDGER)))
+        # a credential that is free again would let a person ask twice
+        is_complete = self.state.watch("evaluations", self._ledger.store, self._ledger.changes)
+        self.check_complete(is_complete, LEDGER)
+        seed = derive(self.identity.reveal(), "collect randomness server")
+        self._server = RandomnessServer(
+            seed,
+            self._ledger,
+            signing=self.identity,
+            credentials=self._credential_secret(),
+            sealed=self._sealed(),
+        )
+        files.callback(self._server.wipe)
+        known = self._ledger.notice(self.epoch)
+        if known is None:
+            self.check_only()
+            known = self._server.open(self.terms.encode())
+        elif Notice.decode(known).terms != self.terms:
+            raise InputError(
+                f"Epoch {self.epoch!r} began with another k or form than the settings have now: other terms "
+                "need a new name."
+            )
+        self.remember(known)
+        if self.condition == KEY_LOST:
+            self.log.warning("key lost", code=KEY_LOST)
+
+    def _credential_secret(self) -> bytes:
+        """Return the secret that keys of credentials are derived from; make it if there is none."""
+        file, what = self.once / CREDENTIALS, "the secret of credentials"
+        try:
+            secret = read_private(file, what)
+        except FileNotFoundError:
+            secret = os.urandom(KEY_SIZE)
+            write_new(file, secret, what=what)
+            if self._ledger.epochs():
+                self.log.warning("new secret of credentials: the office must enrol all people again")
+        if len(secret) != KEY_SIZE:
+            raise FileError(f"{file}: is not {what}. Without it, the office enrols all people again.")
+        return secret
+
+    def _sealed(self) -> SealedKeys | None:
+        """Return where keys are sealed; one that is sealed already is not given up for want of the secret."""
+        file = self.settings.sealing
+        if file is not None:
+            return SealedKeys(self.once, read_private(file, "a secret for sealing").strip())
+        if SealedKeys.has(self.once, self.epoch) and not self._ledger.finished(self.epoch):
+            raise InputError(
+                f"The key of epoch {self.epoch!r} is sealed, and the settings no longer name the file that "
+                "it was sealed under (sealing). Name it again."
+            )
+        return None
+
+    @property
+    def condition(self) -> str:
+        """Return "open", "closed" or "key_lost"."""
+        if self._ledger.finished(self.epoch):
+            return CLOSED
+        return OPEN if self._server.holds(self.epoch) else KEY_LOST
+
+    def may_open(self, epoch: str, notice: bytes) -> bool:  # noqa: ARG002
+        """Tell whether an earlier epoch was closed, or is not known: no report leaves before that."""
+        return self._ledger.finished(epoch) or self._ledger.notice(epoch) is None
+
+    def finished(self, epoch: str) -> bool:
+        """Tell whether the key of an earlier epoch is destroyed."""
+        return self._ledger.finished(epoch)
+
+    def ready(self) -> bool:
+        """Tell whether people can ask or learn that the epoch is closed."""
+        return self.condition != KEY_LOST
+
+    def described(self) -> str:
+        """Return what the operator makes public when the service starts."""
+        if self.condition == KEY_LOST:
+            return (
+                f"epoch {self.epoch!r}: the key was lost when this server stopped, nobody can be served any "
+                "more; close the epoch, and name a new one"
+            )
+        digest = digest_of(self._server.notice(self.epoch))
+        head = f"epoch {self.epoch!r} is {self.condition}, k = {self.terms.k}"
+        return f"{head}; its notice, to be published: {digest}"
+
+    def _evaluate(self, call: Call) -> bytes:
+        return Batch(tuple(self._server.evaluate(Batch.decode(call.body).items))).encode()
+
+    def _closing(self, call: Call) -> bytes:
+        epoch = self._named(call)
+        if self._ledger.finished(epoch):
+            return self._server.close(epoch)
+        self._server.notice(epoch)  # refuses what has never been
+        if epoch != self.epoch or self.condition == KEY_LOST:
+            raise QueryRefused([Refusal(KEY_LOST, REFUSALS[KEY_LOST])])
+        raise QueryRefused([Refusal("epoch_open", f"Epoch {epoch!r} is still open: no report is due yet.")])
+
+    def _enrol(self, call: Call) -> bytes:
+        if call.peer.name != self.settings.office:
+            raise NotAdmitted("Only the enrolment office may enrol people.")
+        people = json_object(call.body).get("people")
+        if (
+            not isinstance(people, list)
+            or not 1 <= len(people) <= MOST_ENROLLED
+            or not all(isinstance(one, str) and 0 < len(one) <= _LONGEST_NAME for one in people)
+        ):
+            raise InputError(
+                f"'people' is a list of 1 to {MOST_ENROLLED:,} names, each at most 200 letters long."
+            )
+        return json.dumps({"credentials": [self._server.enrol(one).hex() for one in people]}).encode()
+
+    def _close(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Destroy the key for good, and hand the signed closing to the collector if it can be reached."""
+        epoch = given.get("epoch", self.epoch)
+        if not isinstance(epoch, str):
+            raise InputError("Name an epoch.")
+        SealedKeys.destroy_in(self.once, epoch)  # whether or not it is this start's settings that seal
+        closing = self._server.close(epoch)
+        problem = self._handed_on(closing) if epoch == self.epoch else None
+        said = Closing.decode(closing)
+        self.log.info("epoch closed", number=said.evaluations)
+        return {
+            "epoch": epoch,
+            "evaluations": said.evaluations,
+            "closing": closing.hex(),
+            "collector_told": problem is None and epoch == self.epoch,
+            "problem": problem,
+        }
+
+    def _handed_on(self, closing: bytes) -> str | None:
+        """Tell the collector; if that fails, people bring it the closing themselves."""
+        try:
+            with peer_transport(self.settings, self.peers, timeout=_TELL_SECONDS) as http:
+                http.exchange(self.settings.collector, closing, place="begin")
+        except MasqueradeError as error:
+            return str(error)
+        return None
+
+    def _status(self, _given: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "state": self.condition,
+            "evaluations": self._ledger.spent(self.epoch),
+            "notice": digest_of(self._server.notice(self.epoch)),
+        }
+
+    def _named(self, call: Call) -> str:
+        """Return the epoch that a caller means, the current one if it names none."""
+        if len(call.body) > _LONGEST_NAME:
+            raise InputError("The name of an epoch has at most 200 bytes.")
+        try:
+            return call.body.decode() or self.epoch
+        except UnicodeDecodeError:
+            raise InputError("The name of an epoch is text in UTF-8.") from None
