@@ -25,11 +25,11 @@ from pathlib import Path
 from benchmarks.survey import collector, statuses
 
 import masquerade as mq
-from masquerade.services.gather.participation import Record, report_id
-from masquerade.services.gather.publication import terms_text
-from masquerade.services.gather.terms import Terms
-from masquerade.services.survey.export import table_of
-from masquerade.services.survey.store import SurveyStore
+from masquerade.survey.collector.export import table_of
+from masquerade.survey.collector.store import SurveyStore
+from masquerade.survey.device.participation import Record, report_id
+from masquerade.survey.device.publication import terms_text
+from masquerade.survey.device.terms import Terms
 
 DEVICE = """
 import json, resource, sys

@@ -41,12 +41,12 @@ from starlette.types import ASGIApp
 
 import masquerade as mq
 from masquerade.services.common.settings import load
-from masquerade.services.survey.collector import SurveyCollector
-from masquerade.services.survey.example import body_of, write_example
-from masquerade.services.survey.export import table_of
-from masquerade.services.survey.settings import SurveySettings
-from masquerade.services.survey.store import SurveyStore
 from masquerade.survey import Survey
+from masquerade.survey.collector.collector import SurveyCollector
+from masquerade.survey.collector.example import body_of, write_example
+from masquerade.survey.collector.export import table_of
+from masquerade.survey.collector.settings import SurveySettings
+from masquerade.survey.collector.store import SurveyStore
 from masquerade.survey.mechanism import mechanism
 from masquerade.survey.page import body_size
 from masquerade.survey.script_text import asset

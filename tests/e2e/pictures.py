@@ -16,7 +16,7 @@ from tests.e2e.docs_runner import run_page
 from tests.survey.browser import PATIENCE, running
 from tests.survey.world import collecting
 
-from masquerade.services.survey.example import answer_as_people
+from masquerade.survey.collector.example import answer_as_people
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURES = DOCS / "images" / "pages"

@@ -52,9 +52,6 @@ from masquerade.services.common.receipts import read_receipt
 from masquerade.services.parties import messages as party_messages
 from masquerade.services.parties.linkage import Linkage
 from masquerade.services.parties.settings import MinerSettings, PartySettings
-from masquerade.services.survey.example import body_of, write_example
-from masquerade.services.survey.messages import report_of
-from masquerade.services.survey.settings import SurveySettings
 from masquerade.services.threshold.client import read_row
 from masquerade.services.threshold.enrolment_office import read_credential
 from masquerade.services.threshold.settings import (
@@ -67,6 +64,9 @@ from masquerade.sources.parties import joined
 from masquerade.studio.notebook import lines_of
 from masquerade.studio.project import Project
 from masquerade.studio.project_files import read_version
+from masquerade.survey.collector.example import body_of, write_example
+from masquerade.survey.collector.messages import report_of
+from masquerade.survey.collector.settings import SurveySettings
 from masquerade.survey.form_file import read_questionnaire
 from masquerade.survey.survey_file import Survey
 from tests.fuzz import workbooks

@@ -37,12 +37,12 @@ from masquerade.services.parties.node import Node
 from masquerade.services.parties.party import CANCEL
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.settings import MinerSettings, PartySettings
-from masquerade.services.survey.collector import PLACES as SURVEY_PLACES
 from masquerade.services.threshold.collector import CollectorService
 from masquerade.services.threshold.example import made_up as made_up_rows
 from masquerade.services.threshold.example import write_collection
 from masquerade.services.threshold.randomness_server import RandomnessService
 from masquerade.services.threshold.settings import CollectorSettings, RandomnessSettings
+from masquerade.survey.collector.collector import PLACES as SURVEY_PLACES
 
 HERE = "tests/services/test_message_senders.py"
 STRANGERS = "tests/services/counting/test_strangers.py"

@@ -13,8 +13,8 @@ from tests.survey.world import collecting
 
 import masquerade as mq
 from masquerade.crypto.keys import new_token
-from masquerade.services.survey.example import body_of
 from masquerade.studio import releases
+from masquerade.survey.collector.example import body_of
 
 POLICY = """masquerade: 1
 variables:

@@ -19,8 +19,8 @@ from pathlib import Path
 from tests.survey.first_layout import FirstStore
 
 from masquerade.protocols.wire import slot_table
-from masquerade.services.survey.file_store import _mark_of
-from masquerade.services.survey.store import Report, SurveyStore
+from masquerade.survey.collector.file_store import _mark_of
+from masquerade.survey.collector.store import Report, SurveyStore
 
 TOGETHER = 5
 chance = random.SystemRandom()

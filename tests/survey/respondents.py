@@ -23,7 +23,7 @@ from tests.survey.browser import PHONE, Visit, running
 from tests.survey.world import collecting
 
 import masquerade as mq
-from masquerade.services.survey.export import table_of
+from masquerade.survey.collector.export import table_of
 
 KEPT = Path(__file__).parents[2] / "benchmarks" / "results" / "survey_respondents.json"
 LABELS = {

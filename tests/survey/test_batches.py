@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.services.survey.batches import (
+from masquerade.survey.collector.batches import (
     MODES_DIMENSION,
     TOTAL,
     CellPlan,
@@ -21,7 +21,7 @@ from masquerade.services.survey.batches import (
     quota_dimension,
     variable_dimension,
 )
-from masquerade.services.survey.quotas import Quota
+from masquerade.survey.collector.quotas import Quota
 
 K = 10
 

@@ -17,8 +17,8 @@ from masquerade import channels
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.services.survey.example import write_example
 from masquerade.survey import Survey, build
+from masquerade.survey.collector.example import write_example
 from masquerade.survey.consequences import surest, surest_of, surest_of_all
 from masquerade.survey.mechanism import mechanism
 from masquerade.survey.page import page_of, page_values

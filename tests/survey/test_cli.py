@@ -8,7 +8,7 @@ from tests.survey.world import free_port
 from typer.testing import CliRunner
 
 from masquerade.cli.app import app
-from masquerade.services.survey.store import SurveyStore
+from masquerade.survey.collector.store import SurveyStore
 
 
 def run(*words, code=0):

@@ -24,10 +24,10 @@ from masquerade.core.errors import InputError
 from masquerade.crypto import certificates, oprf
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.frames.metadata import metadata_of
-from masquerade.services.survey.example import answer_as_people, body_of, write_example
-from masquerade.services.survey.export import export
-from masquerade.services.survey.figures import figures, show_all
-from masquerade.services.survey.store import SurveyStore, report_id, today
+from masquerade.survey.collector.example import answer_as_people, body_of, write_example
+from masquerade.survey.collector.export import export
+from masquerade.survey.collector.figures import figures, show_all
+from masquerade.survey.collector.store import SurveyStore, report_id, today
 from masquerade.survey.page import body_size
 
 
@@ -224,7 +224,7 @@ def test_after_its_day_everything_is_deleted_at_the_start_and_by_the_hour(tmp_pa
         assert http.post("/v1/reports", content=body_of(collector.survey, (0, 1, 1, 2))).status_code == 200
         collector.keep_promises()
         assert collector.store.counts()["reports"] == 1
-        monkeypatch.setattr("masquerade.services.survey.collector.today", lambda: "2100-01-01")
+        monkeypatch.setattr("masquerade.survey.collector.collector.today", lambda: "2100-01-01")
         collector.keep_promises()
         assert collector.store.counts()["reports"] == 0
         assert http.post("/v1/reports", content=body_of(collector.survey, (0, 1, 1, 2))).status_code == 410

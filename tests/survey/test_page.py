@@ -21,7 +21,7 @@ from tests.survey.programs import chromium
 from tests.survey.world import collecting
 
 from masquerade.crypto import oprf
-from masquerade.services.survey.store import Report
+from masquerade.survey.collector.store import Report
 
 PLAIN = {"title": "T", "contact": "C", "consent": "D"}
 

@@ -24,13 +24,13 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.crypto import certificates
 from masquerade.crypto.keys import new_token
 from masquerade.services.common.problems import PartyUnreachable
-from masquerade.services.survey import collector as collector_module
-from masquerade.services.survey import publication
-from masquerade.services.survey.collector import SurveyCollector
-from masquerade.services.survey.collector_client import fetch_figures, fetch_reports
-from masquerade.services.survey.example import body_of, write_example
-from masquerade.services.survey.figures import FigureSource, figures
-from masquerade.services.survey.store import SurveyStore, report_id
+from masquerade.survey.collector import collector as collector_module
+from masquerade.survey.collector import publication
+from masquerade.survey.collector.collector import SurveyCollector
+from masquerade.survey.collector.collector_client import fetch_figures, fetch_reports
+from masquerade.survey.collector.example import body_of, write_example
+from masquerade.survey.collector.figures import FigureSource, figures
+from masquerade.survey.collector.store import SurveyStore, report_id
 from masquerade.survey.page import body_size
 from masquerade.survey.survey_file import Survey
 

@@ -18,10 +18,10 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import FileError, InputError
 from masquerade.crypto.errors import KeySpent
 from masquerade.services.common.problems import Ended
-from masquerade.services.survey import postgres_tables
-from masquerade.services.survey.postgres_tables import PostgresTables
-from masquerade.services.survey.quotas import Quota
-from masquerade.services.survey.store import SurveyStore, report_id
+from masquerade.survey.collector import postgres_tables
+from masquerade.survey.collector.postgres_tables import PostgresTables
+from masquerade.survey.collector.quotas import Quota
+from masquerade.survey.collector.store import SurveyStore, report_id
 
 POLICY = Policy.from_dict(
     {
@@ -171,7 +171,7 @@ def test_postgres_rows_of_who_was_invited_and_what_was_answered_have_no_order(
 
 KILLED = """
 import os, signal, sys
-from masquerade.services.survey.store import Report, SurveyStore
+from masquerade.survey.collector.store import Report, SurveyStore
 place, when = sys.argv[1:]
 store = SurveyStore(place, place, accept=["one_cluster"])
 def row(i): return Report(bytes([i]) * 16, "p" * 64, 0, (0, 1), bytes([100 + i]) * 16)

@@ -38,10 +38,10 @@ from masquerade.crypto import oprf
 from masquerade.crypto.errors import KeySpent
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.protocols.wire import slot_table
-from masquerade.services.survey.example import body_of, write_example
-from masquerade.services.survey.file_store import _mark_of
-from masquerade.services.survey.store import SurveyStore, report_id
 from masquerade.survey import Survey
+from masquerade.survey.collector.example import body_of, write_example
+from masquerade.survey.collector.file_store import _mark_of
+from masquerade.survey.collector.store import SurveyStore, report_id
 from masquerade.survey.page import body_size
 
 ROOT = Path(__file__).parents[2]
@@ -298,7 +298,7 @@ def test_growth_that_is_killed_in_its_middle_is_undone_and_keeps_everything(tmp_
     script = """
 import os, signal, sys
 from masquerade.protocols import slot_table
-from masquerade.services.survey.store import Report, SurveyStore
+from masquerade.survey.collector.store import Report, SurveyStore
 slot_table.FIRST_SLOTS = 64
 store = SurveyStore(sys.argv[1])
 for i in range(64): store.add(Report(bytes([i]) * 16, "p" * 64, 0, (0, 1), bytes([100 + i]) * 16))

@@ -15,9 +15,9 @@ from tests.survey.world import change, report, store_url
 
 from masquerade.core.errors import FileError, InputError
 from masquerade.services.common.settings import load
-from masquerade.services.survey.example import write_example
-from masquerade.services.survey.settings import SurveySettings
-from masquerade.services.survey.store import SurveyStore
+from masquerade.survey.collector.example import write_example
+from masquerade.survey.collector.settings import SurveySettings
+from masquerade.survey.collector.store import SurveyStore
 
 PEOPLE = 30
 pytestmark = pytest.mark.skipif(missing_for_postgres() is not None, reason=str(missing_for_postgres()))

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from masquerade.core.errors import InputError
-from masquerade.services.survey.example import write_example
 from masquerade.survey import Survey
+from masquerade.survey.collector.example import write_example
 from masquerade.survey.survey_file import OWN_LANGUAGES, own_words
 
 GOOD = {

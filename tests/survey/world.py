@@ -13,11 +13,11 @@ from tests.services.background import background
 
 from masquerade.services.common.peers import PLAIN
 from masquerade.services.common.settings import load
-from masquerade.services.survey.collector import SurveyCollector
-from masquerade.services.survey.example import write_example
-from masquerade.services.survey.settings import SurveySettings
-from masquerade.services.survey.store import Report
 from masquerade.survey import Survey
+from masquerade.survey.collector.collector import SurveyCollector
+from masquerade.survey.collector.example import write_example
+from masquerade.survey.collector.settings import SurveySettings
+from masquerade.survey.collector.store import Report
 
 
 def free_port() -> int:

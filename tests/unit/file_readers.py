@@ -26,10 +26,10 @@ from masquerade.learn.networks.files.uai import read_uai
 from masquerade.learn.networks.files.xmlbif import read_xmlbif
 from masquerade.services.common import release_ledger
 from masquerade.services.common.settings import load
-from masquerade.services.gather.terms import Terms
 from masquerade.services.parties.session import SessionSpec
 from masquerade.studio.engine import run_command
 from masquerade.studio.project import Project
+from masquerade.survey.device.terms import Terms
 from masquerade.survey.form_file import read_questionnaire
 from masquerade.survey.page import build
 from masquerade.survey.survey_file import Survey

@@ -44,7 +44,7 @@ def init(
     Example: masquerade gather init work --policy policy.yaml --collector https://gather.example.org
     """
     from masquerade.channels.policy import Policy  # noqa: PLC0415
-    from masquerade.services.survey.example import write_example  # noqa: PLC0415
+    from masquerade.survey.collector.example import write_example  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
     chosen = None if policy is None else Policy.load(policy)
@@ -70,8 +70,8 @@ def publish(
     """
     from masquerade.core.util.atomic import write_whole  # noqa: PLC0415
     from masquerade.core.util.json_text import read_text  # noqa: PLC0415
-    from masquerade.services.gather.publication import terms_text  # noqa: PLC0415
-    from masquerade.services.gather.terms import Terms  # noqa: PLC0415
+    from masquerade.survey.device.publication import terms_text  # noqa: PLC0415
+    from masquerade.survey.device.terms import Terms  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
     check_target(str(out), overwrite=overwrite)
@@ -88,7 +88,7 @@ def show(terms: TermsFile) -> None:
 
     Example: masquerade gather show terms.json
     """
-    from masquerade.services.gather.terms import Terms  # noqa: PLC0415
+    from masquerade.survey.device.terms import Terms  # noqa: PLC0415
 
     emit(Terms.load(terms).summary())
 
@@ -114,8 +114,8 @@ def take_part(
     Run it again to go on: nothing is drawn twice under a policy, and nothing counted twice.
     Example: masquerade gather take-part terms.json --row row.json
     """
-    from masquerade.services.gather.participation import Participation, read_row  # noqa: PLC0415
-    from masquerade.services.gather.terms import Terms  # noqa: PLC0415
+    from masquerade.survey.device.participation import Participation, read_row  # noqa: PLC0415
+    from masquerade.survey.device.terms import Terms  # noqa: PLC0415
 
     part = Participation(Terms.load(terms), record)
     if part.state is None and row is None:
@@ -140,8 +140,8 @@ def withdraw(terms: TermsFile, *, record: RecordFile = None, patience: Patience 
 
     Example: masquerade gather withdraw terms.json
     """
-    from masquerade.services.gather.participation import Participation  # noqa: PLC0415
-    from masquerade.services.gather.terms import Terms  # noqa: PLC0415
+    from masquerade.survey.device.participation import Participation  # noqa: PLC0415
+    from masquerade.survey.device.terms import Terms  # noqa: PLC0415
 
     found = Participation(Terms.load(terms), record).withdraw(patience=patience)
     say("the report is deleted." if found else "the collector has no report of this device.")

@@ -594,7 +594,7 @@ def _kinds() -> Mapping[str, type[BaseModel]]:
     from masquerade.services.counting.settings import KINDS as COUNTING  # noqa: PLC0415
     from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
     from masquerade.services.parties.settings import KINDS as PARTIES  # noqa: PLC0415
-    from masquerade.services.survey.settings import KINDS as SURVEYS  # noqa: PLC0415
     from masquerade.services.threshold.settings import KINDS as COLLECTING  # noqa: PLC0415  (loads pydantic)
+    from masquerade.survey.collector.settings import KINDS as SURVEYS  # noqa: PLC0415
 
     return {**PARTIES, "session": SessionSpec, **COLLECTING, **COUNTING, **SURVEYS}

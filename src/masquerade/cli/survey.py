@@ -18,8 +18,8 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.core.util.formatting import counted
 
 if TYPE_CHECKING:
-    from masquerade.services.survey.settings import SurveySettings
-    from masquerade.services.survey.store import SurveyStore
+    from masquerade.survey.collector.settings import SurveySettings
+    from masquerade.survey.collector.store import SurveyStore
 
 survey_app = group(
     "Ask a sensitive question: the respondent's own browser disguises the answer before it leaves."
@@ -52,7 +52,7 @@ def init(
     Of another program's form what cannot be asked is listed, and every question is disguised with γ = 3.
     Example: masquerade survey init work --from form.xlsx --collector https://survey.example.org
     """
-    from masquerade.services.survey.example import write_example  # noqa: PLC0415  (loads the web client)
+    from masquerade.survey.collector.example import write_example  # noqa: PLC0415  (loads the web client)
     from masquerade.survey.form_file import read_questionnaire  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
@@ -103,7 +103,7 @@ def serve(settings: Settings) -> None:
 
     Example: masquerade survey serve collector.yaml
     """
-    from masquerade.services.survey.collector import SurveyCollector  # noqa: PLC0415
+    from masquerade.survey.collector.collector import SurveyCollector  # noqa: PLC0415
 
     SurveyCollector(collector_settings(settings)).serve(say)
 
@@ -147,9 +147,9 @@ def status(settings: Settings, *, json: Json = False) -> None:
     Example: masquerade survey status collector.yaml
     """
     from masquerade.services.common.problems import PartyUnreachable  # noqa: PLC0415
-    from masquerade.services.survey.collector import open_store  # noqa: PLC0415  (loads the web server)
-    from masquerade.services.survey.collector_client import fetch_figures  # noqa: PLC0415
-    from masquerade.services.survey.figures import figures, show_all, show_nothing  # noqa: PLC0415
+    from masquerade.survey.collector.collector import open_store  # noqa: PLC0415  (loads the web server)
+    from masquerade.survey.collector.collector_client import fetch_figures  # noqa: PLC0415
+    from masquerade.survey.collector.figures import figures, show_all, show_nothing  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
     chosen = collector_settings(settings)
@@ -178,7 +178,7 @@ def close(
 
     Example: masquerade survey close collector.yaml
     """
-    from masquerade.services.survey.store import today  # noqa: PLC0415
+    from masquerade.survey.collector.store import today  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
     promised = Survey.load(collector_settings(settings).survey).spec.closes
@@ -217,9 +217,9 @@ def export_reports(
     collector gives the reports of whole batches, if its settings have an export_token.
     Example: masquerade survey export collector.yaml --out reports.parquet --codebook reports.xml
     """
-    from masquerade.services.survey.collector import open_store  # noqa: PLC0415
-    from masquerade.services.survey.collector_client import fetch_reports  # noqa: PLC0415
-    from masquerade.services.survey.export import export  # noqa: PLC0415
+    from masquerade.survey.collector.collector import open_store  # noqa: PLC0415
+    from masquerade.survey.collector.collector_client import fetch_reports  # noqa: PLC0415
+    from masquerade.survey.collector.export import export  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
     check_target(out, overwrite=overwrite)
@@ -263,9 +263,9 @@ def demo(
     Nothing of it is kept. Example: masquerade survey demo work/survey.yaml
     """
     from masquerade.services.common.settings import load  # noqa: PLC0415
-    from masquerade.services.survey.collector import SurveyCollector  # noqa: PLC0415
-    from masquerade.services.survey.example import answer_as_people, write_example  # noqa: PLC0415
-    from masquerade.services.survey.settings import SurveySettings  # noqa: PLC0415
+    from masquerade.survey.collector.collector import SurveyCollector  # noqa: PLC0415
+    from masquerade.survey.collector.example import answer_as_people, write_example  # noqa: PLC0415
+    from masquerade.survey.collector.settings import SurveySettings  # noqa: PLC0415
     from masquerade.survey.qr import in_terminal  # noqa: PLC0415
     from masquerade.survey.survey_file import Survey  # noqa: PLC0415
 
@@ -324,7 +324,7 @@ def _free_port() -> int:
 
 
 def _store(settings: Path) -> AbstractContextManager[SurveyStore]:
-    from masquerade.services.survey.store import SurveyStore  # noqa: PLC0415
+    from masquerade.survey.collector.store import SurveyStore  # noqa: PLC0415
 
     chosen = collector_settings(settings)
     return SurveyStore(chosen.place, chosen.invitations, chosen.accept)

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from masquerade.services.counting.device import take_part as take_part
     from masquerade.services.counting.source import CountedPeople as CountedPeople
     from masquerade.services.counting.source import count as count
-    from masquerade.services.gather.participation import Participation as Participation
-    from masquerade.services.gather.participation import report as report
-    from masquerade.services.gather.terms import Terms as Terms
     from masquerade.sources.people.aggregation import AggregationTally as AggregationTally
     from masquerade.sources.people.frequency import FrequencyTally as FrequencyTally
     from masquerade.sources.people.mixed import MixedRecords as MixedRecords
     from masquerade.sources.people.opened import OpenedRows as OpenedRows
+    from masquerade.survey.device.participation import Participation as Participation
+    from masquerade.survey.device.participation import report as report
+    from masquerade.survey.device.terms import Terms as Terms
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -105,7 +105,7 @@ class Reach:
         person named.
         """
         from masquerade.services.common.settings import load  # noqa: PLC0415  (loads the services)
-        from masquerade.services.survey.settings import SurveySettings  # noqa: PLC0415
+        from masquerade.survey.collector.settings import SurveySettings  # noqa: PLC0415
 
         settings = load(self.folder / word, SurveySettings)
         if settings.store is not None:

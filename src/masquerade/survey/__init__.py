@@ -2,7 +2,7 @@
 
 A *survey file* says what is asked and under which policy; `build` makes of it one page that stands alone,
 with the exact sampler of `masquerade.disguising` in JavaScript, and everything to check and print beside it.
-`masquerade.services.survey` collects what such pages send.
+`masquerade.survey.collector` collects what such pages send.
 """
 
 from typing import TYPE_CHECKING

@@ -38,10 +38,10 @@ from masquerade.services.parties import kinds
 from masquerade.services.parties.session import ClusterTerms, Goal, KindName, LearnerName, SessionSpec
 from masquerade.services.parties.settings import KINDS as PARTIES
 from masquerade.services.parties.settings import Consent, DataDependentSettings, DataSettings, RulesSettings
-from masquerade.services.survey.settings import KINDS as SURVEYS
-from masquerade.services.survey.settings import QuotaSettings, SurveyLimits
 from masquerade.services.threshold.settings import KINDS as COLLECTING
 from masquerade.services.threshold.settings import EpochSettings, OpenLimits, ServerSettings
+from masquerade.survey.collector.settings import KINDS as SURVEYS
+from masquerade.survey.collector.settings import QuotaSettings, SurveyLimits
 
 ON_PAGE = Written(
     Path(__file__).parents[4] / "docs" / "settings.md",

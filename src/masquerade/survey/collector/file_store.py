@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from masquerade.core.errors import FileError, InputError
 from masquerade.protocols.wire.durable_store import DurableStore, Layout
 from masquerade.protocols.wire.slot_table import SlotTable
-from masquerade.services.survey.report_counts import Key
+from masquerade.survey.collector.report_counts import Key
 
 ID_BYTES: Final = 16
 _KEPT, _WITHDRAWN = 1, 2

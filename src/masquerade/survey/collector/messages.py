@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.services.survey.store import MODES, Report
+from masquerade.survey.collector.store import MODES, Report
 
 FIELDS: Final = frozenset({"policy", "id", "mode", "reports", "token"})
 

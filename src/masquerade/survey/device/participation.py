@@ -24,7 +24,7 @@ from masquerade.core.util.private_file import read_private
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.services.common.device_client import DeviceClient
 from masquerade.services.common.problems import NotFound
-from masquerade.services.gather.terms import Terms
+from masquerade.survey.device.terms import Terms
 
 FORMAT: Final = 1
 CODE_SIZE: Final = 10

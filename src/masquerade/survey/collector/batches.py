@@ -28,7 +28,7 @@ from typing import Final
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.services.survey.quotas import Quota
+from masquerade.survey.collector.quotas import Quota
 
 LEAST_BATCH: Final = 10
 Content = tuple[int, tuple[int, ...]]  # mode and codes

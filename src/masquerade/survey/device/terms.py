@@ -18,7 +18,7 @@ from typing import Any, Final
 from masquerade.core.errors import FileError, InputError, did_you_mean
 from masquerade.core.util.formatting import gamma_text
 from masquerade.core.util.json_text import parse_json, read_text
-from masquerade.services.gather.device_mechanism import Mechanism
+from masquerade.survey.device.device_mechanism import Mechanism
 
 FORMAT: Final = 1
 KEYS: Final = frozenset({

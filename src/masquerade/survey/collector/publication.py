@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import FileError
 from masquerade.services.common.state import lock_file
-from masquerade.services.survey.batches import CellPlan, Content, Counts, ReportBatches, SteppedCount
-from masquerade.services.survey.figures import FigureSource, count_quotas, figures, show_all, show_batches
-from masquerade.services.survey.store import MODES, SurveyStore, is_postgres
 from masquerade.sources.engines.connections import PATIENT, why_not
+from masquerade.survey.collector.batches import CellPlan, Content, Counts, ReportBatches, SteppedCount
+from masquerade.survey.collector.figures import FigureSource, count_quotas, figures, show_all, show_batches
+from masquerade.survey.collector.store import MODES, SurveyStore, is_postgres
 from masquerade.survey.survey_file import Survey
 
 LOCK: Final = "collector.lock"

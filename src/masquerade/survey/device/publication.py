@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from masquerade.core.errors import InputError
-from masquerade.services.gather.terms import FORMAT, Terms
+from masquerade.survey.device.terms import FORMAT, Terms
 from masquerade.survey.mechanism import mechanism
 from masquerade.survey.page import body_size
 from masquerade.survey.survey_file import Survey

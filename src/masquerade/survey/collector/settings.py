@@ -17,8 +17,8 @@ from pydantic import (
 )
 
 from masquerade.services.common import settings as common
-from masquerade.services.survey.batches import LEAST_BATCH, check_batch
-from masquerade.services.survey.postgres_checks import Trace
+from masquerade.survey.collector.batches import LEAST_BATCH, check_batch
+from masquerade.survey.collector.postgres_checks import Trace
 
 
 def _postgres_url(value: str) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from masquerade.services.survey.file_store import NewReport
-from masquerade.services.survey.postgres_tables import PostgresTables
-from masquerade.services.survey.report_counts import Key
+from masquerade.survey.collector.file_store import NewReport
+from masquerade.survey.collector.postgres_tables import PostgresTables
+from masquerade.survey.collector.report_counts import Key
 
 REPORT_TABLES: Final = {
     "reports": "id BYTEA PRIMARY KEY, policy TEXT NOT NULL, mode INTEGER NOT NULL, codes TEXT NOT NULL",

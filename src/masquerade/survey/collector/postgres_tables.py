@@ -17,8 +17,8 @@ from typing import Any, Final, Self
 
 from masquerade.core.errors import FileError, InputError
 from masquerade.disguising.columns import permutation
-from masquerade.services.survey.postgres_checks import check_server
 from masquerade.sources.engines.connections import PATIENT, why_not
+from masquerade.survey.collector.postgres_checks import check_server
 
 LEAST_HIDDEN: Final = 128
 POOL: Final = "_pool"

@@ -17,7 +17,8 @@ from masquerade.core.errors import InputError, QueryRefused
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.tally import Merged, Tally
-from masquerade.services.survey.batches import (
+from masquerade.sources.records import Records
+from masquerade.survey.collector.batches import (
     MODES_DIMENSION,
     Content,
     Counts,
@@ -28,10 +29,9 @@ from masquerade.services.survey.batches import (
     total,
     variable_dimension,
 )
-from masquerade.services.survey.export import MODE, complete
-from masquerade.services.survey.quotas import QuotaCounts
-from masquerade.services.survey.store import MODES, SurveyStore
-from masquerade.sources.records import Records
+from masquerade.survey.collector.export import MODE, complete
+from masquerade.survey.collector.quotas import QuotaCounts
+from masquerade.survey.collector.store import MODES, SurveyStore
 from masquerade.survey.survey_file import Survey
 
 LEAST: Final = 10  # reports below which nothing is estimated

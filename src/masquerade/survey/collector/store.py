@@ -26,11 +26,11 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import FileError, InputError
 from masquerade.crypto.errors import KeySpent
 from masquerade.services.common.problems import Ended
-from masquerade.services.survey.file_store import FileInvitations, FileReports, NewReport
-from masquerade.services.survey.postgres_checks import check_clusters
-from masquerade.services.survey.postgres_store import PostgresInvitations, PostgresReports
-from masquerade.services.survey.quotas import Quota, QuotaCounts
-from masquerade.services.survey.report_counts import Key, ReportCounts
+from masquerade.survey.collector.file_store import FileInvitations, FileReports, NewReport
+from masquerade.survey.collector.postgres_checks import check_clusters
+from masquerade.survey.collector.postgres_store import PostgresInvitations, PostgresReports
+from masquerade.survey.collector.quotas import Quota, QuotaCounts
+from masquerade.survey.collector.report_counts import Key, ReportCounts
 
 MODES: Final = ("device", "spinner", "dice", "birthday")
 MOST_IN_GROUP: Final = 1000

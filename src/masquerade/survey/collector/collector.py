@@ -32,11 +32,11 @@ from masquerade.services.common.peers import PLAIN, Peer
 from masquerade.services.common.problems import Busy, NotAdmitted, NotFound
 from masquerade.services.common.server import run
 from masquerade.services.common.service import VERSION_HEADER, VERSIONS, Service
-from masquerade.services.survey.messages import bytes_of, report_of
-from masquerade.services.survey.publication import Publication
-from masquerade.services.survey.quotas import Quota
-from masquerade.services.survey.settings import SurveySettings
-from masquerade.services.survey.store import SurveyStore, today
+from masquerade.survey.collector.messages import bytes_of, report_of
+from masquerade.survey.collector.publication import Publication
+from masquerade.survey.collector.quotas import Quota
+from masquerade.survey.collector.settings import SurveySettings
+from masquerade.survey.collector.store import SurveyStore, today
 from masquerade.survey.page import PAGE, WORKER, body_size, build, content_policy
 from masquerade.survey.script_text import asset
 from masquerade.survey.survey_file import Survey

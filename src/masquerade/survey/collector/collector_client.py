@@ -17,8 +17,8 @@ from masquerade.services.common import problems
 from masquerade.services.common.client import json_object
 from masquerade.services.common.peers import Peer, PinnedContext
 from masquerade.services.common.problems import PartyUnreachable
-from masquerade.services.survey.export import OPEN
-from masquerade.services.survey.settings import SurveySettings
+from masquerade.survey.collector.export import OPEN
+from masquerade.survey.collector.settings import SurveySettings
 
 _SECONDS: Final = 60.0
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  (what it listens at, not we)

@@ -14,8 +14,8 @@ from tests.survey.vectors import POLICIES
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.services.gather.device_mechanism import UNBOUNDED, Mechanism
 from masquerade.survey.consequences import gamma_of
+from masquerade.survey.device.device_mechanism import UNBOUNDED, Mechanism
 from masquerade.survey.mechanism import mechanism
 
 OWN = {

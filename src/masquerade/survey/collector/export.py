@@ -19,7 +19,7 @@ from masquerade.disguising.columns import carried, marks, permutation
 from masquerade.frames.ddi import Wording, codebook
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.metadata import described, with_metadata
-from masquerade.services.survey.store import MODES, SurveyStore
+from masquerade.survey.collector.store import MODES, SurveyStore
 from masquerade.survey.survey_file import Survey
 
 MODE = "mode"

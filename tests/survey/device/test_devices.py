@@ -24,14 +24,14 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.crypto import certificates, oprf
 from masquerade.crypto.errors import KeySpent, ProofRejected
 from masquerade.services.common.problems import NotAdmitted, PartyUnreachable
-from masquerade.services.gather.participation import Participation, Record, default_record, report_id
-from masquerade.services.gather.publication import terms_text
-from masquerade.services.gather.terms import Terms
-from masquerade.services.survey.example import write_example
-from masquerade.services.survey.export import export
-from masquerade.services.survey.store import Report, SurveyStore
-from masquerade.services.survey.store import report_id as collectors_id
 from masquerade.survey import Survey
+from masquerade.survey.collector.example import write_example
+from masquerade.survey.collector.export import export
+from masquerade.survey.collector.store import Report, SurveyStore
+from masquerade.survey.collector.store import report_id as collectors_id
+from masquerade.survey.device.participation import Participation, Record, default_record, report_id
+from masquerade.survey.device.publication import terms_text
+from masquerade.survey.device.terms import Terms
 
 ROW = {"age": "30 to 49", "pills": "yes", "told": "no", "nights": "some"}
 MOST_KB = 40_000
@@ -49,7 +49,7 @@ KILLED = """
 import os, signal, sys
 from masquerade import people
 from masquerade.services.common import device_client
-from masquerade.services.gather import participation
+from masquerade.survey.device import participation
 step = sys.argv[1]
 
 def deadly(module, name, *, after):
