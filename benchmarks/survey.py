@@ -47,9 +47,9 @@ from masquerade.survey.collector.example import body_of, write_example
 from masquerade.survey.collector.export import table_of
 from masquerade.survey.collector.settings import SurveySettings
 from masquerade.survey.collector.store import SurveyStore
-from masquerade.survey.mechanism import mechanism
-from masquerade.survey.page import body_size
-from masquerade.survey.script_text import asset
+from masquerade.survey.page.mechanism import mechanism
+from masquerade.survey.page.page import body_size
+from masquerade.survey.page.script_text import asset
 
 MOST_TIMES = 1.5  # what a submission may take, in those of the bare server
 

@@ -67,8 +67,8 @@ from masquerade.studio.project_files import read_version
 from masquerade.survey.collector.example import body_of, write_example
 from masquerade.survey.collector.messages import report_of
 from masquerade.survey.collector.settings import SurveySettings
-from masquerade.survey.form_file import read_questionnaire
-from masquerade.survey.survey_file import Survey
+from masquerade.survey.forms.form_file import read_questionnaire
+from masquerade.survey.forms.survey_file import Survey
 from tests.fuzz import workbooks
 from tests.fuzz.workbooks import asked
 from tests.vectors.message_vectors import Example, examples

@@ -20,8 +20,8 @@ import openpyxl
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.core.util.json_text import parse_json
-from masquerade.survey import xlsform
-from masquerade.survey.questionnaire import Questionnaire
+from masquerade.survey.forms import xlsform
+from masquerade.survey.forms.questionnaire import Questionnaire
 
 CELLS: dict[str, list[tuple[Any, ...]]] = {
     "survey": [("type", "name", "label::English (en)", "relevant"), ("select_one l", "a", "A?", ""),

@@ -19,12 +19,12 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.survey import Survey, build
 from masquerade.survey.collector.example import write_example
-from masquerade.survey.consequences import surest, surest_of, surest_of_all
-from masquerade.survey.mechanism import mechanism
-from masquerade.survey.page import page_of, page_values
-from masquerade.survey.paper import ranges
-from masquerade.survey.qr import in_svg, in_terminal
-from masquerade.survey.script_text import compact, literal
+from masquerade.survey.page.consequences import surest, surest_of, surest_of_all
+from masquerade.survey.page.mechanism import mechanism
+from masquerade.survey.page.page import page_of, page_values
+from masquerade.survey.page.paper import ranges
+from masquerade.survey.page.qr import in_svg, in_terminal
+from masquerade.survey.page.script_text import compact, literal
 
 
 @pytest.fixture(scope="module")

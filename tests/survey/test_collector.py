@@ -28,7 +28,7 @@ from masquerade.survey.collector.example import answer_as_people, body_of, write
 from masquerade.survey.collector.export import export
 from masquerade.survey.collector.figures import figures, show_all
 from masquerade.survey.collector.store import SurveyStore, report_id, today
-from masquerade.survey.page import body_size
+from masquerade.survey.page.page import body_size
 
 
 @pytest.fixture(scope="module")

@@ -31,8 +31,8 @@ from masquerade.survey.collector.collector_client import fetch_figures, fetch_re
 from masquerade.survey.collector.example import body_of, write_example
 from masquerade.survey.collector.figures import FigureSource, figures
 from masquerade.survey.collector.store import SurveyStore, report_id
-from masquerade.survey.page import body_size
-from masquerade.survey.survey_file import Survey
+from masquerade.survey.forms.survey_file import Survey
+from masquerade.survey.page.page import body_size
 
 K = 10
 AGES = 3

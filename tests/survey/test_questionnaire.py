@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from masquerade.cli.app import app
 from masquerade.core.errors import InputError
 from masquerade.survey import Survey, build
-from masquerade.survey.form_file import read_questionnaire
+from masquerade.survey.forms.form_file import read_questionnaire
 
 SURVEY = [
     ("type", "name", "label::English (en)", "label::Deutsch (de)", "hint::English (en)", "relevant"),

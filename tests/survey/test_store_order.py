@@ -42,7 +42,7 @@ from masquerade.survey import Survey
 from masquerade.survey.collector.example import body_of, write_example
 from masquerade.survey.collector.file_store import _mark_of
 from masquerade.survey.collector.store import SurveyStore, report_id
-from masquerade.survey.page import body_size
+from masquerade.survey.page.page import body_size
 
 ROOT = Path(__file__).parents[2]
 FILES = {"report": "reports.sqlite", "exchange": "invitations.sqlite"}

@@ -10,7 +10,7 @@ import yaml
 from masquerade.core.errors import InputError
 from masquerade.survey import Survey
 from masquerade.survey.collector.example import write_example
-from masquerade.survey.survey_file import OWN_LANGUAGES, own_words
+from masquerade.survey.forms.survey_file import OWN_LANGUAGES, own_words
 
 GOOD = {
     "masquerade_survey": 1,

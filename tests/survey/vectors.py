@@ -13,7 +13,7 @@ from masquerade.channels.policy import Policy
 from masquerade.crypto.symmetric import BlockFunction
 from masquerade.disguising.memo import block_words
 from masquerade.disguising.report_draws import disguise_codes
-from masquerade.survey.mechanism import channel_rows, mechanism, panel_draws, panel_key, vectors
+from masquerade.survey.page.mechanism import channel_rows, mechanism, panel_draws, panel_key, vectors
 
 CHANNELS = {
     "binary": channels.binary("1/4"),

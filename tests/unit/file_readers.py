@@ -30,9 +30,9 @@ from masquerade.services.parties.session import SessionSpec
 from masquerade.studio.engine import run_command
 from masquerade.studio.project import Project
 from masquerade.survey.device.terms import Terms
-from masquerade.survey.form_file import read_questionnaire
-from masquerade.survey.page import build
-from masquerade.survey.survey_file import Survey
+from masquerade.survey.forms.form_file import read_questionnaire
+from masquerade.survey.forms.survey_file import Survey
+from masquerade.survey.page.page import build
 
 HERE = Path.cwd()
 CALLS = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "subprocess.Popen", "os.system")

@@ -14,7 +14,7 @@ import pytest
 
 import masquerade as mq
 from masquerade.interop.release_folder import check_release
-from masquerade.survey.survey_file import Survey
+from masquerade.survey.forms.survey_file import Survey
 
 ROOT = Path(mq.__file__).parents[1]
 DEADLINE = 240  # seconds: a slow machine is no failure

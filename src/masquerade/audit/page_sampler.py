@@ -15,7 +15,7 @@ from masquerade.audit.findings import Finding
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.survey.mechanism import channel_rows, mechanism, vectors
+from masquerade.survey.page.mechanism import channel_rows, mechanism, vectors
 
 ABOUT: Final = "survey page"
 PATIENCE: Final = 300  # seconds

@@ -45,7 +45,7 @@ def init(
     """
     from masquerade.channels.policy import Policy  # noqa: PLC0415
     from masquerade.survey.collector.example import write_example  # noqa: PLC0415
-    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
+    from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
 
     chosen = None if policy is None else Policy.load(policy)
     write_example(folder, address, invited=invited, policy=chosen)
@@ -72,7 +72,7 @@ def publish(
     from masquerade.core.util.json_text import read_text  # noqa: PLC0415
     from masquerade.survey.device.publication import terms_text  # noqa: PLC0415
     from masquerade.survey.device.terms import Terms  # noqa: PLC0415
-    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
+    from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
 
     check_target(str(out), overwrite=overwrite)
     signers = None if authority is None else read_text(authority)

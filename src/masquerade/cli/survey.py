@@ -53,8 +53,8 @@ def init(
     Example: masquerade survey init work --from form.xlsx --collector https://survey.example.org
     """
     from masquerade.survey.collector.example import write_example  # noqa: PLC0415  (loads the web client)
-    from masquerade.survey.form_file import read_questionnaire  # noqa: PLC0415
-    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
+    from masquerade.survey.forms.form_file import read_questionnaire  # noqa: PLC0415
+    from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
 
     form = None if source is None else read_questionnaire(source)
     write_example(folder, address, invited=invited, questionnaire=form)
@@ -122,7 +122,7 @@ def invite(
 
     Example: masquerade survey invite collector.yaml --n 500 --out links.txt
     """
-    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
+    from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
 
     chosen = collector_settings(settings)
     survey = Survey.load(chosen.survey)
@@ -150,7 +150,7 @@ def status(settings: Settings, *, json: Json = False) -> None:
     from masquerade.survey.collector.collector import open_store  # noqa: PLC0415  (loads the web server)
     from masquerade.survey.collector.collector_client import fetch_figures  # noqa: PLC0415
     from masquerade.survey.collector.figures import figures, show_all, show_nothing  # noqa: PLC0415
-    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
+    from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
 
     chosen = collector_settings(settings)
     survey = Survey.load(chosen.survey)
@@ -179,7 +179,7 @@ def close(
     Example: masquerade survey close collector.yaml
     """
     from masquerade.survey.collector.store import today  # noqa: PLC0415
-    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
+    from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
 
     promised = Survey.load(collector_settings(settings).survey).spec.closes
     if promised is not None and today() <= promised:
@@ -220,7 +220,7 @@ def export_reports(
     from masquerade.survey.collector.collector import open_store  # noqa: PLC0415
     from masquerade.survey.collector.collector_client import fetch_reports  # noqa: PLC0415
     from masquerade.survey.collector.export import export  # noqa: PLC0415
-    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
+    from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
 
     check_target(out, overwrite=overwrite)
     chosen = collector_settings(settings)
@@ -266,8 +266,8 @@ def demo(
     from masquerade.survey.collector.collector import SurveyCollector  # noqa: PLC0415
     from masquerade.survey.collector.example import answer_as_people, write_example  # noqa: PLC0415
     from masquerade.survey.collector.settings import SurveySettings  # noqa: PLC0415
-    from masquerade.survey.qr import in_terminal  # noqa: PLC0415
-    from masquerade.survey.survey_file import Survey  # noqa: PLC0415
+    from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
+    from masquerade.survey.page.qr import in_terminal  # noqa: PLC0415
 
     address = f"http://{LOCAL}:{_free_port() if port is None else port}"
     with tempfile.TemporaryDirectory() as place:

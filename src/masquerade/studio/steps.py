@@ -203,7 +203,7 @@ PYTHON: dict[str, Callable[[StudioStep], str]] = {
         f"mq.interop.write_release({s.arguments[0]!r}, {s.one('policy')!r}, {s.one('out')!r})"
     ),
     "party": _first("from masquerade.services.common.release_ledger import inspect; inspect({})"),
-    "survey": _first("from masquerade.survey.survey_file import Survey; Survey.load({})"),
+    "survey": _first("from masquerade.survey.forms.survey_file import Survey; Survey.load({})"),
     "show": _first("mq.learn.load({})"),
     "privacy": _first("mq.privacy({})"),
     "policy": _first("mq.Policy.load({})"),

@@ -11,9 +11,9 @@ from masquerade.core.util.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade.disguising.report_draws import disguise_codes as disguise_codes
-    from masquerade.survey.mechanism import panel_draws as panel_draws
-    from masquerade.survey.mechanism import panel_key as panel_key
-    from masquerade.survey.page import build as build
-    from masquerade.survey.survey_file import Survey as Survey
+    from masquerade.survey.forms.survey_file import Survey as Survey
+    from masquerade.survey.page.mechanism import panel_draws as panel_draws
+    from masquerade.survey.page.mechanism import panel_key as panel_key
+    from masquerade.survey.page.page import build as build
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

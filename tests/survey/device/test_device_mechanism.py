@@ -14,9 +14,9 @@ from tests.survey.vectors import POLICIES
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.survey.consequences import gamma_of
 from masquerade.survey.device.device_mechanism import UNBOUNDED, Mechanism
-from masquerade.survey.mechanism import mechanism
+from masquerade.survey.page.consequences import gamma_of
+from masquerade.survey.page.mechanism import mechanism
 
 OWN = {
     "wide and asymmetric": {

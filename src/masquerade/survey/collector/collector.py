@@ -37,9 +37,9 @@ from masquerade.survey.collector.publication import Publication
 from masquerade.survey.collector.quotas import Quota
 from masquerade.survey.collector.settings import SurveySettings
 from masquerade.survey.collector.store import SurveyStore, today
-from masquerade.survey.page import PAGE, WORKER, body_size, build, content_policy
-from masquerade.survey.script_text import asset
-from masquerade.survey.survey_file import Survey
+from masquerade.survey.forms.survey_file import Survey
+from masquerade.survey.page.page import PAGE, WORKER, body_size, build, content_policy
+from masquerade.survey.page.script_text import asset
 
 TEAM: Final = "team"
 EXPORT: Final = "export"

@@ -22,9 +22,9 @@ from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
 from masquerade.kernels.draw import draw, draw_table
-from masquerade.survey.page import body_size
-from masquerade.survey.questionnaire import UNKNOWN_CONSENT, UNKNOWN_CONTACT, Questionnaire
-from masquerade.survey.survey_file import Survey
+from masquerade.survey.forms.questionnaire import UNKNOWN_CONSENT, UNKNOWN_CONTACT, Questionnaire
+from masquerade.survey.forms.survey_file import Survey
+from masquerade.survey.page.page import body_size
 
 POLICY: Final = """\
 masquerade: 1

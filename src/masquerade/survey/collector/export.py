@@ -20,7 +20,7 @@ from masquerade.frames.ddi import Wording, codebook
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.metadata import described, with_metadata
 from masquerade.survey.collector.store import MODES, SurveyStore
-from masquerade.survey.survey_file import Survey
+from masquerade.survey.forms.survey_file import Survey
 
 MODE = "mode"
 OPEN = (

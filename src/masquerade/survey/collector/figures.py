@@ -32,7 +32,7 @@ from masquerade.survey.collector.batches import (
 from masquerade.survey.collector.export import MODE, complete
 from masquerade.survey.collector.quotas import QuotaCounts
 from masquerade.survey.collector.store import MODES, SurveyStore
-from masquerade.survey.survey_file import Survey
+from masquerade.survey.forms.survey_file import Survey
 
 LEAST: Final = 10  # reports below which nothing is estimated
 LEVEL: Final = 0.95

@@ -20,7 +20,7 @@ from masquerade.sources.engines.connections import PATIENT, why_not
 from masquerade.survey.collector.batches import CellPlan, Content, Counts, ReportBatches, SteppedCount
 from masquerade.survey.collector.figures import FigureSource, count_quotas, figures, show_all, show_batches
 from masquerade.survey.collector.store import MODES, SurveyStore, is_postgres
-from masquerade.survey.survey_file import Survey
+from masquerade.survey.forms.survey_file import Survey
 
 LOCK: Final = "collector.lock"
 _LOCK_NUMBER: Final = 0x6D717062  # "mqpb"

@@ -7,9 +7,9 @@ from typing import Any
 
 from masquerade.core.errors import InputError
 from masquerade.survey.device.terms import FORMAT, Terms
-from masquerade.survey.mechanism import mechanism
-from masquerade.survey.page import body_size
-from masquerade.survey.survey_file import Survey
+from masquerade.survey.forms.survey_file import Survey
+from masquerade.survey.page.mechanism import mechanism
+from masquerade.survey.page.page import body_size
 
 
 def terms_text(survey: Survey, authority: str | None = None) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from masquerade.core.errors import InputError
 from masquerade.core.util.json_text import read_json
-from masquerade.survey.questionnaire import (
+from masquerade.survey.forms.questionnaire import (
     Atom,
     ImportedQuestion,
     Questionnaire,

@@ -17,11 +17,11 @@ from typing import Any, Final
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
 from masquerade.core.util.atomic import write_whole
-from masquerade.survey.consequences import surest_of, surest_of_all
-from masquerade.survey.mechanism import channel_rows, mechanism, vectors
-from masquerade.survey.paper import letter, sheets
-from masquerade.survey.script_text import asset, compact_style, script_of
-from masquerade.survey.survey_file import Survey
+from masquerade.survey.forms.survey_file import Survey
+from masquerade.survey.page.consequences import surest_of, surest_of_all
+from masquerade.survey.page.mechanism import channel_rows, mechanism, vectors
+from masquerade.survey.page.paper import letter, sheets
+from masquerade.survey.page.script_text import asset, compact_style, script_of
 
 PAGE: Final = "survey.html"
 WORKER: Final = "service-worker.js"

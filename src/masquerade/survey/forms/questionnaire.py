@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from masquerade.core.errors import InputError
-from masquerade.survey.survey_file import MOST_QUESTIONS, OWN_LANGUAGES
+from masquerade.survey.forms.survey_file import MOST_QUESTIONS, OWN_LANGUAGES
 
 MOST_CHOICES: Final = 200
 MOST_SAID: Final = 50

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from masquerade.core.errors import InputError
-from masquerade.survey.questionnaire import (
+from masquerade.survey.forms.questionnaire import (
     Atom,
     ImportedQuestion,
     Questionnaire,

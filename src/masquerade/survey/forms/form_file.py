@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from masquerade.core.errors import InputError
-from masquerade.survey import surveyjs, xlsform
-from masquerade.survey.questionnaire import Questionnaire
+from masquerade.survey.forms import surveyjs, xlsform
+from masquerade.survey.forms.questionnaire import Questionnaire
 
 
 def read_questionnaire(path: str | Path) -> Questionnaire:

@@ -16,10 +16,10 @@ import jinja2
 from markupsafe import Markup
 
 from masquerade.channels.channel import Channel
-from masquerade.survey.consequences import surest_of_all
-from masquerade.survey.qr import in_svg
-from masquerade.survey.script_text import asset
-from masquerade.survey.survey_file import Question, Survey
+from masquerade.survey.forms.survey_file import Question, Survey
+from masquerade.survey.page.consequences import surest_of_all
+from masquerade.survey.page.qr import in_svg
+from masquerade.survey.page.script_text import asset
 
 MOST_DICE: Final = 3
 DAYS: Final = 30

@@ -1,0 +1,5 @@
+"""Survey files and questionnaires of other programs: SurveyJS, XLSForm."""
+
+from masquerade.core.util.lazy_exports import public_modules
+
+__all__ = list(public_modules(__path__))
