@@ -17,9 +17,9 @@ from starlette.middleware import Middleware
 
 from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.studio import notebook, pages, policy_edits, records, releases, steps
+from masquerade.studio.access import ADDRESS, OPEN_ASSETS, Door, Guard
 from masquerade.studio.allow_list import KEPT, read_step
 from masquerade.studio.answer import Answer, answer_of
-from masquerade.studio.door import ADDRESS, OPEN_ASSETS, Door, Guard
 from masquerade.studio.engine import Engine, Job
 from masquerade.studio.pages import SCREENS
 from masquerade.studio.project import Project

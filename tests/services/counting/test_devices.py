@@ -8,7 +8,7 @@ from tests.services.counting.world import LONG, World, libraries_of, memory_of, 
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
-from masquerade.services.counting.desk import Desk
+from masquerade.services.counting.message_queue import Desk
 
 PEOPLE, MOST_KILOBYTES = 20, 40 * 1024
 

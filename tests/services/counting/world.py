@@ -38,7 +38,7 @@ main()
 PATIENT = """
 import sys
 from pathlib import Path
-from masquerade.services.counting.desk import Desk
+from masquerade.services.counting.message_queue import Desk
 left = Path(sys.argv.pop(1))
 real = Desk.replies
 def replies(desk, letters, patience=None):

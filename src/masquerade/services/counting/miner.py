@@ -23,7 +23,7 @@ from masquerade.protocols.secure_aggregation.agreement import Terms as Aggregati
 from masquerade.services.common.client import HttpTransport, peer_transport
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.problems import NotAdmitted
-from masquerade.services.counting.desk import Desk
+from masquerade.services.counting.message_queue import Desk
 from masquerade.services.counting.messages import (
     ASK_LETTER,
     ASK_TERMS,

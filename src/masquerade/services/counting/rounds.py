@@ -26,7 +26,7 @@ from masquerade.protocols.secure_aggregation.agreement import Terms as Aggregati
 from masquerade.protocols.secure_aggregation.history import against_another_list
 from masquerade.protocols.secure_aggregation.server import Outcome, Server
 from masquerade.services.common.state import State
-from masquerade.services.counting.desk import Desk
+from masquerade.services.counting.message_queue import Desk
 from masquerade.sources.people.count_rounds import KnownCounts
 from masquerade.sources.people.frequency import FrequencyTally
 
