@@ -116,11 +116,7 @@ def test_private_modules_and_names_stay_in_their_package(module):
 
 
 def test_a_private_module_that_others_import_is_found():
-    names = [
-        "masquerade.learn.networks.files.bif",
-        "masquerade.core.table._named",
-        "masquerade.learn.classifiers.bayes",
-    ]
+    names = ["masquerade.learn._x", "masquerade.core.table._named", "masquerade.learn.classifiers.bayes"]
     imports = [Imported(name, at_load=True) for name in names]
     for own, found in (("learn", names[1:2]), ("cli", names[:2])):
         module = SimpleNamespace(name=f"masquerade.{own}.x", path=ROOT / own / "x.py", imports=imports)
@@ -194,7 +190,7 @@ def kinds_without_example(thing):
 def shown_on_a_page(name, thing):
     """Tell whether the code of the page that a docstring names uses something that speaks to a server."""
     page = re.search(r"Example:\s+`(docs/[\w/-]+\.md)`", thing.__doc__)
-    if page is None or not thing.__module__.startswith("masquerade.services."):
+    if page is None or not thing.__module__.startswith(("masquerade.services.", "masquerade.survey.")):
         return False
     text = (ROOT.parents[1] / page[1]).read_text(encoding="utf-8")
     code = re.findall(r"^```python$(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)

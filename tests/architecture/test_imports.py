@@ -22,8 +22,8 @@ ABOVE = (
     "data",
     "report",
     "simulation",
-    "survey",
     "services",
+    "survey",
     "people",
     "parties",
     "audit",
@@ -69,6 +69,7 @@ def test_the_core_needs_numpy_alone(module):
     shown = {  # imported inside functions, when they are called
         "masquerade.core.distributions": {"scipy"},
         "masquerade.core.plots.drawing": {"matplotlib"},
+        "masquerade.core.plots.style": {"matplotlib"},
         "masquerade.core.table": {"pandas"},
     }
     assert others == shown.get(module.name, set())

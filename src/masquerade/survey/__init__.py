@@ -11,6 +11,7 @@ from masquerade.core.util.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade.disguising.report_draws import disguise_codes as disguise_codes
+    from masquerade.survey.collector.example import answer_as_people as answer_as_people
     from masquerade.survey.forms.survey_file import Survey as Survey
     from masquerade.survey.page.mechanism import panel_draws as panel_draws
     from masquerade.survey.page.mechanism import panel_key as panel_key

@@ -197,7 +197,7 @@ def test_links_in_a_release_are_not_followed(release, tmp_path):
     with_new_sums(folder)
     # the harm: a check of the hash reads the file outside, and tells whether its content was guessed
     assert (folder / "README.md").read_bytes() == outside.read_bytes()
-    assert check_release(folder) == ["README.md: is a link."]
+    assert check_release(folder) == ["README.md: is a link; a release holds files alone."]
     (folder / "README.md").unlink()
     (folder / "more").symlink_to(tmp_path)
-    assert check_release(folder) == ["more: is a link."]
+    assert check_release(folder) == ["more: is a link; a release holds files alone."]

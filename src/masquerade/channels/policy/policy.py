@@ -585,10 +585,7 @@ def policy_of(given: Policy | Mapping[str, Any] | str | Path) -> Policy:
     """Return a policy given as such, as a path or as plain values."""
     if isinstance(given, (str, Path)):
         return Policy.load(given)
-    if isinstance(given, Mapping):
-        return Policy.from_dict(given)
-    check_policy(given)
-    return given
+    return Policy.from_dict(given) if isinstance(given, Mapping) else check_policy(given)
 
 
 def check_policy(policy: object) -> Policy:

@@ -6,12 +6,13 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from masquerade.core.plots import palette
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # a page gives these names colours for light and for dark
 CSS_NAMES: Mapping[str, str] = {
@@ -32,6 +33,8 @@ CSS_NAMES: Mapping[str, str] = {
 @contextmanager
 def house_style() -> Iterator[None]:
     """Draw in the house's colours and type; matplotlib's own settings come back afterwards."""
+    import matplotlib as mpl  # noqa: PLC0415  (slow to load)
+
     # no interactive window is ever opened: figures are made through the object interface, without pyplot
     with mpl.rc_context(palette.TYPE):  # type: ignore[arg-type]
         yield
@@ -39,6 +42,8 @@ def house_style() -> Iterator[None]:
 
 def canvas(width: float, height: float) -> Figure:
     """Return an empty figure, in inches, that arranges itself."""
+    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to load)
+
     return Figure(figsize=(width, height), layout="constrained")
 
 
