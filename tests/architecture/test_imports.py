@@ -2,9 +2,10 @@
 
 import ast
 import sys
+from collections import Counter
 
 import pytest
-from tests.architecture.modules import MODULES, Module, for_each, imports_in
+from tests.architecture.modules import MODULES, ROOT, Module, for_each, imports_in
 
 # each floor may import those before it; learners are apart and speak to the core alone
 FLOORS = ("core", "kernels", "crypto", "estimate", "channels", "frames", "disguising", "protocols", "sources")
@@ -34,6 +35,7 @@ ABOVE = (
 )  # who may know both a learner and a source
 for _i, _part in enumerate(ABOVE):
     ALLOWED[_part] = {*FLOORS, "learn", "stats", "anonymity", "plan", *ABOVE[: _i + 1]}
+MOST_MODULES = 22  # of a folder
 SEEDED = {"masquerade.disguising.seeded"}  # studies only, and marked as such
 BELOW_THE_TOP = [module for module in MODULES if module.part]
 
@@ -140,3 +142,20 @@ def test_a_check_of_each_item_reports_every_failure():
 
     with pytest.raises(AssertionError, match=r"(?s)1: is not two.*3: is not two"):
         check()
+
+
+def test_channels_know_no_policy():
+    inside = "masquerade.channels.policy"
+    wrong = {
+        module.name: names
+        for module in MODULES
+        if module.part == "channels" and not module.name.startswith(inside) and module.path.stem != "__init__"
+        if (names := [item.name for item in module.imports if item.name.startswith(inside)])
+    }
+    assert wrong == {}
+
+
+def test_folders_stay_small():
+    folders = Counter(module.path.parent for module in MODULES if module.path.name != "__init__.py")
+    commands = ROOT / "cli"  # a module for each command
+    assert {folder.name: n for folder, n in folders.items() if n > MOST_MODULES and folder != commands} == {}

@@ -1,4 +1,4 @@
-"""Channels and policies: how values are disguised, and what that guarantees."""
+"""Channels and policies: randomized response and PRAM, and what they guarantee."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,7 @@
-"""Groups, proofs, shares and keys: the small dangerous parts that protocols are built from.
+"""Cryptographic parts of protocols: groups, zero-knowledge proofs, secret shares and keys.
+
+`oprf` is an oblivious PRF, `dpf` has distributed point functions, `shamir` shares of seeds, `paillier` and
+`elgamal` encryption that adds.
 
 Nothing here is exported at the top of the library, and nothing is loaded before it is asked for: import the
 module that you need. The papers write groups multiplicatively, g^x; here a point is multiplied, x·G.

@@ -1,4 +1,6 @@
-"""Anonymous data collection: the miner gets the records of many people, and cannot tell whose each one is.
+"""Mixnet: a miner collects the records of many people, and cannot tell whose each one is.
+
+Mix servers (leaders) shuffle verifiably:
 
 1. the leaders and the miner publish shares of an ElGamal key, with proofs that they are known;
 2. every `Respondent` sends an encrypted record, with a proof that it is theirs;

@@ -1,10 +1,11 @@
-"""Learning on shares: only the model opens, not the counts.
+"""Secure multi-party computation (MPC): learn on secret shares, so that only the model opens, not the counts.
 
-`engine` is the seam (what programs do with secrets); `helped_engine` two computing parties and the helper of
-`dealer`, `mpyc_engine` three parties without one; `computation` carries rounds between members of a session;
-`family_counts` are hidden counts over several owners, `structure` the parents of every variable, `tree` ID3,
-and `k_means` clusters of records whose cells lie anywhere, which `places` brings into a common order.
-`control` answers questions that two servers do not learn.
+`engine` is the interface of MPC engines; `dealer_engine` is two computing parties with a trusted dealer
+(`dealer`, the helper of a session), `mpyc_engine` three parties without one. `computation` relays rounds
+between members of a session. `family_counts` are hidden counts over several owners, `structure` finds the
+parents of every variable, `tree` grows ID3, and `k_means` clusters records whose cells are at any party,
+which `record_order` brings into a common order. `private_queries` answers queries that two servers do not
+learn.
 """
 
 from masquerade.protocols.mpc.dealer import Dealer
