@@ -19,8 +19,9 @@
       not_asked: "no"
 
 A text is one for all languages or one for each. Whoever is not shown a question answers it with `not_asked`,
-through the channel like everybody: who skipped what cannot be seen. Variables that the policy deals in blocks
-are asked of those whom the page deals them to. All that is wrong is said at once.
+through the channel like everybody: what is sent does not show who skipped what, though how long somebody took
+may. Variables that the policy deals in blocks are asked of those whom the page deals them to. All that is wrong
+is said at once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 // The page: one question a screen; answers live in this script's memory until they are sent, nowhere else.
 const text = new TextEncoder(), NS = "http://www.w3.org/2000/svg";
 const questions = Object.fromEntries(S.questions.map((q) => [q.name, q]));
+const REASONS = ["used", "closed", "invalid"];
 const MODES = ["device", "spinner", "dice", "birthday"];
 let lang = S.languages.find((l) => navigator.languages.some((n) => n.split("-")[0] === l.split("-")[0])) ?? S.languages[0];
-let screen = start, answers = {}, blocks = {}, order = [], mode = 0, token = null, last = null, moved = false;
+let screen = start, answers = Object.create(null), blocks = {}, order = [], mode = 0, token = null, last = null, another = false, moved = false;
 let code, invitation = location.hash.slice(1);
 
 const t = (key, values = {}) => S.words[lang][key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
@@ -70,7 +71,7 @@ const queued = async () => (await kept("readonly", (s) => s.getAllKeys(), () => 
 
 const post = (place, values) => fetch(`${S.collector}/v1/${place}`, {
   method: "POST", body: JSON.stringify(values).padEnd(S.size), headers: { "Content-Type": "text/plain" },
-  credentials: "omit", referrerPolicy: "no-referrer", cache: "no-store",
+  credentials: "omit", referrerPolicy: "no-referrer", cache: "no-store", redirect: "error", signal: AbortSignal.timeout?.(60000),
 });
 let flushing = Promise.resolve({});
 // Send what waits; returns what became of each: true, a reason why it was refused, or nothing.
@@ -84,13 +85,15 @@ function flush() {
       if (reply.ok) found[entry.id] = true;
       else if (reply.status === 429 || reply.status >= 500) break;
       else found[entry.id] = { 409: "used", 410: "closed" }[reply.status] ?? "invalid";
+      await put("mark", found[entry.id]);
       await drop(name);
-      if (reply.ok) await put("mark", true);
     }
     await told();
     return found;
   }));
 }
+// Whether chance was drawn here before: who is refused, or hears nothing, does not draw again unawares.
+const answered = async () => (await get("mark")) ?? ((await queued()).length ? "waits" : null);
 async function told() {
   const n = (await queued()).length;
   $("queue").replaceChildren(...(n ? [t("waiting", { n }), " ", h("button", { type: "button", onclick: flush }, t("again"))] : []));
@@ -193,7 +196,7 @@ function start() {
     h("table", {}, h("tbody", {}, who.map(([name, answer]) => h("tr", {}, h("th", { scope: "row" }, t(name)), h("td", { class: answer === "no" ? "good" : "" }, t(answer)))))),
     p(t("bound_all", { p: t("of", S.bound) })), S.clear && p(t("clear_some")), p(t(S.panel ? "stored_panel" : "not_stored")),
     S.deleted && p(t("deleted", { day: S.deleted })),
-    last === "mark" ? note(p(t("answered")), button(t("anew"), () => { last = null; show(start); })) : form,
+    last && !another ? note(p(REASONS.includes(last) ? t("refused", { why: t(last) }) : t("answered")), button(t("anew"), () => { another = true; show(start); })) : form,
     fold("how", p(t("how_text"))),
     checking(), withdrawing(),
     h("h2", {}, t("contact")), paragraphs(S.contact[lang]),
@@ -310,24 +313,30 @@ async function deliver(codes, words) {
   await Promise.all([drop("blocks"), drop("token")]);
   return { id, reports, secret, what: (await flush())[id] };
 }
+function forget() {
+  answers = Object.create(null);
+  code = random(16);
+}
 async function send() {
   if (screen !== review) return;
-  const codes = codesOf(answers), words = S.panel ? memoWords(await panelKey(code, S.policy)) : freshWords, open = new Set(asked());
+  screen = () => [title(t("sending"))]; // before anything is awaited: a second click sends nothing
+  const codes = codesOf(answers), open = new Set(asked()), own = code;
   const spun = mode ? [] : groups().filter((group) => group.channel && group.names.length === 1)
     .map((group) => ({ column: group.columns[0], row: rowOf(group.channel, codes[group.names[0]]), name: group.names[0], at: codes[group.names[0]] }));
-  answers = {};
-  code = random(16);
-  screen = () => [title(t("sending"))];
+  forget();
   moved = true;
   render();
-  const { id, reports, secret, what } = await deliver(codes, words);
+  last = another ? null : await answered();
+  if (last) return show(start);
+  const { id, reports, secret, what } = await deliver(codes, S.panel ? memoWords(await panelKey(own, S.policy)) : freshWords);
   show(what === true ? sent(reports, spun, open, secret) : what ? () => [title(t("refused", { why: t(what) }))] : waiting(id, reports, secret));
 }
 const waiting = (id, reports, secret) => {
   const poll = setInterval(async () => {
     if ((await queued()).includes(`queue ${id}`)) return;
     clearInterval(poll);
-    if (await get("mark")) show(sent(reports, [], null, secret));
+    const what = await get("mark");
+    show(what === true ? sent(reports, [], null, secret) : () => [title(t("refused", { why: t(what) }))]);
   }, 500);
   return () => [title(t("waiting_title")), p(t("waiting", { n: 1 })), withdrawal(secret)];
 };
@@ -379,9 +388,16 @@ function checking() {
 
 window.masquerade = Object.freeze({ survey: S, check, deliver, disguise, freshWords, intervals, reportOfWord, rowOf, draw, memoWords, panelKey, qr: S.panel && qr });
 addEventListener("online", flush);
+// Who comes back by the back button would find the page as it was left, by somebody else perhaps.
+addEventListener("pagehide", () => {
+  forget();
+  $("main").replaceChildren();
+});
+addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 (async () => {
-  if (await get("mark")) last = "mark";
+  last = await answered();
   render();
+  await told();
   await flush();
 })();
 if ("serviceWorker" in navigator && location.protocol !== "file:") navigator.serviceWorker.register("service-worker.js").catch(() => {});

@@ -78,6 +78,7 @@ export const blinded = async (input, blind) => encode(times(await hashed(input),
 
 // The token of an input, after making sure that the key that was published signed it.
 export async function finalized(input, blind, evaluated, proof, key) {
+  if (evaluated.length !== 32 || proof.length !== 64) throw new Error("not of the right length");
   const sent = await blinded(input, blind), [c, s] = [number(proof.subarray(0, 32)), number(proof.subarray(32))];
   const seed = framed(await sha512(framed(key), framed(joined(ascii("Seed-"), NAME))));
   const weight = await scalar(joined(seed, [0, 0], framed(sent), framed(evaluated), ascii("Composite")));
