@@ -81,7 +81,7 @@ def page_findings(policy: Policy, channels: Iterable[Channel]) -> list[Finding]:
 
 
 def _mismatches(program: str, walked: list[dict[str, Any]]) -> int | None:
-    script = files("masquerade.survey").joinpath("assets", "masquerade.js").read_text(encoding="utf-8")
+    script = files("masquerade.survey.page").joinpath("assets", "masquerade.js").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix="masquerade-") as folder:
         place = Path(folder)
         (place / "package.json").write_text('{"type": "module"}', encoding="utf-8")

@@ -200,7 +200,7 @@ def own_words(language: str) -> dict[str, str]:
     """Return what pages say in a language that we speak; in others the file has to say it all."""
     if language not in OWN_LANGUAGES:
         return {}
-    text = (files("masquerade.survey") / "words" / f"{language}.json").read_text(encoding="utf-8")
+    text = (files("masquerade.survey.page") / "words" / f"{language}.json").read_text(encoding="utf-8")
     words: dict[str, str] = json.loads(text)
     return words
 

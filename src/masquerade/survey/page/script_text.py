@@ -46,7 +46,7 @@ class Token(NamedTuple):
 
 def asset(name: str) -> str:
     """Return a file of this package."""
-    return (files("masquerade.survey") / "assets" / name).read_text(encoding="utf-8")
+    return (files("masquerade.survey.page") / "assets" / name).read_text(encoding="utf-8")
 
 
 def script_of(names: Iterable[str], values: Any) -> str:
