@@ -24,7 +24,7 @@ def test_node_meets_all_vectors_of_python(tmp_path):
     (tmp_path / "vectors.json").write_text(json.dumps(made))
     shutil.copy(VOPRF, tmp_path / "voprf.json")
     for name in ("masquerade", "tokens"):
-        shutil.copy(str(files("masquerade.survey") / "assets" / f"{name}.js"), tmp_path / f"{name}.mjs")
+        shutil.copy(str(files("masquerade.survey.page") / "assets" / f"{name}.js"), tmp_path / f"{name}.mjs")
     command = [node(), str(Path(__file__).with_name("sampler.mjs")), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
     told = json.loads(done.stdout)
@@ -39,7 +39,7 @@ def test_node_meets_all_vectors_of_python(tmp_path):
 def test_the_qr_code_of_a_recovery_code_is_the_standard_s(tmp_path):
     """Against segno module by module, and read back by jsQR."""
     script = tmp_path / "qr.mjs"
-    shutil.copy(str(files("masquerade.survey") / "assets" / "qr.js"), script)
+    shutil.copy(str(files("masquerade.survey.page") / "assets" / "qr.js"), script)
     words = [
         "".join(secrets.choice(letters) for letters in ("bdfgz", "aiou") * 2 + ("klmnp",)) for _ in range(90)
     ]

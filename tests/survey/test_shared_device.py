@@ -118,15 +118,21 @@ def test_a_collector_that_never_answers_gets_no_second_draw(context, world):
     held = []
     context.route("**/v1/reports", lambda route: held.append(route))  # noqa: PLW0108
     one = Visit(context, url + "/")
+
+    def arrived(number):
+        until = time.monotonic() + PATIENCE / 1000
+        while len(held) < number and time.monotonic() < until:
+            one.page.wait_for_timeout(20)
+        return len(held) >= number
+
     through(one).send().sees("Sending")
+    assert arrived(1)
     for _ in range(3):
         one.page.reload()
         one.sees("Health at work").page.get_by_text(ANSWERED).wait_for()
         one.page.get_by_text("1 waiting on this device").wait_for()
         assert one.page.get_by_role("button", name="Begin", exact=True).count() == 0
-    until = time.monotonic() + PATIENCE / 1000
-    while len(held) < 3 and time.monotonic() < until:
-        one.page.wait_for_timeout(20)
+    assert arrived(3)
     assert len({route.request.post_data for route in held}) == 1  # the same report, byte for byte
 
 

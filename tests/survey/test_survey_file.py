@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import yaml
+from tests.survey.world import change, example
 
 from masquerade.core.errors import InputError
 from masquerade.survey import Survey
@@ -119,3 +120,16 @@ def test_our_languages_say_everything(language):
         assert sorted(part.split("}")[0] for part in text.split("{")[1:]) == sorted(
             part.split("}")[0] for part in own[name].split("{")[1:]
         )
+
+
+def test_a_policy_outside_the_survey_s_folder_is_not_opened(tmp_path):
+    """A survey file that came from somebody else names no other files of this machine."""
+    example(tmp_path / "own")
+    example(tmp_path / "other")
+    (tmp_path / "own" / "link.yaml").symlink_to(tmp_path / "other" / "policy.yaml")
+    for place in ("../other/policy.yaml", str(tmp_path / "other" / "policy.yaml"), "link.yaml"):
+        change(tmp_path / "own" / "survey.yaml", policy=place)
+        with pytest.raises(InputError, match="in the survey's folder"):
+            Survey.load(tmp_path / "own" / "survey.yaml")
+    change(tmp_path / "own" / "survey.yaml", policy="./policy.yaml")
+    Survey.load(tmp_path / "own" / "survey.yaml")

@@ -245,7 +245,7 @@ class _Gate(socket.socket):
         self._finished.add(address)
 
     def _has_room(self, network: str) -> bool:
-        """Tell whether a connection from there may come in; if need be, another one ends for it."""
+        """Return True if a connection from there may come in; if need be, another one ends for it."""
         taken = Counter(whose for whose, _, _ in self._open)
         unfinished = sum(whose == network and it not in self._finished for whose, it, _ in self._open)
         if taken[network] >= _MOST_OF_ADDRESS or unfinished >= _MOST_UNFINISHED:
@@ -273,11 +273,11 @@ def _end(connection: socket.socket) -> None:
 
 
 def _network_of(address: Any) -> str:
-    """Return what counts as one caller: an address, and of IPv6 the 64 bits that a network gives out."""
-    given = ip_address(str(address[0]).partition("%")[0])
-    if isinstance(given, IPv6Address):
-        return str(given.ipv4_mapped or int(given) >> 64)
-    return str(given)
+    """Return the address of one caller, of IPv6 the 64 bits that a network gives out."""
+    host = ip_address(str(address[0]).partition("%")[0])
+    if isinstance(host, IPv6Address):
+        return str(host.ipv4_mapped or int(host) >> 64)
+    return str(host)
 
 
 class _Config(uvicorn.Config):
@@ -335,7 +335,7 @@ class _Protocol(H11Protocol):
         return (it for it in self.connections if isinstance(it, _Protocol))
 
     def _unread(self) -> int:
-        """Return how many bytes wait here; TLS hands them on at once to the transport below it."""
+        """Return the number of bytes that wait here; TLS hands them on at once to the transport below it."""
         below = getattr(getattr(self.transport, "_ssl_protocol", None), "_transport", None)
         waiting = self.transport.get_write_buffer_size()
         return waiting if below is None else waiting + int(below.get_write_buffer_size())
@@ -383,13 +383,13 @@ class _Protocol(H11Protocol):
 
 
 def _in_kernel(transport: asyncio.Transport) -> int:
-    """Return what the system holds for the other side; it takes from us in large pieces."""
+    """Return the number of bytes that the system holds for the other side; it takes them in large pieces."""
     if sys.platform != "linux":
         return 0
-    held = bytearray(4)
+    queue_size = bytearray(4)
     with suppress(OSError):
-        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, held)
-    return int.from_bytes(held, sys.byteorder)
+        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, queue_size)
+    return int.from_bytes(queue_size, sys.byteorder)
 
 
 def _prepared(

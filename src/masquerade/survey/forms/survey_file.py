@@ -19,9 +19,9 @@
       not_asked: "no"
 
 A text is one for all languages or one for each. Whoever is not shown a question answers it with `not_asked`,
-through the channel like everybody: what is sent does not show who skipped what, though how long somebody took
-may. Variables that the policy deals in blocks are asked of those whom the page deals them to. All that is wrong
-is said at once.
+through the channel as well: what is sent does not show that a question was skipped, though the time until it
+is sent may. Variables that the policy deals in blocks are asked of those to whom the page deals them. All
+problems are named at once.
 """
 
 from __future__ import annotations
@@ -148,10 +148,17 @@ class Survey:
             spec = SurveySpec.model_validate(values)
         except ValidationError as error:
             raise InputError(_together(_explained(error))) from None
+<<<<<<< HEAD:src/masquerade/survey/forms/survey_file.py
         place = folder / spec.policy
         if not place.resolve().is_relative_to(folder.resolve()):  # a survey may come from somebody else
             raise InputError("policy: must be a file in or below the folder of the survey.")
         survey = cls(spec, Policy.load(place))
+=======
+        file = folder / spec.policy
+        if not file.resolve().is_relative_to(folder.resolve()):
+            raise InputError("policy: must be a file in the survey's folder, or in one below it.")
+        survey = cls(spec, Policy.load(file))
+>>>>>>> reader2:src/masquerade/survey/survey_file.py
         problems = list(_problems(survey))
         if problems:
             raise InputError(_together(problems))
