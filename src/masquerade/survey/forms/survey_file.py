@@ -148,17 +148,10 @@ class Survey:
             spec = SurveySpec.model_validate(values)
         except ValidationError as error:
             raise InputError(_together(_explained(error))) from None
-<<<<<<< HEAD:src/masquerade/survey/forms/survey_file.py
         place = folder / spec.policy
         if not place.resolve().is_relative_to(folder.resolve()):  # a survey may come from somebody else
             raise InputError("policy: must be a file in or below the folder of the survey.")
         survey = cls(spec, Policy.load(place))
-=======
-        file = folder / spec.policy
-        if not file.resolve().is_relative_to(folder.resolve()):
-            raise InputError("policy: must be a file in the survey's folder, or in one below it.")
-        survey = cls(spec, Policy.load(file))
->>>>>>> reader2:src/masquerade/survey/survey_file.py
         problems = list(_problems(survey))
         if problems:
             raise InputError(_together(problems))
