@@ -86,7 +86,7 @@ def test_no_step_after_the_first_row_leaves_a_file_when_it_fails(tmp_path, monke
     arguments = fresh("whole")
     with watched(lambda code: steps.setdefault(named(code), code)):
         assert run(*arguments).exit_code == 0
-    assert {"core/atomic.py:sync_folder", "frames/file_writer.py:AtomicWriter.settle"} <= steps.keys()
+    assert {"core/util/atomic.py:sync_folder", "frames/file_writer.py:AtomicWriter.settle"} <= steps.keys()
     assert "cli/disguise.py:_Told.__call__" in steps
     assert len(steps) > 15
     for place, (step, code) in enumerate(steps.items()):

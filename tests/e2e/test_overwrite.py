@@ -16,10 +16,9 @@ from masquerade.cli.app import app
 SOURCE = Path(masquerade.__file__).parent
 # modules that open files for writing themselves, and why that is not by a name that a user gives
 WRITERS = {
-    "core/atomic.py": "is what the others write with",
+    "core/util/atomic.py": "is what the others write with",
     "audit/page_sampler.py": "a temporary folder of its own",
-    "protocols/hidden/spu_worker.py": "a copy of standard output",
-    "protocols/threshold/sealed_keys.py": "overwrites a key in its place, to destroy it",
+    "protocols/k_anonymity/threshold/sealed_keys.py": "overwrites a key in its place, to destroy it",
 }
 
 
@@ -76,7 +75,7 @@ def test_overwrite_replaces_a_link_and_never_what_it_leads_to(tmp_path):
 
 
 def test_nothing_of_ours_writes_a_file_by_another_way():
-    """Every command writes through `core.atomic`: so what holds there holds for each `--overwrite`."""
+    """Every command writes through `core.util.atomic`: so what holds there holds for each `--overwrite`."""
     writing = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")

@@ -28,6 +28,7 @@ TAKEN = {
     "column": "smoker",
     "culprits": ["north"],
     "file": "people.csv",
+    "message": "is none",
     "name": "iris",
     "problem": "is missing",
     "queries": [Query(by=("a",))],

@@ -279,9 +279,9 @@ def test_shared_normals_are_normal():
 
 def test_nothing_but_the_study_can_be_seeded():
     names = (
-        "protocols.projection",
-        "sources.projection",
-        "sources.projection_noise",
+        "protocols.vertical.projection",
+        "sources.parties.projection",
+        "sources.parties.projection_noise",
     )
     found = [module for module in MODULES if module.name.removeprefix("masquerade.") in names]
     assert len(found) == len(names)

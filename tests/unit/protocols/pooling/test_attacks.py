@@ -232,7 +232,7 @@ def test_a_lost_party_aborts_and_the_rest_learn_nothing(running):
 
 def test_oversized_batches_and_messages_are_refused(monkeypatch):
     source = pooled(shares())
-    monkeypatch.setattr("masquerade.sources.parties.pooled.MOST_CELLS", 7)
+    monkeypatch.setattr(type(source), "most_cells", 7)
     assert source.check([BY_A, mq.Query(by="T")]) == []
     (refusal,) = source.check([BY_A, mq.Query(by=("A", "T"), where={"S": 1})])
     assert refusal.code == "too_many_cells"

@@ -12,7 +12,7 @@ from masquerade.crypto.symmetric import _seal_from_parts
 from masquerade.protocols.k_anonymity.threshold.class_opening import Verdict, open_reports
 from masquerade.protocols.k_anonymity.threshold.messages import Layout, Notice, Terms
 
-FILE = Path(__file__).parents[3] / "vectors" / "reports.json"
+FILE = Path(__file__).parents[4] / "vectors" / "reports.json"
 FROZEN = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
 K, QUASI, ELEMENT = 3, b"07030", bytes(range(32))
 FIELDS = ("magic", "epoch", "k", "notice", "tag", "x", "y", "quasi", "sealed")
