@@ -31,7 +31,15 @@ from masquerade.frames.baskets import BasketReader
 from masquerade.frames.cores import ahead
 from masquerade.frames.dialect import UTF8, Dialect, with_points
 from masquerade.frames.file_state import FileState
-from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecars_of, unreadable
+from masquerade.frames.formats import (
+    STREAM,
+    Format,
+    damaged,
+    format_of,
+    is_compressed,
+    sidecars_of,
+    unreadable,
+)
 from masquerade.frames.memory_bounds import check_arrow, check_parquet, check_rows
 from masquerade.frames.metadata import MEMO, POLICY_TEXT, schema_metadata
 from masquerade.frames.sheets import Sheet, sheet_of
@@ -371,7 +379,7 @@ class _Parquet:
             self.schema: pa.Schema = self._file.schema_arrow
             names = list(self.schema.names)
         except _UNREADABLE:
-            raise _damaged(path, Format.PARQUET) from None
+            raise damaged(path, Format.PARQUET) from None
         self.names, self.metadata = _unique(path, names), schema_metadata(self.schema)
         self.total_rows: int | None = self._file.metadata.num_rows
         check_rows(path, Format.PARQUET, self._file.metadata.num_rows)
@@ -385,7 +393,7 @@ class _Parquet:
         except FileError:
             raise
         except _UNREADABLE:
-            raise _damaged(self._path, Format.PARQUET) from None
+            raise damaged(self._path, Format.PARQUET) from None
 
     def _with_dictionaries(self, names: Sequence[str]) -> parquet.ParquetFile:
         """Return the file such that text comes as a dictionary where all its row groups have a small one.
@@ -432,7 +440,7 @@ class _Arrow:
         except FileError:
             raise
         except _UNREADABLE:
-            raise _damaged(path, Format.ARROW) from None
+            raise damaged(path, Format.ARROW) from None
         self.names, self.metadata = _unique(path, names), schema_metadata(self.schema)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -446,7 +454,7 @@ class _Arrow:
         except FileError:
             raise
         except _UNREADABLE:
-            raise _damaged(self._path, Format.ARROW) from None
+            raise damaged(self._path, Format.ARROW) from None
 
 
 _Reader = _Csv | _Parquet | _Arrow | Sheet | BasketReader
@@ -479,12 +487,6 @@ def _unique(path: str, names: Sequence[str]) -> tuple[str, ...]:
         twice = Counter(names).most_common(1)[0][0]
         raise FileError(f"{path}: two columns are called {twice!r}.")
     return tuple(names)
-
-
-def _damaged(path: str, kind: Format) -> FileError:
-    return FileError(
-        f"{path}: this is not a readable {kind.value} file (truncated, damaged, or of another kind)."
-    )
 
 
 def _names(path: str, start: bytes, dialect: Dialect, *, whole: bool) -> tuple[str, ...]:

@@ -4,17 +4,20 @@ Each is read in a process of its own, whose peak of memory is measured.
 """
 
 import base64
+import signal
 import struct
 import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyreadstat
 import pytest
 from pyarrow import ipc, parquet
 
 from masquerade.core.errors import FileError
-from masquerade.frames import memory_bounds
+from masquerade.frames import memory_bounds, statistics_process
 from masquerade.frames.file_reader import open_batches
 
 MOST_PEAK = 128  # MiB above what the process takes before it opens a file
@@ -28,6 +31,32 @@ ENDLESS_ARROW = base64.b64decode(
     "AP////8AAAAAEAAAAAwAFAAGAAgADAAQAAwAAAAAAAQAOAAAACgAAAAEAAAAAQAAAIAAAAAAAAAAoAAAAAAAAAAYAAAAAAAAAAAA"
     "AAAAAAAACAAIAAAABAAIAAAABAAAAAAAAAD/////EAAUAAgABgAHAAwAAAAQABAAAAAAAAEFEAAAABgAAAAEAAAAAAAAAAEAAAAA"
     "AAAABAAEAAQAAACYAAAAQVJST1cx"
+)
+CRASH_ZSAV = base64.b64decode(
+    "JEZMM0AoIykgU1BTUyBEQVRBIEZJTEUgLSBodHRwczovL2dpdGh1Yi5jb20vV2l6YXJkTWFjL1JlYWRTdGF0IAIAAAAFAAAAAgAA"
+    "AAAAAAADAAAAAAAAAAAAWUAxOCBOb3YgMjYwMDo1MDo0MyAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAg"
+    "ICAgICAgICAgICAgICAgICAgICAgICAAAAACAAAAAIAAAAEAAAAAAAAAAggFAAIIBQBBICAgICAgIAEAAABBICAgAgAAABQAAAAB"
+    "AAAAAAAAAAAUAQAAFAEAQiAgICAgICABAAAAQiAgIAIAAAD/////AAAAAAAAAAABHQEAAR0BACAgICAgICAgAgAAAP////8AAAAA"
+    "AAAAAAEdAQABHQEAICAgICAgICACAAAAAAAAAAEAAAAAAAAAAggFAAIIBQBDICAgICAgIAEAAABDICAgAwAAAAIAAAAAAAAAAADw"
+    "PwN5ZXMgICAgAAAAAAAAAEACbm8gICAgIAQAAAABAAAAAQAAAAcAAAADAAAABAAAAAgAAAAUAAAAAAAAAAAAAAD/////AQAAAAEA"
+    "AAACAAAA6f0AAAcAAAAEAAAACAAAAAMAAAD////////v/////////+9//v//////7/8HAAAAFAAAAAEAAAAFAAAAVVRGLTgHAAAA"
+    "CwAAAAQAAAAJAAAAAAAAAAgAAAABAAAAAAAAAAgAAAAAAAAAAAAAAAgAAAABAAAABwAAAA0AAAABAAAACwAAAEE9YQlCPWIJQz1j"
+    "BwAAABAAAAAIAAAAAgAAAAEAAAAAAAAAAwAAAAAAAADnAwAAAAAAAIACAAAAAAAAygIAAAAAAAAwAAAAAAAAAHicS/37799fBgaG"
+    "ytRiBRBgAIMf9mlA8f9AVl4+WFgh9e/fv+l/GBgqsACQPAD9fhwenP////////8AAAAAAAAAAADwPwABAAAAgAIAAAAAAACYAgAA"
+    "AAAAAEgAAAAyAAAA"
+)
+CRASH_SAV = base64.b64decode(
+    "JEZMMkAoIykgU1BTUyBEQVRBIEZJTEUgLSBodHRwczovL2dpdGh1Yi5jb20vV2l6YXJkTWFjL1JlYWRTdGF0IAIAAAAFAAAAAAAA"
+    "AAAAAAADAAAAAAAAAAAAWUAxOCBOb3YgMjYwMDo1MjoyMSAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAg"
+    "ICAgICAgICAgICAgICAgICAgICAgICAAAAACAAAAAAAEAAEAAAAAAAAAAggFAAIIBQBBICAgICAgIAEAAABBICAgAgAAABQAAAAB"
+    "AAAAAAAAAAAUAQAAFAEAQiAgICAgICABAAAAQiAgIAIAAAD/////AAAAAAAAAAABHQEAAR0BACAgICAgICAgAgAAAP////8AAAAA"
+    "AAAAAAEdAQABHQEAICAgICAgICACAAAAAAAAAAEAAAAAAAAAAggFAAIIBQBDICAgICAgIAEAAABDICAgAwAAAAIAAAAAAAAAAADw"
+    "PwN5ZXMgICAgAAAAAAAAAEACbm8gICAgIAQAAAABAAAAAQAAAAcAAAADAAAABAAAAAgAAAAUAAAAAAAAAAAAAAD/////AQAAAAEA"
+    "AAACAAAA6f0AAAcAAAAEAAAACAAAAAMAAAD////////v/////////+9//v//////7/8HAAAAFAAAAAEAAAAFAAAAVVRGLTgHAAAA"
+    "CwAAAAQAAAAJAAAAAAAAAAgAAAABAAAAAAAAAAgAAAAAAAAAAAAAAAgAAAABAAAABwAAAA0AAAABAAAACwAAAEE9YQlCPWIJQz1j"
+    "BwAAABAAAAAIAAAAAgAAAAEAAAAAAAAAAwAAAAAAAADnAwAAAAAAAAAAAAAAAPA/eWVzICAgICAgICAgICAgICAgICAgICAgAAAA"
+    "AAAA+D8AAAAAAAAAQG5vICAgICAgICAgICAgICAgICAgICAgIP///////+//AAAAAAAA8D94eHh4eHh4eHh4eHh4eHh4eHh4eCAg"
+    "ICAAAAAAAAAIQA=="
 )
 READ = """
 import resource, sys
@@ -172,3 +201,76 @@ def test_a_footer_that_understates_its_pages_does_not_help(tmp_path):
     said, peak = read_apart(path)
     assert "unpacks to a page of 315 MB" in said
     assert peak < MOST_PEAK
+
+
+CRASH = """
+import resource, sys, pyreadstat
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+pyreadstat.read_sav(sys.argv[1], row_limit=1000)
+"""
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.zsav", CRASH_ZSAV), ("a.sav", CRASH_SAV)])
+def test_a_file_that_crashes_the_library_is_refused(name, content, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(content)
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", CRASH, str(path)], capture_output=True, check=False
+    )
+    assert done.returncode in {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS}
+    with (
+        pytest.raises(FileError, match=r"cannot be read as an SPSS file \(the reader failed\)\.$"),
+        open_batches(path) as batches,
+    ):
+        list(batches)
+
+
+def write_people(path):
+    people = pd.DataFrame({"a": [1.0, 2.0, 1.0], "b": ["x", "", "z"]})
+    pyreadstat.write_sav(people, str(path), variable_value_labels={"a": {1: "yes", 2: "no"}})
+
+
+@pytest.mark.parametrize(("bound", "value"), [("MOST_MEMORY", 1 << 26), ("LEAST_SECONDS", 0)])
+def test_a_reader_beyond_its_memory_or_time_is_refused(bound, value, tmp_path, monkeypatch):
+    path = tmp_path / "a.sav"
+    write_people(path)
+    with open_batches(path) as batches:
+        assert [batch.to_pydict() for batch in batches] == [
+            {"a": ["yes", "no", "yes"], "b": ["x", None, "z"]}
+        ]
+    monkeypatch.setattr(statistics_process, bound, value)
+    with pytest.raises(FileError, match="the reader failed"):
+        open_batches(path)
+
+
+def test_a_statistics_file_is_read_again_after_somebody_stopped_in_the_middle(tmp_path):
+    path = tmp_path / "a.sav"
+    write_people(path)
+    with open_batches(path, rows=1) as batches:
+        assert next(iter(batches)).to_pydict() == {"a": ["yes"], "b": ["x"]}
+        assert sum(len(batch) for batch in batches) == 3
+
+
+@pytest.mark.parametrize(
+    ("labels", "codes"),
+    [({1: "2"}, [1.0, 2.0]), ({1: "2", 2: "3"}, [2.0, 3.0]), ({8: "none", 9: "none"}, [8.0, 9.0])],
+)
+@pytest.mark.parametrize("rows", [1, 10])
+def test_two_codes_that_are_read_as_one_category_are_refused(labels, codes, rows, tmp_path):
+    path = tmp_path / "a.sav"
+    pyreadstat.write_sav(pd.DataFrame({"a": codes}), str(path), variable_value_labels={"a": labels})
+    merged, _ = pyreadstat.read_sav(str(path), apply_value_formats=True, formats_as_category=False)
+    assert len({str(one).removesuffix(".0") for one in merged["a"]}) == 1
+    with (
+        pytest.raises(FileError, match="two codes of column 'a' are read as one category"),
+        open_batches(path, rows=rows) as batches,
+    ):
+        list(batches)
+
+
+def test_labels_that_look_like_other_codes_are_read_where_no_row_has_these(tmp_path):
+    path = tmp_path / "a.sav"
+    labels = {1: "0", 2: "1", 3: "many"}
+    pyreadstat.write_sav(pd.DataFrame({"a": [1.0, 2.0, 1.0]}), str(path), variable_value_labels={"a": labels})
+    with open_batches(path) as batches:
+        assert next(iter(batches)).to_pydict() == {"a": ["0", "1", "0"]}
