@@ -40,7 +40,7 @@ from masquerade.frames.formats import (
     sidecars_of,
     unreadable,
 )
-from masquerade.frames.memory_bounds import check_arrow, check_parquet, check_rows
+from masquerade.frames.memory_bounds import MOST_IN_BATCH, check_arrow, check_parquet, check_rows
 from masquerade.frames.metadata import MEMO, POLICY_TEXT, schema_metadata
 from masquerade.frames.sheets import Sheet, sheet_of
 
@@ -449,7 +449,7 @@ class _Arrow:
             file = ipc.open_file(self._source, options=wanted)
             for place in range(file.num_record_batches):
                 batch = _whole(file.get_batch(place).select(list(columns)))
-                check_rows(self._path, Format.ARROW, len(batch))
+                check_rows(self._path, Format.ARROW, len(batch), MOST_IN_BATCH)
                 yield from _sliced(batch, rows)
         except FileError:
             raise

@@ -19,34 +19,42 @@ MOST_PAGE = 1 << 27  # bytes of an unpacked page of a Parquet column; DuckDB wri
 MOST_HELD = 1 << 28  # bytes that are unpacked at a time, of all columns together
 MOST_RATIO = 16  # or this many times the size of the file, if that is more
 MOST_ROWS = 1 << 36  # rows of a file: some types take no space at all
+MOST_IN_BATCH = (1 << 31) - 1  # rows of an Arrow batch, as Arrow advises
 _HEADER = 1 << 24  # bytes of a page's header: as many as Arrow reads
 _FIRST = 1 << 8  # of them that are looked at first
-_DEEPEST = 16  # structures within structures of a page's header
+_DEEPEST = 4  # structures within structures of a page's header
+_MOST_FIELDS = 32  # of each
+_HEADER_OF_DATA = {0: 5, 3: 8}  # the field about the data of a page, by its kind: others have no values
+_PADDING = 100  # bytes that Arrow reads beyond a column chunk of some old writers
+_LEAST_PAGE = 8  # bytes of a page with its header
 _WIDTHS = {1: 0, 2: 0, 3: 1, 7: 8}  # bytes of Thrift's booleans (said by their kind), bytes and doubles
-_BOOLEANS, _INTEGERS, _BINARY, _LISTS, _STRUCT = (1, 2), (4, 5, 6), 8, (9, 10), 12
+_INTEGERS, _BINARY, _STRUCT = (4, 5, 6), 8, 12  # a page's header has no lists
 _RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # kinds of an Arrow message
 _BLOCK = struct.Struct("<qi4xq")  # where a message begins, bytes of its head and of its body
 _BUFFER = struct.Struct("<qq")  # where a buffer begins in the body, and its bytes
 
 
-def check_rows(path: str, kind: Format, rows: int) -> None:
-    """Refuse a file that claims more rows than any has."""
-    if not 0 <= rows <= MOST_ROWS:
-        raise FileError(
-            f"{path}: this {kind.value} file claims {rows:,} rows; at most {MOST_ROWS:,} are read."
-        )
+def check_rows(path: str, kind: Format, rows: int, most: int = MOST_ROWS) -> None:
+    """Refuse a file, or a batch of it, that claims more rows than any has."""
+    if not 0 <= rows <= most:
+        raise FileError(f"{path}: this {kind.value} file claims {rows:,} rows; at most {most:,} are read.")
 
 
 def check_parquet(path: str, source: Any, known: parquet.FileMetaData, columns: Sequence[str]) -> None:
     """Refuse a Parquet file whose pages of these columns unpack to more than is held."""
     size, wanted = source.size(), set(columns)
+    left = size // _LEAST_PAGE  # pages, if no column chunk lies over another
     for place in range(known.num_row_groups):
         group, together = known.row_group(place), 0
         for number in range(group.num_columns):
             chunk = group.column(number)
             if chunk.path_in_schema.split(".")[0] not in wanted and chunk.path_in_schema not in wanted:
                 continue
-            largest = max((header.unpacked for header in page_headers(source, chunk, size)), default=0)
+            largest = 0
+            for header in page_headers(source, chunk, size):
+                largest, left = max(largest, header.unpacked), left - 1
+                if left < 0:
+                    raise ValueError
             if largest > MOST_PAGE:
                 raise _too_large(path, Format.PARQUET, f"a page of {largest / 1e6:,.0f} MB", MOST_PAGE)
             together += largest
@@ -56,8 +64,11 @@ def check_parquet(path: str, source: Any, known: parquet.FileMetaData, columns: 
 
 def check_arrow(path: str, source: Any) -> None:
     """Refuse an Arrow file of which a batch or a dictionary unpacks to more than is held."""
-    size = source.size()
+    size = left = source.size()
     for start, head, body in _blocks(source, size):
+        left -= head + body
+        if left < 0:  # one lies over another
+            raise ValueError
         together = sum(
             _unpacked(source, start + head, length) for length in _compressed(source, start, head, body)
         )
@@ -86,7 +97,7 @@ def page_headers(source: Any, chunk: Any, size: int) -> Iterator[PageHeader]:
     place = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < place:
         place = chunk.dictionary_page_offset
-    values, end = 0, min(place + chunk.total_compressed_size, size)
+    values, end = 0, min(place + chunk.total_compressed_size + _PADDING, size)
     while values < chunk.num_values and place < end:
         header = _page_header(source, place, end)
         yield header
@@ -106,11 +117,17 @@ def _page_header(source: Any, place: int, end: int) -> PageHeader:
             if read >= min(_HEADER, end - place):
                 raise ValueError from None
             read <<= 4
-    of_data = fields.get(5) or fields.get(8) or {}
-    found = PageHeader(fields[2], fields[3], of_data.get(1, 0), length)
-    if min(found) < 0:
+    about = _HEADER_OF_DATA.get(_number(fields, 1))
+    values = 0 if about is None else _number(fields.get(about), 1)
+    return PageHeader(_number(fields, 2), _number(fields, 3), values, length)
+
+
+def _number(fields: Any, field: int) -> int:
+    """Return a number of a structure; Arrow would cut off what does not fit, and find other pages than we."""
+    number = fields.get(field) if isinstance(fields, dict) else None
+    if not isinstance(number, int) or not 0 <= number < 1 << 31:
         raise ValueError
-    return found
+    return number
 
 
 def _structure(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
@@ -118,14 +135,18 @@ def _structure(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int
     if depth == 0:
         raise ValueError
     fields, field = dict[int, Any](), 0
-    while head := data[place]:
-        place += 1
+    for _ in range(_MOST_FIELDS):
+        head, place = data[place], place + 1
+        if head == 0:
+            return fields, place
         if head >> 4:
             field += head >> 4
         else:
             field, place = _signed(data, place)
+        if field in fields or not 0 < field < 1 << 15:
+            raise ValueError
         fields[field], place = _value(data, place, head & 15, depth)
-    return fields, place + 1
+    raise ValueError
 
 
 def _value(data: bytes, place: int, kind: int, depth: int) -> tuple[Any, int]:
@@ -137,14 +158,6 @@ def _value(data: bytes, place: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind == _BINARY:
         length, place = _varint(data, place)
         return None, place + length
-    if kind in _LISTS:
-        head, place = data[place], place + 1
-        count, inner = head >> 4, head & 15
-        if count == 15:
-            count, place = _varint(data, place)
-        for _ in range(count):
-            _, place = _value(data, place + (inner in _BOOLEANS), inner, depth - 1)
-        return None, place
     if kind == _STRUCT:
         return _structure(data, place, depth - 1)
     raise ValueError

@@ -87,14 +87,10 @@ def _texts(
     values: Sequence[Any], labels: Mapping[Any, str] | None, seen: dict[str, Any], name: str
 ) -> pa.Array:
     """Return values as text, those with a label as their label; `seen` has the code of every label so far."""
-    if not labels:
-        return pa.array(map(cell_text, values), pa.string())
-    words = set(map(cell_text, labels.values()))
-
-    def text(value: Any) -> str | None:
-        found = cell_text(labels.get(value, value))
-        if found is not None and found in words and seen.setdefault(found, value) != value:
+    words = set(map(cell_text, (labels or {}).values()))
+    texts = dict[Any, str | None]()
+    for value in set(values):
+        text = texts[value] = cell_text(labels.get(value, value) if labels else value)
+        if text is not None and text in words and seen.setdefault(text, value) != value:
             raise _Ambiguous(name)
-        return found
-
-    return pa.array(map(text, values), pa.string())
+    return pa.array([texts[value] for value in values], pa.string())

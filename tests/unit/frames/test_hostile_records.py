@@ -17,7 +17,7 @@ import pytest
 from pyarrow import ipc, parquet
 
 from masquerade.core.errors import FileError
-from masquerade.frames import memory_bounds, statistics_process
+from masquerade.frames import file_reader, memory_bounds, statistics_process
 from masquerade.frames.file_reader import open_batches
 
 MOST_PEAK = 128  # MiB above what the process takes before it opens a file
@@ -148,6 +148,44 @@ def test_rows_that_take_no_space_are_refused_beyond_a_bound(tmp_path):
     path.write_bytes(ENDLESS_ARROW)
     assert ipc.open_file(path).count_rows() > 10**18  # a loop over slices of these never ends
     with pytest.raises(FileError, match=r"claims 5,\d{3},.* rows; at most 68,719,476,736 are read"):
+        open_batches(path)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_a_file_with_any_byte_changed_is_read_or_refused(name, tmp_path):
+    path = tmp_path / name
+    table = pa.table({"a": pa.array(["yes", "no", None] * 5).dictionary_encode(), "b": list(range(15))})
+    write_arrow(path, table) if name == "a.arrow" else parquet.write_table(table, path, compression="zstd")
+    content, refused = path.read_bytes(), 0
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 0xFF
+        with pa.OSFile(str(path), "wb") as file:
+            file.write(changed)
+        try:
+            with pa.OSFile(str(path)) as source:
+                if name == "a.arrow":
+                    memory_bounds.check_arrow("a", source)
+                else:
+                    known = parquet.read_metadata(path)
+                    memory_bounds.check_parquet("a", source, known, ["a", "b"])
+        except (FileError, *file_reader._UNREADABLE):
+            refused += 1
+    assert 0 < refused < len(content)
+
+
+def test_batches_that_lie_over_each_other_are_refused(tmp_path):
+    path = tmp_path / "a.arrow"
+    table = pa.table({"a": list(range(1000))})
+    write_arrow(path, pa.concat_tables([table, table.slice(0)]), None)
+    content = path.read_bytes()
+    with pa.OSFile(str(path)) as source:
+        first, second = memory_bounds._blocks(source, source.size())
+    block = memory_bounds._BLOCK.pack
+    assert content.count(block(*second)) == 1
+    larger = (first[0], first[1], len(content))
+    path.write_bytes(content.replace(block(*second), block(*larger)))
+    with pytest.raises(FileError, match="not a readable Arrow file"):
         open_batches(path)
 
 
