@@ -35,20 +35,20 @@ _BUFFER = struct.Struct("<qq")  # where a buffer begins in the body, and its byt
 
 
 def check_rows(path: str, kind: Format, rows: int, most: int = MOST_ROWS) -> None:
-    """Refuse a file, or a batch of it, that claims more rows than any has."""
+    """Raise `FileError` if a file, or a batch of it, claims more rows than any has."""
     if not 0 <= rows <= most:
         raise FileError(f"{path}: this {kind.value} file claims {rows:,} rows; at most {most:,} are read.")
 
 
 def check_parquet(path: str, source: Any, known: parquet.FileMetaData, columns: Sequence[str]) -> None:
-    """Refuse a Parquet file whose pages of these columns unpack to more than is held."""
-    size, wanted = source.size(), set(columns)
+    """Raise `FileError` if the pages of these columns of a Parquet file unpack to more than is held."""
+    size, names = source.size(), set(columns)
     left = size // _LEAST_PAGE  # pages, if no column chunk lies over another
     for place in range(known.num_row_groups):
         group, together = known.row_group(place), 0
         for number in range(group.num_columns):
             chunk = group.column(number)
-            if chunk.path_in_schema.split(".")[0] not in wanted and chunk.path_in_schema not in wanted:
+            if chunk.path_in_schema.split(".")[0] not in names and chunk.path_in_schema not in names:
                 continue
             largest = 0
             for header in page_headers(source, chunk, size):
@@ -63,14 +63,15 @@ def check_parquet(path: str, source: Any, known: parquet.FileMetaData, columns: 
 
 
 def check_arrow(path: str, source: Any) -> None:
-    """Refuse an Arrow file of which a batch or a dictionary unpacks to more than is held."""
+    """Raise `FileError` if a batch or a dictionary of an Arrow file unpacks to more than is held."""
     size = left = source.size()
     for start, head, body in _blocks(source, size):
         left -= head + body
         if left < 0:  # one lies over another
             raise ValueError
         together = sum(
-            _unpacked(source, start + head, length) for length in _compressed(source, start, head, body)
+            _unpacked_size(source, start + head, length)
+            for length in _packed_buffers(source, start, head, body)
         )
         if together > max(MOST_HELD, MOST_RATIO * size):
             raise _too_large(path, Format.ARROW, f"a batch of {together / 1e6:,.0f} MB", MOST_HELD)
@@ -142,7 +143,7 @@ def _structure(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int
         if head >> 4:
             field += head >> 4
         else:
-            field, place = _signed(data, place)
+            field, place = _read_signed(data, place)
         if field in fields or not 0 < field < 1 << 15:
             raise ValueError
         fields[field], place = _value(data, place, head & 15, depth)
@@ -154,7 +155,7 @@ def _value(data: bytes, place: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind in _WIDTHS:
         return None, place + _WIDTHS[kind]
     if kind in _INTEGERS:
-        return _signed(data, place)
+        return _read_signed(data, place)
     if kind == _BINARY:
         length, place = _varint(data, place)
         return None, place + length
@@ -175,7 +176,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
             raise ValueError
 
 
-def _signed(data: bytes, place: int) -> tuple[int, int]:
+def _read_signed(data: bytes, place: int) -> tuple[int, int]:
     number, place = _varint(data, place)
     return (number >> 1) ^ -(number & 1), place
 
@@ -194,7 +195,7 @@ class _Table:
         return number
 
     def place(self, field: int) -> int | None:
-        """Return where a field lies, None if it is not there."""
+        """Return the place of a field, None if it is not there."""
         entry = 4 + 2 * field
         if entry >= self._number("H", self._fields):
             return None
@@ -234,7 +235,7 @@ def _blocks(source: Any, size: int) -> Iterator[tuple[int, ...]]:
         yield from footer.structures(field, _BLOCK)
 
 
-def _compressed(source: Any, start: int, head: int, body: int) -> Iterator[int]:
+def _packed_buffers(source: Any, start: int, head: int, body: int) -> Iterator[int]:
     """Yield where the compressed buffers of a message lie in its body."""
     if start < 0 or head < 8 or body < 0 or start + head > source.size():
         raise ValueError
@@ -251,6 +252,6 @@ def _compressed(source: Any, start: int, head: int, body: int) -> Iterator[int]:
         yield from (place for place, length in batch.structures(2, _BUFFER) if length > 0)
 
 
-def _unpacked(source: Any, body: int, place: int) -> int:
+def _unpacked_size(source: Any, body: int, place: int) -> int:
     """Return the size that a buffer says it unpacks to: 0 of one that is not packed (which says -1)."""
     return max(0, int(struct.unpack("<q", source.read_at(8, body + place))[0]))

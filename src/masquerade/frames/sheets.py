@@ -115,8 +115,8 @@ class _Statistics(Sheet):
         if find_spec("pyreadstat") is None:
             raise _library_missing("pyreadstat", kind, path)
         catalogue = Path(path).with_suffix(".sas7bcat")
-        found = catalogue if ending == ".sas7bdat" and catalogue.exists() else None
-        self._file = StatisticsFile(path, kind, _READERS[ending], found)
+        labels = catalogue if ending == ".sas7bdat" and catalogue.exists() else None
+        self._file = StatisticsFile(path, kind, _READERS[ending], labels)
         about = self._file.describe()
         super().__init__(path, kind, about["names"], metadata)
         self.total_rows = about["rows"]

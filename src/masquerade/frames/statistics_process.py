@@ -72,26 +72,26 @@ class StatisticsFile:
 
     def describe(self) -> Mapping[str, Any]:
         """Return the `names`, the number of `rows` and the `widths` of the columns in bytes."""
-        found = None
+        reply = None
         for kind, content in self._replies({"columns": None, "rows": 0}):
-            found = json.loads(content) if kind == DESCRIPTION else None
-        if found is None:
-            raise self._failed()
-        described: Mapping[str, Any] = found
+            reply = json.loads(content) if kind == DESCRIPTION else None
+        if reply is None:
+            raise self._failure()
+        described: Mapping[str, Any] = reply
         return described
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the columns as text, at most `rows` rows at a time."""
         for kind, content in self._replies({"columns": list(columns), "rows": rows}):
             if kind != BATCH:
-                raise self._failed()
+                raise self._failure()
             try:
                 batch = ipc.open_stream(content).read_next_batch()
                 batch.validate(full=True)
             except (pa.ArrowException, StopIteration):
                 batch = None
             if batch is None or batch.schema.names != list(columns):
-                raise self._failed()
+                raise self._failure()
             yield batch
 
     def _replies(self, more: Mapping[str, Any]) -> Iterator[tuple[bytes, bytes]]:
@@ -105,28 +105,28 @@ class StatisticsFile:
                 env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | _ONE_THREAD,
             )
         except OSError:
-            raise self._failed() from None
+            raise self._failure() from None
         with process:
             try:
                 if process.stdin is None or process.stdout is None:
-                    raise self._failed()
+                    raise self._failure()
                 with suppress(BrokenPipeError), process.stdin as request:
                     request.write(json.dumps({**self._request, **more}).encode() + b"\n")
-                yield from self._received(process.stdout)
+                yield from self._receive(process.stdout)
             finally:
                 process.kill()
 
-    def _received(self, stream: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    def _receive(self, stream: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
         while True:
             head = stream.read(HEAD.size)
             if len(head) < HEAD.size:
-                raise self._failed()
+                raise self._failure()
             kind, length = HEAD.unpack(head)
             if length > (MOST_MEMORY if kind == BATCH else MOST_DESCRIPTION):
-                raise self._failed()
+                raise self._failure()
             content = stream.read(length)
             if len(content) < length:
-                raise self._failed()
+                raise self._failure()
             if kind == DONE:
                 return
             if kind == DAMAGED:
@@ -138,7 +138,7 @@ class StatisticsFile:
                 )
             yield kind, content
 
-    def _failed(self) -> FileError:
+    def _failure(self) -> FileError:
         article = "an" if self._kind is Format.SPSS else "a"
         return FileError(
             f"{self.path}: cannot be read as {article} {self._kind.value} file (the reader failed)."
@@ -146,6 +146,6 @@ class StatisticsFile:
 
 
 def _import_path() -> list[str]:
-    """Return where this process imports from, but for the folder that it happens to be in."""
-    own = Path(__file__).resolve().parents[2]
-    return [str(own), *(str(Path(one).resolve()) for one in sys.path if one)]
+    """Return the folders that this process imports from, but for the folder that it happens to be in."""
+    source = Path(__file__).resolve().parents[2]
+    return [str(source), *(str(Path(one).resolve()) for one in sys.path if one)]

@@ -1,7 +1,7 @@
 """Read a table of SPSS, Stata or SAS, in a process of its own (see `statistics_process`).
 
 The request is a line of JSON on standard input; replies go to standard output, each a head of a kind and a
-length, then so many bytes. Nothing is ever written elsewhere.
+length, then its content. Nothing is ever written elsewhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def answer(request: Mapping[str, Any]) -> None:
             _send(out, DESCRIPTION, json.dumps(_describe(library, request)).encode())
         else:
             for batch in _batches(library, request):
-                _send(out, BATCH, _packed(batch))
+                _send(out, BATCH, _pack(batch))
     except _Ambiguous as error:
         _send(out, AMBIGUOUS, json.dumps(str(error)).encode())
     except BrokenPipeError:  # nobody reads on
@@ -52,7 +52,7 @@ def _send(out: IO[bytes], kind: bytes, content: bytes | memoryview = b"") -> Non
     out.flush()
 
 
-def _packed(batch: pa.RecordBatch) -> memoryview:
+def _pack(batch: pa.RecordBatch) -> memoryview:
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
