@@ -22,7 +22,7 @@ from masquerade.core.errors import FileError
 from masquerade.frames.formats import Format, damaged, unreadable
 from masquerade.frames.statistics_reader import AMBIGUOUS, BATCH, DAMAGED, DESCRIPTION, DONE, HEAD
 
-MOST_MEMORY = 3 << 30  # bytes of address space, of which an interpreter with its libraries takes one third
+MOST_MEMORY = 3 << 30  # bytes of address space: an interpreter with its libraries takes a tenth
 LEAST_SECONDS = 60  # of processor time for any file
 BYTES_A_SECOND = 1 << 16  # of a file: one more second for as many
 MOST_DESCRIPTION = 1 << 28  # bytes of names
