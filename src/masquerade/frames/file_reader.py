@@ -10,6 +10,7 @@ import glob
 import gzip
 import io
 import re
+import struct
 import sys
 import zlib
 from collections import Counter
@@ -30,7 +31,16 @@ from masquerade.frames.baskets import BasketReader
 from masquerade.frames.cores import ahead
 from masquerade.frames.dialect import UTF8, Dialect, with_points
 from masquerade.frames.file_state import FileState
-from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecars_of, unreadable
+from masquerade.frames.formats import (
+    STREAM,
+    Format,
+    damaged,
+    format_of,
+    is_compressed,
+    sidecars_of,
+    unreadable,
+)
+from masquerade.frames.memory_bounds import MOST_IN_BATCH, check_arrow, check_parquet, check_rows
 from masquerade.frames.metadata import MEMO, POLICY_TEXT, schema_metadata
 from masquerade.frames.sheets import Sheet, sheet_of
 
@@ -43,7 +53,7 @@ _LEAST_OF_TEXT = 4  # bytes that a value takes in a Parquet column without a dic
 _LEAST_GROUP = 1 << 16  # rows of a row group that is worth a batch of its own
 _BAD_ROW = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 # a name that is no UTF-8, a size beyond all memory
-_UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError)
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError, struct.error)
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
@@ -369,17 +379,21 @@ class _Parquet:
             self.schema: pa.Schema = self._file.schema_arrow
             names = list(self.schema.names)
         except _UNREADABLE:
-            raise _damaged(path, Format.PARQUET) from None
+            raise damaged(path, Format.PARQUET) from None
         self.names, self.metadata = _unique(path, names), schema_metadata(self.schema)
         self.total_rows: int | None = self._file.metadata.num_rows
+        check_rows(path, Format.PARQUET, self._file.metadata.num_rows)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         try:
+            check_parquet(self._path, self._source, self._file.metadata, columns)
             file = self._with_dictionaries([name for name in columns if name in self.coded])
             for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
                 yield _whole(batch.select(list(columns)), decoded=True)
+        except FileError:
+            raise
         except _UNREADABLE:
-            raise _damaged(self._path, Format.PARQUET) from None
+            raise damaged(self._path, Format.PARQUET) from None
 
     def _with_dictionaries(self, names: Sequence[str]) -> parquet.ParquetFile:
         """Return the file such that text comes as a dictionary where all its row groups have a small one.
@@ -417,12 +431,16 @@ class _Arrow:
         del stack  # the file is closed by whoever opened it
         self._path, self._source = path, source
         try:
+            check_arrow(path, self._source)
             file = ipc.open_file(self._source)
             self.schema: pa.Schema = file.schema
             self.total_rows: int | None = file.count_rows() if hasattr(file, "count_rows") else None
             names = list(self.schema.names)
+            check_rows(path, Format.ARROW, self.total_rows or 0)
+        except FileError:
+            raise
         except _UNREADABLE:
-            raise _damaged(path, Format.ARROW) from None
+            raise damaged(path, Format.ARROW) from None
         self.names, self.metadata = _unique(path, names), schema_metadata(self.schema)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -430,9 +448,13 @@ class _Arrow:
         try:
             file = ipc.open_file(self._source, options=wanted)
             for place in range(file.num_record_batches):
-                yield from _sliced(_whole(file.get_batch(place).select(list(columns))), rows)
+                batch = _whole(file.get_batch(place).select(list(columns)))
+                check_rows(self._path, Format.ARROW, len(batch), MOST_IN_BATCH)
+                yield from _sliced(batch, rows)
+        except FileError:
+            raise
         except _UNREADABLE:
-            raise _damaged(self._path, Format.ARROW) from None
+            raise damaged(self._path, Format.ARROW) from None
 
 
 _Reader = _Csv | _Parquet | _Arrow | Sheet | BasketReader
@@ -465,12 +487,6 @@ def _unique(path: str, names: Sequence[str]) -> tuple[str, ...]:
         twice = Counter(names).most_common(1)[0][0]
         raise FileError(f"{path}: two columns are called {twice!r}.")
     return tuple(names)
-
-
-def _damaged(path: str, kind: Format) -> FileError:
-    return FileError(
-        f"{path}: this is not a readable {kind.value} file (truncated, damaged, or of another kind)."
-    )
 
 
 def _names(path: str, start: bytes, dialect: Dialect, *, whole: bool) -> tuple[str, ...]:

@@ -93,6 +93,13 @@ def unreadable(path: str | Path, error: OSError) -> FileError:
     return FileError(f"{path}: {_reason(error)}.")
 
 
+def damaged(path: str | Path, kind: Format) -> FileError:
+    """Return a `FileError` for a file that does not hold what its name says."""
+    return FileError(
+        f"{path}: this is not a readable {kind.value} file (truncated, damaged, or of another kind)."
+    )
+
+
 def unwritable(path: str | Path, error: OSError) -> FileError:
     """Return a `FileError` for what the operating system said about writing."""
     return FileError(f"{path}: cannot be written: {_reason(error)}.")

@@ -6,14 +6,13 @@ program knows such. The libraries that read them are an extra: pip install 'masq
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,8 +20,10 @@ import pyarrow as pa
 
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.util.formatting import category_text
-from masquerade.frames.formats import Format, unreadable
+from masquerade.frames.cell_text import cell_text
+from masquerade.frames.formats import Format, damaged, unreadable
 from masquerade.frames.metadata import description_of
+from masquerade.frames.statistics_process import StatisticsFile
 
 VALUES_AT_ONCE = 1 << 20  # cells of a sheet that are held at a time
 TEXT_AT_ONCE = 1 << 25  # characters of them
@@ -50,7 +51,7 @@ class Sheet:
         """Yield at most `rows` rows at a time."""
         try:
             for part in self._parts(columns, rows):
-                texts = [pa.array(map(_text, part[name]), pa.string()) for name in columns]
+                texts = [pa.array(map(cell_text, part[name]), pa.string()) for name in columns]
                 yield pa.RecordBatch.from_arrays(texts, names=list(columns))
         except FileError:
             raise
@@ -61,7 +62,7 @@ class Sheet:
         else:
             failed = False
         if failed:
-            raise _damaged(self.path, self.kind)
+            raise damaged(self.path, self.kind)
 
     def _parts(self, columns: Sequence[str], rows: int) -> Iterator[Mapping[str, Sequence[Any]]]:
         raise NotImplementedError
@@ -111,27 +112,23 @@ class _Statistics(Sheet):
 
     def __init__(self, path: str, kind: Format, metadata: dict[str, str]) -> None:
         ending = Path(path).suffix.lower()
-        self._read = getattr(_library(kind, path), f"read_{_READERS[ending]}")
+        if find_spec("pyreadstat") is None:
+            raise _library_missing("pyreadstat", kind, path)
         catalogue = Path(path).with_suffix(".sas7bcat")
-        self._more = {"catalog_file": str(catalogue)} if ending == ".sas7bdat" and catalogue.exists() else {}
-        _, about = _opened(path, kind, lambda: self._read(path, metadataonly=True))
-        super().__init__(path, kind, about.column_names, metadata)
-        self.total_rows = about.number_rows
-        self._widths = {name: int(about.variable_storage_width.get(name, 8)) for name in about.column_names}
+        labels = catalogue if ending == ".sas7bdat" and catalogue.exists() else None
+        self._file = StatisticsFile(path, kind, _READERS[ending], labels)
+        about = self._file.describe()
+        super().__init__(path, kind, about["names"], metadata)
+        self.total_rows = about["rows"]
+        self._given = dict(zip(self.names, about["names"], strict=True))
+        self._widths = dict(zip(self.names, about["widths"], strict=True))
 
-    def _parts(self, columns: Sequence[str], rows: int) -> Iterator[Mapping[str, Sequence[Any]]]:
-        labels = {} if self._read.__name__ == "read_xport" else {"apply_value_formats": True}
-        labels |= {"formats_as_category": False} if labels else {}
-        start, width = 0, sum(max(self._widths[name], 8) for name in columns)
+    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield at most `rows` rows at a time."""
+        width = sum(max(self._widths[name], 8) for name in columns)
         most = max(1, min(rows_at_once(len(columns), rows), 8 * TEXT_AT_ONCE // max(width, 1)))
-        while True:
-            frame, _ = self._read(
-                self.path, usecols=list(columns), row_offset=start, row_limit=most, **labels, **self._more
-            )
-            if not len(frame):
-                return
-            yield {name: frame[name].tolist() for name in columns}
-            start += len(frame)
+        for batch in self._file.batches([self._given[name] for name in columns], most):
+            yield batch.rename_columns(list(columns))
 
 
 def rows_at_once(columns: int, most: int) -> int:
@@ -240,7 +237,11 @@ def _library(kind: Format, path: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise InputError(f"{path}: {kind.value} files need {name}: pip install 'masquerade[files]'") from None
+        raise _library_missing(name, kind, path) from None
+
+
+def _library_missing(name: str, kind: Format, path: str) -> InputError:
+    return InputError(f"{path}: {kind.value} files need {name}: pip install 'masquerade[files]'")
 
 
 def _opened(path: str, kind: Format, read: Any) -> Any:
@@ -255,24 +256,5 @@ def _opened(path: str, kind: Format, read: Any) -> Any:
     except Exception:  # noqa: BLE001  (a library's own, which may quote data)
         found = None
     if found is None:
-        raise _damaged(path, kind)
+        raise damaged(path, kind)
     return found
-
-
-def _damaged(path: str, kind: Format) -> FileError:
-    return FileError(
-        f"{path}: this is not a readable {kind.value} file (truncated, damaged, or of another kind)."
-    )
-
-
-def _text(value: Any) -> str | None:
-    """Return a cell as the text that a CSV would hold; nothing where it is empty."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, (dt.date, dt.time)):
-        return None if value != value else value.isoformat()  # noqa: PLR0124  (not a time)
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return (
-        category_text(value) if isinstance(value, (bool, int, str)) and value != "" else (str(value) or None)
-    )

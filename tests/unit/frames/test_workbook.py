@@ -16,6 +16,7 @@ from openpyxl.cell.text import InlineFont
 
 from masquerade.core.errors import FileError
 from masquerade.frames import sheets, workbook
+from masquerade.frames.cell_text import cell_text
 from masquerade.frames.file_reader import open_batches
 
 MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -96,7 +97,7 @@ def test_values_are_those_that_openpyxl_reads(tmp_path):
         with open_batches(tmp_path / name) as batches:
             assert batches.file_names == expected[0]
             values = [row for batch in batches for row in zip(*batch.to_pydict().values(), strict=True)]
-        assert values == [tuple(map(sheets._text, row)) for row in expected[1:]]
+        assert values == [tuple(map(cell_text, row)) for row in expected[1:]]
 
 
 BOMBS = {

@@ -1,0 +1,314 @@
+"""Files of records that do harm: a small file may claim memory, time or rows that nobody has.
+
+Each is read in a process of its own, whose peak of memory is measured.
+"""
+
+import base64
+import signal
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyreadstat
+import pytest
+from pyarrow import ipc, parquet
+
+from masquerade.core.errors import FileError
+from masquerade.frames import file_reader, memory_bounds, statistics_process
+from masquerade.frames.file_reader import open_batches
+
+MOST_PEAK = 128  # MiB above what the process takes before it opens a file
+ENDLESS_ARROW = base64.b64decode(
+    "QVJST1cxAAD/////cAAAABAAAAAAAAoADAAGAAUACAAKAAAAAAEEAAwAAAAIAAgAAAAEAAgAAAAEAAAAAQAAABQAAAAQABQACAAG"
+    "AAcADAAAABAAEAAAAAAAAQUQAAAAGAAAAAEAAAAAAAAAAQAAAGEAAAAEAAQABAAAAAAAAAD/////mAAAABQAAAAAAAAADAAWAAYA"
+    "BQAIAAwADAAAAAADBAAYAAAAGAAAAAAAAAAAAAoAGAAMAAQACAAKAAAATAAAABAAAACYAAAAQVJST1cxAAIAAAAAAAAAAAAAAAMA"
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAQAMAAAAAAAAABAAAP8AAAAABQAAAAAAAAAAAAAAAQAAAAIAAAAAAAAAAAAAAAAAAAAA"
+    "AAAAAAAAQAUAAAAAAAAAeWVzbm8AAAD/////AAAAABAAAAAMABQABgAIAAwAEAAMAACAAAAEADgAAAAoAAAABAAAAAEAAACAAAAA"
+    "AAAAAHllc25vAAAA/////wAAAAAQAAAADAAUAAYACAAMABAADAAAAAAABAA4AAAAKAAAAAQAAAABAAAAgAAAAAAAAAB5ZXNubwAA"
+    "AP////8AAAAAEAAAAAwAFAAGAAgADAAQAAwAAAAAAAQAOAAAACgAAAAEAAAAAQAAAIAAAAAAAAAAoAAAAAAAAAAYAAAAAAAAAAAA"
+    "AAAAAAAACAAIAAAABAAIAAAABAAAAAAAAAD/////EAAUAAgABgAHAAwAAAAQABAAAAAAAAEFEAAAABgAAAAEAAAAAAAAAAEAAAAA"
+    "AAAABAAEAAQAAACYAAAAQVJST1cx"
+)
+CRASH_ZSAV = base64.b64decode(
+    "JEZMM0AoIykgU1BTUyBEQVRBIEZJTEUgLSBodHRwczovL2dpdGh1Yi5jb20vV2l6YXJkTWFjL1JlYWRTdGF0IAIAAAAFAAAAAgAA"
+    "AAAAAAADAAAAAAAAAAAAWUAxOCBOb3YgMjYwMDo1MDo0MyAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAg"
+    "ICAgICAgICAgICAgICAgICAgICAgICAAAAACAAAAAIAAAAEAAAAAAAAAAggFAAIIBQBBICAgICAgIAEAAABBICAgAgAAABQAAAAB"
+    "AAAAAAAAAAAUAQAAFAEAQiAgICAgICABAAAAQiAgIAIAAAD/////AAAAAAAAAAABHQEAAR0BACAgICAgICAgAgAAAP////8AAAAA"
+    "AAAAAAEdAQABHQEAICAgICAgICACAAAAAAAAAAEAAAAAAAAAAggFAAIIBQBDICAgICAgIAEAAABDICAgAwAAAAIAAAAAAAAAAADw"
+    "PwN5ZXMgICAgAAAAAAAAAEACbm8gICAgIAQAAAABAAAAAQAAAAcAAAADAAAABAAAAAgAAAAUAAAAAAAAAAAAAAD/////AQAAAAEA"
+    "AAACAAAA6f0AAAcAAAAEAAAACAAAAAMAAAD////////v/////////+9//v//////7/8HAAAAFAAAAAEAAAAFAAAAVVRGLTgHAAAA"
+    "CwAAAAQAAAAJAAAAAAAAAAgAAAABAAAAAAAAAAgAAAAAAAAAAAAAAAgAAAABAAAABwAAAA0AAAABAAAACwAAAEE9YQlCPWIJQz1j"
+    "BwAAABAAAAAIAAAAAgAAAAEAAAAAAAAAAwAAAAAAAADnAwAAAAAAAIACAAAAAAAAygIAAAAAAAAwAAAAAAAAAHicS/37799fBgaG"
+    "ytRiBRBgAIMf9mlA8f9AVl4+WFgh9e/fv+l/GBgqsACQPAD9fhwenP////////8AAAAAAAAAAADwPwABAAAAgAIAAAAAAACYAgAA"
+    "AAAAAEgAAAAyAAAA"
+)
+CRASH_SAV = base64.b64decode(
+    "JEZMMkAoIykgU1BTUyBEQVRBIEZJTEUgLSBodHRwczovL2dpdGh1Yi5jb20vV2l6YXJkTWFjL1JlYWRTdGF0IAIAAAAFAAAAAAAA"
+    "AAAAAAADAAAAAAAAAAAAWUAxOCBOb3YgMjYwMDo1MjoyMSAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAg"
+    "ICAgICAgICAgICAgICAgICAgICAgICAAAAACAAAAAAAEAAEAAAAAAAAAAggFAAIIBQBBICAgICAgIAEAAABBICAgAgAAABQAAAAB"
+    "AAAAAAAAAAAUAQAAFAEAQiAgICAgICABAAAAQiAgIAIAAAD/////AAAAAAAAAAABHQEAAR0BACAgICAgICAgAgAAAP////8AAAAA"
+    "AAAAAAEdAQABHQEAICAgICAgICACAAAAAAAAAAEAAAAAAAAAAggFAAIIBQBDICAgICAgIAEAAABDICAgAwAAAAIAAAAAAAAAAADw"
+    "PwN5ZXMgICAgAAAAAAAAAEACbm8gICAgIAQAAAABAAAAAQAAAAcAAAADAAAABAAAAAgAAAAUAAAAAAAAAAAAAAD/////AQAAAAEA"
+    "AAACAAAA6f0AAAcAAAAEAAAACAAAAAMAAAD////////v/////////+9//v//////7/8HAAAAFAAAAAEAAAAFAAAAVVRGLTgHAAAA"
+    "CwAAAAQAAAAJAAAAAAAAAAgAAAABAAAAAAAAAAgAAAAAAAAAAAAAAAgAAAABAAAABwAAAA0AAAABAAAACwAAAEE9YQlCPWIJQz1j"
+    "BwAAABAAAAAIAAAAAgAAAAEAAAAAAAAAAwAAAAAAAADnAwAAAAAAAAAAAAAAAPA/eWVzICAgICAgICAgICAgICAgICAgICAgAAAA"
+    "AAAA+D8AAAAAAAAAQG5vICAgICAgICAgICAgICAgICAgICAgIP///////+//AAAAAAAA8D94eHh4eHh4eHh4eHh4eHh4eHh4eCAg"
+    "ICAAAAAAAAAIQA=="
+)
+READ = """
+import resource, sys
+from pathlib import Path
+from masquerade.core.errors import FileError
+from masquerade.frames.file_reader import open_batches
+def peak():
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+base = peak()
+resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
+try:
+    with open_batches(Path(sys.argv[1])) as batches:
+        rows = sum(len(batch) for batch in batches)
+    print("read", rows)
+except FileError as error:
+    print("refused", error)
+print((peak() - base) >> 10)
+"""
+
+
+def read_apart(path):
+    """Return what comes of reading a file in another process, and the MiB that this took."""
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-W", "ignore", "-c", READ, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr[-300:])
+    *words, peak = done.stdout.splitlines()
+    return "\n".join(words), int(peak)
+
+
+def write_arrow(path, table, compression="zstd"):
+    with ipc.new_file(path, table.schema, options=ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table)
+
+
+def long_text():
+    return pa.table({"a": ["\0" * (300 << 20)]})
+
+
+LARGE = {
+    "page.parquet": lambda path: parquet.write_table(
+        long_text(), path, compression="zstd", use_dictionary=False, write_statistics=False
+    ),
+    "dictionary.parquet": lambda path: parquet.write_table(
+        long_text(), path, compression="zstd", write_statistics=False
+    ),
+    "numbers.arrow": lambda path: write_arrow(path, pa.table({"a": np.zeros(40_000_000, np.int64)})),
+    "text.arrow": lambda path: write_arrow(path, long_text()),
+    "dictionary.arrow": lambda path: write_arrow(
+        path, pa.table({"a": long_text()["a"].combine_chunks().dictionary_encode()})
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_small_file_that_unpacks_to_hundreds_of_megabytes_is_refused_before(name, tmp_path):
+    path = tmp_path / name
+    LARGE[name](path)
+    assert path.stat().st_size < 100_000
+    if path.suffix == ".parquet":
+        assert parquet.read_metadata(path).row_group(0).column(0).total_uncompressed_size > 300 << 20
+    said, peak = read_apart(path)
+    assert said.startswith(f"refused {path}: this ")
+    assert "file unpacks to" in said
+    assert "MiB are held" in said
+    assert peak < MOST_PEAK
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_a_constant_column_of_many_rows_is_read_though_it_unpacks_to_a_thousand_times_its_size(
+    name, tmp_path
+):
+    path, table = tmp_path / name, pa.table({"a": np.zeros(1 << 22, np.int64)})
+    if name == "a.parquet":
+        parquet.write_table(table, path, compression="zstd", use_dictionary=False)
+    else:
+        write_arrow(path, table)
+    assert path.stat().st_size * 1000 < table.nbytes
+    with open_batches(path) as batches:
+        assert sum(len(batch) for batch in batches) == 1 << 22
+
+
+def test_rows_that_take_no_space_are_refused_beyond_a_bound(tmp_path):
+    path = tmp_path / "rows.arrow"
+    path.write_bytes(ENDLESS_ARROW)
+    assert ipc.open_file(path).count_rows() > 10**18  # a loop over slices of these never ends
+    with pytest.raises(FileError, match=r"claims 5,\d{3},.* rows; at most 68,719,476,736 are read"):
+        open_batches(path)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_a_file_with_any_byte_changed_is_read_or_refused(name, tmp_path):
+    path = tmp_path / name
+    table = pa.table({"a": pa.array(["yes", "no", None] * 5).dictionary_encode(), "b": list(range(15))})
+    write_arrow(path, table) if name == "a.arrow" else parquet.write_table(table, path, compression="zstd")
+    content, refused = path.read_bytes(), 0
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 0xFF
+        with pa.OSFile(str(path), "wb") as file:
+            file.write(changed)
+        try:
+            with pa.OSFile(str(path)) as source:
+                if name == "a.arrow":
+                    memory_bounds.check_arrow("a", source)
+                else:
+                    known = parquet.read_metadata(path)
+                    memory_bounds.check_parquet("a", source, known, ["a", "b"])
+        except (FileError, *file_reader._UNREADABLE):
+            refused += 1
+    assert 0 < refused < len(content)
+
+
+def test_batches_that_lie_over_each_other_are_refused(tmp_path):
+    path = tmp_path / "a.arrow"
+    table = pa.table({"a": list(range(1000))})
+    write_arrow(path, pa.concat_tables([table, table.slice(0)]), None)
+    content = path.read_bytes()
+    with pa.OSFile(str(path)) as source:
+        first, second = memory_bounds._blocks(source, source.size())
+    block = memory_bounds._BLOCK.pack
+    assert content.count(block(*second)) == 1
+    larger = (first[0], first[1], len(content))
+    path.write_bytes(content.replace(block(*second), block(*larger)))
+    with pytest.raises(FileError, match="not a readable Arrow file"):
+        open_batches(path)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_the_sizes_of_pages_are_read_as_arrow_wrote_them(version, compression, dictionary, tmp_path):
+    path = tmp_path / "a.parquet"
+    texts = [None if i % 7 == 0 else f"text {i % 1000}" for i in range(20_000)]
+    parquet.write_table(
+        pa.table({"text": texts, "list": [[i, i] for i in range(20_000)], "long": ["x" * 3000] * 20_000}),
+        path,
+        data_page_version=version,
+        compression=compression,
+        use_dictionary=dictionary,
+        row_group_size=7000,
+        data_page_size=4096,
+        write_page_index=True,
+    )
+    known = parquet.read_metadata(path)
+    with pa.OSFile(str(path)) as source:
+        for group in range(known.num_row_groups):
+            for number in range(known.num_columns):
+                chunk = known.row_group(group).column(number)
+                headers = list(memory_bounds.page_headers(source, chunk, source.size()))
+                assert len(headers) > 1 or not dictionary
+                unpacked = sum(header.unpacked + header.length for header in headers)
+                assert unpacked == chunk.total_uncompressed_size
+    with open_batches(path, ["text"]) as batches:
+        assert [one for batch in batches for one in batch["text"].to_pylist()] == texts
+
+
+def test_a_footer_that_understates_its_pages_does_not_help(tmp_path):
+    path = tmp_path / "page.parquet"
+    LARGE["page.parquet"](path)
+    data = path.read_bytes()
+    size = parquet.read_metadata(path).row_group(0).column(0).total_uncompressed_size
+
+    def varint(number):
+        number, out = number << 1, b""
+        while number >= 128:
+            out, number = out + bytes([number & 127 | 128]), number >> 7
+        return out + bytes([number])
+
+    small = bytearray(varint(1))
+    small[-1:] = bytes([small[-1] | 128, *([128] * (len(varint(size)) - 2)), 0])  # as long as the true one
+    (footer,) = struct.unpack("<I", data[-8:-4])
+    start = len(data) - 8 - footer
+    path.write_bytes(data[:start] + data[start:].replace(varint(size), bytes(small)))
+    assert parquet.read_metadata(path).row_group(0).column(0).total_uncompressed_size == 1
+    said, peak = read_apart(path)
+    assert "unpacks to a page of 315 MB" in said
+    assert peak < MOST_PEAK
+
+
+CRASH = """
+import resource, sys, pyreadstat
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+pyreadstat.read_sav(sys.argv[1], row_limit=1000)
+"""
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.zsav", CRASH_ZSAV), ("a.sav", CRASH_SAV)])
+def test_a_file_that_crashes_the_library_is_refused(name, content, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(content)
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", CRASH, str(path)], capture_output=True, check=False
+    )
+    assert done.returncode in {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS}
+    with (
+        pytest.raises(FileError, match=r"cannot be read as an SPSS file \(the reader failed\)\.$"),
+        open_batches(path) as batches,
+    ):
+        list(batches)
+
+
+def write_people(path):
+    people = pd.DataFrame({"a": [1.0, 2.0, 1.0], "b": ["x", "", "z"]})
+    pyreadstat.write_sav(people, str(path), variable_value_labels={"a": {1: "yes", 2: "no"}})
+
+
+@pytest.mark.parametrize(("bound", "value"), [("MOST_MEMORY", 1 << 26), ("LEAST_SECONDS", 0)])
+def test_a_reader_beyond_its_memory_or_time_is_refused(bound, value, tmp_path, monkeypatch):
+    path = tmp_path / "a.sav"
+    write_people(path)
+    with open_batches(path) as batches:
+        assert [batch.to_pydict() for batch in batches] == [
+            {"a": ["yes", "no", "yes"], "b": ["x", None, "z"]}
+        ]
+    monkeypatch.setattr(statistics_process, bound, value)
+    with pytest.raises(FileError, match="the reader failed"):
+        open_batches(path)
+
+
+def test_a_statistics_file_is_read_again_after_somebody_stopped_in_the_middle(tmp_path):
+    path = tmp_path / "a.sav"
+    write_people(path)
+    with open_batches(path, rows=1) as batches:
+        assert next(iter(batches)).to_pydict() == {"a": ["yes"], "b": ["x"]}
+        assert sum(len(batch) for batch in batches) == 3
+
+
+@pytest.mark.parametrize(
+    ("labels", "codes"),
+    [({1: "2"}, [1.0, 2.0]), ({1: "2", 2: "3"}, [2.0, 3.0]), ({8: "none", 9: "none"}, [8.0, 9.0])],
+)
+@pytest.mark.parametrize("rows", [1, 10])
+def test_two_codes_that_are_read_as_one_category_are_refused(labels, codes, rows, tmp_path):
+    path = tmp_path / "a.sav"
+    pyreadstat.write_sav(pd.DataFrame({"a": codes}), str(path), variable_value_labels={"a": labels})
+    merged, _ = pyreadstat.read_sav(str(path), apply_value_formats=True, formats_as_category=False)
+    assert len({str(one).removesuffix(".0") for one in merged["a"]}) == 1
+    with (
+        pytest.raises(FileError, match="two codes of column 'a' are read as one category"),
+        open_batches(path, rows=rows) as batches,
+    ):
+        list(batches)
+
+
+def test_labels_that_look_like_other_codes_are_read_where_no_row_has_these(tmp_path):
+    path = tmp_path / "a.sav"
+    labels = {1: "0", 2: "1", 3: "many"}
+    pyreadstat.write_sav(pd.DataFrame({"a": [1.0, 2.0, 1.0]}), str(path), variable_value_labels={"a": labels})
+    with open_batches(path) as batches:
+        assert next(iter(batches)).to_pydict() == {"a": ["0", "1", "0"]}
