@@ -297,7 +297,7 @@ def test_growth_that_is_killed_in_its_middle_is_undone_and_keeps_everything(tmp_
     """A table that is written again has a journal; what a killed process left of it is rolled back."""
     script = """
 import os, signal, sys
-from masquerade.protocols import slot_table
+from masquerade.protocols.wire import slot_table
 from masquerade.survey.collector.store import Report, SurveyStore
 slot_table.FIRST_SLOTS = 64
 store = SurveyStore(sys.argv[1])

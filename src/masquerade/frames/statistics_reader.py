@@ -86,11 +86,16 @@ def _batches(library: Any, request: Mapping[str, Any]) -> Iterator[pa.RecordBatc
 def _texts(
     values: Sequence[Any], labels: Mapping[Any, str] | None, seen: dict[str, Any], name: str
 ) -> pa.Array:
-    """Return values as text, those with a label as their label; `seen` has the code of every label so far."""
+    """Return values as text, those with a label as their label.
+
+    Two codes with the same label are one category by the file's own words. A code without a label that reads
+    like the label of another one is refused. `seen` tells of every label whether a label gave it.
+    """
     words = set(map(cell_text, (labels or {}).values()))
     texts = dict[Any, str | None]()
     for value in set(values):
-        text = texts[value] = cell_text(labels.get(value, value) if labels else value)
-        if text is not None and text in words and seen.setdefault(text, value) != value:
+        has_label = labels is not None and value in labels
+        text = texts[value] = cell_text(labels[value] if labels is not None and has_label else value)
+        if text is not None and text in words and seen.setdefault(text, has_label) != has_label:
             raise _Ambiguous(name)
     return pa.array([texts[value] for value in values], pa.string())

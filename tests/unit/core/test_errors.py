@@ -30,6 +30,7 @@ TAKEN = {
     "file": "people.csv",
     "message": "is none",
     "name": "iris",
+    "needs": ("people.csv",),
     "problem": "is missing",
     "queries": [Query(by=("a",))],
     "reason": "north is silent",
