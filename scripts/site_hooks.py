@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -173,6 +173,8 @@ def public_names(package: str) -> Iterator[tuple[str, str]]:
     for name in getattr(module, "__all__", own):
         thing = getattr(module, name)
         home = getattr(thing, "__module__", package)
+        if get_origin(thing) is not None:  # an annotated type: it is documented where it is written
+            continue
         if not inspect.ismodule(thing) and not name.startswith("_"):
             yield name, f"{home}.{getattr(thing, '__qualname__', name)}"
 

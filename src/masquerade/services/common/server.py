@@ -46,6 +46,7 @@ _MOST_CONNECTIONS = 512
 _MOST_OF_ADDRESS, _MOST_UNFINISHED = 256, 64  # connections of one address, and those not secured yet
 _READING_SECONDS, _LEAST_RATE = 30.0, 1024  # a look at readers, who take so many bytes a second or more
 _HANDSHAKE_SECONDS = 10.0
+_CLOSING_SECONDS = 5.0  # for transports to hear that their connections ended
 
 
 def run(
@@ -195,8 +196,12 @@ class _Server(uvicorn.Server):
         await self._close_all()
 
     async def _close_all(self) -> None:
-        """Close what is open still, so that nothing is left to the garbage collector after the loop."""
-        while self.server_state.connections:
+        """Close what is open still, so that nothing is left to the garbage collector after the loop.
+
+        Connections that are not secured yet are no connections of the server: the gate knows them.
+        """
+        until = time.monotonic() + _CLOSING_SECONDS
+        while (self.server_state.connections or self.config.gate.end_all()) and time.monotonic() < until:
             for connection in list(self.server_state.connections):
                 connection.transport.abort()
             await asyncio.sleep(0)  # it is lost one turn of the loop later
@@ -243,6 +248,13 @@ class _Gate(socket.socket):
     def finished(self, address: Any) -> None:
         """Take note that the connection from an address is secured."""
         self._finished.add(address)
+
+    def end_all(self) -> bool:
+        """End every connection that came in; return True if a transport has one of them still."""
+        still_open = [connection for _, _, connection in self._open if connection.fileno() >= 0]
+        for connection in still_open:
+            _end(connection)
+        return bool(still_open)
 
     def _has_room(self, network: str) -> bool:
         """Return True if a connection from there may come in; if need be, another one ends for it."""
@@ -318,8 +330,9 @@ class _Protocol(H11Protocol):
 
     def shutdown(self) -> None:
         """End the connection; where nothing is under way do not wait for the other side's goodbye."""
+        is_read = not self._unread()  # before a goodbye of TLS waits there
         super().shutdown()
-        if self._idle() and not self._unread():
+        if self._idle() and is_read:
             self.transport.abort()  # half a minute would pass with a peer that has its connection open
 
     def on_response_complete(self) -> None:
