@@ -12,7 +12,7 @@ CODE := src experiments tests benchmarks scripts/advisories scripts/gallery scri
 # modules are compiled once, not by every program that tests start
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow coverage fuzz servers prepared lint bench bench-large docs dist lock clean
+.PHONY: demo test quick test-slow coverage fuzz servers prepared lint bench bench-large docs dist lock clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/masquerade demo --out demo --overwrite
@@ -22,6 +22,12 @@ demo: $(VENV)/.installed-demo
 test: $(VENV)/.installed-test
 	$(MAKE) --jobs lint servers prepared
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+# what a change to the library needs: no Java, PostgreSQL or browser
+quick: $(VENV)/.installed-test
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/python -m pytest -n $(WORKERS) tests/architecture tests/unit/core tests/unit/channels tests/unit/estimate \
+		tests/unit/stats tests/unit/plan tests/unit/kernels tests/unit/disguising
 
 # studies that take long, and further cases of what `make test` tries once
 test-slow: $(VENV)/.installed-test servers
