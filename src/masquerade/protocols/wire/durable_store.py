@@ -208,7 +208,7 @@ class DurableStore:
         with self._guard:
             try:
                 return self._store.execute(statement, values).fetchall()
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:
                 raise self._failed(error) from None
 
     def run_script(self, script: str) -> None:
@@ -222,7 +222,7 @@ class DurableStore:
         with self._guard:
             try:
                 return self._store.executemany(statement, rows).rowcount
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:
                 raise self._failed(error) from None
 
     def value(self, statement: str, values: Sequence[object] = ()) -> Any:
@@ -259,8 +259,12 @@ class DurableStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _failed(self, error: sqlite3.Error | OSError) -> FileError:
-        reason = (error.strerror or "input/output error").lower() if isinstance(error, OSError) else error
+    def _failed(self, error: sqlite3.Error | OSError | UnicodeDecodeError) -> FileError:
+        reason: object = error
+        if isinstance(error, OSError):
+            reason = (error.strerror or "input/output error").lower()
+        elif isinstance(error, UnicodeDecodeError):  # its text would quote what was read
+            reason = "a text in it is damaged"
         return FileError(f"{self.path}: {self.layout.brief} cannot be read or written ({reason}).")
 
 

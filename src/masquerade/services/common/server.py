@@ -19,10 +19,6 @@ from ipaddress import IPv6Address, ip_address
 from types import FrameType
 from typing import Any, ClassVar
 
-if sys.platform == "linux":
-    import fcntl
-    import termios
-
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -399,6 +395,9 @@ def _in_kernel(transport: asyncio.Transport) -> int:
     """Return the number of bytes that the system holds for the other side; it takes them in large pieces."""
     if sys.platform != "linux":
         return 0
+    import fcntl  # noqa: PLC0415  (not on every system)
+    import termios  # noqa: PLC0415
+
     queue_size = bytearray(4)
     with suppress(OSError):
         fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, queue_size)
