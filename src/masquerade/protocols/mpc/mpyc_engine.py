@@ -2,7 +2,7 @@
 
 It needs the extra ``masquerade[mpyc]``. More than half of the parties must not collude; with two there would
 be no privacy at all, so two are refused. All are taken to follow the program. It sends some thirty times as
-much as `helped_engine`, and serves where nobody can be found to help, and as a second implementation.
+much as `dealer_engine`, and serves where nobody can be found to help, and as a second implementation.
 
 Numbers are whole and of at most 62 bits: nothing wraps around.
 """

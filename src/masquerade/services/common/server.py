@@ -194,7 +194,7 @@ class _Server(uvicorn.Server):
     async def _close_all(self) -> None:
         """Close what is open still, so that nothing is left to the garbage collector after the loop.
 
-        Connections that are not secured yet are no connections of the server: the gate knows them.
+        The server does not know connections that are not secured yet; the gate does.
         """
         until = time.monotonic() + _CLOSING_SECONDS
         while (self.server_state.connections or self.config.gate.end_all()) and time.monotonic() < until:

@@ -424,7 +424,7 @@ class SurveyStore:
             raise KeySpent(_USED)
 
     def invited(self) -> Mapping[str, int]:
-        """Return how many were invited, and how many of them asked for a token."""
+        """Return the number of people who were invited, and how many of them asked for a token."""
         invited, begun = (0, 0) if self._invitations is None else self._invitations.totals()
         return {"invited": invited, "begun": begun}
 

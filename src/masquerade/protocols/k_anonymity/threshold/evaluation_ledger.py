@@ -31,7 +31,7 @@ _EVALUATIONS: Final = Layout(
 class EvaluationLedger:
     """The randomness server's memory of epochs, and of the credentials spent in each; keys never get here.
 
-    What it is told is on the disk before the call returns; without a path it is in memory. The file does not
+    Changes are durable before a call returns; without a path they are in memory. The file does not
     tell who asked first. Cost: one sync for each call of `spend`, however many uses, and 15 to 50 µs for each
     use, more when the file has to grow.
 
@@ -108,7 +108,7 @@ class EvaluationLedger:
             raise
 
     def spent(self, epoch: str) -> int:
-        """Return how many credentials were used in an epoch."""
+        """Return the number of credentials that were used in an epoch."""
         with self._store.transaction():
             self._refresh()
             return self._spent[self._number(epoch)]
@@ -119,11 +119,11 @@ class EvaluationLedger:
             self._store.run("UPDATE epochs SET finished = 1 WHERE name = ?", (epoch,))
 
     def finished(self, epoch: str) -> bool:
-        """Tell whether an epoch is closed."""
+        """Return True if an epoch is closed."""
         return bool(self._store.value("SELECT finished FROM epochs WHERE name = ?", (epoch,)))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._store.close()
 
     def _number(self, epoch: str) -> int:
@@ -162,7 +162,7 @@ class EvaluationLedger:
 
 
 def _record(number: int, credential: bytes, mark: bytes) -> bytes:
-    """Return a use as it stands in the file."""
+    """Return a use as it is stored in the file."""
     return _HEAD.pack(number, len(credential)) + credential + mark
 
 
