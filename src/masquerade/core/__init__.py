@@ -1,4 +1,4 @@
-"""The types that everything else speaks: numpy only, imports nothing of ours."""
+"""Types that all other packages share. Imports NumPy and nothing else of masquerade."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,6 @@ from masquerade.core.util.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from masquerade.core.covariance import Covariance as Covariance
     from masquerade.core.covariance import IndependentCovariance as IndependentCovariance
-    from masquerade.core.covariance import LinearCovariance as LinearCovariance
     from masquerade.core.covariance import SumCovariance as SumCovariance
     from masquerade.core.errors import ChannelError as ChannelError
     from masquerade.core.errors import DataMissing as DataMissing
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from masquerade.core.guarantee import Disclosure as Disclosure
     from masquerade.core.guarantee import Guarantee as Guarantee
     from masquerade.core.intervals import Interval as Interval
+    from masquerade.core.linear_covariance import LinearCovariance as LinearCovariance
     from masquerade.core.query import Query as Query
     from masquerade.core.schema import Field as Field
     from masquerade.core.schema import Schema as Schema

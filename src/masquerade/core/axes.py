@@ -1,8 +1,8 @@
-"""Contract a table with one small matrix per axis: the product of all of them is never formed."""
+"""Contractions of a table with one small matrix per axis, without forming their Kronecker product."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
-SMALL = 4096  # cells of a table that is worth laying beside others
+SMALL = 4096  # tables up to this number of cells are contracted in batches
 
 
 def contract(values: Floats, matrices: Sequence[Floats | None]) -> Floats:
-    """Contract axis i of `values` with `matrices[i]` (size of the axis × new size); None leaves it.
+    """Contract axis i of `values` with `matrices[i]` (axis size × new size); None leaves an axis unchanged.
 
     Formula: out[t1..td] = Σ_x values[x1..xd] Π matrices[i][xi, ti].
-    Cost: O(cells · Σ sizes) time and two tables of memory; each step moves the front axis to the back, so
-    that after the last one the axes stand in their old order without a copy made for transposing.
+    Cost: O(cells · Σ sizes) time and two tables of memory. Each step moves the first axis to the end, so the
+    last step restores the order of the axes without a transposing copy.
     """
     if all(matrix is None for matrix in matrices):
         return values
@@ -33,9 +33,9 @@ def contract(values: Floats, matrices: Sequence[Floats | None]) -> Floats:
 
 
 def contract_each(tables: Sequence[Floats], matrices: Sequence[Sequence[Floats | None]]) -> list[Floats]:
-    """Contract many tables, each with matrices of its own: `contract` of every one, to the last bit.
+    """Contract many tables, each with its own matrices; equal to `contract` of each table, bit for bit.
 
-    Cost: small tables of one shape go together, so that there is little to do for a table beside its cells.
+    Cost: small tables of one shape are contracted together, so there is little overhead per table.
     """
     found: list[Floats] = list(tables)
     alike: dict[tuple[tuple[int, ...], tuple[tuple[int, ...] | None, ...]], list[int]] = {}
@@ -65,11 +65,11 @@ def contract_each(tables: Sequence[Floats], matrices: Sequence[Sequence[Floats |
 
 @dataclass(frozen=True, slots=True)
 class AxisMap:
-    """How one observed axis feeds cells of a table.
+    """Linear map from one observed axis to cells of a table.
 
-    `matrix` is (observed codes × cells of `axes`, C order); None is the identity. `axes` are positions
-    in the table. Several table axes share one observed axis when their variables were disguised together;
-    no axes at all means a condition or a sum.
+    `matrix` has shape (observed codes, cells of `axes` in C order); None is the identity. `axes` are
+    positions in the table. Several table axes share one observed axis if their variables were disguised
+    together. A map without axes is a condition or a sum.
     """
 
     axes: tuple[int, ...]
@@ -84,28 +84,28 @@ class AxisMaps:
     maps: tuple[AxisMap, ...]
 
     def sizes(self, axes: Sequence[int]) -> tuple[int, ...]:
-        """Return the sizes of the given table axes."""
+        """Return the sizes of table axes."""
         return tuple([self.shape[axis] for axis in axes])
 
     def apply(self, observed: Floats) -> Floats:
-        """Return the table that the observed array stands for (linear, unbiased if the maps are)."""
+        """Return the table for an array of observed counts (linear; unbiased if the maps are)."""
         return self.arrange(contract(observed, [axis_map.matrix for axis_map in self.maps]))
 
     @staticmethod
     def apply_each(maps: Sequence[AxisMaps], observed: Sequence[Floats]) -> list[Floats]:
-        """Return what each maps' `apply` gives of its observed array, small tables of one shape together."""
+        """Return `apply` of each of several maps; small tables of one shape are batched."""
         cells = contract_each(observed, [[each.matrix for each in own.maps] for own in maps])
         return [own.arrange(each) for own, each in zip(maps, cells, strict=True)]
 
     def arrange(self, cells: Floats) -> Floats:
-        """Bring cells from the order of the maps into the order of the table."""
+        """Return cells reordered from the order of the maps to the order of the table."""
         order = [axis for axis_map in self.maps for axis in axis_map.axes]
         if order == list(range(len(order))):
             return cells.reshape(self.shape)
         return np.transpose(cells.reshape(self.sizes(order)), np.argsort(order))
 
     def spread(self, weights: Floats) -> Floats:
-        """Return Σ_t maps[x, t]·weights[t] for every observed cell x (the transpose of `apply`)."""
+        """Return Σ_t maps[x, t]·weights[t] for each observed cell x (the transpose of `apply`)."""
         order = [axis for axis_map in self.maps for axis in axis_map.axes]
         by_map = np.transpose(weights, order).reshape(
             [prod(self.sizes(axis_map.axes)) for axis_map in self.maps]
@@ -113,7 +113,7 @@ class AxisMaps:
         return contract(by_map, [None if m.matrix is None else m.matrix.T for m in self.maps])
 
     def dense(self, axis_map: AxisMap) -> Floats:
-        """Return the matrix of a map as (observed, *sizes of its axes)."""
+        """Return the matrix of a map in the shape (observed, *sizes of its axes)."""
         sizes = self.sizes(axis_map.axes)
         matrix = np.eye(prod(sizes)) if axis_map.matrix is None else axis_map.matrix
         return matrix.reshape(-1, *sizes)
@@ -121,8 +121,8 @@ class AxisMaps:
     def pairs(self, observed: Floats, inner: Sequence[int]) -> Floats:
         """Return Σ_x observed[x]·maps[x, t]·maps[x, t'] for cells t, t' that differ only along `inner`.
 
-        The result has the other axes in table order, then the cells of `inner` twice (flattened, in the
-        order of `inner`). Cost: one contraction; with no inner axes the maps are squared element by element.
+        The result has the other axes in table order, then the cells of `inner` twice (flattened, in the order
+        of `inner`). Cost: one contraction; without inner axes the maps are squared element by element.
         """
         matrices: list[Floats | None] = []
         labels: list[tuple[str, int]] = []
@@ -154,32 +154,32 @@ class AxisMaps:
         )
 
     def power_sums(self, observed: Floats, power: int) -> Floats:
-        """Return Σ_x observed[x]·maps[x, t]^power for every cell t."""
+        """Return Σ_x observed[x]·maps[x, t]^power for each cell t."""
         return self.arrange(
             contract(observed, [None if m.matrix is None else m.matrix**power for m in self.maps])
         )
 
     def mixed_sums(self, observed: Floats, axis: int, order: int) -> list[Floats]:
-        """Return Σ_x observed[x]·maps[x, t]^(order − j)·maps[x, sum of t along an axis]^j for j = 0 … order.
+        """Return Σ_x observed[x]·maps[x, t]^(order − j)·maps[x, Σt along an axis]^j for j = 0 … order.
 
         Cost: one contraction for all of them.
         """
-        place = next(i for i, m in enumerate(self.maps) if axis in m.axes)
-        own, whole = self.matrix(self.maps[place]), self._summed(self.maps[place], axis)
+        position = next(i for i, m in enumerate(self.maps) if axis in m.axes)
+        matrix, totals = self.matrix(self.maps[position]), self._sum_along(self.maps[position], axis)
         matrices = [None if m.matrix is None else m.matrix**order for m in self.maps]
-        matrices[place] = np.hstack([own ** (order - j) * whole**j for j in range(order + 1)])
+        matrices[position] = np.hstack([matrix ** (order - j) * totals**j for j in range(order + 1)])
         cells = contract(observed, matrices)
-        apart = cells.reshape(*cells.shape[:place], order + 1, -1, *cells.shape[place + 1 :])
-        return [self.arrange(each) for each in np.moveaxis(apart, place, 0)]
+        apart = cells.reshape(*cells.shape[:position], order + 1, -1, *cells.shape[position + 1 :])
+        return [self.arrange(each) for each in np.moveaxis(apart, position, 0)]
 
     def ends(self) -> tuple[Floats, Floats]:
-        """Return the smallest and the largest maps[x, t] over all x, for every cell t."""
+        """Return the minimum and maximum of maps[x, t] over all x, for each cell t."""
         return self._ends([self._map_ends(m) for m in self.maps])
 
     def share_ends(self, axis: int, shares: Floats) -> tuple[Floats, Floats]:
-        """Return ends of maps[x, t] − share[t]·maps[x, sum of t along an axis] over all x, or wider ones."""
+        """Return bounds of maps[x, t] − share[t]·maps[x, Σt along an axis] over all x."""
         inside = next(m for m in self.maps if axis in m.axes)
-        summed = self._summed(inside, axis)
+        summed = self._sum_along(inside, axis)
         own = [self._along(inside, end) for end in self._map_ends(inside)]
         whole = [self._along(inside, end) for end in (summed.min(axis=0), summed.max(axis=0))]
         gaps = [a - shares * b for a in own for b in whole]
@@ -192,17 +192,17 @@ class AxisMaps:
         return low, high
 
     def matrix(self, axis_map: AxisMap) -> Floats:
-        """Return the matrix of a map as it is multiplied with."""
+        """Return the matrix of a map; the identity if it has none."""
         return np.eye(prod(self.sizes(axis_map.axes))) if axis_map.matrix is None else axis_map.matrix
 
     def _along(self, axis_map: AxisMap, cells: Floats) -> Floats:
-        """Return the cells of a map along its axes of the table, and one along the others."""
+        """Return the cells of a map on its axes of the table, with size 1 on all others."""
         kept = sorted(axis_map.axes)
         turned = cells.reshape(self.sizes(axis_map.axes)).transpose([axis_map.axes.index(i) for i in kept])
         return turned.reshape([size if i in kept else 1 for i, size in enumerate(self.shape)])
 
-    def _summed(self, axis_map: AxisMap, axis: int) -> Floats:
-        """Return a matrix whose columns are summed along one of its axes, and repeated there."""
+    def _sum_along(self, axis_map: AxisMap, axis: int) -> Floats:
+        """Return a matrix whose columns are replaced by their sums along one axis."""
         dense = self.dense(axis_map)
         place = 1 + axis_map.axes.index(axis)
         return np.broadcast_to(dense.sum(axis=place, keepdims=True), dense.shape).reshape(len(dense), -1)
@@ -219,13 +219,41 @@ class AxisMaps:
             low, high = times_ends((low, high), pair)
         return self.arrange(low), self.arrange(high)
 
-    def reduced(
+    def take(self, codes: Mapping[int, Sequence[int]]) -> AxisMaps:
+        """Return the maps to the cells of the table with the given codes on some axes."""
+        maps = []
+        for axis_map in self.maps:
+            if not any(axis in codes for axis in axis_map.axes):
+                maps.append(axis_map)
+                continue
+            dense = self.dense(axis_map)
+            for place, axis in enumerate(axis_map.axes):
+                if axis in codes:
+                    dense = dense.take(list(codes[axis]), axis=1 + place)
+            maps.append(AxisMap(axis_map.axes, dense.reshape(len(dense), -1)))
+        shape = tuple(len(codes[axis]) if axis in codes else size for axis, size in enumerate(self.shape))
+        return AxisMaps(shape, tuple(maps))
+
+    def reduce(
         self, observed: Sequence[Floats], powers: Sequence[int], keep: Sequence[int], at: dict[int, int]
     ) -> tuple[list[Floats], AxisMaps, tuple[float, float]]:
-        """Keep some table axes, fix others at a code, sum over the rest; contract what no axis needs.
+        """Keep some table axes, fix others at a code and sum over the rest; contract axes no longer needed.
 
-        `observed` are sums of powers of record weights: those of dropped axes go with the same `powers`. The
-        ends of the product of dropped weights are returned as well.
+        Parameters
+        ----------
+        observed : sequence of array
+            Sums of powers of record weights over the observed cells.
+        powers : sequence of int
+            Power of each of these sums.
+        keep : sequence of int
+            Table axes to keep, in this order.
+        at : dict of int to int
+            Codes of fixed axes.
+
+        Returns
+        -------
+        tuple
+            The reduced sums, the maps of the smaller table, and the range of the product of dropped weights.
         """
         maps: list[AxisMap] = []
         columns: list[Floats | None] = []
@@ -264,6 +292,6 @@ class AxisMaps:
 
 
 def times_ends(one: tuple[Floats, Floats], other: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    """Return the ends of all products of numbers between two pairs of ends, as an outer product."""
+    """Return the bounds of all products of numbers from two ranges, as an outer product."""
     corners = [np.multiply.outer(a, b) for a in one for b in other]
     return np.minimum.reduce(corners), np.maximum.reduce(corners)

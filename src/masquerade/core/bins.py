@@ -1,4 +1,4 @@
-"""Bins of numbers, by their labels: "[0, 10)", the last "[90, 100]", open ones "(-inf, 0)"."""
+"""Bins of numbers, recognized by their labels: "[0, 10)", the last "[90, 100]", open bins "(-inf, 0)"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BIN = re.compile(r"^([\[(])(-?[0-9.]+(?:e[-+]?[0-9]+)?|-inf), (-?[0-9.]+(?:e[-+]
 
 
 def bin_ends(label: Category) -> tuple[float, float] | None:
-    """Return the ends of a bin's label; None if it is none.
+    """Return the limits of a bin from its label; None if the label is not a bin.
 
     >>> bin_ends("[0, 2.5)"), bin_ends("(-inf, 3)"), bin_ends("yes")
     ((0.0, 2.5), (-inf, 3.0), None)
@@ -30,16 +30,20 @@ def bin_ends(label: Category) -> tuple[float, float] | None:
 
 
 def bin_edges(variable: Variable) -> tuple[Floats, Floats] | None:
-    """Return the lower and upper ends of a variable whose categories are bins; None if one is none."""
-    ends = [bin_ends(label) for label in variable.categories]
+    """Return the lower and upper limits of a variable's bins; None unless all answers are bins.
+
+    Missing categories have no limits: NaN.
+    """
+    nowhere = (np.nan, np.nan)
+    ends = [nowhere if label in variable.missing else bin_ends(label) for label in variable.categories]
     known = [pair for pair in ends if pair is not None]
-    if not known or len(known) < len(ends):
+    if len(known) < len(ends):
         return None
     return np.array([low for low, _ in known]), np.array([high for _, high in known])
 
 
 def bin_codes(numbers: Floats, variable: Variable) -> NDArray[np.intp]:
-    """Return the code of the bin that each number lies in, −1 where none of the categories is.
+    """Return the code of the bin that contains each number; −1 if no bin does.
 
     >>> bin_codes(np.array([0, 9.9, 10, 20, 21]), Variable("age", ("[0, 10)", "[10, 20]", "unknown")))
     array([ 0,  0,  1,  1, -1])

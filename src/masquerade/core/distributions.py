@@ -29,27 +29,27 @@ def two_sided_quantile(level: float) -> float:
 
 
 def normal_quantile(share: float) -> float:
-    """Return the value below which this share of the standard normal distribution lies."""
+    """Return the quantile of the standard normal distribution."""
     return _NORMAL.inv_cdf(share)
 
 
 def normal_share(value: float) -> float:
-    """Return the share of the standard normal distribution below a value."""
+    """Return the probability that a standard normal variable is below a value."""
     return _NORMAL.cdf(value)
 
 
 def beta_quantile(a: Floats, b: Floats, share: float) -> Floats:
-    """Return the x below which this share of the Beta(a, b) distribution lies; 0 if a = 0, 1 if b = 0."""
+    """Return the `share` quantile of Beta(a, b); 0 if a = 0, 1 if b = 0."""
     from scipy.special import betaincinv  # noqa: PLC0415  (slow to import)
 
     a, b = np.broadcast_arrays(np.asarray(a, dtype=float), np.asarray(b, dtype=float))
-    inside = (a > 0) & (b > 0)  # SciPy has no limit at the ends
+    inside = (a > 0) & (b > 0)  # SciPy returns NaN at a = 0 and b = 0
     quantiles = betaincinv(np.where(inside, a, 1.0), np.where(inside, b, 1.0), share)
     return np.where(inside, quantiles, np.where(a <= 0, 0.0, 1.0))
 
 
 def chi_square_tail(statistic: float, df: float) -> float:
-    """Return P(χ² > statistic) with `df` degrees of freedom, which may be a fraction; 1 if df = 0.
+    """Return P(χ² > statistic) with `df` degrees of freedom, which may be fractional; 1 if df = 0.
 
     >>> round(chi_square_tail(3.841458820694124, 1), 12)
     0.05
@@ -63,7 +63,9 @@ def chi_square_tail(statistic: float, df: float) -> float:
 
 @lru_cache(maxsize=1024)
 def chi_square_point(p: float, df: float) -> float:
-    """Return the statistic that is exceeded with probability `p`, rounded down: its tail is at least `p`.
+    """Return the statistic exceeded with probability `p`.
+
+    It is rounded down, so that its tail probability is at least `p`.
 
     >>> round(chi_square_point(0.05, 1), 6)
     3.841459

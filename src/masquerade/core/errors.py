@@ -1,27 +1,27 @@
-"""The error tree: every error of masquerade, and what it means.
+"""The error hierarchy: every error that masquerade raises, and its meaning.
 
 ::
 
     MasqueradeError
-    ├── InputError (ValueError)      something the caller gave is wrong; nothing was done
-    │   ├── SchemaError              a variable or category that the schema does not have
-    │   │   └── UnknownValue         a value that the policy does not list: row and column, never itself
-    │   ├── ChannelError             a channel that is not one: probabilities, shapes, parameters
+    ├── InputError (ValueError)      invalid input; nothing was done
+    │   ├── SchemaError              a variable or category that is not in the schema
+    │   │   └── UnknownValue         a value that the policy does not list: row and column, never the value
+    │   ├── ChannelError             an invalid channel: probabilities, shapes, parameters
     │   │   └── SingularChannel      a channel from whose reports nothing can be estimated
-    │   │       └── NotEstimable     a question whose answer does not follow from the reports
-    │   ├── PolicyError              a policy file that cannot be used, and where it is wrong
-    │   │   └── PolicyMismatch       data disguised under another policy
+    │   │       └── NotEstimable     a query whose answer does not follow from the reports
+    │   ├── PolicyError              an invalid policy file, and the position of the problem
+    │   │   └── PolicyMismatch       data disguised under a different policy
     │   ├── FileError                a file that cannot be read or written
-    │   └── DataMissing              a public data set found nowhere; `tried` says where it was looked for
-    ├── PluginError                  a part that another package brings along cannot be used
-    ├── EngineError                  the engine that holds the records failed; nothing was answered
-    ├── QueryRefused                 a source refuses a question; `refusals` says why
-    ├── RoundAborted                 a protocol round failed after something had left; `spent`, `culprits`
+    │   └── DataMissing              a public data set that was not found; `tried` lists the locations
+    ├── PluginError                  a plug-in of another package cannot be used
+    ├── EngineError                  the engine that stores the records failed; nothing was answered
+    ├── QueryRefused                 a source refuses a query; `refusals` gives the reasons
+    ├── RoundAborted                 a protocol round failed after data had been sent; `spent`, `culprits`
     └── NotConverged                 an iteration stopped before reaching its tolerance
 
-Two further branches lie beside what raises them: what can go wrong below a protocol (`crypto.errors`), and
-between services (`services.common.problems`).
-A command turns an ``InputError`` or ``QueryRefused`` into one line and exit code 2.
+Two further branches are defined where they are raised: errors of cryptography (`crypto.errors`) and of
+services (`services.common.problems`).
+Commands print an ``InputError`` or ``QueryRefused`` as one line and exit with code 2.
 """
 
 from __future__ import annotations
@@ -40,25 +40,28 @@ if TYPE_CHECKING:
 
 
 LONGEST_HINT, MOST_HINTS = 100, 1000
-MOST_ROWS = 10  # named in an error about values
+MOST_ROWS = 10  # row numbers listed in an error about values
+
+MOST_REASONS = 4  # in the text of a refusal
 
 
 class MasqueradeError(Exception):
-    """Base of every error raised on purpose; each pickles, whatever its constructor takes.
+    """Base class of all errors that masquerade raises on purpose.
 
-    Its text shows signs that a terminal would obey, which names and labels may hold, written out.
+    Names and labels may contain control characters, which a terminal would interpret. They are escaped in the
+    text. All errors can be pickled, whatever arguments their constructors take.
     """
 
     def __str__(self) -> str:
-        """Return what went wrong."""
+        """Return the message with control characters escaped."""
         return visible(super().__str__(), lines=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to make the error again: without its constructor, whose text is made already."""
-        return _again, (type(self), self.args, self.__dict__)
+        """Return the pickled form. It bypasses the constructor because the message is already formatted."""
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
-def _again(kind: type[MasqueradeError], args: tuple[Any, ...], state: dict[str, Any]) -> MasqueradeError:
+def _rebuild(kind: type[MasqueradeError], args: tuple[Any, ...], state: dict[str, Any]) -> MasqueradeError:
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
@@ -66,19 +69,22 @@ def _again(kind: type[MasqueradeError], args: tuple[Any, ...], state: dict[str, 
 
 
 class InputError(MasqueradeError, ValueError):
-    """Something the caller gave is wrong; nothing was done."""
+    """Invalid input. Nothing was done."""
 
 
 class SchemaError(InputError):
-    """A variable or category that the schema does not have."""
+    """A variable or category that is not in the schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueProblem:
-    """What is wrong with some values of a column, by rows only: at most ten, `more` if there are others.
+    """A problem with values of one column, identified by row numbers only.
 
-    How many there are is not told: that would be a count of clear values.
+    At most ten rows are listed; `more` is True if there are others. Their number is not reported, because it
+    would be a count of clear values.
 
+    Examples
+    --------
     >>> from masquerade.core.errors import ValueProblem
     >>> print(ValueProblem("pills", (3, 17), "is not among the categories"))
     column 'pills', rows 3, 17: the value is not among the categories
@@ -91,7 +97,7 @@ class ValueProblem:
     more: bool = False
 
     def __str__(self) -> str:
-        """Return it in words, without the file."""
+        """Return the problem as text, without the file."""
         if not self.rows:
             return f"column {self.column!r}: a value {self.problem}"
         listed = ", ".join(map(str, self.rows)) + (" and others" if self.more else "")
@@ -100,10 +106,16 @@ class ValueProblem:
 
 
 class UnknownValue(SchemaError):
-    """Values in the data that the policy does not list, named by row and column only.
+    """Values in the data that the policy does not list, identified by row and column only.
 
-    `problems` are all of them, grouped; `column`, `row` and `problem` are those of the first. `row` is None
-    where records have no order, as in a database.
+    Attributes
+    ----------
+    problems : tuple of ValueProblem
+        All problems, grouped by file, column and problem.
+    column, problem, file : str
+        Column, problem and file of the first problem.
+    row : int or None
+        First row of the first problem. None where records have no order, for example in a database.
     """
 
     def __init__(
@@ -117,7 +129,7 @@ class UnknownValue(SchemaError):
 
     @classmethod
     def of(cls, problems: Iterable[ValueProblem]) -> UnknownValue:
-        """Return one error about all of these; rows of the same problem are put together."""
+        """Return one error for several problems; rows of the same problem are combined."""
         grouped: dict[tuple[str | None, str, str], list[ValueProblem]] = {}
         for item in problems:
             grouped.setdefault((item.file, item.column, item.problem), []).append(item)
@@ -135,8 +147,21 @@ class UnknownValue(SchemaError):
             parts.append(f"{item}" if item.file is None or same else f"{item.file}: {item}")
         super().__init__("; ".join(parts))
 
-    def shifted(self, rows: int, file: str | None = None) -> UnknownValue:
-        """Return the same error, counted from the start of a file instead of a batch."""
+    def shift_rows(self, rows: int, file: str | None = None) -> UnknownValue:
+        """Return the same error with rows counted from the start of a file instead of a batch.
+
+        Parameters
+        ----------
+        rows : int
+            Number of rows before the batch.
+        file : str, optional
+            Name of the file, for the message.
+
+        Returns
+        -------
+        UnknownValue
+            The shifted error.
+        """
         moved = (
             replace(item, rows=tuple(row + rows for row in item.rows), file=file) for item in self.problems
         )
@@ -150,7 +175,7 @@ def _as_one(items: Sequence[ValueProblem]) -> ValueProblem:
 
 
 class ChannelError(InputError):
-    """A channel that is not one."""
+    """An invalid channel."""
 
 
 class SingularChannel(ChannelError):
@@ -158,15 +183,15 @@ class SingularChannel(ChannelError):
 
 
 class NotEstimable(SingularChannel):
-    """A question whose answer does not follow from the reports, while that of others does."""
+    """A query whose answer does not follow from the reports, while other queries can be answered."""
 
 
 class PolicyError(InputError):
-    """A policy that cannot be used."""
+    """An invalid policy."""
 
 
 class PolicyMismatch(PolicyError):
-    """Data disguised under another policy."""
+    """Data disguised under a different policy."""
 
 
 class FileError(InputError):
@@ -174,25 +199,27 @@ class FileError(InputError):
 
 
 class DataMissing(InputError):
-    """A public data set found nowhere: where it was looked for, what was wrong there, what to do."""
+    """A public data set that was not found: the locations tried, the reason at each, and advice."""
 
     def __init__(self, name: str, tried: Sequence[str], advice: str) -> None:
         self.name, self.tried, self.advice = name, tuple(tried), advice
         steps = "".join(f"\n  {place}. {reason}" for place, reason in enumerate(self.tried, start=1))
-        super().__init__(f"The data set {name!r} was found nowhere. Looked for it in:{steps}\n{advice}")
+        super().__init__(f"The data set {name!r} was not found. Searched in:{steps}\n{advice}")
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a source does not answer a query.
+    """The reason why a source does not answer a query.
 
     `code` is for programs: ``singular``, ``not_estimable``, ``incomplete``, ``unknown_variable``,
     ``too_many_cells``, ``too_many_people``, ``too_many_owners``, ``too_few_records``, ``not_consented``,
     ``roster_too_small``, ``departed_too_few``, ``departed_too_many``, ``not_survivors``, ``other_people``,
     ``already_spent``, ``already_opened``, ``epoch_open``, ``unknown_epoch``, ``determined``,
-    ``too_few_people``, ``overlap``, ``too_narrow``, ``other_categories``, ``restored``; `reason` is for
+    ``too_few_people``, ``overlap``, ``too_narrow``, ``other_categories``, ``restored``. `reason` is for
     people.
 
+    Examples
+    --------
     >>> mq.Refusal("too_few_records", "Fewer than 5 records.").code
     'too_few_records'
     """
@@ -203,34 +230,41 @@ class Refusal:
 
 
 class PluginError(MasqueradeError):
-    """A part that another package brings along cannot be found, loaded or used."""
+    """A plug-in of another package that cannot be found, loaded or used."""
 
 
 class EngineError(MasqueradeError):
-    """The engine that holds the records failed or went away; nothing was answered."""
+    """The engine that stores the records failed or disconnected. Nothing was answered."""
 
 
 class DataChanged(EngineError):
-    """Files or tables that a source answers about changed since it was opened: nothing was answered."""
+    """Files or tables of a source changed after it was opened. Nothing was answered."""
 
     def __init__(self, what: str, since: datetime | None = None) -> None:
         when = "this source was opened" if since is None else f"{since:%Y-%m-%d %H:%M:%S}"
         super().__init__(
-            f"{what}: the data changed since {when}. Nothing was answered, since counts of two states do not "
-            "fit together: open it again."
+            f"{what}: the data changed since {when}. Nothing was answered, because counts before and after "
+            "the change are inconsistent. Open the source again."
         )
 
 
 class QueryRefused(MasqueradeError):
-    """A source refuses a question, all of a batch or nothing."""
+    """A source refuses a batch of queries. No query of the batch was answered."""
 
     def __init__(self, refusals: Sequence[Refusal]) -> None:
         self.refusals = tuple(refusals)
-        super().__init__("; ".join(dict.fromkeys(refusal.reason for refusal in self.refusals)))
+        reasons = list(dict.fromkeys(refusal.reason for refusal in self.refusals))
+        more = len(reasons) - MOST_REASONS
+        rest = [f"and {more:,} more"] if more > 0 else []
+        super().__init__("; ".join([*reasons[:MOST_REASONS], *rest]))
 
 
 class RoundAborted(MasqueradeError):
-    """A protocol round failed after something had left the client."""
+    """A protocol round failed after data had been sent.
+
+    `spent` is True if the round cannot be repeated with the same data; `culprits` names the parties that
+    deviated from the protocol.
+    """
 
     def __init__(self, reason: str, *, spent: bool, culprits: Sequence[str] = ()) -> None:
         self.spent, self.culprits = spent, tuple(culprits)
@@ -242,18 +276,33 @@ class NotConverged(MasqueradeError):
 
 
 class MasqueradeWarning(UserWarning):
-    """A result that needs a second look."""
+    """Warning about a result that should be checked."""
 
 
 def did_you_mean(given: object, known: Iterable[object]) -> str:
-    """Return a hint naming the closest known name, or the known names when there are few.
+    """Return a hint that names the closest known name, or all known names if they are few.
 
+    Parameters
+    ----------
+    given : object
+        Name that was not found.
+    known : iterable
+        Names that exist.
+
+    Returns
+    -------
+    str
+        Hint that starts with a space, for the end of a message; empty if there is no hint to give.
+
+    Examples
+    --------
     >>> from masquerade.core.errors import did_you_mean
     >>> did_you_mean("smokr", ["smoker", "region"])
     " Did you mean 'smoker'?"
     """
     names = [str(name) for name in known]
-    if len(str(given)) > LONGEST_HINT or len(names) > MOST_HINTS:  # comparing takes the product of lengths
+    # comparing two texts takes time proportional to the product of their lengths
+    if len(str(given)) > LONGEST_HINT or len(names) > MOST_HINTS:
         return ""
     close = get_close_matches(str(given), [name for name in names if len(name) <= LONGEST_HINT], n=1)
     if close:
@@ -262,8 +311,22 @@ def did_you_mean(given: object, known: Iterable[object]) -> str:
 
 
 def in_one_line(problems: Sequence[str], most: int = 5) -> str:
-    """Return what is wrong in several places as one line, the first few of them.
+    """Return several problems as one line that lists the first few.
 
+    Parameters
+    ----------
+    problems : sequence of str
+        Sentences.
+    most : int, default 5
+        Number of problems listed.
+
+    Returns
+    -------
+    str
+        The line.
+
+    Examples
+    --------
     >>> from masquerade.core.errors import in_one_line
     >>> in_one_line(["gamma: is missing.", "gama: is not a known key."])
     'gamma: is missing. gama: is not a known key.'

@@ -1,4 +1,4 @@
-"""Confidence intervals of counts, and of shares whose whole is itself uncertain."""
+"""Confidence intervals of counts, and of shares whose denominator is itself uncertain."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Flags = NDArray[np.bool_]
 
 
 class Interval(NamedTuple):
-    """Lower and upper ends of confidence intervals, cell by cell."""
+    """Lower and upper limits of confidence intervals, one per cell."""
 
     lower: Floats
     upper: Floats
 
 
 class ConfidenceSet(NamedTuple):
-    """Ends of confidence sets; where `bounded` is False the data exclude (next to) nothing: [0, 1]."""
+    """Limits of confidence sets; [0, 1] where `bounded` is False: the data exclude almost nothing."""
 
     lower: Floats
     upper: Floats
@@ -29,7 +29,7 @@ class ConfidenceSet(NamedTuple):
 
 
 class RatioErrors(NamedTuple):
-    """What a vector of counts and its sum say about the shares: see `ratio_errors`."""
+    """Standard errors of shares, and the variances that they follow from; see `ratio_errors`."""
 
     stderr: Floats
     with_total: Floats
@@ -42,14 +42,42 @@ def normal_interval(values: Floats, stderr: Floats, level: float) -> Interval:
     return Interval(values - half, values + half)
 
 
+def logit_interval(shares: Floats, stderr: Floats, level: float) -> Interval:
+    """Return intervals of shares that are symmetric on the scale of the logits, so inside [0, 1].
+
+    A share at 0 or 1 keeps its value: there the logit has no error.
+    """
+    inner = (shares > 0) & (shares < 1)
+    safe = np.where(inner, shares, 0.5)
+    reach = two_sided_quantile(level) * np.where(inner, stderr, 0.0) / (safe * (1 - safe))
+    ends = [1 / (1 + np.exp(-(np.log(safe / (1 - safe)) + sign * reach))) for sign in (-1, 1)]
+    return Interval(*(np.where(inner, end, shares) for end in ends))
+
+
+def keep_inside(values: Floats, lower: Floats, upper: Floats) -> Interval:
+    """Return intervals cut to [0, 1]. They are not empty even if the estimate is outside.
+
+    Formula: an interval whose estimate is in [0, 1] is cut, which loses no possible share. For other
+    estimates, the interval has the shares θ in [0, 1] with 2(max ℓ over [0, 1] − ℓ(θ)) ≤ z², where ℓ = −(θ −
+    θ̂)²/2σ² and zσ is the distance from the estimate to the old limit.
+    """
+    gap = np.where(values < 0, -values, values - 1)
+    with np.errstate(invalid="ignore"):
+        far_up = values + np.sqrt((upper - values) ** 2 + gap**2)
+        far_down = values - np.sqrt((values - lower) ** 2 + gap**2)
+    low = np.where(values < 0, 0.0, np.where(values > 1, far_down, lower))
+    high = np.where(values > 1, 1.0, np.where(values < 0, far_up, upper))
+    return Interval(np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0))
+
+
 def count_interval(counts: Floats, variance: Floats, n: float, z: float, ratio: float = 1.0) -> Interval:
     """Return the expected counts that a test at z standard errors does not reject.
 
-    Formula: the N with (N̂ − N)² ≤ z²(s + rN − N²/n), s = Var N̂ − rN̂ + N̂²/n (at least 0): the variance that
-    the disguise adds to that of sampling; r = mean squared survey weight over mean weight, 1 without weights.
-    A share of n records is the count with r = 1/n.
+    Formula: the N with (N̂ − N)² ≤ z²(s + rN − N²/n), where s = Var N̂ − rN̂ + N̂²/n (at least 0) is the
+    variance that the disguise adds to the sampling variance, and r is the mean squared survey weight over the
+    mean weight, 1 without weights. For a share of n records use r = 1/n.
     Reference: Wilson (1927) when nothing is disguised; N̂ ± z·stderr when the disguise dominates.
-    Cost: a quadratic equation a count.
+    Cost: one quadratic equation per count.
     """
     noise = np.maximum(variance - ratio * counts + counts**2 / n, 0.0)
     curvature = 1 + z * z / n
@@ -59,9 +87,9 @@ def count_interval(counts: Floats, variance: Floats, n: float, z: float, ratio: 
 
 
 def ratio_errors(shares: Floats, covariance: Floats, totals: Floats) -> RatioErrors:
-    """Return the standard errors of shares = cells/totals, where each total is the sum of the last axis.
+    """Return the standard errors of shares = cells/totals; a total is the sum along the last axis.
 
-    Formula: Var θ ≈ (Var N_k − 2θ Cov(N_k, N) + θ² Var N)/N². The dissertation divides by N_k²: a slip.
+    Formula: Var θ ≈ (Var N_k − 2θ Cov(N_k, N) + θ² Var N)/N². The dissertation divides by N_k², an error.
     Constants added to cells and totals (a prior) change neither variances nor covariances.
     Reference: the delta method for a ratio of dependent normals; Ma & Sivakumar (2005) §5.
     Error: of second order in (standard error of N)/N.

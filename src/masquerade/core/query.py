@@ -1,4 +1,4 @@
-"""A count is a value: it can be listed, batched, priced, refused and logged."""
+"""Queries are values: they can be listed, batched, priced, refused and logged."""
 
 from __future__ import annotations
 
@@ -17,8 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Query:
-    """How many records have each combination of `by`, among those that satisfy `where`?
+    """A count query: the number of records for each combination of categories.
 
+    Parameters
+    ----------
+    by : str or iterable of str, optional
+        Variables of the table. Without it, one cell: the number of records.
+    where : mapping or iterable of pairs, optional
+        Category that each of these variables must have.
+
+    Raises
+    ------
+    SchemaError
+        If a variable is named twice or is not text.
+
+    Examples
+    --------
     >>> mq.Query(by="pills", where={"exams": "many"})
     Query(by=('pills',), where=(('exams', 'many'),))
     """
@@ -44,30 +58,30 @@ class Query:
         object.__setattr__(self, "where", conditions)
 
     def __eq__(self, other: object) -> bool:
-        """Two queries are equal if they ask the same, by type too (1 is not true)."""
-        return isinstance(other, Query) and self._typed() == other._typed()
+        """Return True if both ask for the same counts; 1 and true are different categories."""
+        return isinstance(other, Query) and self._typed_key() == other._typed_key()
 
     def __hash__(self) -> int:
-        """Hash by what is asked; equal queries have equal hashes."""
+        """Return a hash that is equal for equal queries."""
         return hash((self.by, self.where))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return every variable that the query touches."""
+        """Return all variables of the query."""
         return self.by + tuple(name for name, _ in self.where)
 
     @property
     def id(self) -> str:
-        """Return a sha256 that identifies the question, whoever asks it."""
+        """Return a SHA-256 digest that identifies the query."""
         text = json.dumps({"by": self.by, "where": self.where}, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def check(self, schema: Schema) -> None:
-        """Raise a `SchemaError` if a variable or category is not in the schema."""
+        """Raise `SchemaError` if a variable or category is not in the schema."""
         for name in self.by:
             schema[name]
         for name, label in self.where:
             schema[name].code(label)
 
-    def _typed(self) -> tuple[object, ...]:
+    def _typed_key(self) -> tuple[object, ...]:
         return (self.by, tuple((name, type(label), label) for name, label in self.where))

@@ -1,8 +1,8 @@
-"""How reports scatter behind an estimate, and the intervals that follow from their likelihood.
+"""Moments of the reports underlying an estimate, and confidence intervals that use them.
 
-An estimate is a sum over reports of what each of them weighs, N̂ = Σ a. Its variance is known only through the
-reports that were seen; where few of them decide, another truth means another variance. The intervals hold the
-truths that a test with the variance *under that truth* does not reject.
+An estimate is a sum of one weight per report, N̂ = Σ a. Its variance is estimated from the observed reports.
+If few reports decide the estimate, the variance depends strongly on the true value. The intervals therefore
+contain all true values that a test with the variance *under that value* does not reject.
 """
 
 from __future__ import annotations
@@ -20,20 +20,31 @@ from masquerade.core.intervals import ConfidenceSet, Interval, RatioErrors
 Flags = NDArray[np.bool_]
 Ends = tuple[Floats, Floats]
 
-FEWEST_DECISIVE = 10.0  # reports below which the exact distribution takes over
-PER_SQUARED_Z = 2.6  # the same for high levels: 10 at z = 1.96
+FEWEST_DECISIVE = 10.0  # with fewer decisive reports the exact distribution is used
+PER_SQUARED_Z = 2.6  # the same limit at high confidence levels, as a multiple of z²: 10 at z = 1.96
 ROUNDING = 1e-12
 TINY = 1e-300
 GRID = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Central sums over the reports behind estimates, and the ends of what one report can weigh.
+class ReportSpread:
+    """Central power sums of the weights of reports, and the range of a single weight.
 
-    `variance`, `third` and `fourth` are Σ(a − ā)ᵏ, `mean` is ā; `high` and `low` are the largest and the
-    smallest a that any report has. `given` is the variance given the records. There are `n` reports; `weight`
-    is the mean squared survey weight over the mean weight, 1 without weights.
+    Attributes
+    ----------
+    mean : array
+        Mean weight ā.
+    variance, third, fourth : array
+        Σ(a − ā)ᵏ for k = 2, 3, 4.
+    high, low : array
+        Largest and smallest weight a that any report can have.
+    given : array
+        Conditional variance, given the records.
+    n : array or float
+        Number of reports.
+    weight : float
+        Mean squared survey weight over the mean weight; 1 without weights.
     """
 
     mean: Floats
@@ -56,8 +67,29 @@ class Spread:
         given: Floats,
         n: float,
         weight: float = 1.0,
-    ) -> Spread:
-        """Return the spread behind Σ a = `values` from Σ a², Σ a³, Σ a⁴ and the ends of some kinds of a."""
+    ) -> ReportSpread:
+        """Return the spread of the reports whose weights sum to `values`.
+
+        Parameters
+        ----------
+        values : array
+            Estimates Σ a.
+        sums : sequence of array
+            Σ a², Σ a³ and Σ a⁴.
+        ends : sequence of pairs of array
+            Smallest and largest weight, for each type of report.
+        given : array
+            Conditional variance, given the records.
+        n : float
+            Number of reports.
+        weight : float, default 1
+            Mean squared survey weight over the mean weight.
+
+        Returns
+        -------
+        ReportSpread
+            The central sums.
+        """
         second, third, fourth = sums
         mean = values / max(n, 1)
         square = mean * values
@@ -80,10 +112,11 @@ class Spread:
         variance: Floats,
         ends: tuple[Floats, Floats],
         n: Floats | float,
-    ) -> Spread:
-        """Return the spread that reports have if the farther of the ends of a is one of their two kinds.
+    ) -> ReportSpread:
+        """Return the spread of reports with two values, one of them the limit of `a` farther from the mean.
 
-        Exact for one binary report; otherwise the skew is at most that, and the reports that decide at least.
+        Exact for one binary report. Otherwise it bounds the skew from above and the number of decisive
+        reports from below.
         """
         low, high = ends[0] - mean, ends[1] - mean
         up = high >= -low
@@ -95,11 +128,11 @@ class Spread:
         given = np.zeros_like(variance)
         return cls(mean, variance, skew * variance, fourth, ends[1], ends[0], given, n)
 
-    def __add__(self, other: Spread) -> Spread:
-        """Return the spread behind the sum of two estimates from different records."""
+    def __add__(self, other: ReportSpread) -> ReportSpread:
+        """Return the spread for the sum of two estimates from different records."""
         n = self.n + other.n
         mean = (self.n * self.mean + other.n * other.mean) / np.maximum(n, 1)
-        return Spread(
+        return ReportSpread(
             mean,
             self.variance + other.variance,
             self.third + other.third,
@@ -111,10 +144,10 @@ class Spread:
             float((self.weight * self.n + other.weight * other.n) / n) if np.all(n) else 1.0,
         )
 
-    def scaled(self, factor: float) -> Spread:
-        """Return the spread behind estimates times a factor."""
+    def scale(self, factor: float) -> ReportSpread:
+        """Return the spread for estimates multiplied by a factor."""
         sampling = (factor - 1) ** 2 * (self.variance - self.given)
-        return Spread(
+        return ReportSpread(
             factor * self.mean,
             factor**2 * self.variance,
             factor**3 * self.third,
@@ -128,20 +161,21 @@ class Spread:
 
     @property
     def skew(self) -> Floats:
-        """Return Σ(a − ā)³/Σ(a − ā)²: by how much the variance rises with the estimate."""
-        return _ratio(self.third, self.variance, self._seen)
+        """Return Σ(a − ā)³/Σ(a − ā)², the slope of the variance as a function of the estimate."""
+        return _ratio(self.third, self.variance, self._is_observed)
 
     @property
     def bend(self) -> Floats:
-        """Return half of how fast that rise changes; −1/n where reports are of two kinds only."""
-        beyond = _ratio(self.fourth - self.skew * self.third, self.variance**2, self._seen)
+        """Return half the second derivative of the variance by the estimate; −1/n for two-valued reports."""
+        beyond = _ratio(self.fourth - self.skew * self.third, self.variance**2, self._is_observed)
         return np.maximum(beyond, 1 / np.maximum(self.n, 1)) - 2 / np.maximum(self.n, 1)
 
     @property
     def decisive(self) -> Floats:
-        """Return by how many reports every estimate is decided: (Σ(a − ā)²)²/Σ(a − ā)⁴.
+        """Return the effective number of reports that decide each estimate: (Σ(a − ā)²)²/Σ(a − ā)⁴.
 
-        Reports that weigh most may not have been seen: the least with one more at either end, less one.
+        The heaviest reports may not have been observed. So one report is added at the upper or the lower
+        limit, the smaller of the two numbers is taken, and the added report is subtracted.
         """
         found = [
             _ratio((self.variance + end**2) ** 2, self.fourth + end**4, end**4 + self.fourth > 0, np.inf)
@@ -150,7 +184,7 @@ class Spread:
         return np.minimum(*found) - 1
 
     def standard_error(self, variance: Floats, *, given: bool = False) -> Floats:
-        """Return √variance; where no report that decides was seen, what a single one would have weighed."""
+        """Return √variance; if no decisive report was observed, the largest deviation of a single report."""
         if given:
             single = np.maximum(*(self._given_of(end) for end in (self.high, self.low)))
         else:
@@ -159,18 +193,18 @@ class Spread:
         return np.sqrt(np.maximum(np.where(unseen, single, variance), 0.0))
 
     def _given_of(self, end: Floats) -> Floats:
-        """Return what one report of this weight adds to the variance given the records."""
+        """Return the contribution of a report of this weight to the variance given the records."""
         return np.maximum(end**2 - self.weight * end, 0.0)
 
     @property
-    def _seen(self) -> Flags:
+    def _is_observed(self) -> Flags:
         single = np.maximum((self.high - self.mean) ** 2, (self.low - self.mean) ** 2)
         return np.asarray(self.variance > ROUNDING * single)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShareSpread:
-    """Sums over the reports behind N̂_k − θN̂, b = a_k − θa: Σb³, Σb⁴, Σb²a, and the ends of b."""
+    """Sums over the reports for N̂_k − θN̂, with b = a_k − θa: Σb³, Σb⁴, Σb²a, and the range of b."""
 
     third: Floats
     fourth: Floats
@@ -182,20 +216,36 @@ class ShareSpread:
     def of_two_kinds(
         cls, shares: Floats, variance: Floats, totals: Floats, own: Ends, whole: Ends
     ) -> ShareSpread:
-        """Return the spread if the farther end of b is one of two kinds of reports; see `Spread`'s.
+        """Return the spread if b has two values, one of them the limit of b farther from 0.
 
-        `variance` is that of N̂_k − θN̂, `own` are the ends of a_k/a, `whole` those of a.
+        Parameters
+        ----------
+        shares : array
+            Shares θ.
+        variance : array
+            Variance of N̂_k − θN̂.
+        totals : array
+            Totals N̂.
+        own : pair of array
+            Range of a_k/a.
+        whole : pair of array
+            Range of a.
+
+        Returns
+        -------
+        ShareSpread
+            The sums.
         """
         corners = [a * (k - shares) for a in whole for k in own]
         low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
         most = np.maximum(*map(np.abs, whole))
-        kinds = Spread.of_two_kinds(
+        kinds = ReportSpread.of_two_kinds(
             np.zeros_like(shares), variance, (low, high), totals / np.maximum(most, 1.0)
         )
         return cls(kinds.third, kinds.fourth, variance * most, high, low)
 
-    def scaled(self, factor: float) -> ShareSpread:
-        """Return the spread behind shares of estimates times a factor."""
+    def scale(self, factor: float) -> ShareSpread:
+        """Return the spread for shares of estimates multiplied by a factor."""
         return ShareSpread(
             factor**3 * self.third,
             factor**4 * self.fourth,
@@ -205,7 +255,7 @@ class ShareSpread:
         )
 
     def __add__(self, other: ShareSpread) -> ShareSpread:
-        """Return the spread behind shares of sums from different records."""
+        """Return the spread for shares of sums from different records."""
         return ShareSpread(
             self.third + other.third,
             self.fourth + other.fourth,
@@ -216,20 +266,20 @@ class ShareSpread:
 
 
 def unbiased_factor(n: float) -> float:
-    """Return n/(n − 1): what makes the variance of a sample an unbiased one of its population."""
+    """Return n/(n − 1), which makes the variance of a sample unbiased for its population."""
     return n / (n - 1) if n > 1 else 1.0
 
 
-def score_interval(values: Floats, spread: Spread, z: float, *, given: bool = False) -> Interval:
-    """Return the expected sums that a test at z standard errors of the null hypothesis does not reject.
+def score_interval(values: Floats, spread: ReportSpread, z: float, *, given: bool = False) -> Interval:
+    """Return the expected sums that a test at z standard errors under the null hypothesis does not reject.
 
     Formula: the N with (N̂ − N)² ≤ z²V(N), where V(N) = V + κ(N − N̂) + β(N − N̂)² is, to second order, the
-    variance in the most likely distribution of the reports whose sum has the expectation N;
-    κ = M₃/V, β = M₄/V² − M₃²/V³ − 2/n from the central sums M. Given the records, V(N) + N²/n − N.
-    Where fewer than ten reports decide (see `Spread.decisive`) the ends are `exact_interval`'s.
-    Reference: Wilson (1927) for reports of two kinds, mapped back through their channel; Owen (1988), (1990)
-    for the most likely distribution; Clopper & Pearson (1934).
-    Cost: a quadratic equation a cell.
+    variance in the most likely distribution of the reports whose sum has the expectation N; κ = M₃/V, β =
+    M₄/V² − M₃²/V³ − 2/n from the central sums M. Given the records, V(N) + N²/n − N. With fewer than ten
+    decisive reports (`ReportSpread.decisive`) the limits are those of `exact_interval`.
+    Reference: Wilson (1927) for reports with two values, mapped back through their channel; Owen (1988),
+    (1990) for the most likely distribution; Clopper & Pearson (1934).
+    Cost: one quadratic equation per cell.
     """
     rise, bend, variance = spread.skew, spread.bend, spread.variance
     if given:
@@ -243,22 +293,22 @@ def score_interval(values: Floats, spread: Spread, z: float, *, given: bool = Fa
     if few.any():
         exact = exact_interval(values, spread, z, given=given, where=few)
         lower, upper = np.where(few, exact.lower, lower), np.where(few, exact.upper, upper)
-    if given:  # records that are known have no interval
+    if given:  # where the disguise adds no variance the true count is known exactly
         known = ~few & (variance <= ROUNDING * spread.variance)
         lower, upper = np.where(known, values, lower), np.where(known, values, upper)
     return Interval(lower, upper)
 
 
 def exact_interval(
-    values: Floats, spread: Spread, z: float, *, given: bool = False, where: Flags | None = None
+    values: Floats, spread: ReportSpread, z: float, *, given: bool = False, where: Flags | None = None
 ) -> Interval:
-    """Return intervals that hold for few reports: Clopper's and Pearson's, mapped back.
+    """Return intervals that are valid with few reports: Clopper–Pearson, mapped back through the channel.
 
-    Formula: add one report at the upper (lower) end of what a report can weigh, replace all reports by those
-    of two kinds with the same mean, variance and third moment; their number is k of m = n + 1, and the end is
-    the Beta(k, m − k) quantile of the share of the first kind. For reports of two kinds that is the interval
-    of Clopper & Pearson (1934); for many kinds the approach of Fay & Feuer (1997). Given the records, the
-    distance from the estimate is scaled by the ratio of the standard errors.
+    Formula: add one report at the upper (lower) limit of a report's weight, then replace all reports by
+    reports with two values that have the same mean, variance and third moment. Their number is k of m = n +
+    1, and the limit is the Beta(k, m − k) quantile of the share of the first value. For reports with two
+    values this is the interval of Clopper & Pearson (1934), for many values the approach of Fay & Feuer
+    (1997). Given the records, the distance from the estimate is scaled by the ratio of the standard errors.
     Error: conservative.
     """
     rows = np.flatnonzero(np.ones(values.shape, bool) if where is None else where)
@@ -282,7 +332,7 @@ def exact_interval(
 def _exact_end(
     end: Floats, variance: Floats, third: Floats, n: Floats, share: float
 ) -> tuple[Floats, Floats]:
-    """Return how far an end lies from the estimate, and the variance with one report more."""
+    """Return the distance of a limit from the estimate, and the variance with one added report."""
     m = n + 1
     shift = end / m
     second = np.maximum(variance + end**2 - m * shift**2, 0.0)
@@ -291,14 +341,14 @@ def _exact_end(
     skew = _ratio(cube, second, some)
     root = np.sqrt(skew**2 + 4 * second / m)
     width = np.where(some, root, 1.0)
-    kind = np.clip((root - skew) / (2 * width), 0.0, 1.0)  # share of the heavier kind
+    kind = np.clip((root - skew) / (2 * width), 0.0, 1.0)  # fraction of reports with the larger weight
     below = shift + (skew - root) / 2
     gap = n * (below + width * _quantiles(m * kind, m, share))
     return np.where(some, gap, 0.0), second + m * shift**2
 
 
 def _quantiles(k: Floats, m: Floats, share: float) -> Floats:
-    """Return quantiles of Beta(k, m − k); of very many, from a grid that is dense in the square root of k."""
+    """Return quantiles of Beta(k, m − k); for very many, interpolated on a grid that is even in √k."""
     if k.size <= GRID or m.min() < m.max():
         return beta_quantile(k, m - k, share)
     places = np.linspace(0.0, np.sqrt(k.max()), GRID)
@@ -321,16 +371,39 @@ def share_interval(
     sampling: float = 1.0,
     spread: ShareSpread | None = None,
 ) -> ConfidenceSet:
-    """Return the shares θ = N_k/N that a test at z standard errors of the null hypothesis does not reject.
+    """Return the shares θ = N_k/N that a test at z standard errors under the null hypothesis does not reject.
 
+    Parameters
+    ----------
+    shares : array
+        Estimated shares θ̂.
+    errors : RatioErrors
+        Errors of the shares and their totals.
+    totals : array
+        Estimated totals N̂.
+    z : float
+        Half-width in standard errors.
+    n : float
+        Number of records.
+    sampling : float, default 1
+        Mean squared survey weight over the mean weight.
+    spread : ShareSpread, optional
+        Moments of the reports. By default those of clear records.
+
+    Returns
+    -------
+    ConfidenceSet
+        Limits. Where z²w₂ ≥ N̂² the set is not an interval: the limits are [0, 1] and `bounded` is False.
+
+    Notes
+    -----
     Formula: (N̂_k − θN̂)² ≤ z²V(θ), where V(θ) = V + w₁t + w₂t², t = θ − θ̂, is to second order the variance
-    of N̂_k − θN̂ in the most likely distribution of the reports whose share is θ. With b = a_k − θ̂a:
-    V = Σb², w₁ = −2Σab + N̂Σb³/V, w₂ = Σa² − 2N̂Σb²a/V + N̂²(Σb⁴/V² − (Σb³)²/V³ − Σb²a/(VN̂)).
-    Without `spread` the reports are those of clear records: Σb³/V = r(1 − 2θ̂), Σb²a/V = r; r is `sampling`.
-    Wilson's (1927) interval for clear records, Fieller's (1954) where noise dominates, θ̂ ± z·stderr for many
-    records; where fewer than ten reports decide, `exact_interval` of N̂_k − θ̂N̂. Where z²w₂ ≥ N̂² the set is no
-    interval: [0, 1] is returned and `bounded` is False.
-    Cost: a quadratic equation a share.
+    of N̂_k − θN̂ in the most likely distribution of the reports whose share is θ. With b = a_k − θ̂a: V =
+    Σb², w₁ = −2Σab + N̂Σb³/V, w₂ = Σa² − 2N̂Σb²a/V + N̂²(Σb⁴/V² − (Σb³)²/V³ − Σb²a/(VN̂)). For clear records
+    Σb³/V = r(1 − 2θ̂) and Σb²a/V = r, where r is `sampling`. This is Wilson's (1927) interval for clear
+    records, Fieller's (1954) where noise dominates, θ̂ ± z·stderr for many records, and `exact_interval` of
+    N̂_k − θ̂N̂ with fewer than ten decisive reports.
+    Cost: one quadratic equation per share.
     """
     totals = totals[..., None]
     v = errors.total_variance[..., None] / totals**2
@@ -345,7 +418,7 @@ def share_interval(
         third = _ratio(spread.third, variance, seen)
         weight = _ratio(spread.with_whole, variance, seen, sampling)
         beyond = _ratio(spread.fourth - third * spread.third, variance**2, seen) - weight / totals
-        behind = Spread(
+        behind = ReportSpread(
             np.zeros_like(shares),
             np.where(seen, variance, 0.0),
             np.where(seen, spread.third, 0.0),

@@ -1,4 +1,4 @@
-"""Critical values for many intervals at once: all of them hold together with the stated probability."""
+"""Critical values of simultaneous confidence intervals."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Simultaneous = Literal["bonferroni", "max-t"]
 METHODS: tuple[Simultaneous, ...] = ("bonferroni", "max-t")
 POINTS = 1 << 14
 MOST_CELLS = 2048
-ODD = np.uint64(0x9E3779B97F4A7C15)
+ODD = np.uint64(0x9E3779B97F4A7C15)  # increment of the SplitMix64 generator
 
 
 def check_simultaneous(method: str | None) -> None:
-    """Refuse a way to make intervals hold together that does not exist."""
+    """Raise InputError if the method for simultaneous intervals is unknown."""
     if method is not None and method not in METHODS:
         raise InputError(
             f"'simultaneous' must be None or one of {', '.join(METHODS)}. Got {method!r} instead."
@@ -26,19 +26,19 @@ def check_simultaneous(method: str | None) -> None:
 
 
 def bonferroni(level: float, intervals: int) -> float:
-    """Return how many standard errors make this many intervals hold together, however they depend."""
+    """Return the half-width, in standard errors, of simultaneous intervals valid under any dependence."""
     two_sided_quantile(level)
     return normal_quantile(1 - (1 - level) / (2 * max(intervals, 1)))
 
 
 def max_t(level: float, covariance: Floats) -> float:
-    """Return how many standard errors hold all normal variables of a covariance with this probability.
+    """Return the half-width, in standard errors, of simultaneous intervals of jointly normal estimates.
 
-    Formula: the level-quantile of max |Z_i|, Z normal with the correlations of the estimates; at most
-    Bonferroni's value.
+    Formula: the level-quantile of max |Z_i|, where Z is normal with the correlations of the estimates; at
+    most Bonferroni's value.
     Reference: Tukey (1953); Hothorn, Bretz & Westfall (2008).
-    Cost: one eigendecomposition, 16,384 scattered points.
-    Error: relative 0.01 (a quantile of that many points, always the same).
+    Cost: one eigendecomposition and 16,384 quasi-random points.
+    Error: relative 0.01 (the points are always the same, so results are repeatable).
     """
     spread = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
     seen = spread > 1e-12 * max(float(spread.max(initial=0.0)), 1e-300)
@@ -46,18 +46,18 @@ def max_t(level: float, covariance: Floats) -> float:
         return two_sided_quantile(level)
     correlation = covariance[np.ix_(seen, seen)] / np.outer(spread[seen], spread[seen])
     values, directions = np.linalg.eigh((correlation + correlation.T) / 2)
-    kept = values > 1e-10 * values.max()
-    root = directions[:, kept] * np.sqrt(values[kept])
+    positive = values > 1e-10 * values.max()
+    root = directions[:, positive] * np.sqrt(values[positive])
     most = np.zeros(POINTS)
     for begin in range(0, POINTS, 1024):
         points = slice(begin, begin + 1024)
         most[points] = np.abs(_normal_points(begin, 1024, root.shape[1]) @ root.T).max(axis=1)
-    found = float(np.quantile(most, level))
-    return max(min(found, bonferroni(level, int(seen.sum()))), two_sided_quantile(level))
+    quantile = float(np.quantile(most, level))
+    return max(min(quantile, bonferroni(level, int(seen.sum()))), two_sided_quantile(level))
 
 
 def _normal_points(begin: int, rows: int, columns: int) -> Floats:
-    """Return points scattered like independent normal variables, always the same ones."""
+    """Return fixed points distributed like independent standard normals (SplitMix64 of a counter)."""
     half = (columns + 1) // 2
     place = np.arange(begin, begin + rows, dtype=np.uint64)[:, None, None] * np.uint64(2 * half)
     place = place + np.arange(2 * half, dtype=np.uint64).reshape(1, 2, half)

@@ -1,7 +1,7 @@
-"""Many supports as one question: how many records hold all items of each of these sets?
+"""Support queries: the number of records that contain all items of each of many sets.
 
-Apriori needs thousands of supports a level. Any `Tally` answers them as ordinary queries; a source that can
-do better offers `supports` itself (`SupportTally`). Learners call `ask` and never know which it was.
+Apriori needs thousands of supports per level. Any `Tally` answers them as ordinary queries. A faster source
+implements `supports` (`SupportTally`). Learners call `query_supports`, which picks the method.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import spread_of
 from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError, SchemaError
 from masquerade.core.intervals import Interval, count_interval
+from masquerade.core.linear_covariance import spread_of
 from masquerade.core.query import Query
-from masquerade.core.report_moments import Spread, score_interval, unbiased_factor
+from masquerade.core.report_moments import ReportSpread, score_interval, unbiased_factor
 from masquerade.core.schema import Category, Schema
 from masquerade.core.tally import Merged, Tally
 
@@ -33,11 +33,17 @@ TINY = 1e-300
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Supports:
-    """How many records hold all items of each set?
+    """A support query: the number of records that contain all items of each set.
 
-    An item is a variable with one of its categories. `itemsets` has one row per set: places in `items`,
-    ascending, no variable twice. With `parts` (True where an item belongs to the part), the covariance of
-    the count of each set with the count of its part is asked for as well.
+    Attributes
+    ----------
+    items : tuple of (str, category)
+        Items: variables with one of their categories.
+    itemsets : array of int
+        One row per set: ascending positions in `items`, no variable twice.
+    parts : array of bool, optional
+        In the shape of `itemsets`, True for the items of a subset. Then the covariance of the counts of each
+        set and its subset is queried as well.
     """
 
     items: tuple[Item, ...]
@@ -45,7 +51,7 @@ class Supports:
     parts: Parts | None = None
 
     def check(self, schema: Schema) -> None:
-        """Raise an `InputError` if an item is not in the schema or a row is no set of items."""
+        """Raise `InputError` if an item is not in the schema or a row is not a set of items."""
         for name, label in self.items:
             schema[name].code(label)
         if self.itemsets.ndim != 2 or self.itemsets.dtype.kind not in "iu":
@@ -53,11 +59,11 @@ class Supports:
         if self.parts is not None and (
             self.parts.shape != self.itemsets.shape or self.parts.dtype != np.bool_
         ):
-            raise InputError("Parts must mark true or false every item of every set.")
+            raise InputError("Parts must be True or False for each item of each set.")
         if not self.itemsets.size:
             return
         if self.itemsets.min() < 0 or self.itemsets.max() >= len(self.items):
-            raise InputError(f"Itemsets must hold places of items, 0 to {len(self.items) - 1}.")
+            raise InputError(f"Itemsets must contain positions of items, 0 to {len(self.items) - 1}.")
         if np.any(self.itemsets[:, 1:] <= self.itemsets[:, :-1]):
             raise InputError("The items of a set must be in ascending order, none twice.")
         owner = np.sort(self.owners()[self.itemsets], axis=1)
@@ -65,12 +71,15 @@ class Supports:
             raise SchemaError("An itemset has two categories of one variable.")
 
     def owners(self) -> NDArray[np.int64]:
-        """Return, for every item, a number that stands for its variable."""
+        """Return a number for each item that identifies its variable."""
         numbers: dict[str, int] = {}
         return np.array([numbers.setdefault(name, len(numbers)) for name, _ in self.items], dtype=np.int64)
 
     def query(self, row: int) -> Query:
-        """Return the ordinary query for one set: all conditions, or those of its part, by the others."""
+        """Return the ordinary query for one set.
+
+        Its conditions are all items of the set, or with `parts` those of the subset, by the other variables.
+        """
         held = [self.items[place] for place in self.itemsets[row]]
         if self.parts is None:
             return Query(where=held)
@@ -83,12 +92,24 @@ class Supports:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SupportAnswer:
-    """Estimated counts of the sets, their standard errors (population), and what they are shares of.
+    """Estimated counts of the sets with their standard errors (population).
 
-    `stderr` is the root of the variance that was seen (`errors` is to be shown). `total` is the number of
-    records, or their summed survey weights; `ratio` is Σv²/Σv of those weights v (1 without). `covariance` is
-    that of each set with its part, if parts were asked for. `ends` are the least and the most that a record
-    can count for each set, if the source knows.
+    Attributes
+    ----------
+    values : array
+        Estimated counts.
+    stderr : array
+        Square roots of the estimated variances. Show `errors` instead.
+    n : int
+        Number of records.
+    total : float
+        Number of records, or the sum of their survey weights.
+    ratio : float
+        Σv²/Σv of the survey weights v; 1 without weights.
+    covariance : array or None
+        Covariance of each set with its subset, if queried.
+    ends : pair of array or None
+        Smallest and largest weight of a record in each count, if the source knows them.
     """
 
     values: Floats
@@ -100,22 +121,22 @@ class SupportAnswer:
     ends: tuple[Floats, Floats] | None = None
 
     @property
-    def spread(self) -> Spread | None:
-        """Return how the reports scatter behind every count; None if the source does not tell."""
+    def spread(self) -> ReportSpread | None:
+        """Return the moments of the reports behind each count; None if the source does not provide them."""
         if self.ends is None:
             return None
-        return Spread.of_two_kinds(self.values / max(self.n, 1), self.stderr**2, self.ends, self.n)
+        return ReportSpread.of_two_kinds(self.values / max(self.n, 1), self.stderr**2, self.ends, self.n)
 
     @property
     def errors(self) -> Floats:
-        """Return the standard errors, as `CountTable.stderr` gives them: never 0 where nothing was seen."""
+        """Return the standard errors as `CountTable.stderr` does: never 0 where nothing was observed."""
         spread, variance = self.spread, self.stderr**2 * unbiased_factor(self.n)
         return np.sqrt(variance) if spread is None else spread.standard_error(variance)
 
     def interval(self, level: float) -> Interval:
-        """Return score intervals of the expected counts, as if reports were of two kinds.
+        """Return score intervals of the expected counts, as if reports had two values.
 
-        Formula: `masquerade.core.report_moments.score_interval` with `Spread.of_two_kinds`.
+        Formula: `masquerade.core.report_moments.score_interval` with `ReportSpread.of_two_kinds`.
         """
         z, spread = two_sided_quantile(level), self.spread
         if spread is None:
@@ -123,7 +144,7 @@ class SupportAnswer:
         return score_interval(self.values, spread, z)
 
     def __add__(self, other: SupportAnswer) -> SupportAnswer:
-        """Pool with the answer from other, independent records."""
+        """Return the sum with the answer from different, independent records."""
         total = self.total + other.total
         weighted = self.ratio * self.total + other.ratio * other.total
         both = self.covariance is not None and other.covariance is not None
@@ -143,28 +164,28 @@ class SupportAnswer:
 
 @runtime_checkable
 class SupportTally(Tally, Protocol):
-    """A source that answers many supports at once, faster than query by query."""
+    """A source that answers many supports faster than query by query."""
 
     def supports(self, question: Supports) -> SupportAnswer:
-        """Answer all sets, or refuse (`QueryRefused`) as `answer` would."""
+        """Answer all sets, or raise `QueryRefused` as `answer` would."""
 
 
-def ask(source: Tally, question: Supports) -> SupportAnswer:
-    """Ask a source for supports: its own way if it has one, else one batch of ordinary queries."""
+def query_supports(source: Tally, question: Supports) -> SupportAnswer:
+    """Return the supports by the source's own method, or else by one batch of ordinary queries."""
     question.check(source.schema)
     if _answers_supports(source):
         return source.supports(question)
     if isinstance(source, Merged) and all(map(_answers_supports, source.sources)):
-        answers = [ask(part, question) for part in source.sources]
+        answers = [query_supports(part, question) for part in source.sources]
         alike = all(part.guarantee == source.sources[0].guarantee for part in source.sources)
         return reduce(
-            SupportAnswer.__add__, answers if alike or source.of == "records" else _weighed(answers)
+            SupportAnswer.__add__, answers if alike or source.of == "records" else _weigh_answers(answers)
         )
     return from_tables(source, question)
 
 
-def _weighed(answers: Sequence[SupportAnswer]) -> list[SupportAnswer]:
-    """Return the answers of samples of one population, scaled so that each adds what its precision is worth.
+def _weigh_answers(answers: Sequence[SupportAnswer]) -> list[SupportAnswer]:
+    """Return the answers of samples of one population, scaled to weights proportional to their precision.
 
     Formula: n·w_i/n_i times each, w_i ∝ 1/Σ Var(N̂_i/n_i) over the sets, Σ w_i = 1.
     """
@@ -191,17 +212,17 @@ def _weighed(answers: Sequence[SupportAnswer]) -> list[SupportAnswer]:
 
 
 def _answers_supports(source: Tally) -> TypeGuard[SupportTally]:
-    """Tell whether a source answers supports itself.
+    """Return True if a source answers supports itself.
 
-    Unlike `isinstance`, this looks at the one name that matters: a guarantee may be costly to work out.
+    Unlike `isinstance`, this checks only the name that matters: computing a guarantee may be costly.
     """
     return callable(getattr(source, "supports", None))
 
 
 def from_tables(source: Tally, question: Supports) -> SupportAnswer:
-    """Answer supports through `Tally.answer`: the number of all records and one query per set.
+    """Return supports from `Tally.answer`: the number of all records and one query per set.
 
-    Cost: one batch; with parts, a table over the items outside the part per set.
+    Cost: one batch; with `parts`, one table per set over the items outside its subset.
     """
     queries = [question.query(row) for row in range(len(question.itemsets))]
     everyone, *tables = source.answer([Query(), *queries])

@@ -1,4 +1,4 @@
-"""The waist: every privacy technology is a way to answer counting questions, every learner asks them."""
+"""The count interface: every privacy technology answers count queries, and every learner asks them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,26 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.core.evidence import Sample
 from masquerade.core.guarantee import Guarantee
+from masquerade.core.likelihood_rows import (
+    FactorSource,
+    LikelihoodRows,
+    LikelihoodSource,
+    ReportFactors,
+    join_rows,
+)
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 
-DISAGREEMENT = 1e-6  # p-value below which sources are told not to look like samples of one population
+DISAGREEMENT = 1e-6  # below this p-value, warn that sources do not look like samples of one population
 
 
 @runtime_checkable
 class Tally(Protocol):
-    """A source of counts. Implement these four names and every learner runs on it.
+    """A source of counts. Any class with these four members works with all statistics and learners.
 
+    Examples
+    --------
     >>> source = mq.tally(mq.data.students())
     >>> isinstance(source, mq.Tally)
     True
@@ -33,22 +42,38 @@ class Tally(Protocol):
 
     @property
     def schema(self) -> Schema:
-        """The variables that can be asked about."""
+        """The variables that can be queried."""
 
     @property
     def guarantee(self) -> Guarantee:
-        """Who learns what, under which assumption: computed, never typed in."""
+        """The privacy guarantee of the answers, computed by the source."""
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return why queries would be refused; [] when all are allowed. Pure: asks nothing of anybody."""
+        """Return the refusals of queries; an empty list if all are allowed. Has no side effects."""
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Answer a batch in one scan or one network round; all or nothing (`QueryRefused`)."""
+        """Answer a batch in one scan or network round.
+
+        Parameters
+        ----------
+        queries : sequence of Query
+            Queries of one batch.
+
+        Returns
+        -------
+        list of CountTable
+            One table per query.
+
+        Raises
+        ------
+        QueryRefused
+            If any query is refused; then none is answered.
+        """
 
 
 @runtime_checkable
 class RecordTally(Tally, Protocol):
-    """A source that holds records: it can average any function of the truths. For testing models only."""
+    """A source that holds records: it can average functions of the true values. For testing models only."""
 
     def expect(
         self, f: Callable[[NDArray[np.intp]], NDArray[Any]], over: Sequence[str]
@@ -57,12 +82,25 @@ class RecordTally(Tally, Protocol):
 
 
 class Merged:
-    """Several sources of different people with one schema, answered as one.
+    """Several sources with one schema about different people, combined into one source.
 
-    Of one ``population`` they are samples: those that were disguised in the same way add, others are weighed
-    by how much they tell, through their joint likelihood; a warning says if they do not look like samples of
-    one population. ``records`` adds the unbiased counts of every source instead, whoever the people are.
+    Parameters
+    ----------
+    sources : sequence of Tally
+        Sources with equal schemas.
+    of : {"population", "records"}, default "population"
+        "population": the sources are samples of one population. Counts of equally disguised sources add up,
+        others are weighted by their precision through the joint likelihood, and a warning is raised if they
+        do not look like samples of one population. "records": the unbiased counts of all sources add up,
+        whatever the populations.
 
+    Raises
+    ------
+    InputError
+        If there is no source or the schemas differ.
+
+    Examples
+    --------
     >>> students = mq.data.students()
     >>> both = mq.Merged([mq.tally(students[::2]), mq.tally(students[1::2])], of="records")
     >>> both.answer([mq.Query(by="pills")])[0].values.tolist()
@@ -75,14 +113,20 @@ class Merged:
         if any(source.schema != sources[0].schema for source in sources):
             raise InputError("Sources can be merged only if they have the same schema.")
         if of not in ("population", "records"):
-            raise InputError(f"Merged() is of one 'population' or of 'records'. Got {of!r} instead.")
+            raise InputError(
+                f"The 'of' parameter of Merged() must be 'population' or 'records'. Got {of!r} instead."
+            )
         self.of = of
         self.sources = tuple(sources)
         self.schema = sources[0].schema
-        self.guarantee = reduce(Guarantee.beside, [source.guarantee for source in sources])
+        self.guarantee = reduce(Guarantee.combine_disjoint, [source.guarantee for source in sources])
+        if all(isinstance(source, LikelihoodSource) for source in sources):
+            self.likelihood_rows = self._join_likelihood_rows
+        if all(isinstance(source, FactorSource) for source in sources):
+            self.report_factors = self._join_report_factors
 
     def select(self, names: Iterable[str]) -> Selected:
-        """Return some variables as a source of their own."""
+        """Return a source with only the named variables."""
         return Selected(self, names)
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
@@ -90,38 +134,56 @@ class Merged:
         return [refusal for source in self.sources for refusal in source.check(queries)]
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Pool the answers of all sources; none is asked unless all agree."""
+        """Combine the answers of all sources; no source is queried unless all agree."""
         raise_refusals(self.check(queries))
         answers = [source.answer(queries) for source in self.sources]
-        together = pooled if self.of == "population" else added
-        return [together(tables) for tables in zip(*answers, strict=True)]
+        combine = pool_tables if self.of == "population" else add_tables
+        return [combine(tables) for tables in zip(*answers, strict=True)]
+
+    def _join_likelihood_rows(self, over: Sequence[str]) -> LikelihoodRows:
+        """Return the chances of the reports of all sources' records, in the order of the sources."""
+        sizes = {variable.name: len(variable) for variable in self.schema.variables}
+        parts = [s.likelihood_rows(over) for s in self.sources if isinstance(s, LikelihoodSource)]
+        return join_rows(parts, sizes)
+
+    def _join_report_factors(self, over: Sequence[str]) -> tuple[ReportFactors, ...]:
+        """Return the chances of the reports of all sources' records, factor by factor."""
+        sources = [source for source in self.sources if isinstance(source, FactorSource)]
+        return tuple(found for source in sources for found in source.report_factors(over))
 
 
-def added(tables: Sequence[CountTable]) -> CountTable:
-    """Return the sum of the tables of different records, whoever they are about."""
+def add_tables(tables: Sequence[CountTable]) -> CountTable:
+    """Return the sum of tables about different records, of any populations."""
     return reduce(CountTable.__add__, tables)
 
 
-def pooled(tables: Sequence[CountTable]) -> CountTable:
-    """Return the table of all records, if those of each table are a sample of one population."""
+def pool_tables(tables: Sequence[CountTable]) -> CountTable:
+    """Return the table of all records, given tables of samples of one population."""
     first = tables[0]
     samples = [Sample(table.values, table.evidence, table.n) for table in tables]
     if any(table.axes != first.axes or table.adjusted for table in tables):
         raise InputError("Only unbiased tables over the same variables can be pooled.")
-    found = first.evidence.pooled(samples)
-    if found.agreement < DISAGREEMENT:
+    pool = first.evidence.pool(samples)
+    if pool.agreement < DISAGREEMENT:
         warn(
             f"The sources do not look like samples of one population (by {', '.join(first.names)}, "
-            f"p = {found.agreement:.1g}): Merged(sources, of='records') counts all their records instead.",
+            f"p = {pool.agreement:.1g}). Merged(sources, of='records') counts all their records instead.",
             UserWarning,
             stacklevel=3,
         )
-    return CountTable(first.axes, found.values, sum(table.n for table in tables), found.evidence)
+    return CountTable(first.axes, pool.values, sum(table.n for table in tables), pool.evidence)
 
 
 class Cached:
-    """A source that never asks the same question twice: what was answered is kept.
+    """A source that stores its answers and never sends the same query twice.
 
+    Parameters
+    ----------
+    source : Tally
+        Source to query.
+
+    Examples
+    --------
     >>> source = mq.Cached(mq.tally(mq.data.students()))
     >>> question = mq.Query(by="pills")
     >>> source.answer([question])[0] is source.answer([question])[0]
@@ -133,20 +195,24 @@ class Cached:
         self.schema = source.schema
         self.guarantee = source.guarantee
         self._answers: dict[Query, CountTable] = {}
+        if isinstance(source, LikelihoodSource):
+            self.likelihood_rows = source.likelihood_rows
+        if isinstance(source, FactorSource):
+            self.report_factors = source.report_factors
 
     def select(self, names: Iterable[str]) -> Selected:
-        """Return some variables as a source of their own."""
+        """Return a source with only the named variables."""
         return Selected(self, names)
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return the refusals for questions not answered yet."""
+        """Return the refusals of queries that have not been answered yet."""
         return self.source.check(self._open(queries))
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Answer from what is known and ask the rest as one batch."""
-        asked = self._open(queries)
-        if asked:
-            self._answers.update(zip(asked, self.source.answer(asked), strict=True))
+        """Answer from the stored tables and query the rest as one batch."""
+        missing = self._open(queries)
+        if missing:
+            self._answers.update(zip(missing, self.source.answer(missing), strict=True))
         return [self._answers[query] for query in queries]
 
     def _open(self, queries: Sequence[Query]) -> list[Query]:
@@ -156,14 +222,14 @@ class Cached:
 class Selected:
     """Some variables of a source, as a source of its own: learners see no others.
 
-    What is revealed stays that of the whole. Abilities that some sources have beside the four names of a
-    `Tally` pass through.
+    The guarantee stays that of the whole source. Further abilities of the source pass through (`ABILITIES`).
     """
 
     ABILITIES = frozenset(
         {
             "expect",
             "indicators",
+            "likelihood_rows",
             "links",
             "mean",
             "misfit",
@@ -171,7 +237,9 @@ class Selected:
             "n",
             "policy",
             "posterior",
+            "report_factors",
             "supports",
+            "survey_design",
             "weighted",
         }
     )
@@ -186,7 +254,7 @@ class Selected:
         self.guarantee = source.guarantee
 
     def __repr__(self) -> str:
-        """Show the selection, and of what."""
+        """Return the selected variables and the source."""
         return f"Selected({', '.join(self.schema)}; of {self.source!r})"
 
     def __getattr__(self, name: str) -> Any:
@@ -195,35 +263,46 @@ class Selected:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def select(self, names: Iterable[str]) -> Selected:
-        """Return fewer of them."""
+        """Return a source with fewer of the variables."""
         chosen = (names,) if isinstance(names, str) else tuple(names)
         for name in chosen:
             self.schema[name]
         return Selected(self.source, chosen)
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return the refusals of the source; a variable that was not selected is an error."""
+        """Return the refusals of the source; raise `SchemaError` for a variable that was not selected."""
         for query in queries:
             query.check(self.schema)
         return self.source.check(queries)
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Answer as the source does."""
+        """Answer as the source does; raise `SchemaError` for a variable that was not selected."""
         for query in queries:
             query.check(self.schema)
         return self.source.answer(queries)
 
 
 def check_source(source: object) -> None:
-    """Refuse a frame, or anything else that answers no counts, where a source is due."""
+    """Raise InputError if an object, for example a frame, is not a source of counts."""
     if not isinstance(source, Tally):
         raise InputError(
-            f"A {type(source).__name__} is no source of counts: mq.tally(frame, policy) makes one of "
-            "disguised records, mq.tally(frame) of clear ones."
+            f"A {type(source).__name__} is not a source of counts. Use mq.tally(frame, policy) for disguised "
+            "records, mq.tally(frame) for clear ones."
         )
 
 
 def raise_refusals(refusals: Sequence[Refusal]) -> None:
-    """Raise `QueryRefused` if there is any refusal."""
+    """Raise `QueryRefused` if there are refusals.
+
+    Parameters
+    ----------
+    refusals : sequence of Refusal
+        Refusals of a batch of queries.
+
+    Raises
+    ------
+    QueryRefused
+        If there is at least one.
+    """
     if refusals:
         raise QueryRefused(refusals)

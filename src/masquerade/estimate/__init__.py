@@ -1,4 +1,4 @@
-"""From reports back to truths: inverses, likelihoods, models, errors."""
+"""Estimation of true counts from reports: inversion, likelihood, models and errors."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

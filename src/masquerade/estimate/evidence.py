@@ -1,4 +1,4 @@
-"""The two kinds of evidence: observed reports with what was done to them, or values with their covariance."""
+"""Two types of evidence: reports with their channels, or values with their covariance."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from masquerade.core.axes import Floats, contract
-from masquerade.core.covariance import Covariance, ScaledCovariance, SumCovariance
+from masquerade.core.covariance import Covariance, ScaledCovariance, SumCovariance, take_cells
 from masquerade.core.errors import InputError
-from masquerade.core.evidence import Draws, Evidence, Fit, Pool, Projection, Reduction, Sample
-from masquerade.core.link_fits import LinkFits, fit_one_by_one, merged
-from masquerade.core.link_marginals import Prior
+from masquerade.core.evidence import Evidence, Fit, Pool, Projection, ResamplingDraws, Sample, TableReduction
+from masquerade.core.likelihood_rows import ReportFactors
+from masquerade.core.links.fits import LinkFits, fit_one_by_one, merge_fits
+from masquerade.core.links.marginals import Prior
+from masquerade.core.reduced_covariance import take_covariance
 from masquerade.estimate.gaussian import (
     curvature,
+    geometric,
     loglinear_distance,
     loglinear_variances,
     nearest_nonnegative,
@@ -30,136 +33,154 @@ from masquerade.estimate.links import fit_reports, is_simple
 from masquerade.estimate.loglinear import Generators, generators_of, parameters, proportional_fit
 from masquerade.estimate.loglinear_newton import is_small
 from masquerade.estimate.marginal_likelihood import LinkReports, marginal_gains
-from masquerade.estimate.pooling import added_reports, pooled_reports
+from masquerade.estimate.pooling import add_reports, pool_reports
 from masquerade.estimate.reports import Reports
 from masquerade.estimate.resampling import (
     conditional_pearson,
     estimates_of,
     is_invertible,
     redraw,
-    redrawn_covariance,
+    redraw_covariance,
 )
 from masquerade.estimate.survey_weights import second_order, weighted_residuals
 
-MOST_CELLS = 2048  # of a table whose covariance is written out
+MOST_CELLS = 2048  # largest table whose dense covariance is computed
 TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
 class ReportEvidence:
-    """Evidence from reports: their likelihood under the channels that they went through.
+    """Evidence from reports: their likelihood under their channels.
 
-    Records of several strata are several `parts`; the table is the sum of theirs. `values` are the unbiased
-    counts of the table as it was asked for, of which `view` is what is looked at now.
+    `parts` are the reports of one or more strata, whose tables add up. `values` are the unbiased counts of
+    the queried table, and `view` is the reduction of it that is used.
     """
 
     parts: tuple[Reports, ...]
     values: Floats
     covariance: Covariance
-    view: Reduction
+    view: TableReduction
 
     @classmethod
     def of(cls, parts: Sequence[Reports], values: Floats, covariance: Covariance) -> ReportEvidence:
-        """Return the evidence of a table as it was asked for."""
-        return cls(tuple(parts), values, covariance, Reduction.none(values.ndim))
+        """Return the evidence of a queried table."""
+        return cls(tuple(parts), values, covariance, TableReduction.none(values.ndim))
 
     @classmethod
     def clear(cls, counts: Floats, covariance: Covariance) -> ReportEvidence:
-        """Return the evidence of clear counts: every report is the truth."""
-        whole = Reduction.none(counts.ndim)
-        part = Reports(counts, (None,) * counts.ndim, counts.shape, whole)
-        return cls((part,), counts, covariance, whole)
+        """Return the evidence of clear counts: each report is the truth."""
+        view = TableReduction.none(counts.ndim)
+        part = Reports(counts, (None,) * counts.ndim, counts.shape, view)
+        return cls((part,), counts, covariance, view)
 
     @property
-    def whole(self) -> Reports | None:
-        """All reports as one table, if they share their channels and their truths are those looked at."""
-        part = added_reports(self._viewed(self.parts))
-        return part if part is not None and len(part.reduction.keep) == len(part.truths) else None
+    def joint_reports(self) -> Reports | None:
+        """All reports as one table, if they share their channels and the view includes all true values."""
+        part = add_reports(self._view_parts(self.parts))
+        return part if part is not None and part.reduction.is_complete(len(part.truths)) else None
 
     def nonnegative(self, method: Projection) -> Floats:
-        """Return the table without negative counts; ``mle`` maximises the likelihood of the reports."""
+        """Return the table without negative counts; ``mle`` maximizes the likelihood of the reports."""
         if method != "mle":
             return self.view.apply(geometric(self.values, method))
         return self.view.apply(reduce(np.add, [part.table(part.most_likely()) for part in self.parts]))
 
     def deviance(self, expected: Floats) -> float:
-        """Return 2[ℓ(saturated reports) − ℓ(expected)], maximised over what `expected` leaves open.
+        """Return 2[ℓ(saturated reports) − ℓ(expected)], maximized over the true values left open.
 
-        Open are truths that were summed over or lie outside a slice; `expected` is scaled to the records that
-        it is about where there is no slice.
+        True values that were summed over or are outside a slice are left open. Without a slice, `expected` is
+        scaled to the number of records.
         """
         total = sum(part.total for part in self.parts)
-        whole = not any(part.reduction.then(self.view.keep, dict(self.view.at)).at for part in self.parts)
-        fixed = expected * (total / expected.sum()) if whole and expected.sum() > 0 else expected
+        reductions = [part.reduction.follow(self.view) for part in self.parts]
+        sliced = any(reduction.at or reduction.among for reduction in reductions)
+        fixed = expected if sliced or expected.sum() <= 0 else expected * (total / expected.sum())
         if len(self.parts) == 1 and not self._open(self.parts[0]):
-            (part,) = self._viewed(self.parts)
+            (part,) = self._view_parts(self.parts)
             cells = np.transpose(fixed / part.weight, np.argsort(part.reduction.keep)).reshape(part.latent)
             return 2 * likelihood(part.observed, part.channels).at(cells).deviance
-        return self._fitted(lambda _: fixed, 0, fixed_total=not whole).deviance
+        return self._fit_indirectly(lambda _: fixed, 0, fixed_total=sliced).deviance
 
     def fit(self, generators: Iterable[Iterable[int]], start: Floats | None = None) -> Fit:
-        """Fit a hierarchical log-linear model of the table; truths beyond the table stay free.
+        """Fit a hierarchical log-linear model of the table; true values outside the table stay free.
 
-        Formula: EM on the table of truths. E-step M = θ∘P(Ñ/Pᵀθ), part by part; M-step: the table that M
-        gives is replaced by the model's fit to it, truths within a cell keep their proportions. Then Newton
-        steps on the model's parameters, where they are few and nothing is summed over.
+        Formula: EM on the table of true values. E-step M = θ∘P(Ñ/Pᵀθ), part by part; M-step: the table of M
+        is replaced by the model's fit to it, and true values within a cell keep their proportions. Then
+        Newton steps on the model's parameters, if they are few and nothing is summed over.
         Reference: Haberman (1974, 1977) for indirectly observed tables; Dempster, Laird & Rubin (1977).
-        Cost: some contractions and proportional fits a step, accelerated by squared extrapolation.
-        Error: the saturated fit is proven to be the best. Others are the best of those from the most likely
-        table, from one that depends less on itself, and from a `start` if given; `converged` tells that
-        the log-likelihood is stationary (to 1e-7).
+        Cost: some contractions and proportional fits per step, accelerated by squared extrapolation.
+        Error: the saturated fit is proven to be optimal. Other fits are the best from several starts: the
+        most likely table, one with weaker dependence, and `start` if given. `converged` means that the
+        log-likelihood is stationary (to 1e-7).
         """
         shape = self.view.apply(self.values).shape
         model = generators_of(generators, len(shape))
         df = prod(shape) - parameters(model, shape) + sum(part.spare for part in self.parts)
-        found = self._fitted(lambda margin: proportional_fit(margin, model), df, model, start=start)
-        return replace(found, generators=model, evidence=self)
+        fit = self._fit_indirectly(lambda margin: proportional_fit(margin, model), df, model, start=start)
+        return replace(fit, generators=model, evidence=self)
 
     def contrast_variances(self, fit: Fit, contrasts: Floats) -> Floats:
         """Return the variance of each contrast of a fitted model, from the information of the reports.
 
-        Where truths lie beyond the table, or in several strata, from the covariance of the counts.
+        If true values are outside the table, or there are several strata, it is computed from the covariance
+        of the counts.
         """
-        if self.whole is None or not self.whole.observed.sum():
+        if self.joint_reports is None or not self.joint_reports.observed.sum():
             return loglinear_variances(
                 self.covariance.dense(MOST_CELLS), fit.generators, fit.expected, contrasts
             )
-        return np.diag(contrast_covariance(self.whole, fit.generators, fit.expected, contrasts))
+        return np.diag(contrast_covariance(self.joint_reports, fit.generators, fit.expected, contrasts))
 
     @classmethod
     def fit_links(
         cls, batch: Sequence[Evidence], places: Sequence[Sequence[int]], least: Floats, tolerance: float
     ) -> LinkFits:
-        """Fit links as `masquerade.core.link_fits.fit_links` does, together where that is possible."""
-        parts = [each.seen() if isinstance(each, ReportEvidence) else [] for each in batch]
+        """Fit links as `masquerade.core.links.fits.fit_links` does, together where possible."""
+        parts = [each.viewed_parts() if isinstance(each, ReportEvidence) else [] for each in batch]
         together = [i for i, seen in enumerate(parts) if len(seen) == 1 and is_simple(seen[0])]
-        alone = sorted(set(range(len(batch))) - set(together))
-        found: list[tuple[list[int], LinkFits]] = []
+        rest = sorted(set(range(len(batch))) - set(together))
+        fits: list[tuple[list[int], LinkFits]] = []
         if together:
             simple, where = [parts[i][0] for i in together], [places[i] for i in together]
-            found.append((together, fit_reports(simple, where, least[together], tolerance)))
-        if alone:
-            others, where = [batch[i] for i in alone], [places[i] for i in alone]
-            found.append((alone, fit_one_by_one(others, where, least[alone], tolerance)))
-        return merged(found, len(batch))
+            fits.append((together, fit_reports(simple, where, least[together], tolerance)))
+        if rest:
+            others, where = [batch[i] for i in rest], [places[i] for i in rest]
+            fits.append((rest, fit_one_by_one(others, where, least[rest], tolerance)))
+        return merge_fits(fits, len(batch))
 
-    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> ReportEvidence:
+    def reduce(self, keep: Sequence[int], at: Mapping[int, int]) -> ReportEvidence:
         """Return the evidence of the table summed or sliced to the axes `keep`."""
-        return replace(self, covariance=self.covariance.reduced(keep, at), view=self.view.then(keep, at))
+        return replace(self, covariance=self.covariance.reduce(keep, at), view=self.view.then(keep, at))
 
-    def alone(self) -> Evidence:
-        """Return itself, or values and covariance where truths beyond the table are in the likelihood."""
+    def take(self, codes: Mapping[int, Sequence[int]]) -> ReportEvidence:
+        """Return the evidence of the cells with the given codes on some axes.
+
+        Records whose reports show that they are outside are dropped. Other true values outside stay free.
+        """
+        parts, values, view, hidden = self.parts, self.values, self.view, {}
+        for axis, chosen in codes.items():
+            own = view.keep[axis]
+            shown = [part.take({part.reduction.keep[own]: chosen}) for part in parts]
+            known = [part for part in shown if part is not None]
+            if len(known) == len(parts) and not view.among:
+                parts, values = tuple(known), take_cells(values, {own: chosen})
+            else:
+                hidden[axis] = chosen
+        return ReportEvidence(parts, values, take_covariance(self.covariance, codes), view.take(hidden))
+
+    def restrict_to_table(self) -> Evidence:
+        """Return itself, or values and covariance if the likelihood has true values outside the table."""
         if any(self._open(part) for part in self.parts):
             return GaussianEvidence.of(self.view.apply(self.values), self.covariance)
         return self
 
     def independence(self, given: Sequence[int], first: int, second: int) -> tuple[float, float] | None:
-        """Test independence of two axes given others on the disguised table itself: Pearson's statistic, df.
+        """Test independence of two axes given others on the disguised table itself.
 
-        Channels that act on each variable alone keep independence, whatever else they do; and if they can be
-        inverted they make none. What is given must not be disguised. With survey weights: `second_order`.
+        Channels that act on each variable separately preserve independence, and invertible ones also
+        dependence. The axes in `given` must not be disguised. With survey weights see `second_order`.
         """
-        part = self.whole
+        part = self.joint_reports
         if part is None:
             return None
         groups = part.groups
@@ -176,13 +197,13 @@ class ReportEvidence:
         return conditional_pearson(blocks, None if part.squares is None else _in_blocks(part.squares, order))
 
     def pearson(self, expected: Floats, generators: Iterable[Iterable[int]]) -> tuple[float, float] | None:
-        """Return Pearson's statistic of the reports of a fitted model, and its degrees of freedom.
+        """Return Pearson's statistic of the reports under a fitted model, and its degrees of freedom.
 
-        With survey weights: `second_order`, of tables small enough for it, and where truths lie beyond the
-        table the distance from the model by the covariance of the weighted counts.
+        With survey weights, small tables use `second_order`. If true values are outside the table, the
+        statistic is the distance from the model by the covariance of the weighted counts.
         """
         model = generators_of(generators, expected.ndim)
-        part = self.whole
+        part = self.joint_reports
         if part is None:
             if all(each.squares is None for each in self.parts):
                 return None
@@ -201,21 +222,21 @@ class ReportEvidence:
     def marginal_gains(
         cls, batch: Sequence[Evidence], places: Sequence[Sequence[int]], prior: Prior
     ) -> Floats:
-        """Judge links by the marginal likelihood of the reports, as `core.link_marginals` does."""
+        """Score links by the marginal likelihood of the reports, as `core.links.marginals` does."""
         reports: list[LinkReports | None] = []
         for evidence, where in zip(batch, places, strict=True):
-            part = evidence.whole if isinstance(evidence, ReportEvidence) else None
+            part = evidence.joint_reports if isinstance(evidence, ReportEvidence) else None
             reports.append(None if part is None else LinkReports.of(part, where))
         return marginal_gains(reports, prior)
 
-    def drawn(self, draws: Draws, expected: Floats | None = None) -> Evidence | None:
-        """Return evidence of as many records drawn anew: from the reports, or from those of true counts.
+    def resample(self, draws: ResamplingDraws, expected: Floats | None = None) -> Evidence | None:
+        """Return evidence of an equal number of newly drawn records, from the reports or from true counts.
 
-        Weighted records are drawn by the normal distribution of their estimate.
+        Weighted records are drawn from the normal distribution of their estimate.
         """
         chances = [part.observed for part in self.parts]
         if expected is not None:
-            part = self.whole
+            part = self.joint_reports
             if part is None:
                 return None
             chances = [self._reports(part, expected)] * len(self.parts)
@@ -223,7 +244,7 @@ class ReportEvidence:
             redraw(share, float(part.observed.sum()), draws, part.dealt)
             for share, part in zip(chances, self.parts, strict=True)
         ]
-        covariance = redrawn_covariance(
+        covariance = redraw_covariance(
             self.covariance,
             [part.observed for part in self.parts],
             fresh,
@@ -231,42 +252,46 @@ class ReportEvidence:
         )
         if covariance is None:
             normal = GaussianEvidence.of(self.view.apply(self.values), self.covariance)
-            return normal.drawn(draws) if expected is None else None
-        parts = tuple(replace(part, observed=new) for part, new in zip(self.parts, fresh, strict=True))
+            return normal.resample(draws) if expected is None else None
+        seen = self._view_parts(self.parts)
+        parts = [replace(part, observed=new) for part, new in zip(seen, fresh, strict=True)]
         return ReportEvidence.of(parts, estimates_of(covariance), covariance)
 
     def __add__(self, other: Evidence) -> Evidence:
-        """Return the evidence of both: parts stand side by side, each with truths of its own."""
+        """Return the evidence of both; each part keeps its own true values."""
         if isinstance(other, ReportEvidence) and other.view == self.view:
             both = SumCovariance((self.covariance, other.covariance))
             return ReportEvidence(self.parts + other.parts, self.values + other.values, both, self.view)
         return GaussianEvidence.of(self.view.apply(self.values), self.covariance) + other
 
-    def pooled(self, samples: Sequence[Sample]) -> Pool:
-        """Pool samples of one population; see `pool`."""
+    def pool(self, samples: Sequence[Sample]) -> Pool:
+        """Combine samples of one population; see the function `pool`."""
         return pool(samples)
 
-    def seen(self) -> list[Reports]:
-        """Return the parts, each with the table that is looked at."""
-        return self._viewed(self.parts)
+    def viewed_parts(self) -> list[Reports]:
+        """Return the parts, each reduced to the current view."""
+        return self._view_parts(self.parts)
+
+    def report_factors(self, over: Sequence[str]) -> ReportFactors | None:
+        """Return the reports of the table as factors; None if truths are outside the table."""
+        return None if self.joint_reports is None else self.joint_reports.report_factors(over)
 
     def _reports(self, part: Reports, expected: Floats) -> Floats:
-        """Return the reports that true counts lead one to expect."""
+        """Return the expected reports of true counts."""
         cells = np.transpose(expected, np.argsort(part.reduction.keep)).reshape(part.latent)
         return contract(cells / part.weight, part.channels)
 
-    def _viewed(self, parts: Sequence[Reports]) -> list[Reports]:
-        """Return parts whose table is the one that is looked at."""
-        if self.view == Reduction.none(self.values.ndim):
+    def _view_parts(self, parts: Sequence[Reports]) -> list[Reports]:
+        """Return parts reduced to the current view."""
+        if self.view == TableReduction.none(self.values.ndim):
             return list(parts)
-        keep, at = self.view.keep, dict(self.view.at)
-        return [replace(part, reduction=part.reduction.then(keep, at)) for part in parts]
+        return [replace(part, reduction=part.reduction.follow(self.view)) for part in parts]
 
     def _open(self, part: Reports) -> bool:
-        """Tell whether truths are summed over, or lie outside the slice that is looked at."""
-        return len(part.reduction.then(self.view.keep, dict(self.view.at)).keep) < len(part.truths)
+        """Return True if true values are summed over or outside the current view."""
+        return not part.reduction.follow(self.view).is_complete(len(part.truths))
 
-    def _fitted(
+    def _fit_indirectly(
         self,
         model: Callable[[Floats], Floats],
         df: int,
@@ -275,7 +300,7 @@ class ReportEvidence:
         fixed_total: bool = False,
         start: Floats | None = None,
     ) -> Fit:
-        seen = self._viewed([part for part in self.parts if part.observed.sum() > 0])
+        seen = self._view_parts([part for part in self.parts if part.observed.sum() > 0])
         if not seen:
             return Fit(np.zeros(self.view.apply(self.values).shape), 0.0, df, 0.0, 0.0, converged=True)
         return IndirectFit(seen, model, generators, fixed_total=fixed_total, start=start).fit(df)
@@ -283,9 +308,10 @@ class ReportEvidence:
 
 @dataclass(frozen=True, slots=True)
 class GaussianEvidence:
-    """Evidence from values and their covariance alone, taken as approximately normal.
+    """Evidence from values and their covariance, treated as approximately normal.
 
-    For sources that have no table of reports: noisy counts, projections, sources of other packages.
+    For sources without a table of reports: noisy counts, projections, sources of other packages. Create it
+    with `GaussianEvidence.of`.
 
     Examples
     --------
@@ -300,13 +326,28 @@ class GaussianEvidence:
     values: Floats
     whole: Covariance
     covariance: Covariance
-    view: Reduction
+    view: TableReduction
     _weights: list[Floats] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, values: Floats, covariance: Covariance) -> GaussianEvidence:
-        """Return the evidence of values with a covariance."""
-        return cls(np.asarray(values, dtype=float), covariance, covariance, Reduction.none(np.ndim(values)))
+        """Return the evidence of values with a covariance.
+
+        Parameters
+        ----------
+        values : array
+            Unbiased counts of the table.
+        covariance : Covariance
+            Their covariance.
+
+        Returns
+        -------
+        GaussianEvidence
+            Evidence for a `CountTable`.
+        """
+        return cls(
+            np.asarray(values, dtype=float), covariance, covariance, TableReduction.none(np.ndim(values))
+        )
 
     def nonnegative(self, method: Projection) -> Floats:
         """Return the table without negative counts; ``mle`` is the nearest one by the covariance."""
@@ -321,8 +362,20 @@ class GaussianEvidence:
         return float(gap @ self.weights() @ gap)
 
     def fit(self, generators: Iterable[Iterable[int]], start: Floats | None = None) -> Fit:
-        """Fit a hierarchical log-linear model by minimum distance (Wald); the start is its own.
+        """Fit a hierarchical log-linear model by minimum distance (Wald).
 
+        Parameters
+        ----------
+        generators, start
+            As in `Evidence.fit`; `start` is ignored.
+
+        Returns
+        -------
+        Fit
+            The fitted model.
+
+        Notes
+        -----
         Formula: min over E of the model of (N̂ − E)ᵀΣ⁻(N̂ − E), Σ on its range; Gauss–Newton on log E.
         Reference: Neyman (1949); Wald (1943).
         """
@@ -334,45 +387,119 @@ class GaussianEvidence:
         return Fit(expected, distance, df, distance, -distance / 2, converged, model, self)
 
     def distance(self, generators: Iterable[Iterable[int]], enough: float) -> float:
-        """Return the least distance of a model's tables, or that of any of them which is at most `enough`."""
+        """Return the minimum distance of a model's tables, or any distance found that is at most `enough`.
+
+        Parameters
+        ----------
+        generators : iterable of iterable of int
+            Highest terms of the model.
+        enough : float
+            The search stops at a distance of at most this.
+
+        Returns
+        -------
+        float
+            The distance.
+        """
         values = self.view.apply(self.values)
         return loglinear_distance(values, generators_of(generators, values.ndim), self.weights(), enough)[1]
 
     def weights(self) -> Floats:
-        """Return Σ⁻ of the table that is looked at, which all fits of it share."""
+        """Return Σ⁻ of the current view; computed once and shared by all fits."""
         if not self._weights:
             cells = prod(self.covariance.shape)
             self._weights.append(curvature(self._dense(self.covariance, cells)))
         return self._weights[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without what follows from the rest."""
+        """Return the pickled form, without the cached weights."""
         return type(self), (self.values, self.whole, self.covariance, self.view)
 
     def contrast_variances(self, fit: Fit, contrasts: Floats) -> Floats:
-        """Return the variance of each contrast of a fitted model, from the covariance of the values."""
+        """Return the variance of each contrast of a fitted model, from the covariance of the values.
+
+        Parameters
+        ----------
+        fit : Fit
+            Model fitted to this evidence.
+        contrasts : array of shape (contrasts, *shape)
+            Weights of the fitted counts.
+
+        Returns
+        -------
+        array
+            Variances.
+        """
         covariance = self._dense(self.covariance, fit.expected.size)
         return loglinear_variances(covariance, fit.generators, fit.expected, contrasts)
 
-    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> GaussianEvidence:
-        """Return the evidence of the table summed or sliced to the axes `keep`."""
-        return replace(self, covariance=self.covariance.reduced(keep, at), view=self.view.then(keep, at))
+    def reduce(self, keep: Sequence[int], at: Mapping[int, int]) -> GaussianEvidence:
+        """Return the evidence of the table summed or sliced to the axes `keep`.
 
-    def alone(self) -> GaussianEvidence:
+        Parameters
+        ----------
+        keep, at
+            As in `Evidence.reduce`.
+
+        Returns
+        -------
+        GaussianEvidence
+            Evidence of the smaller table.
+        """
+        return replace(self, covariance=self.covariance.reduce(keep, at), view=self.view.then(keep, at))
+
+    def take(self, codes: Mapping[int, Sequence[int]]) -> GaussianEvidence:
+        """Return the evidence of the cells with these codes, as in `Evidence.take`."""
+        return replace(self, covariance=take_covariance(self.covariance, codes), view=self.view.take(codes))
+
+    def restrict_to_table(self) -> GaussianEvidence:
         """Return itself."""
         return self
 
     def independence(self, given: Sequence[int], first: int, second: int) -> None:
-        """Nothing was observed but the values: their independence is tested by `fit`."""
+        """Return None: there are no reports to test, so `fit` tests independence.
+
+        Parameters
+        ----------
+        given, first, second
+            As in `Evidence.independence`; ignored.
+
+        Returns
+        -------
+        None
+            Always.
+        """
         del given, first, second
 
     def pearson(self, expected: Floats, generators: Iterable[Iterable[int]]) -> tuple[float, float]:
-        """Return the distance of the values from the true counts of a model, and its degrees of freedom."""
+        """Return the distance of the values from the true counts of a model, and its degrees of freedom.
+
+        Parameters
+        ----------
+        expected, generators
+            As in `Evidence.pearson`.
+
+        Returns
+        -------
+        tuple of float
+            Distance and degrees of freedom.
+        """
         model = generators_of(generators, expected.ndim)
         return self.deviance(expected), expected.size - parameters(model, expected.shape)
 
-    def drawn(self, draws: Draws, expected: Floats | None = None) -> GaussianEvidence:
-        """Return evidence of values drawn anew, around those observed or around true counts."""
+    def resample(self, draws: ResamplingDraws, expected: Floats | None = None) -> GaussianEvidence:
+        """Return evidence of newly drawn values around the observed ones or around true counts.
+
+        Parameters
+        ----------
+        draws, expected
+            As in `Evidence.resample`.
+
+        Returns
+        -------
+        GaussianEvidence
+            Evidence of the drawn values.
+        """
         centre = self.view.apply(self.values) if expected is None else expected
         covariance = self._dense(self.covariance, centre.size)
         spread, directions = np.linalg.eigh(covariance)
@@ -380,7 +507,7 @@ class GaussianEvidence:
         return GaussianEvidence.of(centre + noise.reshape(centre.shape), self.covariance)
 
     def __add__(self, other: Evidence) -> Evidence:
-        """Return the evidence of both: values and covariances add."""
+        """Return the evidence of both; values and covariances add up."""
         if isinstance(other, GaussianEvidence):
             if other.view == self.view:
                 return GaussianEvidence(
@@ -397,48 +524,50 @@ class GaussianEvidence:
         both = SumCovariance((self.covariance, other.covariance))
         return GaussianEvidence.of(self.view.apply(self.values) + others, both)
 
-    def pooled(self, samples: Sequence[Sample]) -> Pool:
-        """Pool samples of one population; see `pool`."""
+    def pool(self, samples: Sequence[Sample]) -> Pool:
+        """Combine samples of one population; see the function `pool`."""
         return pool(samples)
 
     @staticmethod
     def _dense(covariance: Covariance, cells: int) -> Floats:
         if cells > MOST_CELLS:
             raise InputError(
-                f"A table of {cells:,} cells known by its covariance alone is too large for its likelihood "
+                f"A table of {cells:,} cells with only a covariance is too large for its likelihood "
                 f"(at most {MOST_CELLS:,}): use nonnegative('simplex') or nonnegative('clip')."
             )
         return covariance.dense(MOST_CELLS)
 
 
 def pool(samples: Sequence[Sample]) -> Pool:
-    """Pool samples of one population: by their joint likelihood, else as means weighed by their precision.
+    """Combine samples of one population: by their joint likelihood, or as means weighted by precision.
 
-    Formula: samples disguised in the same way add; else the likelihood as in `pooled_reports`. Where there is
-    none, n·Σ w_i N̂_i/n_i with one weight for each sample, w_i ∝ 1/Σ Var(N̂_i/n_i) over the cells, and the
-    agreement is that of the cell that is farthest off, times the number of cells and samples (Bonferroni).
-    Reference: Cochran (1937). Error: the weights are estimated, which matters to second order.
+    Formula: counts of equally disguised samples add up; otherwise the likelihood as in `pool_reports`.
+    Without a joint likelihood, n·Σ w_i N̂_i/n_i with one weight per sample, w_i ∝ 1/Σ Var(N̂_i/n_i) over the
+    cells. The agreement is then the p-value of the most deviating cell times the number of cells and samples
+    (Bonferroni).
+    Reference: Cochran (1937).
+    Error: the weights are estimated, which matters only to second order.
     """
     seen = [sample for sample in samples if sample.n > 0] or [samples[0]]
     if len(seen) == 1:
         return Pool(seen[0].values, seen[0].evidence)
-    reports = [each.evidence.seen() for each in seen if isinstance(each.evidence, ReportEvidence)]
+    reports = [each.evidence.viewed_parts() for each in seen if isinstance(each.evidence, ReportEvidence)]
     if len(reports) == len(seen):
-        strata = [added_reports(parts) for parts in zip_longest(*reports)]
+        strata = [add_reports(parts) for parts in zip_longest(*reports)]
         alike = [part for part in strata if part is not None]
         if len(alike) == len(strata):
             values = reduce(np.add, [each.values for each in seen])
             covariance = SumCovariance(tuple(each.evidence.covariance for each in seen))
             return Pool(values, ReportEvidence.of(alike, values, covariance))
         if all(len(parts) == 1 and parts[0].weight == 1 and parts[0].squares is None for parts in reports):
-            joint = pooled_reports([parts[0] for parts in reports])
+            joint = pool_reports([parts[0] for parts in reports])
             if joint is not None:
                 evidence = ReportEvidence.of([joint.reports], joint.values, joint.covariance)
                 return Pool(joint.values, evidence, joint.agreement)
-    return _weighed(seen)
+    return _weigh_samples(seen)
 
 
-def _weighed(samples: Sequence[Sample]) -> Pool:
+def _weigh_samples(samples: Sequence[Sample]) -> Pool:
     from scipy.special import ndtr  # noqa: PLC0415  (scipy is slow to import)
 
     sizes = np.array([each.n for each in samples])
@@ -461,57 +590,6 @@ def _weighed(samples: Sequence[Sample]) -> Pool:
 
 
 def _in_blocks(cells: Floats, order: Sequence[int]) -> Floats:
-    """Return a two-way table over the last two axes in `order` for every configuration of those before."""
+    """Return two-way tables over the last two axes of `order`, one per configuration of the other axes."""
     turned = cells.transpose(order)
     return turned.reshape(-1, *turned.shape[-2:])
-
-
-def geometric(values: Floats, method: Projection) -> Floats:
-    """Return a table projected by geometry alone, its total kept."""
-    if not np.any(values < 0):
-        return values
-    project = onto_simplex if method == "simplex" else clip_and_rescale
-    return project(values, float(values.sum()))
-
-
-def onto_simplex(values: Floats, total: float) -> Floats:
-    """Return the nearest table (least squares) with no negative cell and the given total.
-
-    Formula: max(values − τ, 0) with τ such that the sum is `total`; zeros if `total` ≤ 0.
-    Reference: Held, Wolfe & Crowder (1974); Duchi et al. (2008), Fig. 1.
-    Cost: O(J log J), one sort of the J cells.
-    Error: exact. The result is biased: never average projected tables where unbiased ones are at hand.
-
-    >>> onto_simplex(np.array([6.0, 5.0, -1.0]), 10.0).tolist()
-    [5.5, 4.5, 0.0]
-    """
-    values = np.asarray(values, dtype=float)
-    if total <= 0 or values.size == 0:
-        return np.zeros(values.shape)
-    # Only differences matter; without the largest value the partial sums lose nothing to its size.
-    shifted = values - values.max()
-    descending = -np.sort(-shifted, axis=None)
-    thresholds = (np.cumsum(descending) - total) / np.arange(1, descending.size + 1)
-    last = np.flatnonzero(descending > thresholds)[-1]
-    return np.asarray(np.maximum(shifted - thresholds[last], 0.0))
-
-
-def clip_and_rescale(values: Floats, total: float) -> Floats:
-    """Return the table with negative cells set to zero and the rest scaled to the total.
-
-    Formula: total · max(values, 0)/Σ max(values, 0); even cells if none is positive; zeros if `total` ≤ 0.
-    Use: the table behind likelihoods and design effects.
-    Cost: O(J).
-    Error: biased, more so than the projection or the maximum-likelihood table when many cells are negative.
-
-    >>> clip_and_rescale(np.array([6.0, 6.0, -2.0]), 10.0).tolist()
-    [5.0, 5.0, 0.0]
-    """
-    values = np.asarray(values, dtype=float)
-    if total <= 0 or values.size == 0:
-        return np.zeros(values.shape)
-    clipped = np.maximum(values, 0.0)
-    size = clipped.sum()
-    if size <= 0:
-        return np.full(values.shape, total / values.size)
-    return np.asarray(clipped / size * total)

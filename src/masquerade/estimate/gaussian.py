@@ -1,21 +1,22 @@
-"""Tables known by values and a covariance: the nearest ones without negative counts, or of a model."""
+"""Tables known by values and a covariance: the nearest nonnegative table, or the nearest of a model."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from masquerade.core.axes import Floats
+from masquerade.core.evidence import Projection
 from masquerade.estimate.loglinear import Generators, design, proportional_fit
 
-RANGE = 1e-10  # eigenvalues below this share of the largest are taken as zero
-STIFF = 1e6  # weight of directions without any variance, relative to the largest
+RANGE = 1e-10  # eigenvalues below this share of the largest count as 0
+STIFF = 1e6  # weight of directions without variance, relative to the largest weight
 STEPS = 200
 STILL = 1e-12
-FAR = 20.0  # beyond the logarithm of all records: no fitted count is tried there
+FAR = 20.0  # fitted counts stay below this above the logarithm of all records
 
 
 def curvature(covariance: Floats) -> Floats:
-    """Return Σ⁻ on the range of Σ, and a stiff weight on directions that have no variance at all."""
+    """Return Σ⁻ on the range of Σ, with a large weight on directions without variance."""
     spread, directions = np.linalg.eigh((covariance + covariance.T) / 2)
     largest = max(float(spread.max(initial=0.0)), 1e-300)
     known = spread <= RANGE * largest
@@ -25,7 +26,7 @@ def curvature(covariance: Floats) -> Floats:
 
 
 def nearest_nonnegative(values: Floats, weights: Floats) -> Floats:
-    """Return the E ≥ 0 that minimises (values − E)ᵀW(values − E).
+    """Return the E ≥ 0 that minimizes (values − E)ᵀW(values − E).
 
     Formula: non-negative least squares on a square root of W.
     Reference: Lawson & Hanson (1974).
@@ -43,9 +44,10 @@ def nearest_nonnegative(values: Floats, weights: Floats) -> Floats:
 def loglinear_distance(
     values: Floats, generators: Generators, weights: Floats, enough: float = -np.inf
 ) -> tuple[Floats, float, bool]:
-    """Return the model's table nearest to `values`, its distance, and whether the search stands still.
+    """Return the model's table nearest to `values`, its distance, and whether the search converged.
 
-    The search ends as soon as the distance is at most `enough`. Tables of the saturated model may have zeros.
+    The search stops as soon as the distance is at most `enough`. Tables of the saturated model may have
+    zeros.
 
     Formula: Newton steps on β of E = exp(Xβ), damped until the distance falls; Gauss–Newton where that is not
     convex.
@@ -91,7 +93,7 @@ def loglinear_distance(
 
 
 def _downhill(curved: Floats, normal: Floats, pull: Floats, damping: float) -> Floats:
-    """Return Newton's step, damped, if the distance bends upwards there, else that of Gauss and Newton."""
+    """Return the damped Newton step, or the Gauss–Newton step where the distance is not convex."""
     ridge = damping * np.maximum(normal.diagonal(), 1e-12)
     for bend in (curved, normal):
         bend.flat[:: len(bend) + 1] += ridge
@@ -106,7 +108,7 @@ def _downhill(curved: Floats, normal: Floats, pull: Floats, damping: float) -> F
 def loglinear_variances(
     covariance: Floats, generators: Generators, expected: Floats, contrasts: Floats
 ) -> Floats:
-    """Return the variances of contrasts (m, *table) of the model's table nearest to values with a covariance.
+    """Return the variances of contrasts (m, *table) of a model's table nearest to values with a covariance.
 
     Formula: (cE)ᵀX I⁻ Xᵀ(cE), I = (EX)ᵀΣ⁻(EX).
     """
@@ -115,3 +117,53 @@ def loglinear_variances(
     known = spread > RANGE * max(float(spread.max(initial=0.0)), 1e-300)
     scaled = (contrasts.reshape(len(contrasts), -1) @ slopes) @ directions[:, known] / np.sqrt(spread[known])
     return np.asarray((scaled**2).sum(axis=1))
+
+
+def geometric(values: Floats, method: Projection) -> Floats:
+    """Return a table projected to nonnegative counts without likelihood; its total is kept."""
+    if not np.any(values < 0):
+        return values
+    project = onto_simplex if method == "simplex" else clip_and_rescale
+    return project(values, float(values.sum()))
+
+
+def onto_simplex(values: Floats, total: float) -> Floats:
+    """Return the nearest table (least squares) with no negative cell and the given total.
+
+    Formula: max(values − τ, 0) with τ such that the sum is `total`; zeros if `total` ≤ 0.
+    Reference: Held, Wolfe & Crowder (1974); Duchi et al. (2008), Fig. 1.
+    Cost: O(J log J), one sort of the J cells.
+    Error: exact. The result is biased: do not average projected tables if unbiased ones are available.
+
+    >>> onto_simplex(np.array([6.0, 5.0, -1.0]), 10.0).tolist()
+    [5.5, 4.5, 0.0]
+    """
+    values = np.asarray(values, dtype=float)
+    if total <= 0 or values.size == 0:
+        return np.zeros(values.shape)
+    # Only differences matter; subtracting the largest value keeps the partial sums precise.
+    shifted = values - values.max()
+    descending = -np.sort(-shifted, axis=None)
+    thresholds = (np.cumsum(descending) - total) / np.arange(1, descending.size + 1)
+    last = np.flatnonzero(descending > thresholds)[-1]
+    return np.asarray(np.maximum(shifted - thresholds[last], 0.0))
+
+
+def clip_and_rescale(values: Floats, total: float) -> Floats:
+    """Return the table with negative cells set to zero and the rest scaled to the total.
+
+    Formula: total · max(values, 0)/Σ max(values, 0); equal cells if none is positive; zeros if `total` ≤ 0.
+    Cost: O(J).
+    Error: biased, more than the projection or the maximum likelihood table when many cells are negative.
+
+    >>> clip_and_rescale(np.array([6.0, 6.0, -2.0]), 10.0).tolist()
+    [5.0, 5.0, 0.0]
+    """
+    values = np.asarray(values, dtype=float)
+    if total <= 0 or values.size == 0:
+        return np.zeros(values.shape)
+    clipped = np.maximum(values, 0.0)
+    size = clipped.sum()
+    if size <= 0:
+        return np.full(values.shape, total / values.size)
+    return np.asarray(clipped / size * total)

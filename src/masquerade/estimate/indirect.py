@@ -1,4 +1,4 @@
-"""Models of truths observed only indirectly: through the reports of one or more groups of records."""
+"""Fits of models whose true values are observed only through the reports of one or more groups."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.evidence import Fit
-from masquerade.estimate.likelihood import Likelihood, Point, likelihood
+from masquerade.estimate.likelihood import LikelihoodPoint, ReportLikelihood, likelihood
 from masquerade.estimate.loglinear import Generators, design, parameters
 from masquerade.estimate.loglinear_newton import is_small, newton_climb
 from masquerade.estimate.reports import Reports
 
-MIXED_IN = 1e-3  # share of the even table in the start: EM cannot leave a zero
+MIXED_IN = 1e-3  # share of the uniform table in the start: EM cannot leave a zero
 LEVEL = 0.7  # share of the independent table in the second start
 WARM_UP = 6  # accelerated EM steps before the first Newton steps
-STILL = 1e-7  # what the log-likelihood gains in a step when a fit stands still
+STILL = 1e-7  # a fit has converged when the log-likelihood gains less than this in a step
 MOST_STEPS = 5_000
-VANISHED = 1e-12  # share of the records below which a cell is not extrapolated
-FAR = 20.0  # the most that the logarithm of a cell moves in one extrapolation
+VANISHED = 1e-12  # cells below this share of the records are not extrapolated
+FAR = 20.0  # maximum change of a cell's logarithm in one extrapolation
 
 
 class IndirectFit:
-    """The most likely truths whose table a model allows, from several starts where there may be several tops.
+    """The most likely true counts whose table satisfies a model.
 
-    `model` gives the allowed table for one that was found, and `generators` are those of a log-linear model,
-    if it is one; a `start` for the table may be given.
+    If the likelihood may have several maxima, it is maximized from several starts. `model` maps a table to
+    the nearest table that the model allows. `generators` are those of a log-linear model, if it is one. A
+    `start` may be given.
     """
 
     def __init__(
@@ -42,7 +43,9 @@ class IndirectFit:
     ) -> None:
         self.parts, self.model, self.fixed_total = parts, model, fixed_total
         self.generators, self.given = generators, start
-        self.likelihoods: list[Likelihood] = [likelihood(part.observed, part.channels) for part in parts]
+        self.likelihoods: list[ReportLikelihood] = [
+            likelihood(part.observed, part.channels) for part in parts
+        ]
         self.n = sum(each.n for each in self.likelihoods)
         self.total = sum(part.total for part in parts)
 
@@ -50,12 +53,12 @@ class IndirectFit:
         """Return the best of the fits from all starts."""
         likely = [part.most_likely() for part in self.parts]
         axes = len(self.parts[0].reduction.keep)
-        if self.generators == (tuple(range(axes)),):  # every table is allowed: proven to be the best
+        if self.generators == (tuple(range(axes)),):  # the saturated model: proven to be optimal
             points, converged = self.at(likely), True
         elif all(P is None for part in self.parts for P in part.channels):
-            points, converged = self.at(self.allowed(likely)), True
+            points, converged = self.at(self.apply_model(likely)), True
         else:
-            fits = [self.climbed(self.at(self.allowed(start))) for start in self.starts(likely)]
+            fits = [self.climb(self.at(self.apply_model(start))) for start in self.starts(likely)]
             points, converged = min(fits, key=lambda each: total_deviance(each[0]))
         expected = self.table([point.counts for point in points])
         log_likelihood = sum(
@@ -68,23 +71,23 @@ class IndirectFit:
         return Fit(expected, 2 * total_deviance(points), df, pearson, log_likelihood, converged)
 
     def starts(self, likely: Sequence[Floats]) -> list[list[Floats]]:
-        """Return the most likely truths; for a log-linear model also some that depend less on each other."""
+        """Return the starts: the most likely truths, and for log-linear models less dependent ones."""
         first = [(1 - MIXED_IN) * cells + MIXED_IN * cells.sum() / cells.size for cells in likely]
         starts = [first]
         if self.generators is not None:
             level = [(1 - LEVEL) * cells + LEVEL * _independent(cells) for cells in first]
             starts.append(level)
         if self.given is not None:
-            found = self.table(first)
+            table = self.table(first)
             lifted = np.maximum(self.given, MIXED_IN * self.given.sum() / self.given.size)
-            factors = lifted * (found.sum() / lifted.sum()) / found
+            factors = lifted * (table.sum() / lifted.sum()) / table
             starts.append(
-                [part.scaled(cells, factors, 1.0) for part, cells in zip(self.parts, first, strict=True)]
+                [part.scale_cells(cells, factors, 1.0) for part, cells in zip(self.parts, first, strict=True)]
             )
         return starts
 
-    def climbed(self, points: Sequence[Point]) -> tuple[list[Point], bool]:
-        """Climb by EM, and from time to time by Newton steps where the model is small enough for them."""
+    def climb(self, points: Sequence[LikelihoodPoint]) -> tuple[list[LikelihoodPoint], bool]:
+        """Maximize by EM, with occasional Newton steps if the model is small enough."""
         X = self.design()
         climbing, calm, patience = list(points), 0, WARM_UP
         for steps in range(1, MOST_STEPS):
@@ -102,44 +105,59 @@ class IndirectFit:
         return climbing, False
 
     def design(self) -> Floats | None:
-        """Return the design matrix of the truths, where that is what the model is about and small enough."""
+        """Return the design matrix of the true values if it is small enough; None if some are summed over.
+
+        True values outside the table have one parameter each.
+        """
         part = self.parts[0]
-        keep = part.reduction.keep
-        if self.generators is None or len(self.parts) > 1 or len(keep) < len(part.truths):
+        keep, truths = part.reduction.keep, part.truths
+        if self.generators is None or len(self.parts) > 1 or len(keep) < len(truths):
             return None
         moved = tuple(tuple(keep[axis] for axis in axes) for axes in self.generators)
-        if not is_small(prod(part.truths), parameters(moved, part.truths)):
+        among = dict(part.reduction.among)
+        shape = tuple(len(among[axis]) if axis in among else size for axis, size in enumerate(truths))
+        columns, free = parameters(moved, shape), prod(truths) - prod(shape)
+        if not is_small(prod(truths), columns + free):
             return None
-        return design(moved, part.truths)
+        if not among:
+            return design(moved, truths)
+        inside = np.zeros(truths, dtype=bool)
+        inside[part.reduction.index(truths)] = True
+        X = np.zeros((prod(truths), columns + free))
+        X[inside.ravel(), :columns] = design(moved, shape)
+        X[~inside.ravel(), columns:] = np.eye(free)
+        return X
 
     def table(self, truths: Sequence[Floats]) -> Floats:
-        """Return the table of the truths of all parts."""
+        """Return the table of the true counts of all parts."""
         tables = [part.table(cells) for part, cells in zip(self.parts, truths, strict=True)]
         return np.asarray(reduce(np.add, tables))
 
-    def allowed(self, truths: Sequence[Floats]) -> list[Floats]:
-        """Return the truths with their table replaced by the model's."""
-        found = self.table(truths)
-        wanted = self.model(found)
-        if len(self.parts) == 1 and len(self.parts[0].reduction.keep) == len(self.parts[0].truths):
-            # nothing else is open: records may be expected where none has been found
+    def apply_model(self, truths: Sequence[Floats]) -> list[Floats]:
+        """Return the true counts with their table replaced by the model's."""
+        current = self.table(truths)
+        target = self.model(current)
+        if len(self.parts) == 1 and self.parts[0].reduction.is_complete(len(self.parts[0].truths)):
+            # the table contains all true values, so the model may fill cells that are now empty
             order = np.argsort(self.parts[0].reduction.keep)
-            return [np.transpose(wanted, order).reshape(truths[0].shape) / self.parts[0].weight]
-        factors = np.divide(wanted, found, out=np.zeros_like(found), where=found > 0)
-        outside = self.total - float(found.sum())
-        rest = (self.total - float(wanted.sum())) / outside if self.fixed_total and outside > 0 else 1.0
-        return [part.scaled(cells, factors, rest) for part, cells in zip(self.parts, truths, strict=True)]
+            return [np.transpose(target, order).reshape(truths[0].shape) / self.parts[0].weight]
+        factors = np.divide(target, current, out=np.zeros_like(current), where=current > 0)
+        outside = self.total - float(current.sum())
+        rest = (self.total - float(target.sum())) / outside if self.fixed_total and outside > 0 else 1.0
+        return [
+            part.scale_cells(cells, factors, rest) for part, cells in zip(self.parts, truths, strict=True)
+        ]
 
-    def at(self, truths: Sequence[Floats]) -> list[Point]:
-        """Evaluate the likelihood of every part."""
+    def at(self, truths: Sequence[Floats]) -> list[LikelihoodPoint]:
+        """Return the likelihood of each part at these true counts."""
         return [each.at(cells) for each, cells in zip(self.likelihoods, truths, strict=True)]
 
-    def em(self, points: Sequence[Point]) -> list[Point]:
-        """Take one EM step."""
-        return self.at(self.allowed([point.counts * point.pull for point in points]))
+    def em(self, points: Sequence[LikelihoodPoint]) -> list[LikelihoodPoint]:
+        """Return the points after one EM step."""
+        return self.at(self.apply_model([point.counts * point.pull for point in points]))
 
-    def step(self, points: Sequence[Point]) -> list[Point]:
-        """Take two EM steps and extrapolate along them on the scale of logarithms, if that is likelier."""
+    def step(self, points: Sequence[LikelihoodPoint]) -> list[LikelihoodPoint]:
+        """Return the points after two EM steps, extrapolated on the log scale if that is more likely."""
         first = self.em(points)
         second = self.em(first)
         cells = [np.concatenate([point.counts.ravel() for point in each]) for each in (points, first, second)]
@@ -156,7 +174,7 @@ class IndirectFit:
             part.reshape(point.counts.shape) * (point.counts.sum() / part.sum())
             for part, point in zip(np.split(far, cuts), second, strict=True)
         ]
-        third = self.em(self.at(self.allowed(jumped)))
+        third = self.em(self.at(self.apply_model(jumped)))
         return third if total_deviance(third) < total_deviance(second) else second
 
 
@@ -170,12 +188,12 @@ def _independent(cells: Floats) -> Floats:
     return result
 
 
-def total_deviance(points: Iterable[Point]) -> float:
-    """Return how far the log-likelihood of all parts lies below that of the observed tables."""
+def total_deviance(points: Iterable[LikelihoodPoint]) -> float:
+    """Return the total deviance of all parts: the log-likelihood lost against the observed tables."""
     return float(sum(point.deviance for point in points))
 
 
 def pearson_of(observed: Floats, expected: Floats) -> float:
-    """Return Pearson's statistic; cells that expect nothing have none."""
+    """Return Pearson's statistic; cells with expectation 0 are skipped."""
     present = expected > 0
     return float(np.sum((observed[present] - expected[present]) ** 2 / expected[present]))

@@ -1,4 +1,4 @@
-"""How sure a fit is: the observed information of a log-linear model behind channels."""
+"""The observed information of a log-linear model fitted to reports."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import numpy as np
 
 from masquerade.core.axes import Floats, contract
 from masquerade.core.errors import InputError
-from masquerade.estimate.likelihood import Likelihood, likelihood
+from masquerade.estimate.likelihood import ReportLikelihood, likelihood
 from masquerade.estimate.loglinear import Generators, design
 from masquerade.estimate.reports import Reports
 
-EMPTY = 1e-9  # expected counts below this are taken as none: their logarithm has no error that matters
-FLAT = 1e-10  # curvature below this share of the largest tells of a direction that nothing is known about
+EMPTY = 1e-9  # expected counts below this share count as 0: the error of their logarithm does not matter
+FLAT = 1e-10  # directions with a curvature below this share of the largest are undetermined
 
 
-def information(model: Likelihood, counts: Floats, X: Floats) -> Floats:
-    """Return the observed information of β in log N = Xβ (cells in C order), at the truth counts N.
+def information(model: ReportLikelihood, counts: Floats, X: Floats) -> Floats:
+    """Return the observed information of β in log N = Xβ (cells in C order), at the true counts N.
 
     Formula: Xᵀ[diag(N)·P diag(Ñ/(PᵀN)²)Pᵀ·diag(N) + diag(N(1 − g))]X with g = P(Ñ/PᵀN), the second derivative
     of minus the log-likelihood.
     Reference: Louis (1982); Haberman (1977) for indirectly observed tables.
-    Cost: one contraction of a table for every parameter.
+    Cost: one contraction of a table per parameter.
     """
     point = model.at(counts)
     slopes = (counts.ravel()[:, None] * X).reshape(*counts.shape, X.shape[1])
@@ -35,21 +35,21 @@ def information(model: Likelihood, counts: Floats, X: Floats) -> Floats:
 def contrast_covariance(
     reports: Reports, generators: Generators, expected: Floats, contrasts: Floats
 ) -> Floats:
-    """Return the covariance of Σ contrast·E for some contrasts (m, *table) of a model fitted to reports.
+    """Return the covariance of Σ contrast·E for contrasts (m, *table) of a model fitted to reports.
 
-    `expected` is the fitted table; a contrast is the derivative of a function of it, such as 1 in the cells
-    of a margin. The records are a sample of n: the total itself does not vary.
+    `expected` is the fitted table. A contrast is the derivative of a function of it, such as 1 in the cells
+    of a margin. The records are a sample of fixed size n, so the total does not vary.
 
-    Formula: (aE)ᵀX I⁻ Xᵀ(aE), a = c − Σ cE/ΣE, I the observed `information` (delta method); cells that expect
-    nothing are left out. With survey weights I⁻BI⁻ for I⁻, B = Σ over reports of squared weights times slopes
-    of log PᵀN.
+    Formula: (aE)ᵀX I⁻ Xᵀ(aE), a = c − Σ cE/ΣE, with the observed `information` I (delta method); cells with
+    expectation 0 are omitted. With survey weights I⁻BI⁻ replaces I⁻, where B = Σ over reports of squared
+    weights times slopes of log PᵀN.
     Reference: Haberman (1977); Agresti (2013), ch. 16; Binder (1983) for survey weights.
-    Cost: O(cells·parameters²), P never formed.
-    Error: normal theory at an interior fit; on the boundary the zeros are taken as known.
+    Cost: O(cells·parameters²); P is never formed.
+    Error: normal theory for a fit in the interior; on the boundary the zeros are treated as known.
     """
     keep = reports.reduction.keep
-    if reports.reduction.at or len(keep) < len(reports.truths):
-        raise InputError("Errors of contrasts need a table of which nothing is summed over or sliced away.")
+    if not reports.reduction.is_complete(len(reports.truths)):
+        raise InputError("Errors of contrasts need a complete table: nothing summed over or sliced.")
     model = likelihood(reports.observed, reports.channels)
     order = np.argsort(keep)
     table = np.transpose(expected, order)

@@ -1,4 +1,4 @@
-"""The map that turns observed reports into unbiased counts: the inverse of a channel."""
+"""The inverse of a channel: the linear map from reports to unbiased counts."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import ChannelError, InputError, SingularChannel
 
 UNRELATED = (
-    "Answers that are reversed with probability 1/2 tell nothing; the unrelated-question design (kind: "
-    "unrelated_question) does at every p above 0."
+    "Answers that are reversed with probability 1/2 carry no information; the unrelated-question design "
+    "(kind: unrelated_question) works for every p above 0."
 )
-SMALLEST_RATIO = 1e-12  # times the categories: singular values further apart than this are rounding
-ESTIMABLE = 1e-9  # |P·G − L| up to which a query counts as estimable: its weights lie in the span of P
-SAME_ROW = 1e-8  # two truths whose reports differ by less are called the same in a refusal
+SMALLEST_RATIO = 1e-12  # smaller singular values, relative to categories × the largest one, are treated as 0
+ESTIMABLE = 1e-9  # a query is estimable if |P·G − L| is at most this: its weights are in the span of P
+SAME_ROW = 1e-8  # two truths whose reports differ by less are called equal in a refusal
 
 
 def unbiased_map(P: Floats, prior: Floats | None = None) -> Floats:
     """Return the reports × truths matrix G with PG = I: the weight of a report in the count of a truth.
 
-    Formula: G = P⁻¹ if P is square, else W⁻¹Pᵀ(PW⁻¹Pᵀ)⁻¹, W = diag(Pᵀθ0), θ0 the prior (uniform unless
-    given). Rows of G sum to 1, so totals are kept; a report that no truth gives has a row of zeros.
+    Formula: G = P⁻¹ if P is square, else W⁻¹Pᵀ(PW⁻¹Pᵀ)⁻¹, W = diag(Pᵀθ0), where θ0 is the prior (uniform by
+    default). Rows of G sum to 1, so totals are preserved; a report that no truth gives has a row of zeros.
     Reference: Agrawal & Haritsa (2005) for the inverse; Gauss–Markov (Aitken 1935) for W.
     Cost: O(M·K²), once per variable.
-    Error: exact up to rounding times the condition of P; G has the least variance among the maps with
-    PG = I when the truths are distributed as θ0, and is unbiased whatever they are.
+    Error: exact up to rounding times the condition of P. G is unbiased for any truth, and has the least
+    variance among the maps with PG = I if the truths are distributed as θ0.
 
     >>> unbiased_map(np.array([[0.75, 0.25], [0.25, 0.75]])).tolist()
     [[1.5, -0.5], [-0.5, 1.5]]
@@ -40,11 +40,11 @@ def unbiased_map(P: Floats, prior: Floats | None = None) -> Floats:
     if seen.shape[1] == truths:
         inner = np.linalg.inv(seen)
     else:
-        # Through QR of the weighted channel, because the normal equations would square its condition.
+        # QR of the weighted channel, because the normal equations would square its condition
         root = np.sqrt(theta @ seen)
         Q, R = np.linalg.qr((seen / root).T)
         inner = np.linalg.solve(R, Q.T).T / root[:, None]
-    # What rounding took from a row's total is spread evenly: P times that shift is rounding itself.
+    # spread the rounding error of each row's total evenly, so that totals are exact
     inner += (1.0 - inner.sum(axis=1, keepdims=True)) / truths
     G = np.zeros((P.shape[1], truths))
     G[possible] = inner
@@ -54,7 +54,7 @@ def unbiased_map(P: Floats, prior: Floats | None = None) -> Floats:
 def generalised_map(P: Floats, prior: Floats | None = None) -> Floats:
     """Return W⁻¹Pᵀ(PW⁻¹Pᵀ)⁺ (reports × truths): `unbiased_map` for a channel of any rank.
 
-    Formula: through the singular values of P·W^−½; those below 1e-12·K of the largest are rounding. For
+    Formula: through the singular values of P·W^−½; values below 1e-12·K of the largest are treated as 0. For
     the summing matrix L of a query, G = (this)·L answers it exactly if PG = L (`estimable`).
     Reference: Rao (1973) §4a for estimable functions; Gauss–Markov (Aitken 1935) for W.
     Cost: O(M·K²), once per channel.
@@ -80,7 +80,7 @@ def generalised_map(P: Floats, prior: Floats | None = None) -> Floats:
 
 
 def estimable(P: Floats, G: Floats, summing: Floats) -> bool:
-    """Tell whether G answers a query without bias whatever the truths are: P·G = L, its summing matrix."""
+    """Return True if G answers a query without bias for any truth: P·G = L, the query's summing matrix."""
     return bool(
         np.abs(P @ G - summing).max(initial=0.0) <= ESTIMABLE * max(1.0, float(np.abs(G).max(initial=0.0)))
     )
@@ -109,12 +109,12 @@ def _check_rank(seen: Floats) -> None:
     if np.max(np.abs(seen[pair[0]] - seen[pair[1]])) <= SAME_ROW:
         raise SingularChannel(
             f"Two truths give the same reports (rows {pair[0] + 1} and {pair[1] + 1} of the channel): "
-            "nothing tells them apart. Lower the probability of change, or merge the two categories."
+            "they cannot be distinguished. Lower the probability of change, or merge the two categories."
             + (f" {UNRELATED}" if truths == 2 else "")
         )
     raise SingularChannel(
         "The rows are linearly dependent: the reports of one truth are a mixture of those of others, so "
-        "its count cannot be told from theirs. Change the channel's probabilities."
+        "their counts cannot be separated. Change the channel's probabilities."
     )
 
 

@@ -1,4 +1,4 @@
-"""The likelihood of a table of disguised records, its gradient, and the proof of how far its top is."""
+"""The likelihood of a table of disguised records, its gradient, and a bound on what it can still gain."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from masquerade.core.axes import Floats, contract
 from masquerade.core.errors import InputError
 
-VANISHING = 1e-140  # expected over observed below this is zero: its square must not overflow
+VANISHING = 1e-140  # smaller ratios of expected to observed count as 0: 1/ratio² must not overflow
 
 
 @dataclass(frozen=True)
-class Point:
-    """A table of truth counts with what the likelihood says of it.
+class LikelihoodPoint:
+    """A table of true counts and its likelihood.
 
     `expected` is PᵀN; `ratio` is Ñ/PᵀN (0/0 = 0); `pull` is g = P(Ñ/PᵀN), so that N∘g is one EM step;
-    `deviance` is how far the log-likelihood lies below that of the observed table itself.
+    `deviance` is the log-likelihood of the observed table itself minus that of N.
     """
 
     counts: Floats
@@ -30,14 +30,14 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Likelihood:
+class ReportLikelihood:
     """The log-likelihood Σ Ñ log PᵀN of observed counts Ñ, in counts instead of probabilities.
 
-    Formula: minimise Σ [PᵀN − Ñ − Ñ log(PᵀN/Ñ)] over N ≥ 0: the optimum has ΣN = n by itself, and where
-    ΣN = n the value is the distance to the saturated log-likelihood.
+    Formula: minimize Σ [PᵀN − Ñ − Ñ log(PᵀN/Ñ)] over N ≥ 0. The optimum has ΣN = n, and where ΣN = n the
+    value is the distance to the saturated log-likelihood.
     Reference: Dempster, Laird & Rubin (1977); Kim et al. (2020) for dropping the constraint.
-    Cost: two contractions a point, axis by axis.
-    Error: summed from non-negative terms, so that small differences are not lost in a large total.
+    Cost: two contractions per point, axis by axis.
+    Error: summed from nonnegative terms, so that small differences are not lost in a large total.
     """
 
     observed: Floats
@@ -54,38 +54,40 @@ class Likelihood:
         return self.observed > 0
 
     @cached_property
-    def transposed(self) -> tuple[Floats | None, ...]:
-        """The channels from reports to truths."""
+    def transposed_channels(self) -> tuple[Floats | None, ...]:
+        """The transposed channels, from reports to truths."""
         return tuple(None if P is None else np.ascontiguousarray(P.T) for P in self.channels)
 
     @cached_property
-    def squared(self) -> tuple[Floats | None, ...]:
-        """The transposed channels, element by element squared."""
-        return tuple(None if P is None else P**2 for P in self.transposed)
+    def squared_channels(self) -> tuple[Floats | None, ...]:
+        """The elementwise squares of the transposed channels."""
+        return tuple(None if P is None else P**2 for P in self.transposed_channels)
 
     @cached_property
     def written_out(self) -> Floats:
-        """The channel of the whole table as one matrix (reports × truths): for small tables."""
+        """The channel of the full table as one matrix (reports × truths), for small tables."""
         whole: Floats = np.ones((1, 1))
-        for P, size in zip(self.transposed, self.observed.shape, strict=True):
+        for P, size in zip(self.transposed_channels, self.observed.shape, strict=True):
             whole = np.asarray(np.kron(whole, np.eye(size) if P is None else P), dtype=np.float64)
         return whole
 
-    def at(self, counts: Floats) -> Point:
-        """Evaluate the likelihood at a table of truth counts."""
+    def at(self, counts: Floats) -> LikelihoodPoint:
+        """Return the likelihood at a table of true counts."""
         expected = contract(counts, self.channels)
         present = self.present
         seen, fitted = self.observed[present], expected[present]
-        if np.any(fitted < VANISHING * seen):  # records were seen where none is expected
-            return Point(counts, expected, np.zeros_like(expected), np.full_like(counts, np.nan), np.inf)
+        if np.any(fitted < VANISHING * seen):  # reports were observed where none is expected
+            return LikelihoodPoint(
+                counts, expected, np.zeros_like(expected), np.full_like(counts, np.nan), np.inf
+            )
         ratio = np.zeros_like(self.observed)
         ratio[present] = seen / fitted
         unseen = float(expected.sum() - fitted.sum()) if fitted.size < expected.size else 0.0
         deviance = _bregman(seen, (fitted - seen) / seen, fitted / seen) + unseen
-        return Point(counts, expected, ratio, contract(ratio, self.transposed), deviance)
+        return LikelihoodPoint(counts, expected, ratio, contract(ratio, self.transposed_channels), deviance)
 
-    def change(self, point: Point, other: Point) -> float:
-        """Return the deviance of `other` minus that of `point`, precise however close they are.
+    def change(self, point: LikelihoodPoint, other: LikelihoodPoint) -> float:
+        """Return the deviance of `other` minus that of `point`, precise even if they are close.
 
         Formula: Σ (1 − g)d + Σ Ñ(x − log(1 + x)), d the difference of the counts, x = Pᵀd/PᵀN.
         """
@@ -96,12 +98,12 @@ class Likelihood:
         x = contract(d, self.channels)[self.present] / before
         return float(np.vdot(1.0 - point.pull, d)) + _bregman(self.observed[self.present], x, after / before)
 
-    def normalised(self, counts: Floats) -> Point:
-        """Evaluate at the table scaled to n records, which never lowers the likelihood."""
+    def at_normalized(self, counts: Floats) -> LikelihoodPoint:
+        """Return the likelihood at the table scaled to n records, which is never lower."""
         return self.at(counts * (self.n / counts.sum()))
 
-    def gap(self, point: Point) -> float:
-        """Return a proven bound on how much the log-likelihood can still rise: n(max g − 1).
+    def gap(self, point: LikelihoodPoint) -> float:
+        """Return a proven bound on the possible rise of the log-likelihood: n(max g − 1).
 
         By concavity ℓ(N*) − ℓ(N) ≤ Σ (N* − N)g, and ΣN*g ≤ n max g while ΣNg = n.
         """
@@ -109,20 +111,20 @@ class Likelihood:
             return np.inf
         return max(0.0, self.n * (float(point.pull.max()) - 1.0))
 
-    def log_likelihood(self, point: Point) -> float:
+    def log_likelihood(self, point: LikelihoodPoint) -> float:
         """Return Σ Ñ log(PᵀN/n)."""
         present = self.present
         return float(np.sum(self.observed[present] * np.log(point.expected[present] / self.n)))
 
 
 def _bregman(weights: Floats, x: Floats, ratio: Floats) -> float:
-    """Return Σ weights·(x − log(1 + x)) where ratio = 1 + x; the precise form of the logarithm."""
+    """Return Σ weights·(x − log(1 + x)) with ratio = 1 + x, using the precise form of the logarithm."""
     near = np.abs(x) < 0.5
     logs = np.where(near, np.log1p(np.where(near, x, 0.0)), np.log(ratio))
     return float(np.vdot(weights, x - logs))
 
 
-def likelihood(observed: Floats, channels: Sequence[Floats | None]) -> Likelihood:
+def likelihood(observed: Floats, channels: Sequence[Floats | None]) -> ReportLikelihood:
     """Check the observed counts against the channels and return their likelihood."""
     observed = np.asarray(observed, dtype=float)
     matrices = tuple(None if P is None else np.asarray(P, dtype=float) for P in channels)
@@ -142,6 +144,6 @@ def likelihood(observed: Floats, channels: Sequence[Floats | None]) -> Likelihoo
             code = int(np.flatnonzero(impossible)[0])
             raise InputError(
                 f"Axis {axis} has records with a report that no truth gives under its channel "
-                f"(such as code {code}). Was the data disguised under another policy?"
+                f"(such as code {code}). Was the data disguised under a different policy?"
             )
-    return Likelihood(observed, matrices)
+    return ReportLikelihood(observed, matrices)

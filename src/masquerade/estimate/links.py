@@ -1,4 +1,4 @@
-"""Fits of many links to reports at once: tables are packed one behind the other for the compiled kernel."""
+"""Fit many links to reports in one batch: tables are packed into flat arrays for the compiled kernel."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import NamedTuple
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.link_fits import SCORES, LinkFits
+from masquerade.core.links.fits import SCORES, LinkFits
 from masquerade.estimate.inverse import unbiased_map
 from masquerade.estimate.reports import Reports
 from masquerade.estimate.symmetric import is_symmetric
 from masquerade.kernels.cell_sums import lay_out
-from masquerade.kernels.link_fit import CLEAR, EVEN, MATRIX, Found, Ints, Links, fit_links
+from masquerade.kernels.link_fit import CLEAR, EVEN, MATRIX, Ints, LinkFitArrays, Links, fit_links
 from masquerade.kernels.tiles import run
 
-TIGHTER = 0.01  # what the kernel expects a deviance to lack may be that much too little
-CHUNKS = 4  # for each thread, so that none waits long for the others
+TIGHTER = 0.01  # safety factor: the kernel may underestimate how far a deviance is from its limit
+CHUNKS = 4  # chunks per thread, so that no thread waits long for the others
 
 
 class _AxisChannel(NamedTuple):
-    """What a channel does to an axis there, back and inversely, as the kernel reads it."""
+    """A channel of one axis in the kernel's form: forward, backward and inverse."""
 
     kind: int
     sizes: tuple[int, int]
@@ -33,17 +33,17 @@ class _AxisChannel(NamedTuple):
 
 
 def is_simple(part: Reports) -> bool:
-    """Tell whether every axis of the table is one group of reports: nothing is summed over or sliced."""
+    """Return True if each axis of the table is one group of reports, with nothing summed over or sliced."""
     return (
-        not part.reduction.at
-        and len(part.reduction.keep) == len(part.truths) == len(part.channels) >= 2
+        part.reduction.is_complete(len(part.truths))
+        and len(part.truths) == len(part.channels) >= 2
         and part.latent == part.truths
         and part.samples == 1
     )
 
 
 def _axis_channel(P: Floats | None, size: int) -> _AxisChannel:
-    """Return a channel as the kernel reads it."""
+    """Return a channel in the kernel's form."""
     none = ((1.0, 0.0),) * 3
     if P is None:
         return _AxisChannel(CLEAR, (size, size), none, None)
@@ -57,8 +57,8 @@ def _axis_channel(P: Floats | None, size: int) -> _AxisChannel:
     return _AxisChannel(EVEN, (truths, reports), ((a, b), (a, b), inverse), None)
 
 
-def _packed(parts: Sequence[Reports], places: Sequence[Sequence[int]]) -> Links:
-    """Lay tables out in flat arrays, axes in the order of `places`."""
+def _pack(parts: Sequence[Reports], places: Sequence[Sequence[int]]) -> Links:
+    """Return tables packed into flat arrays, axes in the order of `places`."""
     numbers: dict[tuple[int, int], int] = {}
     known: list[_AxisChannel] = []
     observed: list[Floats] = []
@@ -81,7 +81,7 @@ def _packed(parts: Sequence[Reports], places: Sequence[Sequence[int]]) -> Links:
 
 
 class _AxisChannels(NamedTuple):
-    """Several channels as the kernel reads them; the last stands for the axes that a table does not have."""
+    """Several channels in the kernel's form; the last represents axes that a table does not have."""
 
     sizes: Ints
     kinds: Ints
@@ -103,9 +103,9 @@ class _AxisChannels(NamedTuple):
         )
 
     def links(self, members: Ints, reports: Floats) -> Links:
-        """Return the links whose axes have these channels (−1 for none), from their tables of reports.
+        """Return the links whose axes have these channels (−1: no axis), from their tables of reports.
 
-        All arrays are in C order, whatever that of the members is, so that the kernel is compiled once.
+        All arrays are in C order, whatever the order of `members`, so that the kernel is compiled once.
         """
         members = np.ascontiguousarray(members)
         sizes = self.sizes[members].transpose(0, 2, 1).copy()
@@ -124,25 +124,25 @@ class _AxisChannels(NamedTuple):
 
 
 class LinkLayout:
-    """Links between variables whose reports are their own alone: laid out for the kernel many at a time."""
+    """Links between separately disguised variables, laid out for the kernel in batches."""
 
     def __init__(self, channels: Sequence[Floats | None], sizes: Sequence[int]) -> None:
         known = [_axis_channel(P, size) for P, size in zip(channels, sizes, strict=True)]
         self._channels = _AxisChannels.of(known)
         self.reports = self._channels.sizes[:, 1]
-        """How many reports each variable has, then 1 for none."""
+        """Number of reports of each variable, then 1 for a missing axis."""
         self.cells = self._channels.sizes.max(axis=1).astype(float)
         """The larger of the numbers of reports and truths."""
 
     def subsets(self, members: Ints) -> tuple[Ints, Ints]:
-        """Return the different sets of variables, ascending (then −1), and which of them each link has."""
+        """Return the distinct sets of variables, ascending and padded with −1, and the set of each link."""
         last = len(self.reports) - 1
         ordered = np.sort(np.where(members < 0, last, members), axis=1)
         unique, of = np.unique(ordered, axis=0, return_inverse=True)
         return np.where(unique == last, -1, unique), of.reshape(-1)
 
     def batch(self, members: Ints, subsets: Ints, of: Ints, counts: Ints, n: int) -> PackedLinks:
-        """Return links to be fitted from the tables of their subsets, which stand one behind the other."""
+        """Return links to be fitted from the tables of their subsets, which are concatenated in `counts`."""
         members = np.ascontiguousarray(members)
         shapes = self.reports[subsets]
         cells = shapes.prod(axis=1)
@@ -155,33 +155,33 @@ class LinkLayout:
 
 
 class PackedLinks(NamedTuple):
-    """Links with their tables of unweighted reports, as the kernel reads them: a `core.LinkBatch`."""
+    """Links with their tables of unweighted reports in the kernel's form: a `core.LinkBatch`."""
 
     links: Links
     n: int
 
     def statistics(self, which: Ints, least: Floats, tolerance: float = SCORES) -> Floats:
-        """Return twice the gain in log-likelihood of some links, or a bound that is at most their least."""
+        """Return twice the gain in log-likelihood of links, or a bound that is at most their threshold."""
         every = np.full(len(self.links.axes), -np.inf)
         every[which] = least
-        found = _fitted(self.links, which, every, tolerance).deviances[which]
-        return np.asarray(np.maximum(found[:, 0] - found[:, 1], 0.0))
+        deviances = _fit(self.links, which, every, tolerance).deviances[which]
+        return np.asarray(np.maximum(deviances[:, 0] - deviances[:, 1], 0.0))
 
 
-def _fitted(links: Links, which: Ints, least: Floats, tolerance: float) -> Found:
-    """Fit some links, spread over all processors, the largest first."""
+def _fit(links: Links, which: Ints, least: Floats, tolerance: float) -> LinkFitArrays:
+    """Fit links, spread over all processors, the largest first."""
     cells = int(links.offsets[1, -1])
     shape = (len(links.axes), 2)
-    found = Found(np.zeros(shape), np.zeros(shape, dtype=np.int64), np.empty(cells), np.empty(cells))
+    fits = LinkFitArrays(np.zeros(shape), np.zeros(shape, dtype=np.int64), np.empty(cells), np.empty(cells))
     tight = tolerance * TIGHTER
     largest_first = which[np.argsort(-np.diff(links.offsets[1])[which], kind="stable")]
     threads = os.cpu_count() or 1
     parts = min(threads * CHUNKS, len(which)) if threads > 1 else 1
     run(
-        lambda some: fit_links(some, links, least, tight, found),
+        lambda some: fit_links(some, links, least, tight, fits),
         [largest_first[i::parts].copy() for i in range(parts)],
     )
-    return found
+    return fits
 
 
 def fit_reports(
@@ -189,21 +189,21 @@ def fit_reports(
 ) -> LinkFits:
     """Fit links to reports whose channels act on one axis each.
 
-    Formula: EM on the table of truths, M_jz M_jx/M_j in the M-step, with squared extrapolation of logarithms;
-    the free table likewise, unless the unbiased one has no negative cell.
+    Formula: EM on the table of truths, with M_jz M_jx/M_j in the M-step and squared extrapolation of
+    logarithms. The saturated table is fitted in the same way, unless the unbiased table has no negative cell.
     Reference: Dempster, Laird & Rubin (1977); Varadhan & Roland (2008).
     Cost: see `masquerade.kernels.link_fit`; links are spread over all processors.
-    Error: deviances are within about `tolerance` of the top that they climb; independence given disguised
-    parents may have several.
+    Error: deviances are within about `tolerance` of a local maximum. The model of independence given
+    disguised parents may have several maxima.
     """
-    links = _packed(parts, places)
-    found = _fitted(links, np.arange(len(parts)), least, tolerance)
-    return _results(links, found, [part.weight for part in parts])
+    links = _pack(parts, places)
+    fits = _fit(links, np.arange(len(parts)), least, tolerance)
+    return _results(links, fits, [part.weight for part in parts])
 
 
-def _results(links: Links, found: Found, weights: Sequence[float]) -> LinkFits:
-    """Read the fits off the flat arrays; records are worth their weight in the tables."""
-    settled = found.states[:, 0] >= 0
+def _results(links: Links, fits: LinkFitArrays, weights: Sequence[float]) -> LinkFits:
+    """Return the fits from the flat arrays; tables are scaled by the weight of a record."""
+    settled = fits.states[:, 0] >= 0
     blocks = [
         (prod(sizes[: d - 2]), sizes[d - 2], sizes[d - 1])
         for sizes, d in zip(links.sizes[:, 0].tolist(), links.axes.tolist(), strict=True)
@@ -217,11 +217,11 @@ def _results(links: Links, found: Found, weights: Sequence[float]) -> LinkFits:
         )
 
     return LinkFits(
-        found.deviances[:, 0],
-        found.deviances[:, 1],
+        fits.deviances[:, 0],
+        fits.deviances[:, 1],
         np.array([given * (parents - 1) * (children - 1) for given, parents, children in blocks]),
         settled,
-        found.states[:, 0] != 0,
-        tables(found.expected),
-        tables(found.likely),
+        fits.states[:, 0] != 0,
+        tables(fits.expected),
+        tables(fits.likely),
     )

@@ -1,4 +1,4 @@
-"""Hierarchical log-linear models of a table: margins that they follow, parameters, fits to clear counts."""
+"""Hierarchical log-linear models of a table: generators, parameters, and fits to clear counts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 
 Generators = tuple[tuple[int, ...], ...]
-CYCLES = 500  # of proportional fitting; decomposable models need one or two
-FEW_CELLS = 256  # of a table whose design matrix is kept
-STILL = 1e-11  # relative change of a margin below which proportional fitting stands still
+CYCLES = 500  # most cycles of proportional fitting; decomposable models need one or two
+FEW_CELLS = 256  # design matrices of tables up to this size are cached
+STILL = 1e-11  # proportional fitting has converged when margins change by less than this (relative)
 
 
 def generators_of(sets: Iterable[Iterable[int]], axes: int) -> Generators:
-    """Return the sets of axes that no other one contains; axes must exist, each once in a set."""
+    """Return the maximal sets of axes; raise InputError unless axes exist and are unique within a set."""
     listed = [tuple(sorted(axis_set)) for axis_set in sets]
     for axis_set in listed:
         if len(set(axis_set)) < len(axis_set) or any(not 0 <= axis < axes for axis in axis_set):
@@ -33,22 +33,22 @@ def generators_of(sets: Iterable[Iterable[int]], axes: int) -> Generators:
 
 
 def terms_of(generators: Generators) -> list[tuple[int, ...]]:
-    """Return every term of the model: all subsets of its generators, the empty one among them."""
+    """Return all terms of the model: all subsets of its generators, including the empty one."""
     below = (combinations(axis_set, size) for axis_set in generators for size in range(len(axis_set) + 1))
     return sorted({*chain.from_iterable(below), ()}, key=lambda term: (len(term), term))
 
 
 def parameters(generators: Generators, shape: Sequence[int]) -> int:
-    """Return the number of free parameters, the total among them."""
+    """Return the number of free parameters, including the total."""
     return sum(prod(shape[axis] - 1 for axis in term) for term in terms_of(generators))
 
 
 def proportional_fit(counts: Floats, generators: Generators) -> Floats:
-    """Return the table of the model whose margins over the generators are those of `counts`.
+    """Return the table of the model whose margins over the generators equal those of `counts`.
 
-    Formula: E ← E·margin(counts)/margin(E), generator by generator, from the even table.
-    Reference: Deming & Stephan (1940); Haberman (1974). Closed form where the model is decomposable.
-    Cost: two passes over the table for each generator and cycle.
+    Formula: E ← E·margin(counts)/margin(E), generator by generator, from the uniform table.
+    Reference: Deming & Stephan (1940); Haberman (1974). Closed form for decomposable models.
+    Cost: two passes over the table per generator and cycle.
     Error: margins agree to 1e-11, relative to the total.
     """
     total = float(counts.sum())
@@ -57,14 +57,14 @@ def proportional_fit(counts: Floats, generators: Generators) -> Floats:
     fitted = np.full(counts.shape, total / counts.size)
     margins = []
     for axis_set in generators:
-        gone = tuple(axis for axis in range(counts.ndim) if axis not in axis_set)
-        margins.append((gone, counts.sum(axis=gone, keepdims=True)))
+        summed = tuple(axis for axis in range(counts.ndim) if axis not in axis_set)
+        margins.append((summed, counts.sum(axis=summed, keepdims=True)))
     for _ in range(CYCLES):
         off = 0.0
-        for gone, wanted in margins:
-            found = fitted.sum(axis=gone, keepdims=True)
-            off = max(off, float(np.abs(found - wanted).max()))
-            fitted = fitted * np.divide(wanted, found, out=np.zeros_like(found), where=found > 0)
+        for summed, target in margins:
+            margin = fitted.sum(axis=summed, keepdims=True)
+            off = max(off, float(np.abs(margin - target).max()))
+            fitted = fitted * np.divide(target, margin, out=np.zeros_like(margin), where=margin > 0)
         if off <= STILL * total or len(margins) < 2:
             break
     return fitted
@@ -89,12 +89,12 @@ def _new_design(generators: Generators, shape: tuple[int, ...]) -> Floats:
 
 @lru_cache(maxsize=128)
 def _known_design(generators: Generators, shape: tuple[int, ...]) -> Floats:
-    """Return a small design matrix, which every fit of the model shares."""
+    """Return a small design matrix, cached for all fits of the model."""
     X = _new_design(generators, shape)
     X.flags.writeable = False
     return X
 
 
 def effects(size: int) -> Floats:
-    """Return the effects of a variable: one column for every category but the last, which is minus them."""
+    """Return the effect coding of a variable: one column per category but the last, whose row is all −1."""
     return np.vstack([np.eye(size - 1), -np.ones((1, size - 1))])

@@ -1,4 +1,4 @@
-"""The marginal likelihood of reports under Dirichlet priors of the truth, for many links at once."""
+"""The marginal likelihood of reports with Dirichlet priors on the truth, for many links together."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from masquerade.core.axes import Floats
 from masquerade.estimate.reports import Reports
 
 MOST_ROUNDS = 400
-STILL = 1e-4  # change of the penalised log-likelihood in a round below which a fit stands still
+STILL = 1e-4  # a fit has converged when its penalized log-likelihood rises less than this in a round
 SMALLEST = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
 class LinkReports:
-    """Reports about (parents already there, new parent, child), and the channels of the three.
+    """Reports about (other parents, new parent, child), and the channels of the three.
 
-    Channels are (truths × reports); those of several parents are multiplied out.
+    Channels are truths × reports matrices; those of several parents form a Kronecker product.
     """
 
     observed: Floats
@@ -29,7 +29,7 @@ class LinkReports:
 
     @classmethod
     def of(cls, part: Reports, places: Sequence[int]) -> LinkReports | None:
-        """Return the reports of a whole table; None where the three were not disguised apart."""
+        """Return the reports of a table; None if the three were not disguised separately."""
         groups = part.groups
         by_variable = {variable: i for i, group in enumerate(groups) for variable in group}
         *given, parent, child = (by_variable[part.reduction.keep[place]] for place in places)
@@ -53,7 +53,7 @@ class LinkReports:
 
 
 def marginal_gains(reports: Sequence[LinkReports | None], prior: Callable[[int], float]) -> Floats:
-    """Return by how much each link raises `log_marginals`; NaN where there is nothing to tell it from."""
+    """Return the gain in `log_marginals` that each link brings; NaN where there are no reports."""
     found = np.full(len(reports), np.nan)
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, each in enumerate(reports):
@@ -78,23 +78,25 @@ def marginal_gains(reports: Sequence[LinkReports | None], prior: Callable[[int],
 
 
 def log_marginals(reports: Sequence[LinkReports], parents: float, child: float, *, linked: bool) -> Floats:
-    """Return the log marginal likelihood of the reports of links of one shape, less the information lost.
+    """Return the log marginal likelihood of the reports of links of one shape.
 
-    The truths are P(j, z)·P(x | j, z), or P(j, z)·P(x | j) if the link is not there, with `parents` and
-    `child` pseudo-counts a cell.
-    Formula: ln m(N̂) + ℓ(reports | θ̂) − ℓ(N̂ | θ̂): θ̂ the posterior mode of the log-odds, N̂ the true counts
-    expected there, m(N̂) their Dirichlet–multinomial likelihood, the ordinary score. With nothing disguised
-    N̂ = N and that score is all there is. Integration gives ½ ln(|I(N̂)|/|I(reports)|) more, I the
-    information about θ: it grows the less the reports tell, for a model that they cannot contradict loses
-    little by its freedom. A link is not to be won by ignorance, so that term is left out; BIC's price is that
-    of the records too.
+    Truths have the probabilities P(j, z)·P(x | j, z), or P(j, z)·P(x | j) without the link, with `parents`
+    and `child` as pseudo-counts per cell.
+
+    Formula: ln m(N̂) + ℓ(reports | θ̂) − ℓ(N̂ | θ̂), where θ̂ is the posterior mode of the log-odds, N̂ are
+    the true counts expected there, and m(N̂) is their Dirichlet–multinomial likelihood, the ordinary score.
+    If nothing is disguised, N̂ = N and only that score remains. Exact integration would add ½
+    ln(|I(N̂)|/|I(reports)|) with the information I about θ. That term is larger the less the reports reveal:
+    a model that they cannot contradict loses little by its extra parameters. It is omitted, so that a lack of
+    information never adds a link. BIC's penalty, too, depends on the number of records and not on their
+    information.
     Reference: Cheeseman & Stutz (1996); Chickering & Heckerman (1997), §4.
-    Cost: some hundred contractions at most, all links together.
+    Cost: a few hundred contractions at most, all links together.
     """
     observed = np.stack([each.observed for each in reports])
     channels = [np.stack([each.channels[i] for each in reports]) for i in range(3)]
     state = _Mode(observed, channels, parents, child, linked=linked)
-    theta, counts, likelihood = state.climbed()
+    theta, counts, likelihood = state.climb()
     families = counts if linked else counts.sum(axis=2, keepdims=True)
     margins = counts.sum(axis=3)
     categories, cells = counts.shape[-1], margins[0].size
@@ -117,7 +119,7 @@ def _dirichlet(counts: Floats, alpha: float) -> Floats:
 
 
 class _Mode:
-    """EM with extrapolation towards the posterior mode of the log-odds, many tables at once."""
+    """EM with extrapolation to the posterior mode of the log-odds, for many tables together."""
 
     def __init__(
         self, observed: Floats, channels: Sequence[Floats], parents: float, child: float, *, linked: bool
@@ -126,36 +128,36 @@ class _Mode:
         self.back = [channel.transpose(0, 2, 1) for channel in channels]
         self.parents, self.child = parents, child
 
-    def climbed(self) -> tuple[Floats, Floats, Floats]:
+    def climb(self) -> tuple[Floats, Floats, Floats]:
         """Return θ̂, N̂ and the log-likelihood of the reports."""
         shape = (len(self.observed), *(channel.shape[1] for channel in self.channels))
-        theta = self.allowed(self.pulled(np.full(shape, 1.0 / np.prod(shape[1:])))[0])
+        theta = self.maximize(self.expect(np.full(shape, 1.0 / np.prod(shape[1:])))[0])
         height = self.height(theta)
         open_links = np.arange(len(theta))
         for _ in range(MOST_ROUNDS):
             some = self.some(open_links)
             start = theta[open_links]
-            first = some.allowed(some.pulled(start)[0])
-            second = some.allowed(some.pulled(first)[0])
+            first = some.maximize(some.expect(start)[0])
+            second = some.maximize(some.expect(first)[0])
             far = some.beyond(start, first, second)
-            found = np.stack([some.height(second), some.height(far)])
-            farther = found[1] > found[0]
+            heights = np.stack([some.height(second), some.height(far)])
+            farther = heights[1] > heights[0]
             theta[open_links] = np.where(farther[:, None, None, None], far, second)
-            risen = found.max(axis=0) - height[open_links]
-            height[open_links] = found.max(axis=0)
+            risen = heights.max(axis=0) - height[open_links]
+            height[open_links] = heights.max(axis=0)
             open_links = open_links[risen > STILL]
             if not open_links.size:
                 break
-        counts, likelihood = self.pulled(theta)
+        counts, likelihood = self.expect(theta)
         return theta, counts, likelihood
 
     def some(self, chosen: NDArray[np.intp]) -> _Mode:
-        """Return some of the tables."""
+        """Return the state of some of the tables."""
         channels = [channel[chosen] for channel in self.channels]
         return _Mode(self.observed[chosen], channels, self.parents, self.child, linked=self.linked)
 
     def through(self, cells: Floats, channels: Sequence[Floats]) -> Floats:
-        """Send every table through its channels, axis by axis."""
+        """Return all tables multiplied by their channels, axis by axis."""
         for channel in channels:
             rest = cells.shape[2:]
             front = cells.reshape(len(cells), cells.shape[1], -1).transpose(0, 2, 1)
@@ -163,21 +165,21 @@ class _Mode:
             cells = moved.reshape(len(cells), *rest, moved.shape[-1])
         return cells
 
-    def pulled(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Return the true counts expected given the reports, and the log-likelihood of the reports."""
+    def expect(self, theta: Floats) -> tuple[Floats, Floats]:
+        """Return the expected true counts given the reports, and the log-likelihood of the reports."""
         expected = np.maximum(self.through(theta, self.channels), SMALLEST)
         likelihood = np.sum(self.observed * np.log(expected), axis=(1, 2, 3))
         return theta * self.through(self.observed / expected, self.back), likelihood
 
-    def allowed(self, counts: Floats) -> Floats:
-        """Return the most likely truths of the model given true counts and pseudo-counts."""
+    def maximize(self, counts: Floats) -> Floats:
+        """Return the most likely probabilities of the model given true counts and pseudo-counts."""
         margins = counts.sum(axis=3, keepdims=True) + self.parents
         margins = margins / margins.sum(axis=(1, 2), keepdims=True)
         families = (counts if self.linked else counts.sum(axis=2, keepdims=True)) + self.child
         return np.asarray(margins * (families / families.sum(axis=3, keepdims=True)))
 
     def beyond(self, start: Floats, first: Floats, second: Floats) -> Floats:
-        """Extrapolate two steps on the scale of logarithms."""
+        """Return the extrapolation of two steps on the log scale."""
         logs = [np.log(np.maximum(theta, SMALLEST)) for theta in (start, first, second)]
         r, v = logs[1] - logs[0], logs[2] - 2 * logs[1] + logs[0]
         speed = np.sqrt((first * r**2).sum(axis=(1, 2, 3)))
@@ -186,14 +188,14 @@ class _Mode:
         jump = np.clip(logs[0] + 2 * length * r + length**2 * v - logs[2], -20.0, 20.0)
         theta = second * np.exp(jump)
         theta /= theta.sum(axis=(1, 2, 3), keepdims=True)
-        counts, _ = self.pulled(theta)
-        return self.allowed(counts)
+        counts, _ = self.expect(theta)
+        return self.maximize(counts)
 
     def height(self, theta: Floats) -> Floats:
-        """Return the log-likelihood of the reports with the log prior density of the log-odds."""
+        """Return the log-likelihood of the reports plus the log prior density of the log-odds."""
         margins = theta.sum(axis=3)
         families = theta if self.linked else theta.sum(axis=2, keepdims=True)
         shares = families / np.maximum(families.sum(axis=3, keepdims=True), SMALLEST)
         prior = self.parents * np.log(np.maximum(margins, SMALLEST)).sum(axis=(1, 2))
         prior = prior + self.child * np.log(np.maximum(shares, SMALLEST)).sum(axis=(1, 2, 3))
-        return np.asarray(self.pulled(theta)[1] + prior)
+        return np.asarray(self.expect(theta)[1] + prior)

@@ -1,4 +1,4 @@
-"""Can any truth at all explain the observed table? A test of the policy and of the respondents."""
+"""Goodness of fit: a test of whether any true counts can explain the observed reports."""
 
 from __future__ import annotations
 
@@ -20,40 +20,70 @@ DOUBTFUL = 0.05
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Misfit(Printed):
-    """How badly the likeliest truth explains the observed table.
+    """Test of whether any true counts explain the observed reports (goodness of fit).
 
-    A small `p_value` flags records disguised under another policy, or respondents who did not follow it.
-    It is conservative (a bound): a large one does not show that all is well. `reliable` is False when more
-    than a fifth of the cells expect fewer than 5 records.
+    A small `p_value` flags records disguised under a different policy, or respondents who did not follow it.
+    The test is conservative: a large p-value does not prove the policy right. `reliable` is False if more
+    than a fifth of the cells expect fewer than 5 records. If `is_mixture`, the p-value is the mean of the
+    tails of χ² with `degrees` − 1 and with `degrees` degrees of freedom.
     """
 
     statistic: float
     degrees: int
     p_value: float
     reliable: bool
+    is_mixture: bool = True
+
+    @property
+    def df_text(self) -> str:
+        """Return the degrees of freedom of the p-value, one number or two."""
+        return (
+            f"{self.degrees - 1} and {self.degrees}"
+            if self.is_mixture and self.degrees
+            else f"{self.degrees}"
+        )
 
     def summary(self) -> str:
-        """Return the test in a line, and what it says."""
+        """Return the test in one line, and its meaning."""
         doubt = "" if self.reliable else " (rough: many cells expect fewer than 5 records)"
-        found = f"Misfit: G² = {self.statistic:.2f}, df = {self.degrees}, p = {p_text(self.p_value)}{doubt}"
+        mean = "mean p" if " " in self.df_text else "p"
+        line = f"Misfit: G² = {self.statistic:.2f}, df {self.df_text}, {mean} = {p_text(self.p_value)}{doubt}"
         if self.p_value >= DOUBTFUL:
-            return f"{found}\nNothing speaks against this policy (which does not prove it)."
-        return f"{found}\nThese reports are unusual for this policy, or no truth explains them."
+            return f"{line}\nNothing speaks against this policy (which does not prove it)."
+        return f"{line}\nThese reports are unusual for this policy, or no truth explains them."
 
 
 def misfit(observed: Floats, channels: Sequence[Floats | None], samples: int = 1) -> Misfit:
-    """Test whether the observed counts can come from any truth through the channels (None: not disguised).
+    """Test whether the observed counts can result from any truth through the channels.
 
-    Formula: G² = 2(ℓ(Ñ/n) − ℓ at the maximum-likelihood truth), zero when the moment estimate has no
-    negative cell; p-value ½P(χ²_{d−1} ≥ G²) + ½P(χ²_d ≥ G²), d = observable cells − 1 in every non-empty
-    configuration of the axes that were not disguised, summed (those axes cannot misfit), less one for
-    every further sample whose size was fixed beforehand.
-    Reference: Perlman (1969) for the bound over all mixtures (chi-bar-square) of chi-squares that a truth
-    on the boundary can give; Robertson, Wright & Dykstra (1988).
-    Cost: one maximum-likelihood fit.
-    Error: conservative, asymptotic in n. What the fit may lack (its gap, or
-    rounding) is counted in favour of the policy.
+    Parameters
+    ----------
+    observed : array
+        Counts of reports.
+    channels : sequence of array or None
+        Channel of each axis; None for an axis that was not disguised.
+    samples : int, default 1
+        Number of samples whose sizes were fixed in advance.
 
+    Returns
+    -------
+    Misfit
+        Statistic, degrees of freedom and p-value.
+
+    Notes
+    -----
+    Formula: G² = 2(ℓ(Ñ/n) − ℓ at the maximum likelihood truth), zero if the moment estimate has no negative
+    cell; p-value ½P(χ²_{d−1} ≥ G²) + ½P(χ²_d ≥ G²), where d is the number of observable cells − 1, summed
+    over the non-empty configurations of the clear axes (which cannot misfit), minus one per further sample of
+    fixed size.
+    Reference: Perlman (1969) for the bound over all mixtures of chi-squares (chi-bar-square) that a truth on
+    the boundary can give; Robertson, Wright & Dykstra (1988).
+    Cost: one maximum likelihood fit.
+    Error: conservative, asymptotic in n. The possible error of the fit (its gap, or rounding) is counted in
+    favour of the policy.
+
+    Examples
+    --------
     >>> P = np.array([[0.7, 0.3], [0.3, 0.7]])
     >>> misfit(np.array([100.0, 900.0]), [P]).p_value < 1e-6
     True
@@ -66,16 +96,16 @@ def misfit(observed: Floats, channels: Sequence[Floats | None], samples: int = 1
     cells = prod(int(np.count_nonzero(P.any(axis=0))) for _, P in disguised)
     degrees = max(configurations * (cells - 1) - (samples - 1), 0)
     if model.n == 0:
-        return Misfit(0.0, 0, 1.0, reliable=False)
+        return Misfit(0.0, 0, 1.0, reliable=False, is_mixture=False)
     point = model.at(fit.counts)
     statistic = 2.0 * max(0.0, point.deviance - max(fit.gap, ROUNDING * model.n))
     expected = contract(fit.counts, model.channels)
-    # Empty configurations and impossible reports expect exactly nothing; a possible cell may, too.
+    # empty configurations and impossible reports have expectation 0; so may a possible cell
     small = configurations * cells - int(np.count_nonzero(expected >= SMALL))
     reliable = small <= SMALL_SHARE * configurations * cells
-    # With one category everywhere the truth has no freedom: a plain chi-square instead of the mixture.
+    # with one category everywhere the truth has no freedom: plain chi-square instead of the mixture
     mixture = any(P.shape[0] > 1 for _, P in disguised)
-    return Misfit(statistic, degrees, _tail(statistic, degrees, mixture=mixture), reliable)
+    return Misfit(statistic, degrees, _tail(statistic, degrees, mixture=mixture), reliable, mixture)
 
 
 def _tail(statistic: float, degrees: int, *, mixture: bool) -> float:

@@ -1,4 +1,4 @@
-"""Newton steps with an active set: they finish where EM crawls along the boundary."""
+"""Newton steps with an active set, which converge where EM is slow: along the boundary."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats, contract
-from masquerade.estimate.likelihood import Likelihood, Point
+from masquerade.estimate.likelihood import LikelihoodPoint, ReportLikelihood
 
-ACCURACY = 1e-3  # of the linear systems: a finer solution of a rough model is wasted
-ROUNDS = 12  # of moving cells to zero within one step
+ACCURACY = 1e-3  # relative, of the linear systems: more would be wasted on an approximate model
+ROUNDS = 12  # limit of moving cells to zero within one step
 HALVINGS = 12
-WRITTEN_OUT = 512  # cells of a table whose channel may be written out
-RIDGE = 1e-9  # relative: keeps empty directions of the root of the curvature solvable
+WRITTEN_OUT = 512  # largest table whose channel is formed as one matrix
+RIDGE = 1e-9  # relative, keeps the root of a singular curvature solvable
 
 
-def newton_step(model: Likelihood, point: Point) -> tuple[Point | None, int]:
-    """Minimise the second-order model of the deviance over N ≥ 0; go there, or part of the way.
+def newton_step(model: ReportLikelihood, point: LikelihoodPoint) -> tuple[LikelihoodPoint | None, int]:
+    """Minimize the second-order model of the deviance over N ≥ 0; go there, or part of the way.
 
-    Formula: H = P diag(Ñ/(PᵀN)²)Pᵀ, slope 1 − g; on the free cells Hd = g − 1, on the others N + d = 0.
-    Cells that would turn negative join the others and the system is solved anew. Both ends of d are
-    feasible, so every point between them is; the step is halved until the deviance falls.
+    Formula: H = P diag(Ñ/(PᵀN)²)Pᵀ, slope 1 − g; on the free cells Hd = g − 1, on the others N + d = 0. Cells
+    that would become negative leave the free set, and the system is solved again. Both ends of d are
+    feasible, so all points between them are; the step is halved until the deviance falls.
     Reference: Bertsekas (1982) for the choice of free cells; Kim et al. (2020), mix-SQP.
     Cost: some dozens of contractions (conjugate gradients; P is never formed).
-    Error: the deviance of the result is below that of `point`; None when no such point was found. Returned
-    with it: the work done, in EM steps.
+    Error: the deviance of the result is below that of `point`; None if no such point was found. The work, in
+    EM steps, is returned with it.
     """
     slope = 1.0 - point.pull
     weights = np.zeros_like(model.observed)
     weights[model.present] = point.ratio[model.present] ** 2 / model.observed[model.present]
-    curvature = Curvature(model, weights, contract(weights, model.squared))
+    curvature = Curvature(model, weights, contract(weights, model.squared_channels))
     free = ~((slope > 0) & (point.counts * curvature.diagonal <= slope))
     step = np.zeros_like(point.counts)
     work = 1
@@ -46,14 +46,14 @@ def newton_step(model: Likelihood, point: Point) -> tuple[Point | None, int]:
     return better, work + tried
 
 
-def quadratic_step(model: Likelihood, point: Point) -> tuple[Point | None, int]:
-    """Minimise the second-order model of the deviance over N ≥ 0 exactly; go there, or part of the way.
+def quadratic_step(model: ReportLikelihood, point: LikelihoodPoint) -> tuple[LikelihoodPoint | None, int]:
+    """Minimize the second-order model of the deviance over N ≥ 0 exactly; go there, or part of the way.
 
     Formula: min over N' ≥ 0 of |RN' − RN + R⁻ᵀ(1 − g)|² (non-negative least squares), R from the QR
     decomposition of A = diag(√Ñ/PᵀN)Pᵀ; H = AᵀA is never formed, which would square the condition.
     Reference: Lawson & Hanson (1974); Kim et al. (2020), mix-SQP.
-    Cost: P written out (reports × truths), its QR, and one least-squares problem of the size of the table.
-    Error: as `newton_step`; holds where channels are so ill-conditioned that conjugate gradients are lost.
+    Cost: P as one matrix (reports × truths), its QR, and one least-squares problem of the size of the table.
+    Error: as `newton_step`; also works where channels are too ill-conditioned for conjugate gradients.
     """
     from scipy.optimize import nnls  # noqa: PLC0415  (scipy is slow to import)
 
@@ -75,13 +75,15 @@ def quadratic_step(model: Likelihood, point: Point) -> tuple[Point | None, int]:
     return better, cells + tried
 
 
-def _towards(model: Likelihood, point: Point, target: Floats) -> tuple[Point | None, int]:
+def _towards(
+    model: ReportLikelihood, point: LikelihoodPoint, target: Floats
+) -> tuple[LikelihoodPoint | None, int]:
     """Go to the target, or halve the way until the deviance falls; None if it does not."""
     if not target.any():
         return None, 0
     scale = 1.0
     for halvings in range(HALVINGS):
-        candidate = model.normalised((1 - scale) * point.counts + scale * target)
+        candidate = model.at_normalized((1 - scale) * point.counts + scale * target)
         if model.change(point, candidate) < 0:
             return candidate, 2 * halvings + 2
         scale /= 2
@@ -92,16 +94,18 @@ def _towards(model: Likelihood, point: Point, target: Floats) -> tuple[Point | N
 class Curvature:
     """The second derivative H = P diag(weights)Pᵀ of the deviance, as an operator."""
 
-    model: Likelihood
+    model: ReportLikelihood
     weights: Floats
     diagonal: Floats
 
     def times(self, direction: Floats) -> Floats:
         """Return H·direction."""
-        return contract(self.weights * contract(direction, self.model.channels), self.model.transposed)
+        return contract(
+            self.weights * contract(direction, self.model.channels), self.model.transposed_channels
+        )
 
     def solve(self, free: NDArray[np.bool_], slope: Floats, step: Floats) -> tuple[Floats, int]:
-        """Solve H·step = −slope for the free cells, the others given; return the work with it.
+        """Solve H·step = −slope for the free cells, with the others given; return the step and the work.
 
         Conjugate gradients, scaled by the diagonal of H.
         """

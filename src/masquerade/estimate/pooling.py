@@ -1,4 +1,4 @@
-"""Samples of one population, each disguised in its own way, taken as one sample."""
+"""Pooling of samples of one population that were disguised in different ways."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from math import prod
 import numpy as np
 
 from masquerade.core.axes import AxisMap, AxisMaps, Floats
-from masquerade.core.covariance import LinearCovariance, Part
-from masquerade.core.evidence import Reduction
+from masquerade.core.evidence import TableReduction
+from masquerade.core.linear_covariance import CovariancePart, LinearCovariance
 from masquerade.estimate.em import maximum_likelihood
 from masquerade.estimate.reports import Reports
 
-MOST_ENTRIES = 2**23  # of the channel over the variables that samples disguise in different ways
-MOST_TRUTHS = 2048  # of these variables
-SAME = 1e-11  # of the largest singular value: smaller ones are rounding
-LEAST = 0.5  # records that a truth is taken to have at least: no report counts as impossible
-WELL_EXPECTED = 5.0  # reports that a cell must expect to take part in the test of agreement
+# most entries of the joint channel of the variables that are disguised in different ways
+MOST_ENTRIES = 2**23
+MOST_TRUTHS = 2048  # most combinations of their categories
+SAME = 1e-11  # singular values below this share of the largest count as 0
+LEAST = 0.5  # minimum count of each truth, so that no report has probability 0
+WELL_EXPECTED = 5.0  # cells with fewer expected reports are omitted from the test of agreement
 
 
 @dataclass(frozen=True, slots=True)
 class PooledReports:
-    """The reports of all samples as one table, and the counts of all records together that they estimate.
+    """The reports of all samples as one table, and the estimated counts of all records.
 
     `agreement` is the p-value of the hypothesis that the samples come from one population.
     """
@@ -35,34 +36,34 @@ class PooledReports:
     agreement: float
 
 
-def added_reports(samples: Sequence[Reports | None]) -> Reports | None:
-    """Return the reports of all samples, if all are there and were disguised in the same way."""
+def add_reports(samples: Sequence[Reports | None]) -> Reports | None:
+    """Return the summed reports of all samples; None unless all exist and have the same channels."""
     first, *others = samples
     for each in others:
         if first is None or each is None or _question(each) != _question(first):
             return None
         if not all(map(_same, each.channels, first.channels)):
-            return _added_dealt([each for each in samples if each is not None], len(samples))
+            return _add_dealt([each for each in samples if each is not None], len(samples))
     if first is None:
         return None
     every = [each for each in samples if each is not None]
     observed = reduce(np.add, [each.observed for each in every])
-    return replace(first, observed=observed, squares=_added_squares(every))
+    return replace(first, observed=observed, squares=_add_squares(every))
 
 
-def _added_squares(samples: Sequence[Reports]) -> Floats | None:
+def _add_squares(samples: Sequence[Reports]) -> Floats | None:
     squares = [each.squares for each in samples if each.squares is not None]
     return np.asarray(reduce(np.add, squares)) if squares else None
 
 
-def _added_dealt(samples: Sequence[Reports], due: int) -> Reports | None:
-    """Return samples that were dealt the same blocks, each into sizes of its own, as one; None for others."""
+def _add_dealt(samples: Sequence[Reports], number: int) -> Reports | None:
+    """Return samples with the same dealt blocks, in different numbers, as one sample; None for others."""
     first = samples[0]
-    if len(samples) < due or any(_question(each) != _question(first) for each in samples):
+    if len(samples) < number or any(_question(each) != _question(first) for each in samples):
         return None
     counts = [float(each.observed.sum()) for each in samples]
     dealt = [each.dealt for each in samples if each.dealt is not None]
-    if len(dealt) < due or any(
+    if len(dealt) < number or any(
         each.axis != dealt[0].axis or not np.array_equal(each.of, dealt[0].of) for each in dealt
     ):
         return None
@@ -83,32 +84,35 @@ def _added_dealt(samples: Sequence[Reports], due: int) -> Reports | None:
         observed=reduce(np.add, [each.observed for each in samples]),
         channels=channels,
         samples=int(np.count_nonzero(sizes)),
-        squares=_added_squares(samples),
+        squares=_add_squares(samples),
         dealt=replace(dealt[0], sizes=sizes),
     )
 
 
 def _same_shares(one: Floats, other: Floats) -> bool:
-    """Tell whether reports say the same about truths, in however large samples they came."""
+    """Return True if reports imply the same likelihood of truths, up to the sizes of their samples."""
     if one.shape != other.shape:
         return False
     first, second = one.sum(axis=0), other.sum(axis=0)
     return bool(np.allclose(one * second, other * first, rtol=1e-9, atol=0.0))
 
 
-def pooled_reports(samples: Sequence[Reports]) -> PooledReports | None:
-    """Return samples of one population as one sample; None where that is too large to be solved for.
+def pool_reports(samples: Sequence[Reports]) -> PooledReports | None:
+    """Return samples of one population as one sample; None if the system is too large to solve.
 
-    Formula: a record of the pool lies in sample i with probability n_i/n, whatever its truth, so that the
-    pool went through the channel A = (n_1/n·A_1, n_2/n·A_2, …), whose reports name the sample too: its
-    likelihood is the product of theirs. The estimate undoes A by G = W Aᵀ(A W Aᵀ)⁻¹, W = diag(1/q), q the
-    reports expected at the most likely truths: unbiased whatever W, and of all linear estimates the one of
-    least variance. Variables that all samples disguise in the same way keep channels of their own.
+    Formula: a record of the pool is in sample i with probability n_i/n, whatever its truth. So the pool went
+    through the channel A = (n_1/n·A_1, n_2/n·A_2, …), whose reports also identify the sample, and its
+    likelihood is the product of the samples' likelihoods. The estimate inverts A by G = W Aᵀ(A W Aᵀ)⁻¹, W =
+    diag(1/q), where q are the expected reports at the most likely truths. It is unbiased for any W, and this
+    W minimizes the variance among linear estimates. Variables that all samples disguise in the same way keep
+    their own channels.
     Reference: Rao (1973) §4a for weighted least squares; Cochran (1937) for samples of unequal precision.
     Cost: O(truths³) over the variables that samples disguise in different ways.
     """
     first = samples[0]
     if any((each.truths, each.reduction) != (first.truths, first.reduction) for each in samples[1:]):
+        return None
+    if first.reduction.among:
         return None
     if any(each.latent != first.latent for each in samples[1:]):
         samples = [_one_group(each) for each in samples]
@@ -135,18 +139,18 @@ def pooled_reports(samples: Sequence[Reports]) -> PooledReports | None:
     told = prod(int(np.linalg.matrix_rank(P, rtol=SAME)) for P in channels if P is not None and lossy)
     told *= prod(size for P, size in zip(channels, observed.shape, strict=True) if P is None)
     reports = Reports(
-        observed, channels, sizes, Reduction(keep, at), samples=held, told=told if lossy else None
+        observed, channels, sizes, TableReduction(keep, at), samples=held, told=told if lossy else None
     )
     variables = [*(len(groups[g]) for g in shared), sum(len(groups[g]) for g in apart)]
     margins = [
         observed.sum(axis=tuple(j for j in range(observed.ndim) if j != i)) for i in range(observed.ndim)
     ]
-    expected = [_expected(margin, P) for margin, P in zip(margins, channels, strict=True)]
+    expected = [_expected_reports(margin, P) for margin, P in zip(margins, channels, strict=True)]
     maps = _maps(reports, variables, expected)
     values = maps.apply(observed)
-    covariance = LinearCovariance((Part(observed, maps),), values, values, round(n))
-    known = int(np.linalg.matrix_rank(channel, rtol=SAME)) if lossy else truths
-    freedom = channel.shape[1] - held - (known - 1)
+    covariance = LinearCovariance((CovariancePart(observed, maps),), values, values, round(n))
+    rank = int(np.linalg.matrix_rank(channel, rtol=SAME)) if lossy else truths
+    freedom = channel.shape[1] - held - (rank - 1)
     return PooledReports(reports, values, covariance, _tail(margins[-1], expected[-1], freedom))
 
 
@@ -172,8 +176,8 @@ def _same(one: Floats | None, other: Floats | None) -> bool:
     return one is other or (one is not None and other is not None and np.array_equal(one, other))
 
 
-def _expected(margin: Floats, channel: Floats | None) -> Floats:
-    """Return the reports of one group that are expected at its most likely truths."""
+def _expected_reports(margin: Floats, channel: Floats | None) -> Floats:
+    """Return the expected reports of one group at its most likely truths."""
     if channel is None:
         return margin
     likely = np.maximum(maximum_likelihood(margin, (channel,)).counts, LEAST)
@@ -181,7 +185,7 @@ def _expected(margin: Floats, channel: Floats | None) -> Floats:
 
 
 def _maps(reports: Reports, variables: Sequence[int], expected: Sequence[Floats]) -> AxisMaps:
-    """Return the maps from reports to the table asked for, group by group."""
+    """Return the maps from reports to the queried table, group by group."""
     keep, at = reports.reduction.keep, dict(reports.reduction.at)
     lossy = reports.told is not None
     maps: list[AxisMap] = []
@@ -194,7 +198,7 @@ def _maps(reports: Reports, variables: Sequence[int], expected: Sequence[Floats]
             maps.append(AxisMap(places, None))
             continue
         sizes = [reports.truths[axis] for axis in axes]
-        inverse = np.eye(prod(sizes)) if P is None else _undone(P, q, lossy=lossy)
+        inverse = np.eye(prod(sizes)) if P is None else _inverse(P, q, lossy=lossy)
         cells = inverse.reshape(-1, *sizes)[(slice(None), *(at.get(axis, slice(None)) for axis in axes))]
         left = [axis for axis in axes if axis not in at]
         cells = cells.sum(axis=tuple(1 + i for i, axis in enumerate(left) if axis not in keep))
@@ -203,7 +207,7 @@ def _maps(reports: Reports, variables: Sequence[int], expected: Sequence[Floats]
     return AxisMaps(shape, tuple(maps))
 
 
-def _undone(channel: Floats, expected: Floats, *, lossy: bool) -> Floats:
+def _inverse(channel: Floats, expected: Floats, *, lossy: bool) -> Floats:
     weighted = np.divide(channel, expected, out=np.zeros_like(channel), where=expected > 0)
     if lossy:
         root = np.sqrt(np.where(expected > 0, expected, 1.0))

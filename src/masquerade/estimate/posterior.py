@@ -1,4 +1,4 @@
-"""What reports say about shares of the truth, as draws: Dirichlet data augmentation on tables of counts."""
+"""Posterior draws of the shares of true categories, by Dirichlet data augmentation on tables of counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, NotConverged
-from masquerade.core.evidence import Reduction
+from masquerade.core.evidence import TableReduction
 from masquerade.core.intervals import Interval
 from masquerade.core.plots.drawing import Dots, dot_plot
 from masquerade.core.schema import Variable
@@ -35,10 +35,22 @@ MIXED = 1.01
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Posterior(Shown):
-    """Draws of the shares of a table given its reports: (draws, *shape).
+    """Draws of the shares of a table from their posterior given the reports.
 
-    `ess` is the least effective number of draws of any cell, `rhat` the largest ratio of spreads between and
-    within chains; `prior` is what the Dirichlet prior adds to every truth.
+    Attributes
+    ----------
+    axes : tuple of Variable
+        Variables of the table.
+    draws : array of shape (draws, *shape)
+        Draws of the shares.
+    n : int
+        Number of records.
+    ess : float
+        Smallest effective number of draws of any cell.
+    rhat : float
+        Largest R̂ of any cell: the ratio of spreads between and within chains.
+    prior : float
+        Parameter of the Dirichlet prior for each true value.
     """
 
     result_name: ClassVar[str] = "Posterior"
@@ -52,14 +64,14 @@ class Posterior(Shown):
 
     @property
     def heading(self) -> str:
-        """Return what the draws are of, in a line."""
+        """Return the variables and the number of records."""
         return f"Posterior shares of {' × '.join(axis.name for axis in self.axes)}, n = {self.n:,}"
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return the prior, and how far the draws can be trusted."""
-        said = f"95% credible intervals; Dirichlet prior {self.prior:g} for every truth"
-        return (f"({said}; {len(self.draws):,} draws, {self.ess:,.0f} effective, R̂ {self.rhat:.3f})",)
+        """Return the prior and the diagnostics of the draws."""
+        prior = f"95% credible intervals; Dirichlet prior {self.prior:g} for every truth"
+        return (f"({prior}; {len(self.draws):,} draws, {self.ess:,.0f} effective, R̂ {self.rhat:.3f})",)
 
     @property
     def mean(self) -> Floats:
@@ -72,13 +84,13 @@ class Posterior(Shown):
         return np.asarray(self.draws.std(axis=0))
 
     def conf_int(self, level: float = 0.95) -> Interval:
-        """Return credible intervals of the shares, as much beyond either end."""
+        """Return equal-tailed credible intervals of the shares."""
         ends = np.quantile(self.draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
         return Interval(ends[0], ends[1])
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each cell: labels, mean, sd, lower, upper."""
-        import pandas as pd  # noqa: PLC0415  (a frame is asked for here)
+        """Return a frame with one row per cell: labels, mean, sd, lower, upper."""
+        import pandas as pd  # noqa: PLC0415  (slow to import)
 
         rows = list(product(*(axis.categories for axis in self.axes)))
         frame = pd.DataFrame({axis.name: [row[i] for row in rows] for i, axis in enumerate(self.axes)})
@@ -88,7 +100,7 @@ class Posterior(Shown):
         return frame.assign(**{name: part.ravel() for name, part in zip(names, figures, strict=True)})
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the means with their credible intervals, in percent."""
+        """Plot the means with their credible intervals, in percent."""
         labels = [", ".join(map(str, row)) for row in product(*(axis.categories for axis in self.axes))]
         dots = Dots(*(100 * part.ravel() for part in (self.mean, *self.conf_int())))
         return dot_plot(labels, {"share": dots}, ax, xlabel="share in percent, 95%", title=self.heading)
@@ -99,21 +111,48 @@ def posterior_of(
 ) -> Posterior:
     """Draw the shares of a table from their posterior distribution.
 
-    Formula: with θ the shares of all truths, Z_·m ~ Multinomial(Ñ_m, θ_l P[l, m]/Σ) for every report m, then
-    θ ~ Dirichlet(α + Z·); four chains, until 1,000 draws are effective and R̂ is below 1.01. Where reports
-    name the group that a person was put into, of a size fixed beforehand, the likelihood, a product of
-    (π_g (θP_g)_m)^Ñ_gm, is the same but for a constant.
+    Parameters
+    ----------
+    parts : sequence of Reports
+        Reports of all strata.
+    axes : tuple of Variable
+        Variables of the table.
+    n : int
+        Number of records.
+    prior : float
+        Parameter of the Dirichlet prior for each true value.
+    generator : numpy.random.Generator
+        Random numbers.
+
+    Returns
+    -------
+    Posterior
+        At least 1,000 effective draws.
+
+    Raises
+    ------
+    InputError
+        If the prior is not positive, records are weighted, or the table is too large.
+    NotConverged
+        If the chains mix too slowly.
+
+    Notes
+    -----
+    Formula: with θ the shares of all true values, Z_·m ~ Multinomial(Ñ_m, θ_l P[l, m]/Σ) for each report m,
+    then θ ~ Dirichlet(α + Z·); four chains, until 1,000 draws are effective and R̂ is below 1.01. If reports
+    name the person's group, of a size fixed in advance, the likelihood, a product of (π_g (θP_g)_m)^Ñ_gm, is
+    the same up to a constant.
     Reference: Tanner & Wong (1987); Gelman & Rubin (1992); Geyer (1992) for the effective number.
-    Cost: truths × reports random numbers a step; strong disguises mix slowly.
+    Cost: truths × reports random numbers per step; strong disguises mix slowly.
     """
     if not prior > 0:
         raise InputError(f"The prior must be above 0, such as 0.5. Got {prior} instead.")
     if any(part.weight != 1 for part in parts):
-        raise InputError("A posterior is of records that count for one each, not of weighted ones.")
+        raise InputError("A posterior needs records without survey weights.")
     matrices = [_joint(part) for part in parts]
     if sum(matrix.size for matrix in matrices) > MOST_PAIRS:
         raise InputError(
-            "The table has too many truths and reports for a posterior: ask for fewer variables."
+            "The table has too many categories and reports for a posterior. Query fewer variables."
         )
     ends = np.cumsum([0, *(len(matrix) for matrix in matrices)])
     seen = [_Seen.of(part, matrix) for part, matrix in zip(parts, matrices, strict=True)]
@@ -123,7 +162,7 @@ def posterior_of(
     ess = rhat = np.inf
     for step in range(MOST_STEPS):
         filled = [
-            each.allocated(theta[:, a:b], generator)
+            each.allocate(theta[:, a:b], generator)
             for a, b, each in zip(ends[:-1], ends[1:], seen, strict=True)
         ]
         gammas = generator.standard_gamma(prior + np.concatenate(filled, axis=1))
@@ -141,25 +180,26 @@ def posterior_of(
                 return Posterior(axes, draws.reshape(-1, *draws.shape[2:]), n, ess, rhat, prior)
     raise NotConverged(
         f"After {MOST_STEPS:,} steps only {ess:,.0f} draws are effective (R̂ {rhat:.3f}): the disguise is too "
-        "strong for this table. Ask for fewer variables, or use intervals of the table."
+        "strong for this table. Query fewer variables, or use the intervals of the table."
     )
 
 
 def _tables(parts: Sequence[Reports], drawn: Floats, ends: Sequence[int]) -> Floats:
-    """Return the tables asked for, (steps, chains, *shape), from shares of the truths of all parts."""
+    """Return the queried tables, (steps, chains, *shape), from shares of the true values of all parts."""
     found = []
     for part, a, b in zip(parts, ends[:-1], ends[1:], strict=True):
         cells = drawn[..., a:b].reshape(*drawn.shape[:2], *part.truths)
-        moved = Reduction(
+        moved = TableReduction(
             (0, 1, *(axis + 2 for axis in part.reduction.keep)),
             tuple((axis + 2, code) for axis, code in part.reduction.at),
+            tuple((axis + 2, codes) for axis, codes in part.reduction.among),
         )
         found.append(moved.apply(cells))
     return reduce(np.add, found)
 
 
 def _joint(part: Reports) -> Floats:
-    """Return the probabilities of all reports of a table, truths down."""
+    """Return the matrix of probabilities of all reports given all true values."""
     result: Floats = np.ones((1, 1))
     for channel, size in zip(part.channels, part.observed.shape, strict=True):
         result = np.asarray(np.kron(result, np.eye(size) if channel is None else channel), dtype=np.float64)
@@ -168,7 +208,7 @@ def _joint(part: Reports) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The reports of a part that came up, (reports,), and their probabilities, (reports, truths)."""
+    """The reports of a part that occurred, (reports,), and their probabilities, (reports, truths)."""
 
     counts: NDArray[np.int64]
     chances: Floats
@@ -179,8 +219,8 @@ class _Seen:
         used = np.flatnonzero(counts)
         return cls(counts[used], np.ascontiguousarray(matrix[:, used].T))
 
-    def allocated(self, theta: Floats, generator: np.random.Generator) -> Floats:
-        """Return, for every chain, how many records have each truth, drawn given their reports."""
+    def allocate(self, theta: Floats, generator: np.random.Generator) -> Floats:
+        """Return, for each chain, the number of records with each true value, drawn given the reports."""
         chances = theta[:, None, :] * self.chances
         total = chances.sum(axis=-1, keepdims=True)
         if not total.all():
@@ -189,7 +229,7 @@ class _Seen:
 
 
 def effective(chains: Floats) -> float:
-    """Return the least effective number of draws over the columns of (chains, steps, columns)."""
+    """Return the smallest effective number of draws over the columns of (chains, steps, columns)."""
     count, steps, _ = chains.shape
     centred = chains - chains.mean(axis=1, keepdims=True)
     spectrum = np.abs(np.fft.rfft(centred, 2 * steps, axis=1)) ** 2

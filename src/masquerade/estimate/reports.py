@@ -1,36 +1,51 @@
-"""The reports of records that went through the same channels, and the table of truths behind them."""
+"""Reports that passed through the same channels, and the underlying table of true values."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import Samples
-from masquerade.core.evidence import Reduction
+from masquerade.core.evidence import TableReduction
+from masquerade.core.likelihood_rows import ReportFactor, ReportFactors
+from masquerade.core.linear_covariance import Samples
 from masquerade.estimate.em import maximum_likelihood
 from masquerade.estimate.symmetric import is_symmetric, symmetric_mle
 
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """The reports of records that share their channels, as a table with one axis for each group.
+    """Reports of records that share their channels, as a table with one axis per group of variables.
 
-    `channels` are (truths × reports) matrices, None where a group was not disguised. The truths of all groups
-    have the sizes `truths`, variable by variable; `reduction` reads the table that was asked for off theirs.
-    With survey weights `observed` counts effective records, (Σw)²/Σw² in all, each of the same `weight`;
-    `squares` are the sums of squared weights over weight², None without survey weights.
-    The reports of several `samples` name the sample too. `told` is how many combinations of truths channels
-    that lose some tell apart (None: all). `dealt` are samples whose sizes were known before anything was
-    reported.
+    Attributes
+    ----------
+    observed : array
+        Counts of reports. With survey weights, counts of effective records, (Σw)²/Σw² in total.
+    channels : tuple of array or None
+        Truths × reports matrix of each group; None if a group was not disguised.
+    truths : tuple of int
+        Numbers of categories of all variables.
+    reduction : TableReduction
+        Reduction of the table of all truths to the queried table.
+    weight : float
+        Weight of an effective record.
+    samples : int
+        Number of samples, if the reports identify their sample.
+    squares : array or None
+        Sums of squared weights over weight²; None without survey weights.
+    told : int or None
+        Number of combinations of truths that lossy channels distinguish; None means all.
+    dealt : Samples or None
+        Samples whose sizes were fixed before any report was drawn.
     """
 
     observed: Floats
     channels: tuple[Floats | None, ...]
     truths: tuple[int, ...]
-    reduction: Reduction
+    reduction: TableReduction
     weight: float = 1.0
     samples: int = 1
     squares: Floats | None = None
@@ -39,7 +54,7 @@ class Reports:
 
     @property
     def latent(self) -> tuple[int, ...]:
-        """Return the shape of the table of truths, one axis for each group."""
+        """Return the shape of the table of truths, one axis per group."""
         return tuple(
             size if P is None else P.shape[0]
             for P, size in zip(self.channels, self.observed.shape, strict=True)
@@ -47,7 +62,7 @@ class Reports:
 
     @property
     def groups(self) -> list[list[int]]:
-        """Return the places of the variables of every group."""
+        """Return the positions of the variables of each group."""
         groups: list[list[int]] = []
         axis = 0
         for size in self.latent:
@@ -55,17 +70,20 @@ class Reports:
             while prod(self.truths[i] for i in groups[-1]) < size:
                 groups[-1].append(groups[-1][-1] + 1)
             axis = groups[-1][-1] + 1
-        groups[-1] += range(axis, len(self.truths))  # of one category each
+        groups[-1] += range(axis, len(self.truths))  # variables with a single category
         return groups
 
     @property
     def total(self) -> float:
-        """Return the sum of the table of all truths, in records or survey weights."""
+        """Return the total of the table of all truths, in records or survey weights."""
         return self.weight * float(self.observed.sum())
 
     @property
     def spare(self) -> int:
-        """Return how many reports vary freely beyond the truths: of wide channels and several samples."""
+        """Return the degrees of freedom of the reports beyond those of the truths.
+
+        They are positive if channels have more reports than truths, or if there are several samples.
+        """
         possible = prod(
             size if P is None else int(np.count_nonzero(P.any(axis=0)))
             for P, size in zip(self.channels, self.observed.shape, strict=True)
@@ -74,7 +92,7 @@ class Reports:
         return possible - told - (self.samples - 1)
 
     def table(self, latent: Floats) -> Floats:
-        """Return the table asked for from that of all truths."""
+        """Return the queried table from the table of all truths."""
         return self.weight * self.reduction.apply(latent.reshape(self.truths))
 
     def most_likely(self) -> Floats:
@@ -87,15 +105,43 @@ class Reports:
             return symmetric_mle(self.observed, change)
         return maximum_likelihood(self.observed, self.channels).counts
 
-    def scaled(self, latent: Floats, factors: Floats, rest: float) -> Floats:
-        """Return truths with those of every cell of the table multiplied, those outside it by `rest`."""
+    def scale_cells(self, latent: Floats, factors: Floats, rest: float) -> Floats:
+        """Return truths with the cells of the queried table scaled by their factors, all others by `rest`."""
         cells = latent.reshape(self.truths)
-        at = dict(self.reduction.at)
-        inside = tuple(at.get(axis, slice(None)) for axis in range(cells.ndim))
-        left = [axis for axis in range(cells.ndim) if axis not in at]
-        kept = [axis for axis in left if axis in self.reduction.keep]
-        turned = factors.transpose([self.reduction.keep.index(axis) for axis in kept])
-        spread = turned.reshape([cells.shape[axis] if axis in kept else 1 for axis in left])
+        inside = self.reduction.index(cells.shape)
         result = np.array(cells * rest)
-        result[inside] = cells[inside] * spread
+        result[inside] = cells[inside] * self.reduction.spread(factors, cells.ndim)
         return result.reshape(latent.shape)
+
+    def report_factors(self, over: Sequence[str]) -> ReportFactors | None:
+        """Return the reports as factors over the axes of a complete table; None with dealt samples."""
+        if self.dealt is not None or self.samples > 1:
+            return None
+        names = {place: over[axis] for axis, place in enumerate(self.reduction.keep)}
+        codes = np.indices(self.observed.shape).reshape(self.observed.ndim, -1)
+        factors = []
+        for group, P, report in zip(self.groups, self.channels, codes, strict=True):
+            sizes = [self.truths[place] for place in group]
+            chances = np.eye(prod(sizes)) if P is None else np.asarray(P, dtype=float).T
+            members = tuple(names[place] for place in group)
+            factors.append(ReportFactor(members, np.ascontiguousarray(chances).reshape(-1, *sizes), report))
+        return ReportFactors(tuple(factors), self.observed.ravel())
+
+    def take(self, codes: Mapping[int, Sequence[int]]) -> Reports | None:
+        """Return the reports of records with these true codes; None if the reports do not reveal the codes.
+
+        Keys are positions in `truths`. The reduction keeps all axes.
+        """
+        if self.dealt is not None or self.reduction.among:
+            return None
+        observed, squares, told = self.observed, self.squares, self.told
+        sizes = list(self.truths)
+        for axis, chosen in codes.items():
+            place = next(i for i, group in enumerate(self.groups) if axis in group)
+            if self.groups[place] != [axis] or self.channels[place] is not None:
+                return None
+            observed = observed.take(list(chosen), axis=place)
+            squares = None if squares is None else squares.take(list(chosen), axis=place)
+            told = None if told is None else told // sizes[axis] * len(chosen)
+            sizes[axis] = len(chosen)
+        return replace(self, observed=observed, squares=squares, truths=tuple(sizes), told=told)

@@ -1,4 +1,4 @@
-"""Reports drawn anew: from a fitted model, to know what a statistic does under it, or from those observed."""
+"""Resampled reports: drawn from a fitted model, for null distributions, or from the observed reports."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import Covariance, LinearCovariance, Part, Samples, SumCovariance
-from masquerade.core.evidence import Draws
+from masquerade.core.covariance import Covariance, SumCovariance
+from masquerade.core.evidence import ResamplingDraws
+from masquerade.core.linear_covariance import CovariancePart, LinearCovariance, Samples
 from masquerade.estimate.survey_weights import independent_residuals, second_order
 
 TINY = 1e-300
@@ -17,9 +18,9 @@ INVERTIBLE = 1e-9  # smallest singular value over the largest of a channel that 
 
 
 def conditional_pearson(blocks: Floats, squares: Floats | None = None) -> tuple[float, float]:
-    """Return Pearson's statistic of independence within each of many two-way tables, and its freedom.
+    """Return Pearson's statistic of independence within many two-way tables, and its degrees of freedom.
 
-    Rows and columns without reports are left out and lower the degrees of freedom. With the `squares` of
+    Rows and columns without reports are omitted and lower the degrees of freedom. With the `squares` of
     survey weights both are corrected to second order.
     """
     rows, columns, totals = blocks.sum(axis=2), blocks.sum(axis=1), blocks.sum(axis=(1, 2))
@@ -39,7 +40,7 @@ def conditional_pearson(blocks: Floats, squares: Floats | None = None) -> tuple[
 
 
 def is_invertible(channel: Floats | None) -> bool:
-    """Tell whether a channel has as many reports as truths and loses nothing in the mean."""
+    """Return True if a channel has as many reports as truths and full rank."""
     if channel is None:
         return True
     if channel.shape[0] != channel.shape[1]:
@@ -48,8 +49,8 @@ def is_invertible(channel: Floats | None) -> bool:
     return bool(singular[-1] > INVERTIBLE * singular[0])
 
 
-def redraw(chances: Floats, records: float, draws: Draws, dealt: Samples | None = None) -> Floats:
-    """Return so many reports, drawn with chances in proportion to these; dealt samples keep their sizes."""
+def redraw(chances: Floats, records: float, draws: ResamplingDraws, dealt: Samples | None = None) -> Floats:
+    """Return `records` reports drawn with these chances; dealt samples keep their sizes."""
     if dealt is not None:
         fresh = np.zeros_like(chances)
         for sample in range(len(dealt.sizes)):
@@ -62,16 +63,16 @@ def redraw(chances: Floats, records: float, draws: Draws, dealt: Samples | None 
     return np.asarray(draws.multinomial(round(records), shares), dtype=float).reshape(chances.shape)
 
 
-def redrawn_covariance(
+def redraw_covariance(
     covariance: Covariance,
     observed: Sequence[Floats],
     fresh: Sequence[Floats],
     dealt: Sequence[Samples | None] = (),
 ) -> Covariance | None:
-    """Return the covariance of estimates from fresh reports; None unless it is linear in plain counts."""
+    """Return the covariance of estimates from new reports; None unless it is linear in plain counts."""
     left = list(zip(observed, fresh, dealt or [None] * len(fresh), strict=True))
     terms = list(covariance.terms) if isinstance(covariance, SumCovariance) else [covariance]
-    found: list[Covariance] = []
+    redrawn: list[Covariance] = []
     for term in terms:
         if not isinstance(term, LinearCovariance) or len(term.parts) > len(left):
             return None
@@ -81,7 +82,9 @@ def redrawn_covariance(
             for part, (old, _, _) in zip(term.parts, mine, strict=True)
         ):
             return None
-        parts = tuple(Part(new, part.maps) for part, (_, new, _) in zip(term.parts, mine, strict=True))
+        parts = tuple(
+            CovariancePart(new, part.maps) for part, (_, new, _) in zip(term.parts, mine, strict=True)
+        )
         values = np.sum([part.maps.apply(part.squares) for part in parts], axis=0)
         apart = tuple(
             pair
@@ -89,13 +92,13 @@ def redrawn_covariance(
             if samples is not None and term.apart
             for pair in samples.between(new, part.maps)
         )
-        found.append(LinearCovariance(parts, values, values, term.n, term.names, apart=apart))
+        redrawn.append(LinearCovariance(parts, values, values, term.n, term.names, apart=apart))
     if left:
         return None
-    return SumCovariance(tuple(found)) if isinstance(covariance, SumCovariance) else found[0]
+    return SumCovariance(tuple(redrawn)) if isinstance(covariance, SumCovariance) else redrawn[0]
 
 
 def estimates_of(covariance: Covariance) -> Floats:
-    """Return the estimates that a covariance linear in plain counts belongs to."""
+    """Return the estimates of a covariance that is linear in plain counts."""
     terms = covariance.terms if isinstance(covariance, SumCovariance) else (covariance,)
     return np.asarray(np.sum([term.values for term in terms if isinstance(term, LinearCovariance)], axis=0))

@@ -1,4 +1,4 @@
-"""Random projections that keep inner products of columns: exactly by a rotation, nearly by Gaussians."""
+"""Random projections that preserve inner products of columns: rotations exactly, Gaussian ones nearly."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from masquerade.core.axes import Floats
 
 Normals = Callable[[int], Floats]
-AT_ONCE = 64  # reflections whose random numbers are drawn together
-BLOCK = 1 << 21  # random numbers of a Gaussian matrix that are held at once
+AT_ONCE = 64  # reflections whose random numbers are drawn in one batch
+BLOCK = 1 << 21  # random numbers of a Gaussian matrix held in memory
 
 
-def rotated(columns: Floats, normals: Normals) -> Floats:
-    """Return columns (one a row) turned by a random orthogonal matrix, uniform over all of them (Haar).
+def rotate(columns: Floats, normals: Normals) -> Floats:
+    """Return columns (one per row) multiplied by a uniformly random orthogonal matrix (Haar).
 
     Formula: the Q of QR of a Gaussian matrix with the signs of R's diagonal made positive, applied as its
-    reflections: B_n (1 ⊕ B_{n−1}) (I₂ ⊕ B_{n−2}) …, the first column of B_l a uniform direction.
+    reflections: B_n (1 ⊕ B_{n−1}) (I₂ ⊕ B_{n−2}) …, where the first column of B_l is a uniform direction.
     Reference: Stewart (1980); Mezzadri (2007).
     Cost: O(n²) random numbers and O(n² · columns) time for n records, but only O(n · columns) memory.
     Error: rounding only, about √n · 1e-16 of a column's length.
@@ -35,15 +35,15 @@ def rotated(columns: Floats, normals: Normals) -> Floats:
 
 
 def directions(records: int, normals: Normals) -> Iterator[Floats]:
-    """Yield Gaussian vectors of the lengths 1, 2, … up to the number of records."""
+    """Yield Gaussian vectors of lengths 1, 2, … up to the number of records."""
     for start in range(1, records + 1, AT_ONCE):
         lengths = np.arange(start, min(start + AT_ONCE, records + 1))
         yield from np.split(normals(int(lengths.sum())), np.cumsum(lengths)[:-1])
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
-    """A double projection: by a p × n and then a k × p Gaussian matrix, averaged over independent trials."""
+class RandomProjection:
+    """A double projection by a p × n and then a k × p Gaussian matrix, averaged over independent trials."""
 
     p: int
     k: int
@@ -60,9 +60,9 @@ class Reduction:
         return 2 / (self.k * self.p) / self.trials
 
     def project(self, columns: Floats, normals: Normals) -> Floats:
-        """Return columns (one a row) in trials · k dimensions, so that inner products are unbiased.
+        """Return columns (one per row) in trials · k dimensions; their inner products are unbiased.
 
-        Cost: O(trials · p · n) random numbers, as many times columns in time; one block of them in memory.
+        Cost: O(trials · p · n) random numbers, times columns in time; one block of them in memory.
         """
         records = columns.shape[1]
         rows = max(BLOCK // max(records, 1), 1)
@@ -78,7 +78,7 @@ class Reduction:
 
 
 def inner_product_covariance(
-    reduction: Reduction, own: Floats | float, swapped: Floats | float, crossed: Floats | float
+    reduction: RandomProjection, own: Floats | float, swapped: Floats | float, crossed: Floats | float
 ) -> Floats | float:
     """Return the covariance of the estimates of x·y and x′·y′.
 
@@ -91,12 +91,12 @@ def inner_product_covariance(
 
 
 def inner_product_covariance_from_estimates(
-    reduction: Reduction, own: Floats | float, swapped: Floats | float, crossed: Floats | float
+    reduction: RandomProjection, own: Floats | float, swapped: Floats | float, crossed: Floats | float
 ) -> Floats | float:
-    """Return the same from estimated inner products across, without bias; those in `own` are known.
+    """Return the same covariance without bias from estimated cross products; those in `own` are known.
 
     Formula: with q the products of estimates, E q_crossed = crossed + covariance and E q_swapped = swapped +
-    f(own + crossed) + g·swapped; the sum and the difference of the two are solved for.
+    f(own + crossed) + g·swapped; the equations are solved for the sum and the difference.
     """
     f, g = reduction.pairing, reduction.scaling
     both = (swapped + crossed - 2 * f * own) / (1 + g + f)

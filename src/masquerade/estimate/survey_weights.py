@@ -1,4 +1,4 @@
-"""What survey weights do to Pearson's statistic: the corrections of Rao and Scott."""
+"""Corrections of Pearson's statistic for survey weights (Rao and Scott)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from masquerade.core.axes import Floats, contract
 from masquerade.estimate.loglinear import Generators, design
 from masquerade.estimate.reports import Reports
 
-FLAT = 1e-10  # directions of a model that are shorter than this share of the longest are none
+FLAT = 1e-10  # singular values below this share of the largest count as 0
 TINY = 1e-300
 
 
 class ResidualMoments(NamedTuple):
-    """Sum, and sum of squares, of the generalized design effects of a model's residuals."""
+    """Sum and sum of squares of the generalized design effects of a model's residuals."""
 
     first: float
     second: float
 
 
 def second_order(statistic: float, df: float, residuals: Iterable[ResidualMoments]) -> tuple[float, float]:
-    """Return a statistic of effective records, and its degrees of freedom, corrected for survey weights.
+    """Return the statistic and degrees of freedom corrected for survey weights.
 
-    Formula: Pearson's statistic X² is distributed like Σ δ_i χ²₁, δ the generalized design effects; X²/c is
-    taken for χ² with ν degrees of freedom, c = Σδ²/Σδ, ν = (Σδ)²/Σδ². With weights that are all the same δ is
-    1, and nothing changes.
+    Formula: Pearson's statistic X² is distributed like Σ δ_i χ²₁, where δ are the generalized design effects.
+    X²/c is treated as χ² with ν degrees of freedom, c = Σδ²/Σδ and ν = (Σδ)²/Σδ². With equal weights all δ
+    are 1 and nothing changes.
     Reference: Rao & Scott (1981, 1984), the second-order correction; Satterthwaite (1946).
     """
     moments = list(residuals)
@@ -40,9 +40,9 @@ def second_order(statistic: float, df: float, residuals: Iterable[ResidualMoment
 def weighted_residuals(
     part: Reports, generators: Generators, expected: Floats, reports: Floats
 ) -> ResidualMoments:
-    """Return the moments of the residuals of a model of the truth, fitted to weighted reports.
+    """Return the moments of the residuals of a model of the true counts, fitted to weighted reports.
 
-    `expected` is its table of truths, `reports` are those expected by it.
+    `expected` is the model's table of true counts, `reports` its expected reports.
     """
     keep = part.reduction.keep
     cells = np.transpose(expected, np.argsort(keep)).ravel()
@@ -60,10 +60,11 @@ def independent_residuals(squares: Floats, expected: Floats) -> ResidualMoments:
 
 
 def _moments(squares: Floats, expected: Floats, slopes: Floats) -> ResidualMoments:
-    """Return Σδ and Σδ² of residuals beyond the directions that a model is free to follow.
+    """Return Σδ and Σδ² of the residuals orthogonal to the directions of a model.
 
-    Formula: the δ are the eigenvalues of M diag(d) M, d = Σw²/expected in every cell, M = I − QQᵀ, Q spanning
-    the slopes of √expected: Σδ = Σd(1 − h), Σδ² = Σd²(1 − 2h) + |Qᵀ diag(d) Q|², h the diagonal of QQᵀ.
+    Formula: the δ are the eigenvalues of M diag(d) M with d = Σw²/expected in each cell and M = I − QQᵀ,
+    where Q spans the slopes of √expected. Then Σδ = Σd(1 − h) and Σδ² = Σd²(1 − 2h) + |Qᵀ diag(d) Q|², where
+    h is the diagonal of QQᵀ.
     Cost: O(cells·parameters²).
     """
     seen = expected > TINY

@@ -1,4 +1,4 @@
-"""The exact maximum-likelihood counts of k-ary randomized response."""
+"""The exact maximum likelihood counts of k-ary randomized response."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ EQUAL = 1e-12  # entries of a channel closer than this count as equal
 
 
 def symmetric_mle(observed: Floats, p: float) -> Floats:
-    """Return the maximum-likelihood counts when each value changes with probability `p`, evenly.
+    """Return the maximum likelihood counts if each value changes with probability `p`, uniformly.
 
-    Formula: with b = p/(K−1), the largest set S of top counts on which q_m = (1 − b|Sᶜ|)Ñ_m/Σ_S Ñ ≥ b;
-    q = b elsewhere; counts n(q − b)/(1 − p − b).
+    Formula: with b = p/(K−1), the largest set S of top counts on which q_m = (1 − b|Sᶜ|)Ñ_m/Σ_S Ñ ≥ b; q = b
+    elsewhere; counts n(q − b)/(1 − p − b).
     Reference: the Karush–Kuhn–Tucker conditions of Σ Ñ log q over q ≥ b, Σ q = 1.
     Cost: O(K log K), one sort.
-    Error: exact. Not the Euclidean projection of the moment estimate: that one ignores the likelihood.
+    Error: exact. It differs from the Euclidean projection of the moment estimate, which ignores the
+    likelihood.
 
     >>> symmetric_mle(np.array([70.0, 25.0, 5.0]), 0.2).round(2).tolist()
     [80.45, 19.55, 0.0]

@@ -1,8 +1,9 @@
-"""Counts of all configurations from the sums of products of ±1 columns, and back: fast Walsh–Hadamard.
+"""Convert between counts of all configurations and sums of products of ±1 columns (fast Walsh–Hadamard).
 
-A variable with K categories is coded by K − 1 columns of ±1, "is it category k?" for k = 1 … K − 1, so a
-binary one by a single column. A product takes one column, or none, of each variable; the array of products
-has the shape of the table of counts, and place 0 of an axis means that none of its columns is taken.
+A variable with K categories is coded by K − 1 columns of ±1, "is it category k?" for k = 1 … K − 1. A binary
+variable has a single column. A product contains at most one column of each variable. The array of products
+has the shape of the table of counts; index 0 on an axis means that the product contains no column of that
+variable.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from masquerade.core.axes import Floats
 
 
 def coding(size: int) -> Floats:
-    """Return what a category (row) contributes to the empty product and to each column of ±1.
+    """Return the contribution of each category (row) to the empty product and to each ±1 column.
 
     >>> coding(2)
     array([[ 1., -1.],
@@ -31,7 +32,7 @@ def coding(size: int) -> Floats:
 
 
 def product_columns(codes: Sequence[NDArray[Any]], sizes: Sequence[int]) -> Floats:
-    """Return all products of the variables' ±1 columns, one a row; the first is the empty product.
+    """Return all products of the variables' ±1 columns, one per row; the first is the empty product.
 
     Cost: records × Π sizes.
     """
@@ -45,11 +46,11 @@ def product_columns(codes: Sequence[NDArray[Any]], sizes: Sequence[int]) -> Floa
 
 
 def sums_of_products(counts: Floats) -> Floats:
-    """Return the sum over the records of every product of ±1 columns, from the table of counts.
+    """Return the sum over all records of each product of ±1 columns, from the table of counts.
 
     Formula: α = A N with A = ⊗ coding(K)ᵀ; for binary variables A Aᵀ = 2^m I (Hadamard).
-    Reference: Meng, Sivakumar & Kargupta (2004), equation 3, axes in table order.
-    Cost: O(cells · axes), without A.
+    Reference: Meng, Sivakumar & Kargupta (2004), equation 3, with axes in table order.
+    Cost: O(cells · axes); A is never formed.
     """
     for axis in range(counts.ndim):
         whole = counts.sum(axis=axis, keepdims=True)

@@ -1,8 +1,8 @@
-"""Estimators for scikit-learn over the learners: pipelines, grids and folds of disguised records.
+"""scikit-learn estimators over the learners: pipelines, grid search and folds of disguised records.
 
-They pass scikit-learn's own `check_estimator` and inherit nothing of it but `BaseEstimator` and mixins. With
-`policy=` records are disguised and `score` is the corrected accuracy. Without one they are clear, and
-categories are learnt from the data: here alone, since scikit-learn's estimators take what they are given.
+They pass scikit-learn's `check_estimator` and inherit only `BaseEstimator` and mixins. With `policy=` records
+are disguised, and `score` is the corrected accuracy. Without it records are clear, and categories are learned
+from the data, as scikit-learn's estimators do.
 """
 
 try:

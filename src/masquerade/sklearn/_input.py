@@ -1,4 +1,4 @@
-"""What an estimator is given: clear arrays whose categories it learns, or disguised records with a policy."""
+"""Input of estimators: clear arrays whose categories are learned, or disguised records with a policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from masquerade.channels.designs import bin_labels
 from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
-from masquerade.core.schema import Category, Field, Schema, Variable, category
+from masquerade.core.schema import Category, Schema, Variable, category
 from masquerade.frames.label_codes import encode
 from masquerade.frames.metadata import metadata_of
 from masquerade.frames.native import columns_of
@@ -28,17 +28,18 @@ from masquerade.sources.tally import check_origin, check_said, missing_from, tal
 AnyPolicy = Policy | Mapping[str, Any] | str | Path
 Rows = Mapping[str, NDArray[Any]]
 MOST_BINS = 16
-MOST_CELLS = 2**18  # of a table over all columns and the classes, where a learner needs one
+MOST_CELLS = 2**18  # cells of the table over all columns and the classes, for learners that need it
 
 Codes = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberColumn:
-    """A column of numbers: category k holds those from cuts[k − 1] on and below cuts[k].
+    """A column of numbers: category k contains numbers from cuts[k − 1] to below cuts[k].
 
-    Few distinct numbers are a category each, parted half way between them; so a number never seen falls to
-    the nearest one, as it would at a tree's threshold. `means` are the means of the categories.
+    If there are few distinct numbers, each is a category, with cuts halfway between them. A new number thus
+    falls into the nearest category, as with the thresholds of a decision tree. `means` are the means of the
+    categories.
     """
 
     variable: Variable
@@ -52,7 +53,7 @@ class NumberColumn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelColumn:
-    """A column of labels; one never seen is refused by column and row, as by CategoricalNB."""
+    """A column of labels; a new label raises an error with its column and row, as in CategoricalNB."""
 
     variable: Variable
 
@@ -65,13 +66,13 @@ class LabelColumn:
 Column = NumberColumn | LabelColumn
 
 
-def learnt_columns(
+def learn_columns(
     columns: Mapping[str, NDArray[Any]], bins: int | None, small: Collection[str], classes: int
 ) -> tuple[Column, ...]:
-    """Return how columns become categories: numbers with more than `bins` distinct values are cut.
+    """Return the categories of columns: numbers with more than `bins` distinct values are binned.
 
-    Without `bins` there are at most 16; fewer if the table over the columns named by `small` and the
-    classes would have more than 262,144 cells.
+    Without `bins` there are at most 16; fewer if the table over the columns in `small` and the classes would
+    have more than 262,144 cells.
     """
     if bins is not None and (isinstance(bins, bool) or int(bins) != bins or bins < 2):
         raise InputError(f"The 'bins' parameter must be a whole number of at least 2. Got {bins!r} instead.")
@@ -84,7 +85,7 @@ def learnt_columns(
         ) > MOST_CELLS:  # fmt: skip
             most -= 1
     return tuple(
-        learnt_numbers(name, _as_numbers(name, column), most)
+        learn_numbers(name, _as_numbers(name, column), most)
         if name in numeric
         else LabelColumn(
             Variable(name, tuple(sorted(set(map(category, column)), key=lambda own: (str(type(own)), own))))
@@ -93,22 +94,22 @@ def learnt_columns(
     )
 
 
-def learnt_numbers(name: str, numbers: Floats, most: int) -> NumberColumn:
+def learn_numbers(name: str, numbers: Floats, most: int) -> NumberColumn:
     """Return the distinct numbers as categories if there are at most `most`, else equally full bins."""
     points, counts = np.unique(numbers, return_counts=True)
     if len(points) <= most:
-        # half way, or the higher of two numbers with none between them
+        # halfway, or the higher of two adjacent floats
         middle = points[:-1] / 2 + points[1:] / 2
         cuts = np.where(middle > points[:-1], middle, points[1:])
         return NumberColumn(Variable(name, _number_labels(points)), cuts, points)
     shares = counts / len(numbers)
-    # the last point of each lower bin, in whole numbers: k/most of the records reach no further
+    # the last point of each lower bin, in integer arithmetic: k/most of the records are not above it
     last = np.searchsorted(np.cumsum(counts)[:-1] * most, np.arange(1, most) * len(numbers))
     cuts = points[np.unique(np.minimum(last + 1, len(points) - 1))]
     place = np.searchsorted(cuts, points, side="right")
     means = np.bincount(place, weights=points * shares) / np.bincount(place, weights=shares)
     labels: tuple[Category, ...] = bin_labels([-np.inf, *cuts, np.inf])
-    if len(set(labels)) < len(labels):  # cut points too close for 15 digits
+    if len(set(labels)) < len(labels):  # cut points that are equal in 15 digits
         labels = tuple(range(len(labels)))
     return NumberColumn(Variable(name, labels), cuts, means)
 
@@ -121,7 +122,7 @@ def _number_labels(numbers: Floats) -> tuple[Category, ...]:
 
 
 def _is_labels(name: str, column: NDArray[Any]) -> bool:
-    """Tell a column of labels from one of numbers; refuse what is neither."""
+    """Return True for a column of labels, False for numbers; raise TypeError for anything else."""
     if column.dtype.kind != "O":
         return column.dtype.kind in "US"
     kinds = {type(value) for value in column}
@@ -135,7 +136,9 @@ def _is_labels(name: str, column: NDArray[Any]) -> bool:
 
 def _as_numbers(name: str, column: NDArray[Any]) -> Floats:
     if _is_labels(name, column):
-        raise InputError(f"Column {name!r} held numbers when the estimator was fitted, and holds text now.")
+        raise InputError(
+            f"Column {name!r} contained numbers when the estimator was fitted, and contains text now."
+        )
     numbers = column.astype(np.float64)
     if not np.all(np.isfinite(numbers)):
         raise InputError(f"Column {name!r} contains NaN or infinity.")
@@ -144,7 +147,7 @@ def _as_numbers(name: str, column: NDArray[Any]) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClearInput:
-    """Clear rows: an array, its columns' learnt categories, and the classes in the target's order."""
+    """Clear rows: the learned categories of an array's columns, and the classes in the target's order."""
 
     target: Variable
     labels: NDArray[Any]
@@ -169,7 +172,7 @@ class ClearInput:
         weights: Floats | None = None,
         missing: Missing | None = None,
     ) -> Records:
-        """Return rows and their classes as a source of counts, from which some may be missing."""
+        """Return rows and their classes as a source of counts; `missing` describes missing rows."""
         codes = {column.variable.name: column.codes(X[:, i]) for i, column in enumerate(self.columns)}
         codes[self.target.name] = np.searchsorted(self.labels, y)
         schema = self.schema
@@ -211,25 +214,25 @@ class DisguisedInput:
     ) -> Records:
         """Return disguised rows and their disguised classes as a source of counts.
 
-        Where `features` are named, X may lack the other columns.
+        If `features` are given, X may lack the other columns.
         """
         shared = [name for group in self.policy.groups if group.own_report for name in group.names]
         if shared:
             raise InputError(
-                f"{', '.join(shared)} have reports in common, estimators take a column for each variable: "
-                "learn from mq.tally(records, policy) by mq.learn instead."
+                f"{', '.join(shared)} share reports, but estimators need one column per variable: "
+                "learn from mq.tally(records, policy) with mq.learn instead."
             )
         columns = self._columns(X, self.policy)
-        policy = self._used(columns, features)
+        policy = self._reduced_policy(columns, features)
         table = {name: columns[name] for name in policy.schema if name != self.target.name}
         if self.target.name in columns:
-            raise InputError(f"The target {self.target.name!r} is y: leave the column out of X.")
+            raise InputError(f"The target {self.target.name!r} is y: remove the column from X.")
         table[self.target.name] = arrow(y)
         found = tally(pa.table(table), policy)
         return Records(found.codes, policy, weights, missing=missing)
 
-    def _used(self, columns: Mapping[str, Any], features: Sequence[str] | None) -> Policy:
-        """Return the policy, of the features and the target alone if X has no other columns."""
+    def _reduced_policy(self, columns: Mapping[str, Any], features: Sequence[str] | None) -> Policy:
+        """Return the policy, reduced to the features and the target if X has no other columns."""
         if features is None or all(name in columns for name in self.names):
             return self.policy
         wanted = {*features, self.target.name, *([self.policy.stratum_variable] * bool(self.policy.strata))}
@@ -237,11 +240,11 @@ class DisguisedInput:
         return self.policy.select([name for name in self.policy.schema if name in wanted | beside])
 
     def rows(self, X: Any, names: Sequence[str], *, disguised: bool) -> Rows:
-        """Return the labels of rows by name: reports if they are disguised, else the policy's categories."""
+        """Return the labels of rows by name: reports if disguised, else the policy's categories."""
         columns = self._columns(X, self.policy if disguised else None)
         fields = self.policy.fields
         if disguised:
-            fields = tuple(Field(variable) for variable in self.policy.observed.variables)
+            fields = self.policy.report_fields
         return {
             field.variable.name: labels_of(
                 field.variable,
@@ -264,18 +267,18 @@ class DisguisedInput:
         return {name: arrow(array[:, i]) for i, name in enumerate(self.names)}
 
 
-def said_of_rows(X: Any, y: Any, policy: Policy | None, *, accepted: bool) -> Missing | None:
-    """Return what frames and series say is missing; what they say was disguised otherwise is refused.
+def check_origins(X: Any, y: Any, policy: Policy | None, *, accepted: bool) -> Missing | None:
+    """Return the missing rows that the metadata of frames and series describe.
 
-    Arrays say nothing of themselves.
+    Raise an error if the metadata contradict the policy. Arrays have no metadata.
     """
-    said: dict[str, str] = {}
+    marks: dict[str, str] = {}
     for given in (X, y):
         if hasattr(given, "columns"):
-            said |= check_origin(given, policy)
+            marks |= check_origin(given, policy)
         else:
-            said |= check_said(metadata_of(given), policy)
-    return missing_from(said, accepted=accepted)
+            marks |= check_said(metadata_of(given), policy)
+    return missing_from(marks, accepted=accepted)
 
 
 def arrow(column: NDArray[Any]) -> pa.Array:
@@ -294,11 +297,11 @@ def clear_input(
     target: str | None,
     small: Collection[str],
 ) -> ClearInput:
-    """Learn categories and classes from clear data; see `learnt_columns` for `bins` and `small`."""
+    """Learn categories and classes from clear data; `learn_columns` describes `bins` and `small`."""
     labels = np.unique(y)
     own = "target" if target is None else target
     while target is None and own in columns:
         own += "_"
     numeric = labels.dtype.kind in "biuf"
     categories = _number_labels(labels.astype(np.float64)) if numeric else tuple(map(str, labels))
-    return ClearInput(Variable(own, categories), labels, learnt_columns(columns, bins, small, len(labels)))
+    return ClearInput(Variable(own, categories), labels, learn_columns(columns, bins, small, len(labels)))

@@ -16,13 +16,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from masquerade.channels.policy import Policy, policy_of
+from masquerade.core.answered_tally import ModelMissing
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema
 from masquerade.evaluate import Accuracy, accuracy, disguised_view
 from masquerade.learn.classifiers.bayes import naive_bayes
 from masquerade.learn.classifiers.linear import Counts, Loss, Scores, linear_classifier
-from masquerade.learn.classifiers.prediction_rows import row_codes
+from masquerade.learn.classifiers.prediction_rows import labels_of, row_codes
 from masquerade.learn.classifiers.tree import decision_tree
 from masquerade.learn.classifiers.tree_model import Criterion
 from masquerade.sklearn._input import (
@@ -31,8 +32,8 @@ from masquerade.sklearn._input import (
     DisguisedInput,
     NumberColumn,
     Rows,
+    check_origins,
     clear_input,
-    said_of_rows,
 )
 from masquerade.sources.records import Records
 
@@ -41,19 +42,38 @@ PredictOn = Literal["clear", "disguised"]
 
 @dataclass(eq=False, repr=False)
 class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """A classifier for scikit-learn over a learner that sees counts alone.
+    """Base of scikit-learn classifiers over learners that use counts only.
 
-    `policy` is a `Policy`, its path or its plain values: X and y are then disguised records, X a frame with
-    the policy's names or an array in the order of its variables, y the reports of `target` (the last
-    variable unless named). Without a policy X and y are clear, and categories are learnt: labels are
-    themselves; numbers are too up to `bins` distinct ones, beyond they are cut into equally full bins; a
-    number never seen falls to the nearest category, a label never seen is refused. To give categories for
-    clear data, give a policy without channels. `features` names the columns to learn from (x0, x1, … in
-    arrays without a policy). Frames that say that rows are missing, not at random, are refused unless
-    `accept_incomplete`; those that say that they were disguised otherwise are refused.
+    With a policy, X and y are disguised records. Without one they are clear, and categories are learned.
+    Every label is a category. If a column of numbers has at most `bins` distinct values, every value is a
+    category; otherwise the numbers are cut into bins with equal numbers of records. In prediction, a new
+    number falls into the nearest category, and a new label raises an error. To set the categories of clear
+    data, give a policy without channels. A frame whose metadata contradict `policy` raises an error.
 
-    Attributes: `model_` is the frozen model of `masquerade.learn`; `classes_`, `n_features_in_` and
-    `feature_names_in_` (where X has names) are as in scikit-learn.
+    Parameters
+    ----------
+    policy : Policy, mapping, str or Path, optional
+        The policy, its plain values or its file. X is then a frame with the policy's names or an array in the
+        order of its variables, y the reports of `target`.
+    target : str, optional
+        Variable of y. Without it, the last variable of the policy.
+    features : sequence of str, optional
+        Columns to learn from (x0, x1, … in arrays without a policy). Without it, all.
+    bins : int, optional
+        Maximum number of categories of a column of numbers, at least 2; for clear data only.
+    accept_incomplete : bool, default False
+        Accept frames whose metadata state that rows are missing, not at random.
+
+    Attributes
+    ----------
+    model_ : object
+        The model of `masquerade.learn`.
+    classes_ : ndarray
+        The classes.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of str
+        Names of the columns, if X has names.
     """
 
     policy: AnyPolicy | None = None
@@ -68,12 +88,29 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
     def fit(self, X: Any, y: Any, survey_weight: Any = None) -> Self:
         """Learn from clear or disguised records.
 
-        Each may count for its survey weight, which is no repetition of records: standard errors and tests
-        account for it.
+        Parameters
+        ----------
+        X : array_like or DataFrame
+            Features.
+        y : array_like
+            Classes, or their reports.
+        survey_weight : array_like, optional
+            Survey weight of each record. A weight does not repeat a record: standard errors and tests account
+            for it.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Raises
+        ------
+        InputError
+            If the data do not fit the policy, or an option is not valid.
         """
         weights = None if survey_weight is None else np.asarray(survey_weight, dtype=np.float64)
         if self.policy is None:
-            missing = said_of_rows(X, y, None, accepted=self.accept_incomplete)
+            missing = check_origins(X, y, None, accepted=self.accept_incomplete)
             X, y = validate_data(self, X, y, dtype=None)
             check_classification_targets(y)
             names = [
@@ -94,20 +131,32 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
             self._input = DisguisedInput(policy, policy.schema[target])
             validate_data(self, X, skip_check_array=True)
             source = self._records(X, y, weights)
-        self.model_ = self._learner(source, self._input.target.name, self.features, **self._options())
-        labels = self._input.labels
-        alike = len({type(label) for label in labels.tolist()}) == 1
-        self._order = np.argsort(labels) if alike else np.arange(len(labels))
+        self.model_ = self._learner(
+            source, self._input.target.name, self.features, missing=self._missing(), **self._options()
+        )
+        labels = self._labels()
+        same_type = len({type(label) for label in labels.tolist()}) == 1
+        self._order = np.argsort(labels) if same_type else np.arange(len(labels))
         self.classes_ = labels[self._order]
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the predicted class of every row."""
         rows = self._rows(X)
-        target = self._input.target
+        target = self.model_.target
         labels = {target.name: self._predictor().predict(rows)}
         codes = row_codes(labels, Schema([target]), [target.name])[target.name]
-        return np.asarray(self._input.labels[codes])
+        return np.asarray(self._labels()[codes])
+
+    def _labels(self) -> NDArray[Any]:
+        """Return the classes in the order of the model's target, which has no missing category."""
+        if isinstance(self._input, ClearInput):
+            return self._input.labels
+        return labels_of(self.model_.target, np.arange(len(self.model_.target)))
+
+    def _missing(self) -> ModelMissing:
+        """Return the treatment of missing answers."""
+        return "answered"
 
     def predict_proba(self, X: Any) -> Floats:
         """Return P(class | row), in the order of `classes_`."""
@@ -116,48 +165,95 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
         return found
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy on clear rows, or the corrected one on disguised records: see `accuracy`."""
+        """Return the accuracy on clear rows, or the corrected accuracy on disguised records.
+
+        Parameters
+        ----------
+        X : array_like or DataFrame
+            Features.
+        y : array_like
+            Classes, or their reports.
+        sample_weight : array_like, optional
+            Weight of each record.
+
+        Returns
+        -------
+        float
+            The accuracy; see `accuracy`.
+        """
         check_is_fitted(self)
         if isinstance(self._input, ClearInput):
             return float(super().score(X, y, sample_weight))
         return self.accuracy(X, y, sample_weight).value
 
     def accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> Accuracy:
-        """Return the share of the true records behind X and y that are predicted right, with its error.
+        """Estimate the share of true records that are predicted correctly, with its standard error.
 
-        An unbiased estimate by `masquerade.evaluate.accuracy`: it may lie outside [0, 1].
+        Parameters
+        ----------
+        X : array_like or DataFrame
+            Features.
+        y : array_like
+            Classes, or their reports.
+        sample_weight : array_like, optional
+            Weight of each disguised record.
+
+        Returns
+        -------
+        Accuracy
+            Unbiased estimate by `masquerade.evaluate.accuracy`, which may be outside [0, 1].
+
+        Raises
+        ------
+        InputError
+            If y has an unknown class, or weights are given for clear rows.
         """
         check_is_fitted(self)
         given = self._input
         if isinstance(given, ClearInput):
             if sample_weight is not None:
-                raise InputError("The accuracy on clear rows takes no weights: use score().")
-            missing = said_of_rows(X, y, None, accepted=self.accept_incomplete)
+                raise InputError("accuracy() takes no weights for clear rows: use score().")
+            missing = check_origins(X, y, None, accepted=self.accept_incomplete)
             X, y = validate_data(self, X, y, dtype=None, reset=False)
             if not np.all(np.isin(y, given.labels)):
                 raise InputError("y has a class that the estimator was not fitted with.")
             return accuracy(self._predictor(), given.records(X, y, None, missing))
         validate_data(self, X, skip_check_array=True, reset=False)
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        return accuracy(self._predictor(), self._tested(self._records(X, y, weights)))
+        return accuracy(self._predictor(), self._test_source(self._records(X, y, weights)))
 
-    def tested_on(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Records]:
-        """Return the predictor and the test records as it sees them, for the measures of `mq.evaluate`."""
+    def test_records(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Records]:
+        """Return the predictor, and the test records in the form that it uses, for `mq.evaluate`.
+
+        Parameters
+        ----------
+        X : array_like or DataFrame
+            Features.
+        y : array_like
+            Classes, or their reports.
+        sample_weight : array_like, optional
+            Weight of each record.
+
+        Returns
+        -------
+        tuple of (model, Records)
+            The predictor and the test records.
+        """
         check_is_fitted(self)
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         given = self._input
         if isinstance(given, ClearInput):
-            missing = said_of_rows(X, y, None, accepted=self.accept_incomplete)
+            missing = check_origins(X, y, None, accepted=self.accept_incomplete)
             X, y = validate_data(self, X, y, dtype=None, reset=False)
             return self._predictor(), given.records(X, y, weights, missing)
         validate_data(self, X, skip_check_array=True, reset=False)
-        return self._predictor(), self._tested(self._records(X, y, weights))
+        return self._predictor(), self._test_source(self._records(X, y, weights))
 
     def _records(self, X: Any, y: Any, weights: Floats | None) -> Records:
         assert isinstance(self._input, DisguisedInput)  # noqa: S101  (called with a policy only)
         if y is None:
             raise InputError("The estimator requires y to be passed, but the target y is None.")
-        missing = said_of_rows(X, y, self._input.policy, accepted=self.accept_incomplete)
+        missing = check_origins(X, y, self._input.policy, accepted=self.accept_incomplete)
         labels = column_or_1d(y, warn=True)
         check_consistent_length(X, labels)
         return self._input.records(X, labels, weights, missing, self.features)
@@ -165,7 +261,7 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
     def _rows(self, X: Any) -> Rows:
         check_is_fitted(self)
         if isinstance(self._input, ClearInput):
-            said_of_rows(X, None, None, accepted=True)
+            check_origins(X, None, None, accepted=True)
             return self._input.rows(validate_data(self, X, dtype=None, reset=False))
         validate_data(self, X, skip_check_array=True, reset=False)
         return self._read_rows(self._input, X)
@@ -176,17 +272,17 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
     def _predictor(self) -> Any:
         return self.model_
 
-    def _tested(self, records: Records) -> Records:
+    def _test_source(self, records: Records) -> Records:
         return records
 
     def _options(self) -> dict[str, Any]:
-        """Return the learner's own options: the parameters that not every estimator has."""
+        """Return the options of the learner: the parameters that only this estimator has."""
         shared = {field.name for field in fields(DisguisedClassifier)}
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in shared}
 
 
 class _OnReports(DisguisedClassifier):
-    """An estimator that can be told that the rows it predicts are disguised."""
+    """An estimator that can predict disguised rows."""
 
     predict_on: PredictOn
 
@@ -196,6 +292,10 @@ class _OnReports(DisguisedClassifier):
         if self.predict_on == "disguised" and self.policy is None:
             raise InputError("predict_on='disguised' needs the policy that the rows were disguised by.")
         return self.predict_on == "disguised"
+
+    def _missing(self) -> ModelMissing:
+        # a disguised row does not show whether its answer is missing
+        return "category" if self._on_reports() else "answered"
 
     def _predictor(self) -> Any:
         if self._on_reports() and isinstance(self._input, DisguisedInput):
@@ -208,11 +308,11 @@ class _OnReports(DisguisedClassifier):
             names.append(given.policy.stratum_variable)
         return given.rows(X, names, disguised=self._on_reports())
 
-    def _tested(self, records: Records) -> Records:
+    def _test_source(self, records: Records) -> Records:
         """Return the records as the predictor sees them.
 
-        What is predicted from reports is a function of the reports: they are known, and only the class is
-        not. So features count as undisguised, which needs a class that is disguised on its own.
+        Predictions from reports are a function of the reports, which are known; only the class is not. So
+        features are treated as undisguised, which requires that the class is disguised separately.
         """
         if not self._on_reports():
             return records
@@ -230,13 +330,21 @@ class _OnReports(DisguisedClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DisguisedNaiveBayes(_OnReports):
-    """Naive Bayes for scikit-learn: `masquerade.learn.naive_bayes`; on clear labels it is CategoricalNB.
+    """Naive Bayes for scikit-learn: `masquerade.learn.naive_bayes`. On clear labels it equals CategoricalNB.
 
-    With a policy, `predict_on` says what the rows given to `predict` and `predict_proba` are: "clear", or
-    "disguised" by that policy, when the most likely *true* class is predicted from the reports. `score`
-    always takes disguised records, and gives the accuracy that those predictions have.
-    See `DisguisedClassifier` for the other parameters and for the attributes, `feature_names_in_` among them.
+    See `DisguisedClassifier` for the other parameters and for the attributes, including `feature_names_in_`.
 
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        Pseudo-count added to every cell of a class.
+    predict_on : {"clear", "disguised"}
+        Type of the rows given to `predict` and `predict_proba`. With "disguised", which needs a policy, the
+        most likely *true* class is predicted from the reports. `score` always takes disguised records, and
+        returns the accuracy of those predictions.
+
+    Examples
+    --------
     >>> from masquerade.sklearn import DisguisedNaiveBayes
     >>> policy = mq.data.students_policy()
     >>> features, reports = ["exams", "year", "pills"], mq.disguise(mq.data.students(), policy)
@@ -262,12 +370,20 @@ class DisguisedNaiveBayes(_OnReports):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DisguisedTree(_OnReports):
-    """Decision tree for scikit-learn: `masquerade.learn.decision_tree`, whose parameters it takes.
+    """Decision tree for scikit-learn: `masquerade.learn.decision_tree`.
 
-    With a policy, `predict_on` says whether the rows it predicts are "clear" or "disguised", as for
-    `DisguisedNaiveBayes`. See `DisguisedClassifier` for `policy`, `target`, `features`, `bins`, and for
-    the attributes, `feature_names_in_` among them.
+    See `DisguisedClassifier` for `policy`, `target`, `features`, `bins`, and for the attributes, including
+    `feature_names_in_`.
 
+    Parameters
+    ----------
+    criterion, max_depth, min_records, significance, prune
+        As in `masquerade.learn.decision_tree`.
+    predict_on : {"clear", "disguised"}
+        Type of the rows to predict, as in `DisguisedNaiveBayes`.
+
+    Examples
+    --------
     >>> from masquerade.sklearn import DisguisedTree
     >>> students = mq.data.students()
     >>> model = DisguisedTree(max_depth=1).fit(students[["exams", "pills"]], students["sleep"])
@@ -292,15 +408,26 @@ class DisguisedTree(_OnReports):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DisguisedLinear(_OnReports):
-    """Linear classifier for scikit-learn: `masquerade.learn.linear_classifier`, whose parameters it takes.
+    """Linear classifier for scikit-learn: `masquerade.learn.linear_classifier`.
 
-    Logistic with `ridge` 1 unless told, as LogisticRegression is; "pocket" takes no ridge. With a policy,
-    `predict_on` says whether the rows it predicts are "clear" or "disguised", as for `DisguisedNaiveBayes`;
-    `predict_proba` is for logistic loss. The learner needs a table over all features: without
-    a policy and `bins`, numbers are cut into as many bins (2 to 16) as keep it to 262,144 cells, and a
-    bin counts as its mean. See `DisguisedClassifier` for `policy`, `target`, `features`, `bins`, and for
-    the attributes, `feature_names_in_` among them.
+    The learner needs a table over all features. Without a policy and `bins`, numbers are cut into at most 16
+    bins (at least 2), fewer if the table would exceed 262,144 cells, and each bin is represented by its mean.
+    `predict_proba` needs the logistic loss. See `DisguisedClassifier` for `policy`, `target`, `features`,
+    `bins`, and for the attributes, including `feature_names_in_`.
 
+    Parameters
+    ----------
+    loss : {"logistic", "squares", "pocket"}
+        Loss to minimise.
+    scores, counts, steps, seed
+        As in `masquerade.learn.linear_classifier`.
+    ridge : float, default 1.0
+        Penalty, as in LogisticRegression; ignored for "pocket".
+    predict_on : {"clear", "disguised"}
+        Type of the rows to predict, as in `DisguisedNaiveBayes`.
+
+    Examples
+    --------
     >>> from masquerade.sklearn import DisguisedLinear
     >>> students = mq.data.students()
     >>> model = DisguisedLinear().fit(students[["exams", "pills"]], students["sleep"])
@@ -319,7 +446,7 @@ class DisguisedLinear(_OnReports):
     predict_on: PredictOn = "clear"
 
     def decision_function(self, X: Any) -> Floats:
-        """Return the discriminants: of the second of two classes, else one for each of `classes_`."""
+        """Return the discriminant of the second class if there are two classes, else one per class."""
         rows = self._rows(X)
         found: Floats = self._predictor().decision_function(rows)
         if found.ndim == 1:

@@ -1,4 +1,4 @@
-"""MGAS as a scikit-learn transformer: what a data owner does with numbers before they are disguised."""
+"""MGAS as a scikit-learn transformer: groups numbers before they are disguised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from masquerade.anonymity.mgas import Bins, mgas
 from masquerade.channels.policy import policy_of
 from masquerade.core.errors import InputError
-from masquerade.sklearn._input import AnyPolicy, said_of_rows
+from masquerade.sklearn._input import AnyPolicy, check_origins
 
 Mode = Literal["order", "mean"]
 
@@ -22,15 +22,32 @@ Mode = Literal["order", "mean"]
 class MGASDiscretizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Group each column of numbers by `mgas`: every group has ≥ `k_min` records and spans ≥ `g`.
 
-    `mode` "order" replaces a number by its group's place (0 is the lowest), "mean" by its group's mean. A
-    number beyond those seen in `fit` falls into the outermost group. Groups come from the data: they are
-    a release of their own (see `masquerade.anonymity.mgas`). With a `policy` they are its `bins:` instead,
-    by the names of the columns or in the order of its binned variables; nothing is learnt, and a
-    group's middle stands for its mean.
+    A number outside the range of `fit` falls into the outermost group. Groups are computed from data and are
+    themselves a release (see `masquerade.anonymity.mgas`).
 
-    Attributes: `bins_` holds the `Bins` of every column, whose `policy_bins` go into a policy;
-    `n_features_in_` and `feature_names_in_` (where X has names) are as in scikit-learn.
+    Parameters
+    ----------
+    policy : Policy, mapping, str or Path, optional
+        Use the `bins:` of this policy instead. Columns are matched by name, or by the order of the binned
+        variables. Nothing is learned, and the middle of a group replaces its mean.
+    k_min : int, default 5
+        Least number of records in a group.
+    g : float, default 0.0
+        Least span of a group.
+    mode : {"order", "mean"}
+        Replace a number by the index of its group (0 is the lowest), or by the group's mean.
 
+    Attributes
+    ----------
+    bins_ : list of Bins
+        Groups of every column; their `policy_bins` can be used in a policy.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of str
+        Names of the columns, if X has names.
+
+    Examples
+    --------
     >>> from masquerade.sklearn import MGASDiscretizer
     >>> ages = [[18], [19], [20], [40], [41], [42]]
     >>> MGASDiscretizer(k_min=3, g=2).fit_transform(ages).ravel().tolist()
@@ -44,19 +61,37 @@ class MGASDiscretizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
     mode: Mode = "order"
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002  (pipelines pass it)
-        """Find the groups of every column, or take the policy's."""
+        """Compute the groups of every column, or take them from the policy.
+
+        Parameters
+        ----------
+        X : array_like or DataFrame
+            Numbers.
+        y : object, optional
+            Ignored.
+
+        Returns
+        -------
+        MGASDiscretizer
+            The fitted transformer.
+
+        Raises
+        ------
+        InputError
+            If an option is not valid, or the policy has no bins for a column.
+        """
         self._by_mean()
-        said_of_rows(X, None, None, accepted=True)
+        check_origins(X, None, None, accepted=True)
         fewest = self.k_min if self.policy is None else 1
         numbers = validate_data(self, X, dtype=np.float64, ensure_min_samples=max(1, fewest))
         if self.policy is None:
             self.bins_ = [mgas(column, self.k_min, self.g) for column in numbers.T]
         else:
-            self.bins_ = self._given(numbers.shape[1])
+            self.bins_ = self._policy_bins(numbers.shape[1])
         return self
 
     def transform(self, X: Any) -> NDArray[Any]:
-        """Return the numbers replaced by their groups' places or means."""
+        """Return the numbers replaced by the indices or means of their groups."""
         check_is_fitted(self)
         numbers = validate_data(self, X, dtype=np.float64, reset=False)
         inside = [
@@ -73,7 +108,7 @@ class MGASDiscretizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
             raise InputError(f"'mode' must be 'order' or 'mean'. Got {self.mode!r} instead.")
         return self.mode == "mean"
 
-    def _given(self, columns: int) -> list[Bins]:
+    def _policy_bins(self, columns: int) -> list[Bins]:
         """Return the policy's bins of every column."""
         assert self.policy is not None  # noqa: S101  (called with a policy only)
         policy = policy_of(self.policy)
@@ -86,11 +121,11 @@ class MGASDiscretizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
             if name not in binned:
                 raise InputError(f"The policy has no bins for {name!r}.")
         edges = [np.array(binned[name].edges, dtype=np.float64) for name in names]
-        # nobody counted these groups: their middles stand for their means
+        # these groups have no records: the middles replace the means
         return [Bins(e, (e[:-1] + e[1:]) / 2, np.zeros(len(e) - 1, dtype=np.int64)) for e in edges]
 
     def __sklearn_tags__(self) -> Any:
-        """Say that places and means have types of their own, whatever the numbers had."""
+        """Declare that the output has its own dtype."""
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []
         return tags

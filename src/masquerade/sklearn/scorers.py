@@ -1,7 +1,8 @@
-"""Scorers for scikit-learn that estimate from disguised test records what clear ones would have shown.
+"""scikit-learn scorers that estimate, from disguised test records, the scores on clear records.
 
-They go wherever scikit-learn takes ``scoring``: ``cross_val_score(estimator, X, y, scoring=roc_auc)``. Its
-own ``"roc_auc"`` also runs, with ``predict_on="disguised"``, and says how well *reports* are told apart.
+They can be used wherever scikit-learn takes ``scoring``: ``cross_val_score(estimator, X, y,
+scoring=roc_auc)``. scikit-learn's own ``"roc_auc"`` also runs, with ``predict_on="disguised"``, but measures
+how well *reports* are predicted.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ __all__ = ["SCORERS", "accuracy", "balanced_accuracy", "roc_auc"]
 
 
 def accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
-    """Return the share of true records that is predicted right."""
+    """Return the share of true records that are predicted correctly."""
     return float(estimator.score(X, y, sample_weight))
 
 
 def balanced_accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
-    """Return the mean over the true classes of the share predicted right."""
-    return evaluate.balanced_accuracy(*estimator.tested_on(X, y, sample_weight)).value
+    """Return the mean, over the true classes, of the share predicted correctly."""
+    return evaluate.balanced_accuracy(*estimator.test_records(X, y, sample_weight)).value
 
 
 def roc_auc(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
     """Return the area under the ROC curve of the second of two true classes."""
-    model, source = estimator.tested_on(X, y, sample_weight)
+    model, source = estimator.test_records(X, y, sample_weight)
     return evaluate.roc_auc(model, source, positive=_second(estimator)).value
 
 
 def _second(estimator: Any) -> Any:
-    """Return the class that scikit-learn calls positive, as the model calls it."""
+    """Return scikit-learn's positive class, with the model's label."""
     target = estimator._input.target  # noqa: SLF001  (estimators of this package)
     return target.categories[int(estimator._order[-1])]  # noqa: SLF001
 

@@ -1,4 +1,4 @@
-"""The tables that statistics are functions of: asked of a source, or read off a larger table."""
+"""Tables that statistics are computed from: queried from a source, or reduced from a larger table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.bins import bin_edges
 from masquerade.core.errors import InputError, SchemaError
 from masquerade.core.query import Query
-from masquerade.core.schema import Category, Schema, Variable
+from masquerade.core.schema import Category, Schema, Variable, is_decimal
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 
@@ -26,7 +26,7 @@ def names_of(names: Names) -> tuple[str, ...]:
 
 
 def schema_of(data: Tally | CountTable) -> Schema:
-    """Return the variables that can be asked about."""
+    """Return the schema of a source or table."""
     if isinstance(data, CountTable):
         return Schema(data.axes)
     if not isinstance(data, Tally):
@@ -38,7 +38,7 @@ def schema_of(data: Tally | CountTable) -> Schema:
 
 
 def table_of(data: Tally | CountTable, names: Sequence[str], where: Where = None) -> CountTable:
-    """Return the table over the named variables, in this order, among the records of `where`."""
+    """Return the table over the named variables, in this order, among the records that satisfy `where`."""
     schema = schema_of(data)
     for name in (*names, *(where or {})):
         schema[name]
@@ -54,37 +54,38 @@ def table_of(data: Tally | CountTable, names: Sequence[str], where: Where = None
 
 
 def category_of(variable: Variable, label: Category | None) -> int:
-    """Return the code of a category; of one that is not named, that which says yes."""
+    """Return the code of a category; without a label, the code of the category that means yes."""
     if label is not None:
         return variable.code(label)
-    found = [code for code, category in enumerate(variable.categories) if str(category).lower() in YES]
-    if len(found) != 1 or len(variable) != 2:
-        why = "it is not just yes and no" if found else "none says yes"
+    codes = [code for code, category in enumerate(variable.categories) if str(category).lower() in YES]
+    if len(codes) != 1 or len(variable) != 2:
+        why = "it is not a plain yes/no variable" if codes else "no category means yes"
         raise SchemaError(
-            f"Say which category of {variable.name!r} is meant (category, or {variable.name}[…] in a "
-            f"formula); {why}. It has: {', '.join(map(str, variable.categories))}."
+            f"Name the category of {variable.name!r} to count (category, or {variable.name}[…] in a "
+            f"formula): {why}. It has: {', '.join(map(str, variable.categories))}."
         )
-    return found[0]
+    return codes[0]
 
 
 def reference_of(variable: Variable, label: Category | None) -> int:
-    """Return the code of the category that others are compared with: the first unless it is named."""
+    """Return the code of the reference category: the first unless it is named."""
     return 0 if label is None else variable.code(label)
 
 
 def scores_of(
     variable: Variable, scores: Mapping[Category, float] | Sequence[float] | None
 ) -> tuple[Floats, str | None]:
-    """Return a number for every category, and a note where it had to be made up.
+    """Return a number for each category, and a note if midpoints of bins were used.
 
-    Given by category or in order; else categories that are numbers stand for themselves, and bins for their
-    middles.
+    Scores are given by category or in order. Without scores, categories that are numbers represent
+    themselves, and bins are represented by their midpoints. Missing categories have no number: NaN.
     """
+    answers = [variable.categories[code] for code in variable.answered_codes]
     if isinstance(scores, Mapping):
-        missing = [str(label) for label in variable.categories if label not in scores]
+        missing = [str(label) for label in answers if label not in scores]
         if missing:
             raise InputError(f"Scores of {variable.name!r} lack: {', '.join(missing)}.")
-        return np.array([float(scores[label]) for label in variable.categories]), None
+        return np.array([float(scores.get(label, np.nan)) for label in variable.categories]), None
     if scores is not None:
         given = np.asarray(scores, dtype=float)
         if given.shape != (len(variable),) or not np.isfinite(given).all():
@@ -92,30 +93,37 @@ def scores_of(
                 f"Scores of {variable.name!r} must be {len(variable)} finite numbers, one for each category."
             )
         return given, None
-    if all(isinstance(label, (int, bool)) for label in variable.categories):
-        return np.array(variable.categories, dtype=float), None
+    if all(isinstance(label, (int, bool)) or is_decimal(label) for label in answers):
+        numbers = np.full(len(variable), np.nan)
+        numbers[list(variable.answered_codes)] = [float(label) for label in answers]
+        return numbers, None
     edges = bin_edges(variable)
     if edges is None:
         raise InputError(
-            f"Give 'scores' for {variable.name!r}: its categories are no numbers "
+            f"Give 'scores' for {variable.name!r}: its categories are not numbers "
             f"({', '.join(map(str, variable.categories[:6]))})."
         )
     low, high = edges
-    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+    if np.isinf(low).any() or np.isinf(high).any():
         raise InputError(f"Give 'scores' for {variable.name!r}: its outermost bins are open.")
-    return (low + high) / 2, f"{variable.name}: a bin counts as its middle."
+    return (low + high) / 2, f"{variable.name}: bins are represented by their midpoints."
 
 
 def normal_p(z: float) -> float:
-    """Return the p-value of a standard normal statistic, two-sided."""
+    """Return the two-sided p-value of a standard normal statistic."""
     return float("nan") if np.isnan(z) else erfc(abs(z) / sqrt(2))
 
 
+def z_of(value: float, variance: float) -> float:
+    """Return a value over its standard error; NaN without a variance."""
+    return float(value / sqrt(variance)) if variance > 0 else float("nan")
+
+
 def null_variance(table: CountTable, weights: Floats, value: float) -> float:
-    """Return the variance that Σ weights·cells = `value` has if its expectation is 0: Σa², not Σ(a − ā)²."""
+    """Return the variance of Σ weights·cells = `value` if its expectation is 0: Σa², not Σ(a − ā)²."""
     return squared_error(table, weights) + value**2 / max(table.n, 1)
 
 
 def squared_error(table: CountTable, weights: Floats) -> float:
-    """Return the variance of Σ weights·cells, none below 0."""
+    """Return the variance of Σ weights·cells, clipped at 0."""
     return max(table.covariance.quadratic(weights), 0.0)

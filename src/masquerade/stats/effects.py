@@ -1,4 +1,4 @@
-"""Differences and ratios of prevalences, odds ratios: groups compared, from counts with their covariance."""
+"""Compare groups: risk differences, relative risks and odds ratios, from counts with their covariance."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from itertools import product
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.distributions import chi_square_tail, two_sided_quantile
+from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError
+from masquerade.core.intervals import keep_inside
 from masquerade.core.schema import Category
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
-from masquerade.core.util.display import p_text
 from masquerade.stats._tables import (
     Names,
     Where,
     category_of,
     names_of,
-    normal_p,
     null_variance,
     reference_of,
     squared_error,
-    table_of,
+    z_of,
 )
 from masquerade.stats.estimates import Estimates
+from masquerade.stats.missing_values import MissingOrAll, table_of_answers
 from masquerade.stats.percentages import RowShares, given_text, row_shares, unsteady_notes
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """A prevalence with the ends of its interval."""
+class Prevalence:
+    """Prevalence of one group with its confidence interval."""
 
     value: float
     lower: float
@@ -41,7 +41,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """How two prevalences compare: the figure, its standard error and the ends of its interval."""
+    """Comparison of two prevalences: estimate, standard error and interval."""
 
     value: float
     stderr: float
@@ -49,7 +49,8 @@ class Effect:
     upper: float
 
 
-Compare = Callable[[Side, Side, float, float, float], Effect]  # both sides, their errors, correlation
+# both prevalences, their standard errors, the correlation of the estimates
+Compare = Callable[[Prevalence, Prevalence, float, float, float], Effect]
 
 
 def difference(
@@ -61,28 +62,64 @@ def difference(
     reference: Category | None = None,
     given: Names = (),
     where: Where = None,
+    missing: MissingOrAll = "answered",
     level: float = 0.95,
 ) -> Estimates:
-    """Return by how much the prevalence of an outcome differs between groups (the risk difference).
+    """Estimate risk differences: how the prevalence of an outcome differs between groups.
 
-    `category` of the outcome is counted (the one that says yes unless it is named); every group is compared
-    with the `reference`, the first unless it is named, within every category of `given`.
+    Parameters
+    ----------
+    data : Tally or CountTable
+        Source of counts, or a table that contains all variables named here.
+    outcome : str
+        Variable whose prevalence is compared.
+    group : str
+        Variable that defines the groups.
+    category : category, optional
+        Category of the outcome that is counted. May be omitted for yes/no outcomes: then it is "yes".
+    reference : category, optional
+        Group that the others are compared with. By default the first category of `group`.
+    given : str or sequence of str, optional
+        Strata: groups are compared within each combination of their categories.
+    where : mapping of str to category, optional
+        Count only the records with these categories, for example ``{"region": "north"}``.
+    missing : {"answered", "category"}, default "answered"
+        Count only people who answered all variables named here, or count missing answers as categories.
+    level : float, default 0.95
+        Confidence level of the intervals.
 
-    Formula: p̂₁ − p̂₀; the ends lie √((p̂₁ − l₁)² − 2ρ(p̂₁ − l₁)(u₀ − p̂₀) + (u₀ − p̂₀)²) below and likewise above,
-    with the ends l and u of both prevalences' score intervals and the correlation ρ of the estimates. The
-    p-value is of the hypothesis of equal prevalences, with the variance that the counts have under it.
+    Returns
+    -------
+    Estimates
+        One row per compared group and stratum, with p-values for equal prevalences.
+
+    Raises
+    ------
+    InputError
+        If a variable or category is unknown, or `group` has a single category.
+    QueryRefused
+        If the source refuses the counts.
+
+    Notes
+    -----
+    Formula: p̂₁ − p̂₀. The lower limit is √((p̂₁ − l₁)² − 2ρ(p̂₁ − l₁)(u₀ − p̂₀) + (u₀ − p̂₀)²) below the
+    estimate, the upper limit correspondingly above, where l and u are the limits of both prevalences' score
+    intervals and ρ is the correlation of the estimates. The p-value uses the variance under equal
+    prevalences.
     Reference: Newcombe (1998); Zou & Donner (2008).
     Error: measured, see docs/numerics.md.
 
+    Examples
+    --------
     >>> source = mq.tally(mq.data.students())
     >>> print(mq.stats.difference(source, "pills", "exams", category="yes", reference="few"))
     Difference of pills = yes by exams, n = 600
-         exams difference stderr lower upper p_value
-    many − few      18.0%   3.2% 11.6% 24.3% <0.0001
+         exams difference stderr lower upper      z p_value
+    many − few      18.0%   3.2% 11.6% 24.3% 5.4125 <0.0001
     (95% intervals; p-values against difference = 0)
     """
-    asked = _Asked(outcome, group, category, reference, names_of(given), where, level)
-    return _compared(data, asked, "difference", 0.0, _difference)
+    comparison = _Comparison(outcome, group, category, reference, names_of(given), where, missing, level)
+    return _compare_groups(data, comparison, "difference", 0.0, _difference)
 
 
 def ratio(
@@ -94,22 +131,61 @@ def ratio(
     reference: Category | None = None,
     given: Names = (),
     where: Where = None,
+    missing: MissingOrAll = "answered",
     level: float = 0.95,
 ) -> Estimates:
-    """Return the ratio of the prevalences of an outcome in groups (the relative risk); see `difference`.
+    """Estimate relative risks: ratios of the prevalence of an outcome between groups.
 
-    Formula: p̂₁/p̂₀; the ends are Fieller's (1954), with the variances that the ends of both prevalences'
-    score intervals show (Donner & Zou 2012). Where the reference's prevalence may be 0 there is no upper end.
+    Parameters
+    ----------
+    data : Tally or CountTable
+        Source of counts, or a table that contains all variables named here.
+    outcome : str
+        Variable whose prevalence is compared.
+    group : str
+        Variable that defines the groups.
+    category : category, optional
+        Category of the outcome that is counted. May be omitted for yes/no outcomes: then it is "yes".
+    reference : category, optional
+        Group that the others are compared with. By default the first category of `group`.
+    given : str or sequence of str, optional
+        Strata: groups are compared within each combination of their categories.
+    where : mapping of str to category, optional
+        Count only the records with these categories, for example ``{"region": "north"}``.
+    missing : {"answered", "category"}, default "answered"
+        Count only people who answered all variables named here, or count missing answers as categories.
+    level : float, default 0.95
+        Confidence level of the intervals.
 
+    Returns
+    -------
+    Estimates
+        One row per compared group and stratum, with p-values for equal prevalences.
+
+    Raises
+    ------
+    InputError
+        If a variable or category is unknown, or `group` has a single category.
+    QueryRefused
+        If the source refuses the counts.
+
+    Notes
+    -----
+    Formula: p̂₁/p̂₀ with Fieller's (1954) limits, computed from the variances implied by both prevalences'
+    score intervals (Donner & Zou 2012). Where the prevalence of the reference may be 0 the upper limit is
+    infinite.
+
+    Examples
+    --------
     >>> source = mq.tally(mq.data.students())
     >>> print(mq.stats.ratio(source, "pills", "exams", category="yes", reference="few"))
     Ratio of pills = yes by exams, n = 600
-         exams  ratio stderr  lower  upper p_value
-    many : few 2.5000 0.4488 1.7638 3.5499 <0.0001
+         exams  ratio stderr  lower  upper      z p_value
+    many : few 2.5000 0.4488 1.7638 3.5499 5.4125 <0.0001
     (95% intervals; p-values against ratio = 1)
     """
-    asked = _Asked(outcome, group, category, reference, names_of(given), where, level)
-    return _compared(data, asked, "ratio", 1.0, _ratio)
+    comparison = _Comparison(outcome, group, category, reference, names_of(given), where, missing, level)
+    return _compare_groups(data, comparison, "ratio", 1.0, _ratio)
 
 
 def odds_ratio(
@@ -121,65 +197,108 @@ def odds_ratio(
     reference: Category | None = None,
     given: Names = (),
     where: Where = None,
+    missing: MissingOrAll = "answered",
     level: float = 0.95,
 ) -> Estimates:
-    """Return the ratio of the odds of an outcome in groups, in every category of `given`; see `difference`.
+    """Estimate odds ratios of an outcome between groups.
 
-    Formula: the difference of logits, its ends as those of `difference` from the logits of the ends of both
-    prevalences. Where a prevalence is estimated at or beyond 0 or 1 the odds ratio is not determined: the
-    figure is NaN and the interval what the intervals of both prevalences leave, which holds more often.
+    Parameters
+    ----------
+    data : Tally or CountTable
+        Source of counts, or a table that contains all variables named here.
+    outcome : str
+        Variable whose prevalence is compared.
+    group : str
+        Variable that defines the groups.
+    category : category, optional
+        Category of the outcome that is counted. May be omitted for yes/no outcomes: then it is "yes".
+    reference : category, optional
+        Group that the others are compared with. By default the first category of `group`.
+    given : str or sequence of str, optional
+        Strata: groups are compared within each combination of their categories.
+    where : mapping of str to category, optional
+        Count only the records with these categories, for example ``{"region": "north"}``.
+    missing : {"answered", "category"}, default "answered"
+        Count only people who answered all variables named here, or count missing answers as categories.
+    level : float, default 0.95
+        Confidence level of the intervals.
 
+    Returns
+    -------
+    Estimates
+        One row per compared group and stratum, with p-values for equal prevalences.
+
+    Raises
+    ------
+    InputError
+        If a variable or category is unknown, or `group` has a single category.
+    QueryRefused
+        If the source refuses the counts.
+
+    Notes
+    -----
+    Formula: the difference of logits. Its limits are computed as in `difference`, from the logits of the
+    limits of both prevalences. Where a prevalence is estimated at or beyond 0 or 1 the odds ratio is
+    undetermined: the estimate is NaN, and the interval follows from both prevalences' intervals alone, which
+    is conservative.
+
+    Examples
+    --------
     >>> source = mq.tally(mq.data.students())
     >>> print(mq.stats.odds_ratio(source, "sleep", "pills", category="bad", reference="no", given="exams"))
     Odds ratio of sleep = bad by pills given exams, n = 600
-    exams    pills odds ratio stderr  lower upper p_value
-      few yes : no     6.0000 2.2863 2.8790 12.50 <0.0001
-     many yes : no     6.0769 1.6704 3.5583 10.38 <0.0001
+    exams    pills odds ratio stderr  lower upper      z p_value
+      few yes : no     6.0000 2.2863 2.8790 12.50 4.0419 <0.0001
+     many yes : no     6.0769 1.6704 3.5583 10.38 6.3263 <0.0001
     (95% intervals; p-values against odds ratio = 1)
     """
-    asked = _Asked(outcome, group, category, reference, names_of(given), where, level)
-    return _compared(data, asked, "odds ratio", 1.0, _odds_ratio)
+    comparison = _Comparison(outcome, group, category, reference, names_of(given), where, missing, level)
+    return _compare_groups(data, comparison, "odds ratio", 1.0, _odds_ratio)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Comparison:
     outcome: str
     group: str
     category: Category | None
     reference: Category | None
     given: tuple[str, ...]
     where: Where
+    missing: MissingOrAll
     level: float
 
 
-def _compared(data: Tally | CountTable, asked: _Asked, what: str, null: float, compare: Compare) -> Estimates:
-    table = table_of(data, (*asked.given, asked.group, asked.outcome), asked.where)
+def _compare_groups(
+    data: Tally | CountTable, comparison: _Comparison, what: str, null: float, compare: Compare
+) -> Estimates:
+    names = (*comparison.given, comparison.group, comparison.outcome)
+    table, absent = table_of_answers(data, names, comparison.where, comparison.missing, f"A {what}")
     *strata, group, outcome = table.axes
-    code, base = category_of(outcome, asked.category), reference_of(group, asked.reference)
+    code, base = category_of(outcome, comparison.category), reference_of(group, comparison.reference)
     if len(group) < 2:
         raise InputError(f"{group.name!r} has one category: there is nothing to compare.")
-    found = row_shares(table, len(strata) + 1, asked.level)
+    group_shares = row_shares(table, len(strata) + 1, comparison.level)
     others = [row for row in range(len(group)) if row != base]
     rows: list[Effect] = []
-    p_values, labels, gradients = [], [], []
-    for place, stratum in enumerate(product(*(axis.categories for axis in strata))):
-        at = tuple(map(int, np.unravel_index(place, table.values.shape[: len(strata)]))) if strata else ()
-        known = _sides(found, at, code)
+    statistics, labels, gradients = [], [], []
+    for index, stratum in enumerate(product(*(axis.categories for axis in strata))):
+        at = tuple(map(int, np.unravel_index(index, table.values.shape[: len(strata)]))) if strata else ()
+        prevalences = _prevalences(group_shares, at, code)
         for row in others:
             one, zero = (_gradient(table, (*at, i), code) for i in (row, base))
             errors = table.covariance.between(np.stack([one, zero]), np.stack([one, zero]))
             scale = np.sqrt(np.maximum(np.diag(errors), 0.0))
             rho = float(errors[0, 1] / (scale[0] * scale[1])) if scale.all() else 0.0
-            rows.append(compare(known[row], known[base], float(scale[0]), float(scale[1]), rho))
-            p_values.append(_equal_p(table, at, (row, base), code))
+            rows.append(compare(prevalences[row], prevalences[base], float(scale[0]), float(scale[1]), rho))
+            statistics.append(_equal_z(table, at, (row, base), code))
             labels.append((*stratum, f"{group.categories[row]} − {group.categories[base]}"))
             gradients.append(one - zero)
-    whole = np.stack(gradients)
-    notes = list(unsteady_notes(table, found, len(strata) + 1))
+    stacked = np.stack(gradients)
+    notes = [*absent, *unsteady_notes(table, group_shares, len(strata) + 1)]
     if any(np.isnan(row.value) for row in rows):
         notes.append(
-            f"– : a prevalence is estimated at or beyond 0 or 1, so the {what} is not determined; its "
-            "interval is what the intervals of both prevalences leave."
+            f"– : a prevalence is estimated at or beyond 0 or 1, so the {what} is undetermined; its "
+            "interval follows from the intervals of both prevalences."
         )
     if what != "difference":
         labels = [(*row[:-1], str(row[-1]).replace(" − ", " : ")) for row in labels]
@@ -187,7 +306,7 @@ def _compared(data: Tally | CountTable, asked: _Asked, what: str, null: float, c
     if strata:
         title += f" given {', '.join(axis.name for axis in strata)}"
     return Estimates(
-        title + given_text(asked.where),
+        title + given_text(comparison.where),
         what,
         (*(axis.name for axis in strata), group.name),
         tuple(labels),
@@ -196,23 +315,25 @@ def _compared(data: Tally | CountTable, asked: _Asked, what: str, null: float, c
         np.array([row.lower for row in rows]),
         np.array([row.upper for row in rows]),
         table.n,
-        asked.level,
+        comparison.level,
         null,
-        np.array(p_values),
-        covariance=table.covariance.between(whole, whole) if what == "difference" else None,
+        np.array(statistics),
+        covariance=table.covariance.between(stacked, stacked) if what == "difference" else None,
         in_percent=what == "difference",
         notes=tuple(notes),
     )
 
 
-def _sides(found: RowShares, at: tuple[int, ...], code: int) -> list[Side]:
-    """Return the prevalence of every group in a stratum."""
-    columns = (part[at][:, code].tolist() for part in (found.values, found.lower, found.upper))
-    return [Side(*ends) for ends in zip(*columns, strict=True)]
+def _prevalences(group_shares: RowShares, at: tuple[int, ...], code: int) -> list[Prevalence]:
+    """Return the prevalence of each group in a stratum."""
+    columns = (
+        part[at][:, code].tolist() for part in (group_shares.values, group_shares.lower, group_shares.upper)
+    )
+    return [Prevalence(*ends) for ends in zip(*columns, strict=True)]
 
 
 def _gradient(table: CountTable, row: tuple[int, ...], code: int) -> Floats:
-    """Return the derivative of the share of a category in a row by every count."""
+    """Return the derivative of a category's share in a row with respect to each count."""
     cells = table.values[row]
     total = cells.sum()
     result = np.zeros(table.values.shape)
@@ -222,11 +343,11 @@ def _gradient(table: CountTable, row: tuple[int, ...], code: int) -> Floats:
     return result
 
 
-def _equal_p(table: CountTable, at: tuple[int, ...], pair: tuple[int, int], code: int) -> float:
-    """Return the p-value of equal prevalences: their difference over its error if they were equal.
+def _equal_z(table: CountTable, at: tuple[int, ...], pair: tuple[int, int], code: int) -> float:
+    """Return the statistic of equal prevalences, with the standard error under equality.
 
-    Formula: z = (p̂₁ − p̂₀)/√(wᵀCw), w the derivative of p̂₁ − p̂₀ where both are the pooled prevalence p: then
-    the uncertain numbers of records drop out, and only how the category scatters remains.
+    Formula: z = (p̂₁ − p̂₀)/√(wᵀCw), where w is the derivative of p̂₁ − p̂₀ at the pooled prevalence. There
+    the uncertain group sizes cancel, and only the scatter of the category remains.
     """
     counts = np.stack([table.values[(*at, row)] for row in pair])
     totals = counts.sum(axis=1)
@@ -239,22 +360,25 @@ def _equal_p(table: CountTable, at: tuple[int, ...], pair: tuple[int, int], code
         weights[(*at, row, code)] += sign / total
     gap = counts[0, code] / totals[0] - counts[1, code] / totals[1]
     variance = null_variance(table, weights, gap)
-    return normal_p(gap / np.sqrt(variance)) if variance > 0 else float("nan")
+    return z_of(float(gap), variance)
 
 
-def _difference(one: Side, zero: Side, error: float, other: float, rho: float) -> Effect:
+def _difference(one: Prevalence, zero: Prevalence, error: float, other: float, rho: float) -> Effect:
     gap = one.value - zero.value
     stderr = float(np.sqrt(max(error**2 + other**2 - 2 * rho * error * other, 0.0)))
     below = _both(one.value - one.lower, zero.upper - zero.value, rho)
     above = _both(one.upper - one.value, zero.value - zero.lower, rho)
-    return Effect(gap, stderr, gap - below, gap + above)
+    # a difference of shares is between −1 and 1, as a share is between 0 and 1
+    ends = (np.array([(end + 1) / 2]) for end in (gap, gap - below, gap + above))
+    lower, upper = (float(2 * end[0] - 1) for end in keep_inside(*ends))
+    return Effect(gap, stderr, lower, upper)
 
 
 def _both(a: float, b: float, rho: float) -> float:
     return float(np.sqrt(max(a * a - 2 * rho * a * b + b * b, 0.0)))
 
 
-def _ratio(one: Side, zero: Side, error: float, other: float, rho: float) -> Effect:
+def _ratio(one: Prevalence, zero: Prevalence, error: float, other: float, rho: float) -> Effect:
     if not zero.value > 0 or np.isnan(one.value):
         return Effect(float("nan"), float("nan"), 0.0, float("inf"))
     value = one.value / zero.value
@@ -273,7 +397,7 @@ def _ratio(one: Side, zero: Side, error: float, other: float, rho: float) -> Eff
     return Effect(value, float(np.sqrt(max(variance, 0.0)) / zero.value), float(ends[0]), float(ends[1]))
 
 
-def _odds_ratio(one: Side, zero: Side, error: float, other: float, rho: float) -> Effect:
+def _odds_ratio(one: Prevalence, zero: Prevalence, error: float, other: float, rho: float) -> Effect:
     sides = [[_logit(x) for x in (side.value, side.lower, side.upper)] for side in (one, zero)]
     (a, low1, high1), (b, low0, high0) = sides
     if not (np.isfinite(a) and np.isfinite(b)):
@@ -305,31 +429,66 @@ def change(
     *,
     category: Category | None = None,
     where: Where = None,
+    missing: MissingOrAll = "answered",
     level: float = 0.95,
 ) -> Estimates:
-    """Return by how much the prevalence of a category changed among the same people, between two variables.
+    """Estimate how the prevalence of a category changed between two variables of the same people.
 
-    Of a panel whose waves were disguised under one memo, declare both waves as a `panel` channel: who answers
-    the same again reports the same, so the errors of the two waves go together, and less of them is left.
+    For a panel whose waves were disguised with one memo, declare both waves as a `panel` channel. People who
+    give the same answer again then send the same report, so the errors of both waves are correlated and
+    partly cancel.
 
-    Formula: Σ_ij ([j = c] − [i = c])N̂_ij/N̂, its error by the delta method on the joint table; the p-value is
-    of no change, with the variance that the counts have then.
+    Parameters
+    ----------
+    data : Tally or CountTable
+        Source of counts, or a table that contains all variables named here.
+    before : str
+        Variable of the first wave.
+    after : str
+        Variable of the second wave, with the same categories.
+    category : category, optional
+        Category whose prevalence is compared. May be omitted for yes/no variables: then it is "yes".
+    where : mapping of str to category, optional
+        Count only the records with these categories, for example ``{"region": "north"}``.
+    missing : {"answered", "category"}, default "answered"
+        Count only people who answered all variables named here, or count missing answers as categories.
+    level : float, default 0.95
+        Confidence level of the intervals.
 
+    Returns
+    -------
+    Estimates
+        One row, with the p-value for no change.
+
+    Raises
+    ------
+    InputError
+        If the variables have different categories, or the estimated number of records is not positive.
+    QueryRefused
+        If the source refuses the counts.
+
+    Notes
+    -----
+    Formula: Σ_ij ([j = c] − [i = c])N̂_ij/N̂, with its error by the delta method on the joint table. The
+    p-value uses the variance under no change.
+
+    Examples
+    --------
     >>> import pandas as pd
     >>> waves = pd.DataFrame({"spring": ["yes"] * 30 + ["no"] * 70, "autumn": ["yes"] * 40 + ["no"] * 60})
     >>> print(mq.stats.change(mq.tally(waves), "spring", "autumn", category="yes"))
     Change of spring = yes to autumn, n = 100
-              waves change stderr lower upper p_value
-    autumn − spring  10.0%   3.0%  4.1% 15.9%  0.0016
+              waves change stderr lower upper      z p_value
+    autumn − spring  10.0%   3.0%  4.1% 15.9% 3.1623  0.0016
     (95% intervals; p-values against change = 0)
     """
-    table = table_of(data, (before, after), where)
+    table, notes = table_of_answers(data, (before, after), where, missing, "A change")
     first, second = table.axes
     if first.categories != second.categories:
-        raise InputError(f"{before!r} and {after!r} have other categories: no change is defined.")
+        raise InputError(f"{before!r} and {after!r} must have the same categories, in the same order.")
     code, total = category_of(first, category), table.total
     if total <= 0:
-        raise InputError("No records are seen by the estimates: there is no change to tell.")
+        raise InputError("The estimated number of records is not positive: no change can be estimated.")
     weights = np.zeros(table.values.shape)
     weights[:, code] += 1
     weights[code, :] -= 1
@@ -349,109 +508,7 @@ def change(
         table.n,
         level,
         0.0,
-        np.array([normal_p(value / np.sqrt(variance)) if variance > 0 else float("nan")]),
+        np.array([z_of(value, variance)]),
         in_percent=True,
+        notes=notes,
     )
-
-
-def mantel_haenszel(
-    data: Tally | CountTable,
-    outcome: str,
-    group: str,
-    given: Names,
-    *,
-    category: Category | None = None,
-    reference: Category | None = None,
-    where: Where = None,
-    level: float = 0.95,
-) -> Estimates:
-    """Return the odds ratio that all categories of `given` share, for two groups.
-
-    Formula: Σ a_k d_k/T_k over Σ b_k c_k/T_k of the 2 × 2 tables of the strata; its error by the delta method
-    on the logarithm; the p-value is that of Σ(a_k − r_k c_k/T_k) = 0 (Cochran 1954). A note tells the test of
-    equal odds ratios: the deviance of the reports without interaction of all three.
-    Reference: Mantel & Haenszel (1959).
-
-    >>> source = mq.tally(mq.data.students())
-    >>> print(mq.stats.mantel_haenszel(source, "sleep", "pills", "exams", category="bad", reference="no"))
-    Mantel–Haenszel odds ratio of sleep = bad by pills given exams, n = 600
-       pills odds ratio stderr  lower  upper p_value
-    yes : no     6.0510 1.3490 3.9090 9.3669 <0.0001
-    (95% intervals; p-values against odds ratio = 1)
-    Are the odds ratios of all strata the same? Deviance 0.00, df 1, p 0.978.
-    """
-    strata = names_of(given)
-    table = table_of(data, (*strata, group, outcome), where)
-    exposure, answer = table.axes[-2:]
-    code, base = category_of(answer, category), reference_of(exposure, reference)
-    if not strata or len(exposure) != 2:
-        raise InputError(
-            "mantel_haenszel() compares two groups within categories of `given`; "
-            f"{exposure.name!r} has {len(exposure)} categories."
-        )
-    cells = table.values.reshape(-1, *table.values.shape[-2:])
-    picked = np.stack(
-        [_picked(cells.shape[1:], row, code, same=same) for row in (1 - base, base) for same in (True, False)]
-    )  # a, b, c, d: the group, then the reference; the category, then the others
-    a, b, c, d = np.einsum("pij,kij->pk", picked, cells)
-    total = a + b + c + d
-    used = total > 0
-    if not used.any():
-        raise InputError("No stratum has records by the estimates: there is nothing to compare.")
-    T = np.where(used, total, 1.0)
-    above, below = (float((x * y / T)[used].sum()) for x, y in ((a, d), (b, c)))
-    by_cell = {
-        "above": np.stack([d / T - a * d / T**2, -a * d / T**2, -a * d / T**2, a / T - a * d / T**2]),
-        "below": np.stack([-b * c / T**2, c / T - b * c / T**2, b / T - b * c / T**2, -b * c / T**2]),
-    }
-    r, s = a + b, a + c
-    middle = r * s / T**2
-    null = np.stack([1 - s / T - r / T + middle, middle - s / T, middle - r / T, middle])
-
-    def weights(parts: Floats) -> Floats:
-        return np.asarray(np.einsum("pk,pij->kij", parts * used, picked)).reshape(table.values.shape)
-
-    gap = float((a - r * s / T)[used].sum())
-    variance = null_variance(table, weights(null), gap)
-    p_value = normal_p(gap / np.sqrt(variance)) if variance > 0 else float("nan")
-    value = stderr = float("nan")
-    lower, upper = 0.0, float("inf")
-    notes = [] if used.all() else [f"{int((~used).sum())} strata have no records by the estimates."]
-    if above > 0 and below > 0:
-        error = np.sqrt(squared_error(table, weights(by_cell["above"] / above - by_cell["below"] / below)))
-        value = above / below
-        stderr = value * error
-        lower, upper = value * np.exp(np.array([-1, 1]) * two_sided_quantile(level) * error)
-    else:
-        notes.append("The counts are too noisy for a common odds ratio: a sum of products is not positive.")
-    if len(answer) == 2 and len(cells) > 1:
-        pairs = [(*strata, exposure.name), (*strata, answer.name), (exposure.name, answer.name)]
-        fits = [table.fit(model) for model in (pairs, [table.names])]
-        statistic, df = max(fits[0].deviance - fits[1].deviance, 0.0), len(cells) - 1
-        tail = p_text(chi_square_tail(statistic, df))
-        notes.append(
-            f"Are the odds ratios of all strata the same? Deviance {statistic:.2f}, df {df}, p {tail}."
-        )
-    return Estimates(
-        f"Mantel–Haenszel odds ratio of {answer.name} = {answer.categories[code]} by {exposure.name} given "
-        f"{', '.join(strata)}" + given_text(where),
-        "odds ratio",
-        (exposure.name,),
-        ((f"{exposure.categories[1 - base]} : {exposure.categories[base]}",),),
-        np.array([value]),
-        np.array([stderr]),
-        np.array([lower]),
-        np.array([upper]),
-        table.n,
-        level,
-        1.0,
-        np.array([p_value]),
-        notes=tuple(notes),
-    )
-
-
-def _picked(shape: tuple[int, ...], row: int, code: int, *, same: bool) -> Floats:
-    result = np.zeros(shape)
-    result[row] = 0.0 if same else 1.0
-    result[row, code] = 1.0 if same else 0.0
-    return result

@@ -16,10 +16,11 @@ from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable, cell_frame, cell_plot
 from masquerade.core.tally import Tally
 from masquerade.core.util.display import Shown, p_text
-from masquerade.stats._design import formulaic, variables_in
-from masquerade.stats._tables import Where, names_of, schema_of, table_of
+from masquerade.stats._tables import Where, names_of, schema_of
 from masquerade.stats.estimates import TestResult
+from masquerade.stats.missing_values import MissingOrAll, table_of_answers
 from masquerade.stats.percentages import given_text
+from masquerade.stats.regression.formula import formulaic, variables_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,11 +31,27 @@ Model = str | Iterable[str | Iterable[str]]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LogLinear(Shown):
-    """A hierarchical log-linear model of the truth behind reports.
+    """A fitted hierarchical log-linear model of the true counts.
 
-    `deviance` is by how much less likely the reports are than under the best table of all, with `df` degrees
-    of freedom; `expected` are the fitted counts.
+    Attributes
+    ----------
+    generators : tuple of tuple of str
+        Highest terms of the model.
+    axes : tuple of Variable
+        Variables of the table.
+    expected, stderr : array
+        Fitted counts and their standard errors.
+    deviance : float
+        Twice the log-likelihood lost against the saturated model, with `df` degrees of freedom.
+    df : int
+        Degrees of freedom.
+    p_value : float
+        P-value of Pearson's statistic on the reports.
+    n : int
+        Number of records.
 
+    Examples
+    --------
     >>> source = mq.tally(mq.data.students())
     >>> small = mq.stats.loglinear(source, "exams + pills")
     >>> larger = mq.stats.loglinear(source, "exams*pills")
@@ -53,39 +70,72 @@ class LogLinear(Shown):
     n: int
     fit: Fit = field(repr=False)
     condition: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def heading(self) -> str:
-        """Return the model in a line."""
+        """Return the model and the number of records."""
         return f"Log-linear model {_model(self.generators)}{self.condition}, n = {self.n:,}"
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return how well the model fits."""
+        """Return the goodness of fit."""
         if not self.df:
-            return ("The model is saturated: it fits any table.",)
-        return (f"Deviance {self.deviance:.2f}, df {self.df}, p {p_text(self.p_value)}; BIC {self.bic:.1f}.",)
+            return ("The model is saturated: it fits any table.", *self.notes)
+        fit = f"Deviance {self.deviance:.2f}, df {self.df}, p {p_text(self.p_value)}; BIC {self.bic:.1f}."
+        return (fit, *self.notes)
 
     @property
     def bic(self) -> float:
-        """Return the deviance less df·log n: below 0 the model is preferred to the table without it."""
+        """Return deviance − df·log n; below 0 the model is preferred to the saturated one."""
         return self.deviance - self.df * float(np.log(max(self.n, 2)))
 
     def compare(self, larger: LogLinear) -> TestResult:
-        """Test this model within a larger one, by the difference of their deviances."""
-        inside = all(any(set(own) <= set(other) for other in larger.generators) for own in self.generators)
+        """Test this model against a larger one that contains it, by the difference of deviances.
+
+        Parameters
+        ----------
+        larger : LogLinear
+            Model of the same table that contains all terms of this one.
+
+        Returns
+        -------
+        TestResult
+            Difference of deviances and its p-value.
+
+        Raises
+        ------
+        InputError
+            If the models are not nested models of one table.
+        """
+        inside = all(any(set(term) <= set(other) for other in larger.generators) for term in self.generators)
         if self.axes != larger.axes or not inside:
-            raise InputError("Only models of one table can be compared, the smaller within the larger.")
+            raise InputError(
+                "Only nested models of one table can be compared; 'larger' must contain this one."
+            )
         statistic, df = max(self.deviance - larger.deviance, 0.0), self.df - larger.df
         title = f"{_model(self.generators)} within {_model(larger.generators)}{self.condition}"
         return TestResult(title, statistic, df, chi_square_tail(statistic, df), self.n, "deviance")
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the fitted counts, a row for each cell."""
+        """Return a frame of fitted counts with one row per cell."""
         return cell_frame(self.axes, expected=self.expected, stderr=self.stderr)
 
     def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
-        """Draw the fitted counts with their intervals; of several variables the last is told by colours."""
+        """Plot the fitted counts with their intervals; colours show the last of several variables.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Axes to draw on. By default a new figure.
+        level : float, default 0.95
+            Confidence level of the intervals.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
         half = two_sided_quantile(level) * self.stderr
         return cell_plot(
             self.axes,
@@ -100,14 +150,42 @@ def _model(generators: tuple[tuple[str, ...], ...]) -> str:
     return ", ".join(f"[{' '.join(names)}]" for names in generators)
 
 
-def loglinear(data: Tally | CountTable, model: Model, *, where: Where = None) -> LogLinear:
-    """Fit a hierarchical log-linear model: by generators, [["a", "b"], "c"], or a formula, "a*b + c".
+def loglinear(
+    data: Tally | CountTable, model: Model, *, where: Where = None, missing: MissingOrAll = "answered"
+) -> LogLinear:
+    """Fit a hierarchical log-linear model.
 
-    The p-value is that of Pearson's statistic of the reports, with the degrees of freedom of the model.
+    Parameters
+    ----------
+    data : Tally or CountTable
+        Source of counts, or a table that contains all variables named here.
+    model : str or iterable
+        Formula, ``"a*b + c"``, or generators, ``[["a", "b"], "c"]``.
+    where : mapping of str to category, optional
+        Count only the records with these categories, for example ``{"region": "north"}``.
+    missing : {"answered", "category"}, default "answered"
+        Count only people who answered all variables named here, or count missing answers as categories.
 
-    Formula: the most likely table of the model given the reports; see `CountTable.fit`.
+    Returns
+    -------
+    LogLinear
+        The fitted model.
+
+    Raises
+    ------
+    InputError
+        If the model has no term or names an unknown variable.
+    QueryRefused
+        If the source refuses the counts.
+
+    Notes
+    -----
+    Formula: the maximum likelihood table of the model given the reports; see `CountTable.fit`. The p-value is
+    that of Pearson's statistic on the reports, with the degrees of freedom of the model.
     Reference: Haberman (1974, 1977); van den Hout & van der Heijden (2004) for randomized response.
 
+    Examples
+    --------
     >>> source = mq.tally(mq.data.students())
     >>> model = mq.stats.loglinear(source, "exams*pills + pills*sleep")
     >>> model.df, round(model.deviance, 2)
@@ -118,7 +196,7 @@ def loglinear(data: Tally | CountTable, model: Model, *, where: Where = None) ->
     for name in used:
         schema_of(data)[name]
     names = tuple(name for name in schema_of(data) if name in used)
-    table = table_of(data, names, where)
+    table, notes = table_of_answers(data, names, where, missing, "A log-linear model")
     fit, best = table.fit(generators), table.fit([names])
     size = int(np.prod(table.values.shape))
     df = fit.df - best.df
@@ -126,19 +204,29 @@ def loglinear(data: Tally | CountTable, model: Model, *, where: Where = None) ->
     p_value = chi_square_tail(max(fit.pearson - best.pearson, 0.0), df)
     stderr = fit.contrast(np.eye(size).reshape(size, *table.values.shape)).stderr.reshape(table.values.shape)
     return LogLinear(
-        generators, table.axes, fit.expected, stderr, deviance, df, p_value, table.n, fit, given_text(where)
+        generators,
+        table.axes,
+        fit.expected,
+        stderr,
+        deviance,
+        df,
+        p_value,
+        table.n,
+        fit,
+        given_text(where),
+        notes,
     )
 
 
 def _generators(model: Model) -> tuple[tuple[str, ...], ...]:
-    """Return the largest terms of a model."""
+    """Return the highest terms of a model."""
     if isinstance(model, str):
         variables_in(model)
         terms = [tuple(str(factor) for factor in term.factors) for term in formulaic().Formula(model)]
         given = [term for term in terms if term != ("1",)]
     else:
         given = [names_of(names) for names in model]
-    kept = [names for names in given if not any(set(names) < set(other) for other in given)]
-    if not kept:
+    highest = [names for names in given if not any(set(names) < set(other) for other in given)]
+    if not highest:
         raise InputError("A log-linear model needs a term: [['a', 'b']], or 'a*b + c'.")
-    return tuple(dict.fromkeys(kept))
+    return tuple(dict.fromkeys(highest))

@@ -1,4 +1,4 @@
-"""Tests of independence, of trend and of equal margins, and of any contrast of counts."""
+"""Tests of independence, trend and equal margins, and contrasts of counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.distributions import chi_square_tail, two_sided_quantile
 from masquerade.core.errors import InputError
-from masquerade.core.link_test import link_tests
+from masquerade.core.links.deviance_test import link_tests
+from masquerade.core.missing_shares import missing_shares
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Variable
 from masquerade.core.table import CountTable
@@ -26,33 +27,77 @@ from masquerade.stats._tables import (
     scores_of,
     squared_error,
     table_of,
+    z_of,
 )
 from masquerade.stats.estimates import Adjustment, Estimates, TestResult, TestResults
+from masquerade.stats.missing_values import (
+    MissingOrAll,
+    check_missing_or_all,
+    join_notes,
+    restrict_table,
+    table_of_answers,
+)
 from masquerade.stats.percentages import given_text
 
 Scores = Mapping[Category, float] | Sequence[float]
-RANK = 1e-10  # of the largest eigenvalue
+RANK = 1e-10  # eigenvalues below this share of the largest count as 0
 
 
 def independence(
-    data: Tally | CountTable, first: str, second: str, *, given: Names = (), where: Where = None
+    data: Tally | CountTable,
+    first: str,
+    second: str,
+    *,
+    given: Names = (),
+    where: Where = None,
+    missing: MissingOrAll = "answered",
 ) -> TestResult:
-    """Test whether two variables are independent, in every category of `given` if there is any.
+    """Test whether two variables are independent, optionally within strata.
 
-    The statistic is the deviance of the reports, twice the log-likelihood that the dependence adds; the
-    p-value is that of Pearson's statistic on the reports, which keeps its level where counts are small: see
-    `masquerade.core.link_test.link_tests`, the test that structures and trees rest on.
+    Parameters
+    ----------
+    data : Tally or CountTable
+        Source of counts, or a table that contains all variables named here.
+    first, second : str
+        Variables to test.
+    given : str or sequence of str, optional
+        Strata: tests conditional independence given these variables.
+    where : mapping of str to category, optional
+        Count only the records with these categories, for example ``{"region": "north"}``.
+    missing : {"answered", "category"}, default "answered"
+        Count only people who answered all variables named here, or count missing answers as categories.
 
+    Returns
+    -------
+    TestResult
+        Pearson's X² of the reports, degrees of freedom and p-value.
+
+    Raises
+    ------
+    InputError
+        If a variable or category is unknown.
+    QueryRefused
+        If the source refuses the counts.
+
+    Notes
+    -----
+    Pearson's statistic on the reports keeps its level at small counts. A note states how the p-value follows
+    from it. Structure learning and trees use the same test,
+    `masquerade.core.links.deviance_test.link_tests`.
+
+    Examples
+    --------
     >>> source = mq.tally(mq.data.students())
     >>> print(mq.stats.independence(source, "pills", "sleep", given="exams"))
     Independence of pills and sleep given exams, n = 600
-    deviance df p_value
-       70.55  2 <0.0001
+     chi2 df p_value
+    73.48  2 <0.0001
     p < 0.0001: more than chance alone would give at 5%.
-    The statistic is the deviance, the p-value Pearson's on the reports.
+    Pearson's X² of the reports, by χ².
     """
+    check_missing_or_all(missing, "A test of independence")
     table = table_of(data, (*names_of(given), first, second), where)
-    return _tested([table], [(first, second)], names_of(given), where)[0]
+    return _test_pairs([table], [(first, second)], names_of(given), where, missing)[0]
 
 
 def associations(
@@ -61,63 +106,99 @@ def associations(
     *,
     given: Names = (),
     where: Where = None,
+    missing: MissingOrAll = "answered",
     method: Adjustment = "holm",
 ) -> TestResults:
-    """Test many pairs of variables: those given, all with one variable, or all of them.
+    """Test pairs of variables for association, with p-values adjusted for their number.
 
-    P-values are adjusted for their number, by Holm's or Benjamini's and Hochberg's (``bh``) method.
+    Parameters
+    ----------
+    data : Tally or CountTable
+        Source of counts, or a table that contains all variables named here.
+    pairs : iterable of (str, str), or str, optional
+        Pairs to test. A single name tests all pairs with this variable. By default all pairs.
+    given : str or sequence of str, optional
+        Strata: tests conditional independence given these variables.
+    where : mapping of str to category, optional
+        Count only the records with these categories, for example ``{"region": "north"}``.
+    missing : {"answered", "category"}, default "answered"
+        Count only people who answered all variables named here, or count missing answers as categories.
+    method : {"holm", "bh"}, default "holm"
+        Adjustment of the p-values: Holm's method, or Benjamini's and Hochberg's.
 
+    Returns
+    -------
+    TestResults
+        One test per pair.
+
+    Raises
+    ------
+    InputError
+        If a variable is unknown or there is no pair to test.
+    QueryRefused
+        If the source refuses the counts.
+
+    Examples
+    --------
     >>> source = mq.tally(mq.data.students())
     >>> print(mq.stats.associations(source, "pills"))
     Tests of independence, n = 600
-             test statistic df p_value p_adjusted
-    pills – exams     30.07  1 <0.0001    <0.0001
-     pills – year    6.0746  2   0.049      0.049
-    pills – sleep     74.17  1 <0.0001    <0.0001
+             test   chi2 df p_value p_adjusted
+    pills – exams  29.29  1 <0.0001    <0.0001
+     pills – year 6.0277  2   0.049      0.049
+    pills – sleep  77.77  1 <0.0001    <0.0001
     (p-values adjusted by Holm's method)
     Beyond chance at 5%: pills – exams, pills – year, pills – sleep.
     """
+    check_missing_or_all(missing, "A test of association")
     others = [name for name in schema_of(data) if name not in names_of(given) and name not in (where or {})]
     if pairs is None:
-        asked = [(a, b) for place, a in enumerate(others) for b in others[place + 1 :]]
+        wanted_pairs = [(a, b) for index, a in enumerate(others) for b in others[index + 1 :]]
     elif isinstance(pairs, str):
         schema_of(data)[pairs]
-        asked = [(pairs, name) for name in others if name != pairs]
+        wanted_pairs = [(pairs, name) for name in others if name != pairs]
     else:
-        asked = [(a, b) for a, b in pairs]
-    if not asked:
+        wanted_pairs = [(a, b) for a, b in pairs]
+    if not wanted_pairs:
         raise InputError("associations() needs at least two variables.")
-    names = [(*names_of(given), a, b) for a, b in asked]
+    names = [(*names_of(given), a, b) for a, b in wanted_pairs]
     if isinstance(data, CountTable):
         tables = [table_of(data, each, where) for each in names]
     else:
         tables = data.answer([Query(by=each, where=where or {}) for each in names])
-    found = _tested(tables, asked, names_of(given), where)
-    title = "Tests of independence" + _given(names_of(given)) + given_text(where)
-    return TestResults(title, tuple(f"{a} – {b}" for a, b in asked), tuple(found), method)
+    tests = _test_pairs(tables, wanted_pairs, names_of(given), where, missing)
+    title = "Tests of independence" + _given_suffix(names_of(given)) + given_text(where)
+    notes = join_notes([missing_shares(table, table.names) for table in tables], missing)
+    return TestResults(title, tuple(f"{a} – {b}" for a, b in wanted_pairs), tuple(tests), method, notes)
 
 
-def _tested(
-    tables: Sequence[CountTable], pairs: Sequence[tuple[str, str]], given: tuple[str, ...], where: Where
+def _test_pairs(
+    queried: Sequence[CountTable],
+    pairs: Sequence[tuple[str, str]],
+    given: tuple[str, ...],
+    where: Where,
+    missing: str,
 ) -> list[TestResult]:
-    found = link_tests(
+    answers = [restrict_table(table, missing) for table in queried]
+    tables = [each.table for each in answers]
+    tests = link_tests(
         tables, [tuple(range(len(table.axes))) for table in tables], partial(np.random.default_rng, 0)
     )
     return [
         TestResult(
-            f"Independence of {first} and {second}{_given(given)}{given_text(where)}",
+            f"Independence of {first} and {second}{_given_suffix(given)}{given_text(where)}",
             test.statistic,
             test.df,
             test.p_value,
-            table.n,
-            "deviance",
-            ("The statistic is the deviance, the p-value Pearson's on the reports.",),
+            each.table.n,
+            "chi2",
+            (test.note, *each.notes),
         )
-        for table, (first, second), test in zip(tables, pairs, found, strict=True)
+        for each, (first, second), test in zip(answers, pairs, tests, strict=True)
     ]
 
 
-def _given(given: tuple[str, ...]) -> str:
+def _given_suffix(given: tuple[str, ...]) -> str:
     return f" given {', '.join(given)}" if given else ""
 
 
@@ -130,16 +211,50 @@ def trend(
     outcome_scores: Scores | None = None,
     scores: Scores | None = None,
     where: Where = None,
+    missing: MissingOrAll = "answered",
 ) -> TestResult:
     """Test whether an outcome rises or falls along the categories of an ordered variable.
 
-    Of an outcome with two categories the share of `category` is meant (the one that says yes unless it is
-    named). Else categories count as their scores: those given, their own numbers, the middles of bins, or
-    0, 1, 2 …
+    Parameters
+    ----------
+    data : Tally or CountTable
+        Source of counts, or a table that contains all variables named here.
+    outcome : str
+        Variable that may rise or fall. With two categories the share of `category` is tested, otherwise the
+        mean score.
+    over : str
+        Ordered variable.
+    category : category, optional
+        Counted category of an outcome with two categories. May be omitted for yes/no outcomes: then it is
+        "yes".
+    outcome_scores : mapping or sequence of float, optional
+        Scores of the outcome's categories.
+    scores : mapping or sequence of float, optional
+        Scores of the categories of `over`. By default numbers, the midpoints of bins, or 0, 1, 2, …
+    where : mapping of str to category, optional
+        Count only the records with these categories, for example ``{"region": "north"}``.
+    missing : {"answered", "category"}, default "answered"
+        Count only people who answered all variables named here, or count missing answers as categories.
 
-    Formula: z = Σ (s_i − s̄)(t_j − t̄)N̂_ij over its standard error, √(wᵀCw).
+    Returns
+    -------
+    TestResult
+        z statistic and two-sided p-value. A note names the direction of a significant trend.
+
+    Raises
+    ------
+    InputError
+        If scores do not match the categories, or the estimated number of records is not positive.
+    QueryRefused
+        If the source refuses the counts.
+
+    Notes
+    -----
+    Formula: z = Σ (s_i − s̄)(t_j − t̄)N̂_ij over its standard error √(wᵀCw).
     Reference: Cochran (1954); Armitage (1955); Mantel (1963) for outcomes with more than two categories.
 
+    Examples
+    --------
     >>> source = mq.tally(mq.data.students())
     >>> print(mq.stats.trend(source, "pills", "year", category="yes"))
     Trend of pills along year, n = 600
@@ -148,25 +263,27 @@ def trend(
     p = 0.014: more than chance alone would give at 5%.
     pills = yes rises along year.
     """
-    table = table_of(data, (over, outcome), where)
+    table, absent = table_of_answers(data, (over, outcome), where, missing, "A trend")
     rows, columns = table.axes
-    said = columns.name
-    s, t = _ranked(rows, scores), _ranked(columns, outcome_scores)
+    subject = columns.name
+    s, t = _scores_or_ranks(rows, scores), _scores_or_ranks(columns, outcome_scores)
     if len(columns) == 2 and outcome_scores is None:
         code = category_of(columns, category)
-        t, said = np.eye(2)[code], f"{columns.name} = {columns.categories[code]}"
+        t, subject = np.eye(2)[code], f"{columns.name} = {columns.categories[code]}"
+    if np.isnan([*s, *t]).any():
+        raise InputError("A missing answer is not a number: give scores of all categories.")
     total = table.total
     if total <= 0:
-        raise InputError("No records are seen by the estimates: there is no trend to test.")
+        raise InputError("The estimated number of records is not positive: no trend can be tested.")
     s = s - float(table.values.sum(axis=1) @ s) / total
     t = t - float(table.values.sum(axis=0) @ t) / total
     z = _z(table, np.outer(s, t))
     title = f"Trend of {outcome} along {over}{given_text(where)}"
-    notes = (f"{said} {'rises' if z > 0 else 'falls'} along {rows.name}.",) if normal_p(z) < 0.05 else ()
-    return TestResult(title, z, 1, normal_p(z), table.n, "z", notes)
+    notes = (f"{subject} {'rises' if z > 0 else 'falls'} along {rows.name}.",) if normal_p(z) < 0.05 else ()
+    return TestResult(title, z, 1, normal_p(z), table.n, "z", (*notes, *absent))
 
 
-def _ranked(axis: Variable, given: Scores | None) -> Floats:
+def _scores_or_ranks(axis: Variable, given: Scores | None) -> Floats:
     try:
         return scores_of(axis, given)[0]
     except InputError:
@@ -176,14 +293,48 @@ def _ranked(axis: Variable, given: Scores | None) -> Floats:
 
 
 def marginal_homogeneity(
-    data: Tally | CountTable, first: str, second: str, *, where: Where = None
+    data: Tally | CountTable,
+    first: str,
+    second: str,
+    *,
+    where: Where = None,
+    missing: MissingOrAll = "answered",
 ) -> TestResult:
-    """Test whether two variables with the same categories are distributed alike: two raters, two times.
+    """Test whether two variables with the same categories have the same distribution.
 
-    Formula: dᵀ(LCLᵀ + ddᵀ/n)⁻d of the differences d = LN̂ of both margins, χ² with one degree of freedom fewer
-    than categories. With two categories it is McNemar's test.
+    The variables may be two raters or two points in time.
+
+    Parameters
+    ----------
+    data : Tally or CountTable
+        Source of counts, or a table that contains all variables named here.
+    first, second : str
+        Variables with the same categories in the same order.
+    where : mapping of str to category, optional
+        Count only the records with these categories, for example ``{"region": "north"}``.
+    missing : {"answered", "category"}, default "answered"
+        Count only people who answered all variables named here, or count missing answers as categories.
+
+    Returns
+    -------
+    TestResult
+        χ² statistic, degrees of freedom and p-value.
+
+    Raises
+    ------
+    InputError
+        If the categories differ.
+    QueryRefused
+        If the source refuses the counts.
+
+    Notes
+    -----
+    Formula: dᵀ(LCLᵀ + ddᵀ/n)⁻d of the differences d = LN̂ of both margins, χ² with (categories − 1) degrees
+    of freedom. With two categories it is McNemar's test.
     Reference: McNemar (1947); Stuart (1955).
 
+    Examples
+    --------
     >>> import pandas as pd
     >>> raters = pd.DataFrame({"first": ["ill"] * 50 + ["well"] * 50, "second": ["ill"] * 40 + ["well"] * 60})
     >>> print(mq.stats.marginal_homogeneity(mq.tally(raters), "first", "second"))
@@ -193,7 +344,7 @@ def marginal_homogeneity(
     p = 0.0016: more than chance alone would give at 5%.
     McNemar's test.
     """
-    table = table_of(data, (first, second), where)
+    table, notes = table_of_answers(data, (first, second), where, missing, "A test of equal margins")
     rows, columns = table.axes
     if rows.categories != columns.categories:
         raise InputError(f"{first!r} and {second!r} must have the same categories, in the same order.")
@@ -204,7 +355,7 @@ def marginal_homogeneity(
     statistic, df = wald(gaps, null)
     title = f"Equal margins of {first} and {second}{given_text(where)}"
     name = "McNemar's test." if size == 2 else "Stuart's test."
-    return TestResult(title, statistic, df, chi_square_tail(statistic, df), table.n, "chi2", (name,))
+    return TestResult(title, statistic, df, chi_square_tail(statistic, df), table.n, "chi2", (name, *notes))
 
 
 def _margin_gap(size: int, code: int) -> Floats:
@@ -215,25 +366,49 @@ def _margin_gap(size: int, code: int) -> Floats:
 def contrast(
     table: CountTable, weights: Floats | Sequence[float], *, null: float = 0.0, level: float = 0.95
 ) -> Estimates:
-    """Return Σ weights·counts with its error, interval and p-value, for any weights of the table's shape.
+    """Estimate a weighted sum of the counts of a table.
 
+    Parameters
+    ----------
+    table : CountTable
+        Unbiased table.
+    weights : array of float
+        One weight per cell, in the shape of the table.
+    null : float, default 0
+        Null value of the p-value.
+    level : float, default 0.95
+        Confidence level of the intervals.
+
+    Returns
+    -------
+    Estimates
+        One row.
+
+    Raises
+    ------
+    InputError
+        If the weights do not have the shape of the table, or the table was made nonnegative.
+
+    Examples
+    --------
     >>> [table] = mq.tally(mq.data.students()).answer([mq.Query(by=("exams", "pills"))])
     >>> table.values.tolist()
     [[264.0, 36.0], [210.0, 90.0]]
     >>> print(mq.stats.contrast(table, [[-1, 0], [1, 0]]))
     Contrast of exams × pills, n = 600
-    contrast stderr  lower  upper p_value
-      -54.00  21.66 -96.45 -11.55   0.013
+    contrast stderr  lower  upper       z p_value
+      -54.00  21.66 -96.45 -11.55 -2.4931   0.013
     (95% intervals; p-values against contrast = 0)
     """
     table_of(table, table.names)
     given = np.asarray(weights, dtype=float)
     if given.shape != table.values.shape:
-        raise InputError(f"A contrast has a weight for every cell, {table.values.shape}. Got {given.shape}.")
+        raise InputError(
+            f"A contrast needs one weight per cell, shape {table.values.shape}. Got {given.shape}."
+        )
     value = float(np.sum(given * table.values))
     stderr = float(np.sqrt(squared_error(table, given)))
     half = two_sided_quantile(level) * stderr
-    p_value = normal_p((value - null) / stderr) if stderr > 0 else float("nan")
     return Estimates(
         f"Contrast of {' × '.join(table.names)}",
         "contrast",
@@ -246,19 +421,18 @@ def contrast(
         table.n,
         level,
         null,
-        np.array([p_value]),
+        np.array([z_of(value - null, stderr**2)]),
     )
 
 
 def wald(gaps: Floats, covariance: Floats) -> tuple[float, int]:
-    """Return dᵀV⁻d and the rank of V: χ² if d is 0 but for noise with the covariance V."""
+    """Return Wald's statistic dᵀV⁻d and the rank of V, its degrees of freedom."""
     spread, directions = np.linalg.eigh((covariance + covariance.T) / 2)
-    kept = spread > RANK * max(float(spread.max(initial=0.0)), 1e-300)
-    turned = directions[:, kept].T @ gaps
-    return float(np.sum(turned**2 / spread[kept])), int(kept.sum())
+    used = spread > RANK * max(float(spread.max(initial=0.0)), 1e-300)
+    rotated = directions[:, used].T @ gaps
+    return float(np.sum(rotated**2 / spread[used])), int(used.sum())
 
 
 def _z(table: CountTable, weights: Floats) -> float:
     value = float(np.sum(weights * table.values))
-    variance = null_variance(table, weights, value)
-    return value / np.sqrt(variance) if variance > 0 else float("nan")
+    return z_of(value, null_variance(table, weights, value))

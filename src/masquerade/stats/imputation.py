@@ -1,41 +1,78 @@
-"""Multiple imputation: disguised records made into clear ones several times, and the results combined."""
+"""Multiple imputation: draw clear records from disguised ones several times and combine the results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
+from masquerade.core.schema import Variable
 from masquerade.core.tally import Tally
 from masquerade.core.util.display import Shown
-from masquerade.stats._tables import Names, names_of, schema_of
+from masquerade.stats._tables import Names, names_of, schema_of, table_of
+from masquerade.stats.missing_values import check_missing, missing_notes
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Codes = NDArray[np.intp]
+ImputedMissing = Literal["answered", "category", "at-random"]
 FEWEST = 2
 
 
 @runtime_checkable
 class ImputingTally(Tally, Protocol):
-    """A source of records that can draw truths for them."""
+    """A source of records that can draw their true values."""
 
-    def imputed(
+    def impute(
         self, over: Sequence[str], m: int, *, prior: float = 0.5, seed: int = 0
     ) -> list[dict[str, Any]]:
-        """Return category codes of some variables for every record, drawn m times."""
+        """Return `m` draws of the true category codes of the variables `over`, for each record.
+
+        Parameters
+        ----------
+        over : sequence of str
+            Variables to draw jointly.
+        m : int
+            Number of draws.
+        prior : float, default 0.5
+            Parameter of the Dirichlet prior of the cell probabilities.
+        seed : int, default 0
+            Seed of the draws.
+
+        Returns
+        -------
+        list of dict
+            Codes by variable, one dictionary per draw.
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Pooled(Shown):
-    """Estimates from several imputations, combined by Rubin's rules.
+    """Estimates from several imputations, pooled by Rubin's rules.
 
-    `within` is the mean of their variances, `between` the variance of their estimates; `values` the means.
+    Attributes
+    ----------
+    terms : tuple of str
+        Names of the estimates.
+    values : array
+        Means of the estimates over the imputations.
+    within : array
+        Means of their variances.
+    between : array
+        Variances of the estimates between imputations.
+    m : int
+        Number of imputations.
+    level : float
+        Confidence level of the intervals.
 
+    Examples
+    --------
     >>> pooled = mq.stats.rubin([[0.30], [0.34], [0.32]], [[0.01], [0.01], [0.01]], terms=["pills"])
     >>> pooled.params.round(2).to_dict(), pooled.missing.round(2).to_dict()
     ({'pills': 0.32}, {'pills': 0.05})
@@ -51,13 +88,14 @@ class Pooled(Shown):
 
     @property
     def heading(self) -> str:
-        """Return what was combined, in a line."""
+        """Return the number of imputations."""
         return f"Combined from {self.m} imputations"
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return by which rules."""
-        return (f"({100 * self.level:g}% intervals, Rubin's rules; missing: the share of what is not known)",)
+        """Return the confidence level and the rules."""
+        level = f"{100 * self.level:g}%"
+        return (f"({level} intervals, Rubin's rules; missing: the fraction of missing information)",)
 
     @property
     def params(self) -> pd.Series:
@@ -66,30 +104,34 @@ class Pooled(Shown):
 
     @property
     def bse(self) -> pd.Series:
-        """Return their standard errors: √T, T = W + (1 + 1/m)B."""
+        """Return the standard errors √T, where T = W + (1 + 1/m)B."""
         return self._series(np.sqrt(self._total))
 
     @property
     def df(self) -> pd.Series:
-        """Return the degrees of freedom (m − 1)(1 + W/((1 + 1/m)B))², infinite where nothing varies."""
+        """Return the degrees of freedom; infinite where all imputations agree."""
         return self._series(self._df)
 
     @property
     def missing(self) -> pd.Series:
-        """Return the share of the variance that comes from not knowing the truth: (1 + 1/m)B/T."""
+        """Return the fraction of missing information, (1 + 1/m)B/T."""
         total = np.where(self._total > 0, self._total, 1.0)
         return self._series((1 + 1 / self.m) * self.between / total)
 
     @property
     def pvalues(self) -> pd.Series:
-        """Return the p-values of being 0, by the t-distribution."""
+        """Return the p-values against 0, by the t distribution."""
         from scipy.special import stdtr  # noqa: PLC0415  (scipy is slow to import)
 
-        scale = np.where(self._total > 0, np.sqrt(self._total), np.nan)
-        return self._series(2 * stdtr(self._df, -np.abs(self.values) / scale))
+        return self._series(2 * stdtr(self._df, -np.abs(self.tvalues.to_numpy())))
+
+    @property
+    def tvalues(self) -> pd.Series:
+        """Return the estimates over their standard errors."""
+        return self._series(self.values / np.where(self._total > 0, np.sqrt(self._total), np.nan))
 
     def conf_int(self, level: float | None = None) -> pd.DataFrame:
-        """Return the ends of intervals, by the t-distribution."""
+        """Return confidence intervals, by the t distribution."""
         import pandas as pd  # noqa: PLC0415
         from scipy.special import stdtrit  # noqa: PLC0415  (scipy is slow to import)
 
@@ -98,12 +140,12 @@ class Pooled(Shown):
         return pd.DataFrame(ends, index=list(self.terms))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each term."""
+        """Return a frame with one row per term."""
         import pandas as pd  # noqa: PLC0415
 
         ends = self.conf_int()
         columns = {"term": list(self.terms), "estimate": self.values, "stderr": np.sqrt(self._total)}
-        columns |= {"df": self._df, "p_value": self.pvalues.to_numpy()}
+        columns |= {"t": self.tvalues.to_numpy(), "df": self._df, "p_value": self.pvalues.to_numpy()}
         columns |= {"lower": ends["lower"].to_numpy(), "upper": ends["upper"].to_numpy()}
         return pd.DataFrame(columns | {"missing": self.missing.to_numpy()})
 
@@ -125,52 +167,106 @@ class Pooled(Shown):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imputations:
-    """Frames of clear records, each drawn from what the reports tell; all of them together say how much.
+    """Frames of clear records drawn from disguised ones.
 
-    One alone pretends to know the truth: analyse every frame and combine, as `pooled` does. They tell no more
-    about a person than the report does, which they were drawn from.
+    A single frame hides the uncertainty about the truth: analyse every frame and combine the results with
+    `pool`. The frames reveal no more about a person than the report they were drawn from.
 
+    Examples
+    --------
     >>> policy = mq.data.students_policy()
     >>> source = mq.tally(mq.disguise(mq.data.students(), policy), policy)
     >>> drawn = mq.stats.impute(source, m=5)
-    >>> share = drawn.pooled(lambda frame: ([(frame["pills"] == "yes").mean()], [0.0003]))
+    >>> share = drawn.pool(lambda frame: ([(frame["pills"] == "yes").mean()], [0.0003]))
     >>> share.m, len(share.params)
     (5, 1)
     """
 
     frames: tuple[pd.DataFrame, ...]
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        """Return how many frames there are."""
+        """Return the number of frames."""
         return len(self.frames)
 
     def __iter__(self) -> Iterator[pd.DataFrame]:
-        """Go through the frames."""
+        """Iterate over the frames."""
         return iter(self.frames)
 
-    def pooled(self, analysis: Callable[[pd.DataFrame], Any], level: float = 0.95) -> Pooled:
-        """Run an analysis on every frame and combine by Rubin's rules.
+    def pool(self, analysis: Callable[[pd.DataFrame], Any], level: float = 0.95) -> Pooled:
+        """Run an analysis on every frame and combine the results by Rubin's rules.
 
-        It returns a pair (estimates, variances), numbers or lists, or a fitted model with `params` and `bse`
-        as those of statsmodels.
+        Parameters
+        ----------
+        analysis : callable
+            Takes a frame. Returns a pair (estimates, variances) of numbers or lists, or a fitted model with
+            `params` and `bse` as in statsmodels.
+        level : float, default 0.95
+            Confidence level of the intervals.
+
+        Returns
+        -------
+        Pooled
+            Combined estimates.
         """
-        found = [_figures(analysis(frame)) for frame in self.frames]
-        return rubin([each[0] for each in found], [each[1] for each in found], found[0][2], level)
+        results = [_estimates_of(analysis(frame)) for frame in self.frames]
+        return rubin([each[0] for each in results], [each[1] for each in results], results[0][2], level)
 
 
 def impute(
-    source: Tally, over: Names | None = None, m: int = 20, *, prior: float = 0.5, seed: int = 0
+    source: Tally,
+    over: Names | None = None,
+    m: int = 20,
+    *,
+    missing: ImputedMissing = "answered",
+    given: Names = (),
+    prior: float = 0.5,
+    seed: int = 0,
 ) -> Imputations:
-    """Return m frames of clear records, drawn from what disguised records tell: proper multiple imputation.
+    """Draw `m` frames of clear records from disguised ones (proper multiple imputation).
 
-    For tools that need records; where there is a function of tables, that is more precise and quicker. All
-    variables of the later analysis must be in `over` (all of the source unless named), the clear ones too:
-    what is left out is taken to be unrelated. Beyond a few variables the posterior is too large, and is
-    refused. Every frame has shares of its own, drawn from their posterior distribution with the Dirichlet
-    `prior`: frames from one best guess of them would show too little doubt. Repeatable by its `seed`.
+    Use it for tools that need records. If `masquerade.stats` has a function for the analysis, that function
+    is more precise and faster.
 
-    Reference: Rubin (1987). Error: `benchmarks/statistics_coverage.py imputation` measures it.
+    Parameters
+    ----------
+    source : Tally
+        Source of records in memory, ``mq.tally(frame, policy)``.
+    over : str or iterable of str, optional
+        Variables to impute jointly; by default all. Include all variables of the later analysis, clear ones
+        too: omitted variables are treated as unrelated. The joint posterior limits this to a few variables.
+    m : int, default 20
+        Number of frames.
+    missing : {"answered", "category", "at-random"}, default "answered"
+        Missing answers are empty cells (None), categories of their own, or drawn from the answers of people
+        who agree in the variables `given`.
+    given : str or iterable of str, optional
+        Variables that missing answers depend on, for "at-random". They are imputed as well.
+    prior : float, default 0.5
+        Parameter of the Dirichlet prior of the cell probabilities.
+    seed : int, default 0
+        Seed of the draws: equal seeds give equal frames.
 
+    Returns
+    -------
+    Imputations
+        `m` frames with one row per record, and notes on missing answers.
+
+    Raises
+    ------
+    InputError
+        If the source has no records in memory, `m` is below 2, or the joint table is too large.
+
+    Notes
+    -----
+    Each frame uses its own cell probabilities, drawn from their posterior. Frames drawn from one best
+    estimate would understate the uncertainty. Missing answers are drawn by the approximate Bayesian bootstrap
+    within each combination of the variables `given`: donors are drawn from the answers, answers from donors.
+    Reference: Rubin (1987); Rubin & Schenker (1986).
+    Error: measured by `benchmarks/statistics_coverage.py imputation`.
+
+    Examples
+    --------
     >>> policy = mq.data.students_policy()
     >>> source = mq.tally(mq.disguise(mq.data.students(), policy), policy)
     >>> drawn = mq.stats.impute(source, m=5)
@@ -181,21 +277,60 @@ def impute(
     if not isinstance(source, ImputingTally):
         raise InputError("Imputations need a source of records in memory: mq.tally(frame, policy).")
     if m < FEWEST:
-        raise InputError(f"One imputation shows no doubt: let 'm' be at least {FEWEST}, better 20. Got {m}.")
-    names = tuple(schema) if over is None else names_of(over)
+        raise InputError(
+            f"'m' must be at least {FEWEST}, better 20, to show the uncertainty. Got {m} instead."
+        )
+    drivers = names_of(given)
+    check_missing(missing, drivers)
+    if missing not in get_args(ImputedMissing):
+        raise InputError("Imputations need an assumption. There are bounds for shares, means and quantiles.")
+    names = tuple(schema) if over is None else tuple(dict.fromkeys([*names_of(over), *drivers]))
     for name in names:
         schema[name]
-    import pandas as pd  # noqa: PLC0415  (frames are made here)
+    import pandas as pd  # noqa: PLC0415  (slow to import)
 
-    drawn = source.imputed(names, m, prior=prior, seed=seed)
-    return Imputations(
-        tuple(
-            pd.DataFrame(
-                {name: np.array(schema[name].categories, dtype=object)[codes[name]] for name in names}
-            ).infer_objects()
-            for codes in drawn
-        )
-    )
+    drawn = source.impute(names, m, prior=prior, seed=seed)
+    absent = [schema[name] for name in names if schema[name].missing]
+    if missing == "at-random":
+        generator = np.random.default_rng([seed, m, 1])
+        for codes in drawn:
+            cells = _cells_of([codes[name] for name in drivers])
+            for variable in absent:
+                if variable.name not in drivers:
+                    codes[variable.name] = _draw_answers(variable, codes[variable.name], cells, generator)
+    labels = {name: _labels_of(schema[name], missing) for name in names}
+    notes = [
+        note
+        for variable in absent
+        for note in missing_notes(table_of(source, (variable.name,)), missing, drivers)
+    ]
+    frames = [pd.DataFrame({name: labels[name][codes[name]] for name in names}) for codes in drawn]
+    return Imputations(tuple(frame.infer_objects() for frame in frames), tuple(notes))
+
+
+def _labels_of(variable: Variable, missing: ImputedMissing) -> NDArray[np.object_]:
+    """Return the labels of a column; None for a missing answer unless it is a category."""
+    absent = () if missing == "category" else variable.missing
+    return np.array([None if label in absent else label for label in variable.categories], dtype=object)
+
+
+def _cells_of(columns: Sequence[Any]) -> Codes:
+    """Return one number per combination of the codes of some columns."""
+    _, cells = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    return np.asarray(cells, dtype=np.intp).ravel()
+
+
+def _draw_answers(variable: Variable, codes: Codes, cells: Codes, generator: np.random.Generator) -> Codes:
+    """Return codes in which missing answers are replaced by answers of people in the same cell."""
+    is_missing = ~np.isin(codes, variable.answered_codes)
+    result = np.array(codes)
+    for cell in np.unique(cells[is_missing]):
+        own = cells == cell
+        donors, blanks = codes[own & ~is_missing], np.flatnonzero(own & is_missing)
+        if len(donors):  # without answers in the cell there is nothing to draw from: it stays missing
+            pool = generator.choice(donors, len(donors))
+            result[blanks] = generator.choice(pool, len(blanks))
+    return result
 
 
 def rubin(
@@ -204,18 +339,43 @@ def rubin(
     terms: Sequence[str] | None = None,
     level: float = 0.95,
 ) -> Pooled:
-    """Combine the estimates and variances of several imputations, one row for each.
+    """Combine the estimates and variances of several imputations by Rubin's rules.
 
+    Parameters
+    ----------
+    estimates : sequence
+        Estimates, one row per imputation.
+    variances : sequence
+        Their variances, in the same shape.
+    terms : sequence of str, optional
+        Names of the estimates.
+    level : float, default 0.95
+        Confidence level of the intervals.
+
+    Returns
+    -------
+    Pooled
+        Combined estimates.
+
+    Raises
+    ------
+    InputError
+        If shapes differ, there are fewer than two imputations, or a variance is negative.
+
+    Notes
+    -----
     Formula: the mean of the estimates; T = W + (1 + 1/m)B with the mean W of the variances and the variance B
     of the estimates; t with (m − 1)(1 + W/((1 + 1/m)B))² degrees of freedom.
     Reference: Rubin (1987); Rubin & Schenker (1986).
 
+    Examples
+    --------
     >>> pooled = mq.stats.rubin([[0.30], [0.34], [0.32]], [[0.01], [0.01], [0.01]], terms=["pills"])
     >>> print(pooled)
     Combined from 3 imputations
-     term estimate stderr     df p_value  lower  upper missing
-    pills   0.3200 0.1026 780.12  0.0019 0.1185 0.5215  0.0506
-    (95% intervals, Rubin's rules; missing: the share of what is not known)
+     term estimate stderr      t     df p_value  lower  upper missing
+    pills   0.3200 0.1026 3.1179 780.12  0.0019 0.1185 0.5215  0.0506
+    (95% intervals, Rubin's rules; missing: the fraction of missing information)
     """
     values, squares = (
         np.array([np.atleast_1d(row) for row in rows], float) for rows in (estimates, variances)
@@ -223,7 +383,7 @@ def rubin(
     if len(values) < FEWEST or values.shape != squares.shape or values.ndim != 2:
         raise InputError("Rubin's rules take as many variances as estimates, from at least 2 imputations.")
     if np.any(squares < 0) or not np.isfinite(values).all() or not np.isfinite(squares).all():
-        raise InputError("Estimates must be finite numbers, and variances none below 0.")
+        raise InputError("Estimates must be finite numbers, and variances finite and not negative.")
     names = tuple(terms) if terms is not None else tuple(f"term {i}" for i in range(1, values.shape[1] + 1))
     if len(names) != values.shape[1]:
         raise InputError(f"{values.shape[1]} estimates need as many terms. Got {len(names)}.")
@@ -232,9 +392,9 @@ def rubin(
     )
 
 
-def _figures(found: Any) -> tuple[Any, Any, list[str] | None]:
-    if hasattr(found, "params") and hasattr(found, "bse"):
-        names = getattr(found.params, "index", None)
-        return np.asarray(found.params), np.asarray(found.bse) ** 2, None if names is None else list(names)
-    estimates, variances = found
+def _estimates_of(result: Any) -> tuple[Any, Any, list[str] | None]:
+    if hasattr(result, "params") and hasattr(result, "bse"):
+        names = getattr(result.params, "index", None)
+        return np.asarray(result.params), np.asarray(result.bse) ** 2, None if names is None else list(names)
+    estimates, variances = result
     return estimates, variances, None

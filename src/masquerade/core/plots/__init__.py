@@ -1,4 +1,4 @@
-"""The drawing kit: axes, colours and style of all plots."""
+"""Shared axes, colours and styles of all plots."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

@@ -1,6 +1,6 @@
-"""Pictures of models and tables: axes to draw on, labels that fit, and dots with their intervals.
+"""Plots of models and tables: axes, labels that fit, and dots with their intervals.
 
-Nothing is loaded before a picture is asked for.
+Matplotlib is imported only when a plot is drawn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST_LABEL = 44
 
 
 class Dots(NamedTuple):
-    """Estimates in one colour: a dot each, a line from the lower to the upper end; hollow where `faint`."""
+    """Estimates in one colour: a dot and a line from lower to upper limit each; hollow dots where `faint`."""
 
     values: Floats
     lower: Floats | None = None
@@ -33,7 +33,10 @@ class Dots(NamedTuple):
 
 
 def new_axes(width: float, height: float, *, whole: bool = False) -> Axes:
-    """Return axes on a new figure, in inches; `whole` ones fill it. Without pyplot, no window is opened."""
+    """Return axes on a new figure of the given size in inches; with `whole` they fill the figure.
+
+    The figure is created without pyplot, so no window opens.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (slow to load)
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -42,15 +45,15 @@ def new_axes(width: float, height: float, *, whole: bool = False) -> Axes:
     return figure.add_axes((0.0, 0.0, 1.0, 1.0)) if whole else figure.add_subplot()
 
 
-def room(axes: Axes, width: float, height: float) -> float:
-    """Return by how much a drawing of so many inches must shrink to fit on the axes; 1 if it fits."""
+def scale_to_fit(axes: Axes, width: float, height: float) -> float:
+    """Return the factor that shrinks a drawing of width × height inches to fit on the axes; at most 1."""
     box = axes.get_position()
     across, up = axes.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
     return float(min(box.width * across / width, box.height * up / height, 1.0))
 
 
-def shortened(label: object, longest: int = LONGEST_LABEL) -> str:
-    """Return a label that fits, all signs visible; a dollar sign is one, not the start of a formula."""
+def shorten_label(label: object, longest: int = LONGEST_LABEL) -> str:
+    """Return a label that fits, with invisible characters escaped and dollar signs kept out of math mode."""
     text = visible(str(label))
     text = text if len(text) <= longest else text[: longest - 1] + "…"
     return text.replace("$", r"\$")
@@ -66,10 +69,25 @@ def dot_plot(
     legend: str = "",
     mark: float | None = None,
 ) -> Axes:
-    """Draw a row for each label, from the top, with a dot of every series; return the axes.
+    """Plot one row per label, from the top, with one dot per series.
 
-    Only the first 60 rows are drawn, and a line below says how many are left out. An interval with an
-    infinite end is not drawn. `mark` is where a quiet upright line stands, such as a threshold.
+    Parameters
+    ----------
+    labels : sequence
+        Labels of the rows. Only the first 60 rows are drawn; a line below states the number of others.
+    series : mapping of str to Dots
+        Estimates by name, one per label. Intervals with an infinite limit are not drawn.
+    ax : Axes, optional
+        Axes to draw on. By default a new figure.
+    xlabel, title, legend : str
+        Texts of the x axis, the plot and the legend.
+    mark : float, optional
+        Position of a vertical line, for example a threshold.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     rows = min(len(labels), MOST_ROWS)
     axes = new_axes(6.4, max(1.1 + INCHES_PER_ROW * max(rows, 1), 1.9)) if ax is None else ax
@@ -81,11 +99,11 @@ def dot_plot(
         _draw_dots(axes, y, Dots(*(_first(part, rows) for part in dots)), colours[i % len(colours)], name)
     if mark is not None:
         axes.axvline(mark, color=LINE, linewidth=0.9, zorder=1)
-    axes.set_yticks(places, [shortened(label) for label in labels[:rows]])
+    axes.set_yticks(places, [shorten_label(label) for label in labels[:rows]])
     axes.set_ylim(max(rows, 1) - 0.4, -0.6)
     left_out = len(labels) - rows
     axes.set_xlabel(xlabel + (f"\n({left_out:,} more rows are not drawn)" if left_out else ""))
-    axes.set_title(shortened(title, 80), loc="left", fontsize=10)
+    axes.set_title(shorten_label(title, 80), loc="left", fontsize=10)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:,g}".replace("-", "−"))
     axes.tick_params(length=0)
     axes.set_axisbelow(True)
@@ -94,7 +112,7 @@ def dot_plot(
     axes.spines["bottom"].set_color(MUTED)
     if len(series) > 1:
         axes.legend(
-            title=shortened(legend) or None,
+            title=shorten_label(legend) or None,
             loc="upper left",
             bbox_to_anchor=(1.0, 1.0),
             frameon=False,
@@ -106,20 +124,20 @@ def dot_plot(
 def chi_square_plot(
     statistic: float, df: float, ax: Axes | None = None, *, xlabel: str, title: str = ""
 ) -> Axes:
-    """Draw the density of χ² and where a statistic lies in it; what is beyond is shaded."""
+    """Plot the density of χ² and mark a statistic; the tail beyond it is shaded."""
     axes = new_axes(6.4, 2.6) if ax is None else ax
     middle, end = max(df, 0.5), max(statistic * 1.15, df + 5 * np.sqrt(2 * max(df, 0.5)))
     x = np.linspace(end / 400, end, 400)
     logs = (middle / 2 - 1) * np.log(x) - x / 2
     logs -= math.lgamma(middle / 2) + middle / 2 * math.log(2)
-    y = np.minimum(np.exp(logs), 0.6)  # of one degree of freedom it has no end at 0
+    y = np.minimum(np.exp(logs), 0.6)  # with one degree of freedom the density is unbounded at 0
     axes.plot(x, y, color=ESTIMATE, linewidth=1.6)
     axes.fill_between(x, y, where=(x >= statistic).tolist(), color=ESTIMATE, alpha=0.25)
     axes.axvline(statistic, color=LINE, linewidth=1.4)
     axes.set_ylim(bottom=0)
     axes.set_yticks([])
     axes.set_xlabel(xlabel)
-    axes.set_title(shortened(title, 80), loc="left", fontsize=10)
+    axes.set_title(shorten_label(title, 80), loc="left", fontsize=10)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(MUTED)
     return axes
@@ -130,7 +148,7 @@ def _first(part: Any, rows: int) -> Any:
 
 
 def _draw_dots(axes: Axes, y: Floats, dots: Dots, colour: str, name: str) -> None:
-    """Draw the intervals and then the dots of one series."""
+    """Draw the intervals and dots of one series."""
     if dots.lower is not None and dots.upper is not None:
         known = np.isfinite(dots.lower) & np.isfinite(dots.upper)
         ends = (y[known], dots.lower[known], dots.upper[known])
@@ -138,4 +156,4 @@ def _draw_dots(axes: Axes, y: Floats, dots: Dots, colour: str, name: str) -> Non
     faint = np.broadcast_to(np.asarray(dots.faint, dtype=bool), y.shape)
     faces = [PAPER if hollow else colour for hollow in faint]
     axes.scatter(dots.values, y, s=24, color=faces, edgecolors=colour, linewidths=1.2, zorder=3)
-    axes.scatter([], [], s=24, color=colour, label=shortened(name))
+    axes.scatter([], [], s=24, color=colour, label=shorten_label(name))

@@ -1,13 +1,13 @@
-"""The colours and the type of every picture, once for all."""
+"""Colours and type of all plots."""
 
 INK, MUTED, LINE, GRID, PAPER = "#1d2733", "#65717f", "#8b97a5", "#dde2e8", "#fffffe"
-# what is estimated, what was taken at face value or is to be doubted, what is hidden
+# colours of estimates, of naive or doubtful values, and of disguised variables
 ESTIMATE, NAIVE, MASK = "#1a6fb5", "#d2541b", "#6b4696"
 ESTIMATE_TINT, MASK_TINT = "#f3f7fb", "#ece4f5"
-# curves beside each other; line styles tell them apart in print
+# curves in one plot; line styles distinguish them in print
 SERIES = ("#1a6fb6", "#0f8a6d", "#b5791b", "#c23b72", "#6b4697")
 STYLES = ("-", "--", "-.", (0, (1, 1.2)), (0, (5, 1, 1, 1, 1, 1)))
-# areas and dots of categories: Okabe & Ito's colours, told apart by all kinds of sight
+# areas and dots of categories: the palette of Okabe & Ito, safe for colour-blind readers
 CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 
 TYPE = {

@@ -1,4 +1,4 @@
-"""The style of plots: type and colours, figures as SVG for a page or PNG for a file."""
+"""Plot style: type and colours, SVG for pages and PNG for files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# a page gives these names colours for light and for dark
+# pages define these CSS variables for light and dark mode
 CSS_NAMES: Mapping[str, str] = {
     palette.INK: "ink",
     palette.MUTED: "muted",
@@ -29,35 +29,38 @@ CSS_NAMES: Mapping[str, str] = {
     **{colour: f"series-{i}" for i, colour in enumerate(palette.SERIES)},
 }
 
+POINTS_PER_INCH = 72  # of SVG, for which texts are measured
+
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw in the house's colours and type; matplotlib's own settings come back afterwards."""
+    """Draw with masquerade's colours and type; matplotlib's settings are restored afterwards."""
     import matplotlib as mpl  # noqa: PLC0415  (slow to load)
 
-    # no interactive window is ever opened: figures are made through the object interface, without pyplot
+    # figures are created without pyplot, so no window ever opens
     with mpl.rc_context(palette.TYPE):  # type: ignore[arg-type]
         yield
 
 
 def canvas(width: float, height: float) -> Figure:
-    """Return an empty figure, in inches, that arranges itself."""
+    """Return an empty figure, in inches, with constrained layout."""
     from matplotlib.figure import Figure  # noqa: PLC0415  (slow to load)
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def open_frame(axes: Axes) -> None:
-    """Leave only the axes that are read, with a quiet grid."""
+    """Remove the top and right spines and the ticks, and draw a light grid."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(visible=True)
     axes.tick_params(length=0)
 
 
 def svg(figure: Figure, name: str) -> str:
-    """Return a figure as SVG to stand in a page: colours by name, identifiers that begin with `name`."""
+    """Return a figure as inline SVG: colours as CSS variables, ids prefixed with `name`."""
     buffer = io.StringIO()
-    # the ground is the page's, which may be dark
+    _lay_out(figure)
+    # transparent, because the page's background may be dark
     figure.savefig(
         buffer, format="svg", facecolor="none", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
     )
@@ -68,13 +71,29 @@ def svg(figure: Figure, name: str) -> str:
     text = re.sub(r'(url\(|href=")#', rf"\g<1>#{name}-", text)
     for colour, variable in CSS_NAMES.items():
         text = text.replace(colour, f"var(--{variable})")
-    for size in ("width", "height"):  # the page decides how large it is
+    for size in ("width", "height"):  # the page sets the size
         text = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", text, count=1)
     return re.sub(r' xmlns(:xlink)?="[^"]*"', "", text, count=2).replace("xlink:href", "href")
 
 
+def _lay_out(figure: Figure) -> None:
+    """Lay a figure out for SVG once; saving would draw all of it a second time to do so."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415  (slow to load)
+
+    engine = figure.get_layout_engine()
+    if engine is None:
+        return
+    canvas, dots_per_inch = figure.canvas, figure.dpi
+    FigureCanvasSVG(figure)
+    figure.dpi = POINTS_PER_INCH
+    engine.execute(figure)
+    figure.set_canvas(canvas)
+    figure.dpi = dots_per_inch
+    figure.set_layout_engine("none")
+
+
 def png(figure: Figure, dots_per_inch: int = 160) -> bytes:
-    """Return a figure as PNG on white."""
+    """Return a figure as PNG on a white background."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dots_per_inch, facecolor="white", metadata={"Software": None})
     return buffer.getvalue()

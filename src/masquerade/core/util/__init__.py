@@ -1,4 +1,4 @@
-"""Files, locks, JSON, plug-ins and text: what every package needs, from the standard library."""
+"""Utilities for all packages, from the standard library: files, locks, JSON, plug-ins and text."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

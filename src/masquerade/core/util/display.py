@@ -1,8 +1,9 @@
-"""Results that show themselves: as text, in a notebook, as plain values."""
+"""Results that can be displayed: as text, in notebooks, and as plain values."""
 
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -35,22 +36,25 @@ _LATEX = {
 }
 
 
-class Printed:
-    """A result that has a `summary`, and shows it wherever it is looked at.
+_MARKUP = re.compile(r"<(?=[A-Za-z/!?])|\](?=[(\[])|\\(?=[!-/:-@\[-`{-~])")  # tags, links, escapes
 
-    Where it has rows (`to_frame`), these are its table in a notebook, in LaTeX and in Markdown.
+
+class Printed:
+    """A result with a `summary`, which is shown wherever the result is displayed.
+
+    If it has rows (`to_frame`), they form its table in notebooks, LaTeX and Markdown.
     """
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        """Show the summary, the first lines if there are many."""
+        """Return the summary, shortened to its first lines."""
         lines = str(self.summary()).split("\n")  # type: ignore[attr-defined]
         more = [f"… ({len(lines) - MOST_LINES} more lines)"] if len(lines) > MOST_LINES else []
         return "\n".join([*lines[:MOST_LINES], *more])
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
+        """Return the HTML for notebooks."""
         return html_of(self)
 
     def to_markdown(self) -> str:
@@ -63,77 +67,109 @@ class Printed:
 
 
 class Shown(Printed, ABC):
-    """A result with a title, a frame of rows and notes; text, HTML and plain values follow from these."""
+    """A result with a title, a frame of rows and remarks, from which its text, HTML and JSON derive."""
 
     __slots__ = ()
-    result_name: ClassVar[str]  # "result" in JSON; stays as it is when a class is renamed
-    percent: ClassVar[tuple[str, ...]] = ()  # columns that are read as percentages
+    result_name: ClassVar[str]  # "result" in JSON; does not change when a class is renamed
+    percent: ClassVar[tuple[str, ...]] = ()  # columns shown as percentages
 
     @property
     @abstractmethod
     def heading(self) -> str:
-        """Return what the result is, in a line."""
+        """Return a title in one line."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return what a reader must know beside the figures."""
+        """Return remarks below the table."""
         return ()
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
         """Return the rows as a pandas frame."""
 
+    def table_columns(self) -> dict[str, Sequence[Any]] | None:
+        """Return the rows as columns by name, for results that can be shown without pandas; else None."""
+        return None
+
     @printable
     def summary(self, max_rows: int = 60) -> str:
-        """Return the result as text, the way it is pasted into a paper."""
-        frame = self.written()
-        left = len(frame) - max_rows
-        body = frame.head(max_rows).to_string(index=False) if len(frame.columns) else ""
+        """Return the result as text: title, rows and remarks."""
+        columns = self.table_columns()
+        rows = len(next(iter(columns.values()))) if columns else 0
+        if columns and rows:
+            body = _align(
+                {
+                    visible(name): [_format_value(name, value, self.percent) for value in values[:max_rows]]
+                    for name, values in columns.items()
+                }
+            )
+        else:
+            frame = self.format_frame()
+            rows = len(frame)
+            body = frame.head(max_rows).to_string(index=False) if len(frame.columns) else ""
+        left = rows - max_rows
         more = [f"({left:,} more rows)"] if left > 0 else []
         return "\n".join([self.heading, body, *more, *self.remarks])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain JSON values; what is no number is None."""
-        rows = [
-            {str(name): _plain(value) for name, value in row.items()}
-            for row in self.to_frame().to_dict("records")
-        ]
+        """Return the result as plain JSON values; NaN and infinite numbers become None."""
+        columns = self.table_columns()
+        rows = plain_rows(self.to_frame()) if columns is None else _plain_records(columns)
         return {"result": self.result_name, "title": self.heading, "rows": rows, "notes": [*self.remarks]}
 
     def __repr__(self) -> str:
-        """Show the result, the first rows if there are many."""
+        """Return the summary, shortened to its first rows."""
         return self.summary(max_rows=20)
 
-    def written(self) -> pd.DataFrame:
-        """Return the frame with its figures as text."""
+    def format_frame(self) -> pd.DataFrame:
+        """Return the frame with numbers formatted as text."""
         frame = self.to_frame()
         for name in frame.columns:
-            frame[name] = [_written(str(name), value, self.percent) for value in frame[name]]
+            frame[name] = [_format_value(str(name), value, self.percent) for value in frame[name]]
         return frame.rename(columns=lambda name: visible(str(name)))
 
 
+def _align(columns: Mapping[str, Sequence[str]]) -> str:
+    """Return columns of text as lines, aligned to the right, as pandas prints a frame without its index."""
+    widths = [max(len(name), *map(len, cells)) for name, cells in columns.items()]
+    lines = [tuple(columns), *zip(*columns.values(), strict=True)]
+    return "\n".join(
+        " ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
+    )
+
+
+def _plain_records(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    rows = zip(*([_plain(value) for value in values] for values in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a frame as plain JSON values; NaN and infinite numbers become None."""
+    return [{str(name): _plain(value) for name, value in row.items()} for row in frame.to_dict("records")]
+
+
 def heading_of(result: Any) -> str:
-    """Return what a result is, in a line."""
-    found = result.heading if isinstance(result, Shown) else str(result.summary()).split("\n")[0]
-    return visible(str(found))
+    """Return the title of a result in one line."""
+    title = result.heading if isinstance(result, Shown) else str(result.summary()).split("\n")[0]
+    return visible(str(title))
 
 
-def written_rows(result: Any) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and rows of a result, figures as text."""
+def format_rows(result: Any) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and rows of a result, with numbers formatted as text."""
     if isinstance(result, Shown):
-        frame = result.written()
+        frame = result.format_frame()
     else:
         frame = result.to_frame()
         for name in frame.columns:
-            frame[name] = [_written(str(name), value, ()) for value in frame[name]]
+            frame[name] = [_format_value(str(name), value, ()) for value in frame[name]]
     return [visible(str(name)) for name in frame.columns], frame.astype(str).to_numpy().tolist()
 
 
 def html_of(result: Any) -> str:
-    """Return a result as HTML: its rows as a table, else its summary as it is printed."""
+    """Return a result as HTML: a table of its rows, or else its summary."""
     if not hasattr(result, "to_frame"):
         return f"<pre>{escape(str(result.summary()))}</pre>"
-    names, rows = written_rows(result)
+    names, rows = format_rows(result)
     head = "".join(f'<th style="text-align: left">{escape(name)}</th>' for name in names)
     body = "".join(
         f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows[:MOST_SHOWN]
@@ -147,16 +183,21 @@ def html_of(result: Any) -> str:
 
 
 def markdown_of(result: Any) -> str:
-    """Return the rows of a result as a Markdown table, with its heading and remarks."""
+    """Return the rows of a result as a Markdown table with its title and remarks."""
     names, rows = _rows_or_refusal(result)
-    lines = [f"**{heading_of(result)}**", "", _markdown_row(names), _markdown_row(["---"] * len(names))]
+    lines = [
+        f"**{_markdown(heading_of(result))}**",
+        "",
+        _markdown_row(names),
+        _markdown_row(["---"] * len(names)),
+    ]
     lines += [_markdown_row(row) for row in rows]
     notes = result.remarks if isinstance(result, Shown) else ()
-    return "\n".join([*lines, *(f"\n{note}" for note in notes)]) + "\n"
+    return "\n".join([*lines, *(f"\n{_markdown(note)}" for note in notes)]) + "\n"
 
 
 def latex_of(result: Any) -> str:
-    """Return the rows of a result as a LaTeX table in the style of booktabs, its heading as caption."""
+    """Return the rows of a result as a LaTeX table (booktabs) with its title as caption."""
     names, rows = _rows_or_refusal(result)
     figures = [all(row[i][:1] in "0123456789+-−–<∞" for row in rows) for i in range(len(names))]
     notes = result.remarks if isinstance(result, Shown) else ()
@@ -181,11 +222,16 @@ def latex_of(result: Any) -> str:
 def _rows_or_refusal(result: Any) -> tuple[list[str], list[list[str]]]:
     if not hasattr(result, "to_frame"):
         raise InputError(f"A {type(result).__name__} has no rows for a table: use its summary().")
-    return written_rows(result)
+    return format_rows(result)
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    return "| " + " | ".join(_markdown(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _markdown(text: str) -> str:
+    """Escape tags, links and pictures in text, so that showing it runs and fetches nothing."""
+    return _MARKUP.sub(r"\\\g<0>", text)
 
 
 def _latex_row(cells: Sequence[str]) -> str:
@@ -197,7 +243,7 @@ def _latex(text: str) -> str:
 
 
 def p_text(p: float) -> str:
-    """Return a p-value for reading.
+    """Return a p-value as text.
 
     >>> p_text(0.0312), p_text(1e-9)
     ('0.031', '<0.0001')
@@ -205,7 +251,7 @@ def p_text(p: float) -> str:
     return "–" if math.isnan(p) else "<0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
 
 
-def _written(name: str, value: Any, percent: tuple[str, ...]) -> str:
+def _format_value(name: str, value: Any, percent: tuple[str, ...]) -> str:
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""How figures are written, everywhere the same: numbers of things, times, γ and ε, probabilities."""
+"""Text formats of numbers, durations, probabilities, γ and ε."""
 
 from __future__ import annotations
 
@@ -11,41 +11,47 @@ from typing import ParamSpec
 from unicodedata import category
 
 NO_BOUND = "no bound"
-MOST_DIGITS = 10**6  # from here on γ is written as a power of ten
-MOST_EPSILON = 700.0  # whose γ floating point knows
-MOST_EXACT_BITS = 4096  # of a fraction that is written out: Python refuses to write numbers of 4,300 digits
-JOINERS = "\u200c\u200d"  # without which some scripts are not written right
+MOST_DIGITS = 10**6  # from this value on, γ is written as a power of ten
+MOST_EPSILON = 700.0  # beyond this, γ = exp(ε) overflows floating point
+MOST_EXACT_BITS = 4096  # longest fraction written exactly: Python limits integer texts to 4,300 digits
+JOINERS = "\u200c\u200d"  # zero-width joiners, which some scripts need
 Given = ParamSpec("Given")
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""Return text with every character that a terminal or page would obey, not show, written out.
+    r"""Return text with control and other invisible characters escaped, so that no terminal interprets them.
 
-    Line ends stay where the text is `lines` of ours.
+    With `lines`, line breaks are kept.
 
     >>> visible("a\x1b[31m\u202eb\n")
     'a\\x1b[31m\\u202eb\\n'
+    >>> visible("a\r\nb\n\n\x1b", lines=True)
+    'a\\r\nb\n\n\\x1b'
     """
-    return text if text.isprintable() else "".join(_shown(sign, lines=lines) for sign in text)
+    if text.isprintable():
+        return text
+    if lines and "\n" in text:  # a page has few lines to escape
+        return "\n".join(visible(line) for line in text.split("\n"))
+    return "".join(_escape(char, lines=lines) for char in text)
 
 
-def _shown(sign: str, *, lines: bool) -> str:
-    harmless = sign.isprintable() or (lines and sign == "\n") or sign in JOINERS or category(sign) == "Zs"
-    return sign if harmless else sign.encode("unicode_escape").decode()
+def _escape(char: str, *, lines: bool) -> str:
+    harmless = char.isprintable() or (lines and char == "\n") or char in JOINERS or category(char) == "Zs"
+    return char if harmless else char.encode("unicode_escape").decode()
 
 
 def printable(method: Callable[Given, str]) -> Callable[Given, str]:
-    """Return a method whose text has labels of the data in it with all signs in them visible."""
+    """Decorate a method that returns text with labels from the data: escape invisible characters in it."""
 
     @wraps(method)
-    def told(*given: Given.args, **named: Given.kwargs) -> str:
+    def escaped(*given: Given.args, **named: Given.kwargs) -> str:
         return visible(method(*given, **named), lines=True)
 
-    return told
+    return escaped
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """Return how many there are of something.
+    """Return a number with its noun in the singular or plural.
 
     >>> counted(1, "row"), counted(2000, "row"), counted(1, "person", "people"), counted(0, "leaf", "leaves")
     ('1 row', '2,000 rows', '1 person', '0 leaves')
@@ -54,7 +60,7 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def category_text(label: object) -> str:
-    """Return a category as files show it.
+    """Return a category in the form in which files contain it.
 
     >>> category_text(True), category_text(3)
     ('true', '3')
@@ -63,7 +69,7 @@ def category_text(label: object) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in the unit that suits it.
+    """Return a duration in a suitable unit.
 
     >>> duration(0.0002), duration(0.25), duration(10), duration(7200)
     ('0.2 ms', '250 ms', '10 s', '2 h')
@@ -75,7 +81,7 @@ def duration(seconds: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a probability for reading, never rounded to certainty.
+    """Return a probability in percent, never rounded to 0 or 1.
 
     >>> percent(0.05), percent(0.136), percent(0.99999), percent(1.0)
     ('5%', '13.6%', '>99.9%', '100%')
@@ -88,14 +94,14 @@ def percent(share: float) -> str:
 
 
 def log_gamma(gamma: Fraction | float | None) -> float:
-    """Return ε = ln γ, also where γ itself is beyond floating point (a product over many variables)."""
+    """Return ε = ln γ, also if γ is too large for floating point (a product over many variables)."""
     if isinstance(gamma, Fraction):
         return math.log(gamma.numerator) - math.log(gamma.denominator)
     return math.inf if gamma is None else math.log(gamma)
 
 
 def exact_text(gamma: Fraction) -> str:
-    """Return γ as a fraction, or, where that would be thousands of digits, a decimal just above it.
+    """Return γ as a fraction, or rounded up to a short decimal if the fraction has thousands of digits.
 
     >>> exact_text(Fraction(14, 3)), exact_text(Fraction(3) ** 3000)
     ('14/3', '2.311E+1431')
@@ -103,12 +109,12 @@ def exact_text(gamma: Fraction) -> str:
     if max(gamma.numerator.bit_length(), gamma.denominator.bit_length()) <= MOST_EXACT_BITS:
         return str(gamma)
     power = math.floor(log_gamma(gamma) / math.log(10)) - 3
-    digits = math.ceil(gamma * Fraction(10) ** -power)  # at most one digit more than four
+    digits = math.ceil(gamma * Fraction(10) ** -power)  # rounding up may give a fifth digit
     return f"{Decimal(digits).scaleb(power):E}"
 
 
 def gamma_text(gamma: Fraction | float | None) -> str:
-    """Return γ to four digits, all whole ones below a million, a power of ten from there on.
+    """Return γ to four digits. Integers below a million are exact; larger values have a power of ten.
 
     >>> gamma_text(3), gamma_text(Fraction(14, 3)), gamma_text(176_400), gamma_text(Fraction(3) ** 700)
     ('3', '4.667', '176,400', '9.66×10^333')
@@ -125,7 +131,7 @@ def gamma_text(gamma: Fraction | float | None) -> str:
 
 
 def epsilon_text(epsilon: float) -> str:
-    """Return ε to three digits, zeros at the end kept; all whole ones from a thousand on.
+    """Return ε to three digits, with trailing zeros; as an integer from 1,000 on.
 
     >>> epsilon_text(1.0986), epsilon_text(0.0), epsilon_text(769.03), epsilon_text(1098.6)
     ('1.10', '0', '769', '1,099')
@@ -138,7 +144,7 @@ def epsilon_text(epsilon: float) -> str:
 
 
 def epsilon_words(epsilon: float | None) -> str:
-    """Return γ and ε by ε, or that there is no bound.
+    """Return γ and ε for a given ε, or "no bound".
 
     >>> epsilon_words(math.log(9)), epsilon_words(3000.0), epsilon_words(None)
     ('γ = 9 (ε = 2.20)', 'ε = 3,000', 'no bound')
@@ -149,7 +155,7 @@ def epsilon_words(epsilon: float | None) -> str:
 
 
 def gamma_words(gamma: Fraction | float | None) -> str:
-    """Return γ and ε, or that there is no bound.
+    """Return γ and ε for a given γ, or "no bound".
 
     >>> gamma_words(Fraction(3)), gamma_words(None)
     ('γ = 3 (ε = 1.10)', 'no bound')
@@ -160,5 +166,5 @@ def gamma_words(gamma: Fraction | float | None) -> str:
 
 
 def _short(number: str) -> str:
-    """Return a decimal without zeros at its end."""
+    """Return a decimal without trailing zeros."""
     return number.rstrip("0").rstrip(".") if "." in number else number

@@ -1,8 +1,8 @@
-"""JSON from strangers: read within bounds of length, depth and digits, every mistake an error of ours.
+"""Parse untrusted JSON within limits of length, depth and digits.
 
-Files are read up to a length and no further. What nests deeper than `MOST_DEPTH`, a number too long or too
-large for floating point, a key that stands twice, half a character, `NaN` and `Infinity` are refused, so that
-nobody who walks the values later meets them.
+Files are read up to a maximum length. The parser rejects nesting deeper than `MOST_DEPTH`, numbers that are
+too long or too large for floating point, duplicate keys, lone surrogates, `NaN` and `Infinity`, so that code
+that walks the values never meets them. All problems are errors of masquerade.
 """
 
 from __future__ import annotations
@@ -17,24 +17,47 @@ from masquerade.core.errors import FileError, InputError
 
 MOST_BYTES = 1 << 24
 MOST_DEPTH = 100
-MOST_DIGITS = 300  # a whole number of so many still fits into floating point
-MOST_EXPONENT = 10_000  # of decimals: 1e999999999999 is short to write, and fills the memory as a number
+MOST_PARTS = 1 << 22  # objects and lists: an empty list of three bytes takes sixty in memory
+MOST_DIGITS = 300  # integers of this length still fit into floating point
+MOST_EXPONENT = 10_000  # 1e999999999999 is short as text, but fills the memory as an exact number
 
 
 def parse_json(text: str | bytes, *, exact: bool = False, most: int = MOST_BYTES) -> Any:
-    """Return the plain values of JSON text; whatever is wrong is an `InputError` that quotes nothing.
+    """Return the plain values of JSON text.
 
-    With `exact`, decimals are kept as they are written.
+    Parameters
+    ----------
+    text : str or bytes
+        Untrusted JSON.
+    exact : bool, default False
+        Return decimals as `Decimal`, exactly as written.
+    most : int
+        Maximum length.
 
+    Returns
+    -------
+    object
+        Plain Python values.
+
+    Raises
+    ------
+    InputError
+        If the text is invalid or exceeds a limit. The message quotes no value.
+
+    Examples
+    --------
     >>> parse_json('{"p": 0.25}', exact=True)
     {'p': Decimal('0.25')}
     """
     if len(text) > most:
         raise InputError(f"too long: at most {most:,} bytes are read.")
     try:
+        plain = text if isinstance(text, str) else text.decode("utf-8")
+        if plain.count("[") + plain.count("{") > MOST_PARTS:
+            raise InputError(f"more than {MOST_PARTS:,} objects and lists.")
         values = json.loads(
-            text if isinstance(text, str) else text.decode("utf-8"),
-            parse_int=_whole,
+            plain,
+            parse_int=_parse_int,
             parse_float=exact_decimal if exact else _finite,
             parse_constant=_constant,
             object_pairs_hook=_unique,
@@ -50,11 +73,11 @@ def parse_json(text: str | bytes, *, exact: bool = False, most: int = MOST_BYTES
 
 
 def read_text(path: Path, *, most: int = MOST_BYTES) -> str:
-    """Return the text of a file in UTF-8 of at most so many bytes; whatever is wrong is a `FileError`."""
+    """Return the text of a UTF-8 file of at most `most` bytes; raise FileError if that fails."""
     try:
         with path.open("rb") as stream:
             data = stream.read(most + 1)
-    except (OSError, ValueError) as error:  # a name with a zero byte is no name
+    except (OSError, ValueError) as error:  # ValueError: a path that contains a zero byte
         reason = getattr(error, "strerror", None) or "no such file"
         raise FileError(f"{path}: cannot be read ({reason}).") from None
     if len(data) > most:
@@ -66,7 +89,7 @@ def read_text(path: Path, *, most: int = MOST_BYTES) -> str:
 
 
 def read_json(path: Path, *, most: int = MOST_BYTES) -> Any:
-    """Return the plain values of a JSON file; whatever is wrong is a `FileError` that names it."""
+    """Return the plain values of a JSON file; raise FileError, which names the file, if it is invalid."""
     text = read_text(path, most=most)
     try:
         return parse_json(text, most=most)
@@ -74,14 +97,14 @@ def read_json(path: Path, *, most: int = MOST_BYTES) -> Any:
         raise FileError(f"{path}: {error}") from None
 
 
-def _whole(digits: str) -> int:
+def _parse_int(digits: str) -> int:
     if len(digits) > MOST_DIGITS:
         raise InputError(f"a number has more than {MOST_DIGITS} digits.")
     return int(digits)
 
 
 def exact_decimal(digits: str) -> Decimal:
-    """Return a decimal as it is written; one too long is refused, and one that no whole number could hold."""
+    """Return a decimal exactly as written; raise InputError if it is too long or its exponent too large."""
     if len(digits) > MOST_DIGITS:
         raise InputError(f"a number has more than {MOST_DIGITS} digits.")
     try:
@@ -101,7 +124,7 @@ def _finite(digits: str) -> float:
 
 
 def _constant(name: str) -> float:
-    raise InputError(f"{name} is no number that JSON knows.")
+    raise InputError(f"{name} is not a valid JSON number.")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -114,9 +137,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_plain(values: Any) -> None:
-    """Refuse plain values that nest too deeply, or hold half a character (which no file can hold).
+    """Raise InputError if plain values nest too deeply or contain a lone surrogate.
 
-    Level by level: no stack grows with them.
+    The check proceeds level by level, so that no stack grows with the depth.
     """
     level = [values]
     for _ in range(MOST_DEPTH + 1):
@@ -136,11 +159,11 @@ def check_plain(values: Any) -> None:
 
 
 def check_text(text: str) -> None:
-    """Refuse text with half a character in it, a lone surrogate, which cannot be written as UTF-8."""
+    """Raise InputError if text contains a lone surrogate, which cannot be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InputError("a text holds half a character (a lone surrogate).") from None
+        raise InputError("a text contains half a character (a lone surrogate).") from None
 
 
 def _too_deep() -> InputError:

@@ -1,4 +1,4 @@
-"""The public names of a package, each loaded when it is first used, so that importing it is quick."""
+"""Lazy exports: the public names of a package are imported on first use, so that importing it is fast."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-# a long line stands in brackets
+# long import lines are in parentheses
 _IMPORT = re.compile(r"^    from (\S+) import \(?\s*(\w+) as \2,?\s*\)?$", re.MULTILINE)
 
 
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the `__getattr__`, `__dir__` and `__all__` of a package.
 
-    The names are those that its source imports for type checkers alone: below ``if TYPE_CHECKING:`` a line
-    ``from MODULE import NAME as NAME`` for each; its own modules are imported from the package itself.
+    The exported names are those imported below ``if TYPE_CHECKING:``, one line ``from MODULE import NAME as
+    NAME`` each. Modules of the package are imported from the package itself.
     """
     module = sys.modules[package]
     home = {name: where for where, name in _IMPORT.findall(module.__spec__.loader.get_source(package))}  # type: ignore[union-attr]
@@ -25,8 +25,8 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     def load(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        own = home[name] == package
-        value = import_module(f"{package}.{name}") if own else getattr(import_module(home[name]), name)
+        is_module = home[name] == package
+        value = import_module(f"{package}.{name}") if is_module else getattr(import_module(home[name]), name)
         setattr(module, name, value)
         return value
 
@@ -37,5 +37,5 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
 
 
 def public_modules(path: Iterable[str]) -> list[str]:
-    """Return the `__all__` of a package whose modules are imported one by one: all without `_`."""
+    """Return the `__all__` of a package whose modules are imported individually: all names without `_`."""
     return sorted(module.name for module in iter_modules(path) if not module.name.startswith("_"))

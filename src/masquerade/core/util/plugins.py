@@ -1,13 +1,13 @@
-"""Parts that other packages bring along: entry points, found by group and name, loaded when asked for.
+"""Plug-ins of other packages: entry points, found by group and name, loaded on demand.
 
-A package that wants to take part names what it brings in its own ``pyproject.toml``::
+A package declares its plug-ins in its ``pyproject.toml``::
 
     [project.entry-points."masquerade.learners"]
     majority = "my_package.majority:LEARNER"
 
 There are five groups: ``masquerade.sources``, ``.channels``, ``.learners``, ``.commands`` and
-``.session_kinds``. What an entry point must lead to is said by the package that uses the group. Looking for
-names loads nothing; a part that cannot be loaded is an error that names the package it comes from.
+``.session_kinds``. The package that uses a group defines what its entry points must refer to. Listing names
+loads nothing. A plug-in that cannot be loaded raises an error that names its package.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A part that another package brings along: its group, its name there, and the package it comes from."""
+    """A plug-in: its group, its name in the group, and the package that provides it."""
 
     group: Group
     name: str
     package: str
     entry: EntryPoint = field(repr=False)
-    rival: str = ""  # another package that brings a part of this name, so that neither can be meant
+    rival: str = ""  # another package with a plug-in of this name, so that the name is ambiguous
 
     @property
     def title(self) -> str:
-        """Return which part this is, for messages.
+        """Return the title of the plug-in for messages.
 
         >>> from importlib.metadata import EntryPoint
         >>> Plugin("session_kinds", "ring", "rings 1.0", EntryPoint("ring", "rings:RING", "")).title
@@ -48,37 +48,54 @@ class Plugin:
         return f"The {_kind(self.group)} {self.name!r} of the package {self.package}"
 
     def load(self) -> Any:
-        """Return what the entry point leads to."""
+        """Return the object that the entry point refers to; raise PluginError if it cannot be loaded."""
         if self.rival:
-            raise self.refused(f"{self.rival} brings one of that name too; remove one of the two packages")
+            raise self.make_error(f"{self.rival} provides the same name; remove one of the two packages")
         try:
             return self.entry.load()
-        except Exception as error:  # whatever a stranger's module does while it loads
-            raise self.refused(f"{type(error).__name__}: {error}") from error
+        except Exception as error:  # a foreign module may raise anything while it loads
+            raise self.make_error(f"{type(error).__name__}: {error}") from error
 
-    def refused(self, why: str) -> PluginError:
-        """Return the error that this part cannot be used."""
+    def make_error(self, why: str) -> PluginError:
+        """Return the error that this plug-in cannot be used."""
         return PluginError(f"{self.title} cannot be used: {why.rstrip('.')}.")
 
 
 def plugins(group: Group) -> Mapping[str, Plugin]:
-    """Return what other packages bring for a group, by name, in order; nothing is loaded."""
-    return _found(group, tuple(sys.path))
+    """Return the plug-ins of a group by name, sorted; nothing is loaded."""
+    return _scan_entry_points(group, tuple(sys.path))
 
 
 def load_plugin(group: Group, name: str, check: Callable[[Any], str | None] | None = None) -> Any:
-    """Return the part of a name; `check` says what is wrong with what was loaded, or None.
+    """Return the object of a plug-in.
 
-    Raises a `PluginError` where there is no such name, where it cannot be loaded or is not what it should be.
+    Parameters
+    ----------
+    group : str
+        Group of plug-ins.
+    name : str
+        Name in the group.
+    check : callable, optional
+        Takes the loaded object and returns a problem, or None.
+
+    Returns
+    -------
+    object
+        The loaded object.
+
+    Raises
+    ------
+    PluginError
+        If the name is unknown, or the object cannot be loaded or is not valid.
     """
-    known = plugins(group)
-    if name not in known:
-        raise PluginError(f"No package brings a {_kind(group)} {name!r}.{did_you_mean(name, known)}")
-    part = known[name].load()
-    problem = None if check is None else check(part)
+    available = plugins(group)
+    if name not in available:
+        raise PluginError(f"No package provides a {_kind(group)} {name!r}.{did_you_mean(name, available)}")
+    value = available[name].load()
+    problem = None if check is None else check(value)
     if problem is not None:
-        raise known[name].refused(problem)
-    return part
+        raise available[name].make_error(problem)
+    return value
 
 
 def _kind(group: Group) -> str:
@@ -86,13 +103,13 @@ def _kind(group: Group) -> str:
 
 
 @lru_cache(maxsize=len(GROUPS))
-def _found(group: Group, path: tuple[str, ...]) -> Mapping[str, Plugin]:  # noqa: ARG001  (what is found depends on it)
-    from importlib.metadata import entry_points  # noqa: PLC0415  (slow to load, and seldom needed)
+def _scan_entry_points(group: Group, path: tuple[str, ...]) -> Mapping[str, Plugin]:  # noqa: ARG001  (the key of the cache)
+    from importlib.metadata import entry_points  # noqa: PLC0415  (slow to load, rarely needed)
 
-    found: dict[str, Plugin] = {}
+    by_name: dict[str, Plugin] = {}
     for entry in entry_points(group=f"masquerade.{group}"):
         package = "unknown" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
-        earlier = found.get(entry.name)
+        earlier = by_name.get(entry.name)
         rival = "" if earlier is None or earlier.package == package else earlier.package
-        found[entry.name] = Plugin(group, entry.name, package, entry, rival)
-    return dict(sorted(found.items()))
+        by_name[entry.name] = Plugin(group, entry.name, package, entry, rival)
+    return dict(sorted(by_name.items()))

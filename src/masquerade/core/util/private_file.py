@@ -1,4 +1,4 @@
-"""Files that hold secrets: read only if nobody else can have read or planted them, changed one at a time."""
+"""Files that contain secrets: checks that no other user could read or plant them, and file locks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,26 @@ MOST_BYTES = 1 << 24
 
 
 def read_private(path: Path, what: str) -> bytes:
-    """Return the content of a file that `what` is secret in; `FileNotFoundError` says that there is none.
+    """Return the content of a secret file.
 
-    A link, somebody else's file and one that others may open are refused.
+    Parameters
+    ----------
+    path : Path
+        Path of the file.
+    what : str
+        What the file contains, for messages.
+
+    Returns
+    -------
+    bytes
+        The content.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no file.
+    FileError
+        If it is a link, belongs to another user, can be opened by others, or is too long.
     """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
@@ -39,48 +56,48 @@ def read_private(path: Path, what: str) -> bytes:
     return data
 
 
-def check_private(found: os.stat_result, path: Path, what: str) -> None:
-    """Refuse a file or folder that is not its reader's own or that others may open, where there are modes."""
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        raise FileError(f"{path}: {what} is no file.")
+def check_private(status: os.stat_result, path: Path, what: str) -> None:
+    """Raise FileError if a file or folder belongs to another user or others may open it (on POSIX)."""
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise FileError(f"{path}: {what} is not a file.")
     if not HAS_MODES:
         return
-    if found.st_uid not in {os.geteuid(), 0}:
+    if status.st_uid not in {os.geteuid(), 0}:
         raise FileError(f"{path}: {what} belongs to another user, who could have written it.")
-    mode = stat.S_IMODE(found.st_mode)
+    mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
-        right = "700" if stat.S_ISDIR(found.st_mode) else "600"
+        right = "700" if stat.S_ISDIR(status.st_mode) else "600"
         raise FileError(
-            f"{path}: others may open {what} (mode {mode:03o}); if none did, chmod {right} {path} closes it."
+            f"{path}: others may open {what} (mode {mode:03o}). If nobody did, run: chmod {right} {path}"
         )
 
 
 def check_own_folder(path: Path, what: str) -> None:
-    """Refuse a folder that others could put files into, or that another user's link leads to."""
+    """Raise FileError if others could put files into a folder, or it is reached by another user's link."""
     if not HAS_MODES:
         return
     if path.lstat().st_uid not in {os.geteuid(), 0}:
         raise FileError(f"{path}: {what} belongs to another user, who could have put it there.")
-    found = path.stat()
-    if found.st_uid not in {os.geteuid(), 0}:
-        raise FileError(f"{path}: {what} belongs to another user, who could change what is in it.")
-    mode = stat.S_IMODE(found.st_mode)
+    status = path.stat()
+    if status.st_uid not in {os.geteuid(), 0}:
+        raise FileError(f"{path}: {what} belongs to another user, who could change its content.")
+    mode = stat.S_IMODE(status.st_mode)
     if mode & 0o022:
         raise FileError(
-            f"{path}: others may write to {what} (mode {mode:03o}); if none did, chmod 700 {path} closes it."
+            f"{path}: others may write to {what} (mode {mode:03o}). If nobody did, run: chmod 700 {path}"
         )
 
 
 def is_safe_folder(path: Path) -> bool:
-    """Return True if nobody but its owner and root can put files into a folder, or another in its place.
+    """Return True if only its owner and root can put files into a folder, or replace the folder.
 
-    Every folder above it must be this user's or root's too; one that others may write to must at least keep
-    them from moving what is not theirs, as the temporary folder does.
+    All parent folders must belong to this user or root too. A parent that others may write to must have the
+    sticky bit, as the temporary folder does, so that they cannot move files of others.
     """
     if not HAS_MODES:
         return True
     trusted = {os.geteuid(), 0}
-    if path.lstat().st_uid not in trusted:  # also of a link, which its owner can turn
+    if path.lstat().st_uid not in trusted:  # the owner of a link can change its target
         return False
     real = path.resolve()
     status = real.stat()
@@ -94,8 +111,8 @@ def is_safe_folder(path: Path) -> bool:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other processes from changing a file that is replaced whole; where locks are not known, do not."""
+def lock_file(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file that is replaced atomically; no lock on systems without `fcntl`."""
     try:
         import fcntl  # noqa: PLC0415  (not on Windows)
     except ImportError:
@@ -105,7 +122,7 @@ def locked(path: Path) -> Iterator[None]:
         handle = os.open(path, os.O_RDONLY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            # whoever had it before may have put another file in its place
+            # the previous holder of the lock may have replaced the file
             if os.fstat(handle).st_ino == path.stat().st_ino:
                 yield
                 return
@@ -114,4 +131,15 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _link(path: Path, what: str) -> FileError:
-    return FileError(f"{path}: is a link, which anybody could have put there; name {what} itself.")
+    return FileError(
+        f"{path}: is a link, which another user could have created. Give the path of {what} itself."
+    )
+
+
+def is_file_inside(place: Path, folder: Path) -> bool:
+    """Return True if a path in or below a folder is a file or does not exist; reading a pipe would block."""
+    try:
+        path = place.resolve()
+        return path.is_relative_to(folder.resolve()) and (path.is_file() or not path.exists())
+    except (OSError, RuntimeError, ValueError):  # a name too long, circular links, a null byte
+        return False

@@ -1,4 +1,4 @@
-"""What threads share, and what belongs to the process that opened it: sources in other people's programs."""
+"""Locks and ownership of resources across threads and forked processes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NoReturn
 from masquerade.core.errors import InputError
 
 
-class Turns:
-    """A lock that threads take turns by; a copy in another process, forked or pickled, begins unlocked."""
+class ForkSafeLock:
+    """A re-entrant lock for threads; its copy in another process, forked or pickled, starts unlocked."""
 
     def __init__(self) -> None:
         self._lock, self._process = threading.RLock(), os.getpid()
 
     def __enter__(self) -> None:
-        if self._process != os.getpid():  # whoever held it is not in this process
+        if self._process != os.getpid():  # its holder is a thread of another process
             self.__init__()  # type: ignore[misc]
         self._lock.acquire()
 
@@ -26,15 +26,16 @@ class Turns:
     ) -> None:
         self._lock.release()
 
-    def __reduce__(self) -> tuple[type[Turns], tuple[()]]:
-        """Return how to make one: a lock itself does not pickle."""
-        return Turns, ()
+    def __reduce__(self) -> tuple[type[ForkSafeLock], tuple[()]]:
+        """Return the pickled form, a new lock: a lock itself cannot be pickled."""
+        return ForkSafeLock, ()
 
 
-class Owner:
-    """The process, and where it matters the thread, that opened what no other one can use.
+class ResourceOwner:
+    """The process, and optionally the thread, that opened a resource no other can use.
 
-    `what` begins the error of whoever tries, and `instead` ends it. Whatever holds an owner does not pickle.
+    `what` starts the error message for other processes, `instead` ends it. Objects that hold an owner cannot
+    be pickled.
     """
 
     def __init__(self, what: str, instead: str, *, thread: bool = False) -> None:
@@ -43,19 +44,19 @@ class Owner:
         self._thread = threading.get_ident() if thread else None
 
     @property
-    def here(self) -> bool:
-        """Tell whether this is the process that opened it."""
+    def is_here(self) -> bool:
+        """Return True if this process opened the resource."""
         return self._process == os.getpid()
 
     def check(self) -> None:
-        """Refuse another process, or another thread where that matters."""
-        if not self.here:
+        """Raise InputError in another process, or in another thread if that matters."""
+        if not self.is_here:
             self._refuse("process")
         if self._thread not in {None, threading.get_ident()}:
             self._refuse("thread")
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be sent to another process."""
+        """Raise InputError: the resource cannot be sent to another process."""
         self._refuse("process")
 
     def _refuse(self, place: str) -> NoReturn:

@@ -8,17 +8,17 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import NotConverged
-from masquerade.stats._families import Family
+from masquerade.stats.regression.families import Family
 
 STEPS = 100
 LONGEST = 2.0
 CLOSE = 1e-9
-BEYOND = 30.0  # a linear predictor from which on nothing more is learnt
-STEADY = 3.0  # standard errors that the information should be from 0
+BEYOND = 30.0  # a linear predictor beyond this changes no probability noticeably
+STEADY = 3.0  # least distance of the information from 0, in standard errors
 
 
 def score(family: Family, Z: Floats, counts: Floats, beta: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return ψ of every cell, the information −Σ N̂ ∂ψ/∂β, and every cell's part of it."""
+    """Return ψ of every cell, the information −Σ N̂ ∂ψ/∂β, and the contribution of every cell to it."""
     s, h = family.derivatives(Z @ beta)
     psi = np.einsum("xyl,xylp->xyp", s, Z).reshape(-1, len(beta))
     bends = -np.einsum("xylp,xylm,xymq->xypq", Z, h, Z, optimize=True).reshape(-1, len(beta), len(beta))
@@ -28,7 +28,7 @@ def score(family: Family, Z: Floats, counts: Floats, beta: Floats) -> tuple[Floa
 def solve(family: Family, Z: Floats, counts: Floats, names: Sequence[str]) -> Floats:
     """Return the root of the corrected score, by Newton's steps of bounded length.
 
-    They begin where the counts without negative ones lead, a problem that has one top.
+    The steps start at the solution for the counts without negative values, a problem with a single maximum.
     """
     total = counts.sum()
     positive = np.maximum(counts, 0.0)
@@ -47,7 +47,7 @@ def solve(family: Family, Z: Floats, counts: Floats, names: Sequence[str]) -> Fl
         )
         where = f", most of all for {big}" if far and big else ""
         raise NotConverged(
-            f"These counts determine no such regression: the corrected score has no root{where}. Some "
+            f"This regression cannot be fitted to these counts: the corrected score has no root{where}. Some "
             "outcome is (nearly) certain in some group, or the reports are too few for so many terms. More "
             "records, fewer terms or coarser categories would help; nothing was clipped to force an answer."
         )
@@ -55,7 +55,7 @@ def solve(family: Family, Z: Floats, counts: Floats, names: Sequence[str]) -> Fl
 
 
 def _newton(family: Family, Z: Floats, counts: Floats, beta: Floats, steps: int) -> tuple[Floats, float]:
-    """Return where Newton's steps lead, and how long the last one was."""
+    """Return the parameters after Newton's steps, and the length of the last step."""
     length = np.inf
     for _ in range(steps):
         psi, information, _ = score(family, Z, counts, beta)
@@ -73,14 +73,15 @@ def _newton(family: Family, Z: Floats, counts: Floats, beta: Floats, steps: int)
 
 
 def steadiness(information: Floats, bends: Floats, variance: Callable[[Floats], float]) -> tuple[str, ...]:
-    """Refuse information that is not positive; say if it may be none."""
+    """Raise NotConverged if the information is not positive; return a note if that is uncertain."""
     scale = 1 / np.sqrt(np.maximum(np.diag(information), 1e-300))
     least, directions = np.linalg.eigh(information * np.outer(scale, scale))
     way = directions[:, 0] * scale
     if least[0] <= 0:
         raise NotConverged(
-            "These counts determine no such regression: the root of the corrected score is no maximum. More "
-            "records, fewer terms or coarser categories would help; nothing was clipped to force an answer."
+            "This regression cannot be fitted to these counts: the root of the corrected score is not a "
+            "maximum. More records, fewer terms or coarser categories would help; nothing was clipped to "
+            "force an answer."
         )
     error = np.sqrt(max(variance(np.einsum("cpq,p,q->c", bends, way, way)), 0.0))
     sigmas = least[0] / error if error > 0 else np.inf

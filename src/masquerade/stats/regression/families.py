@@ -1,8 +1,8 @@
-"""What regressions are made of: for each kind, what an outcome says about its linear predictors.
+"""Families of regressions: the derivatives of an outcome's log-likelihood by its linear predictors.
 
-Every kind sees, in each cell (covariates x, outcome y), some linear predictors u = Zβ and has there the
-derivative s = ∂ℓ/∂u and the second derivative h = ∂²ℓ/∂u∂uᵀ of the log-likelihood ℓ of y, or of what stands
-for it. Estimating equations, their derivatives and predictions follow from these alone.
+In each cell (covariates x, outcome y) a family has linear predictors u = Zβ, and there the first derivative
+s = ∂ℓ/∂u and the second derivative h = ∂²ℓ/∂u∂uᵀ of the log-likelihood ℓ of y, or of its substitute.
+Estimating equations, their derivatives and predictions follow from these alone.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 
-LARGE = 500.0
+LARGE = 500.0  # predictors are cut there: exp(500) is far from overflow and from any usable probability
 
 
 class Family(ABC):
-    """A kind of regression of an outcome with `numbers`, a score or the place of every category."""
+    """A family of regressions. `numbers` has a score or an index for every category of the outcome."""
 
     numbers: Floats
 
@@ -33,14 +33,14 @@ class Family(ABC):
 
     @abstractmethod
     def expected(self, u: Floats) -> Floats:
-        """Return what is expected in every row: shares of the outcomes, or means (rows, 1)."""
+        """Return the expectations of every row: shares of the outcomes, or means (rows, 1)."""
 
     @abstractmethod
     def terms(self, names: tuple[str, ...], labels: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of the parameters."""
 
     def start(self, parameters: int, shares: Floats) -> Floats:
-        """Return where to begin; `shares` are those of the outcomes."""
+        """Return starting values of the parameters; `shares` are the shares of the outcomes."""
         del shares
         return np.zeros(parameters)
 
@@ -54,16 +54,23 @@ class Mean(Family):
 
     kind: str
     numbers: Floats
+    link: str = "logit"
 
     def design(self, X: Floats) -> Floats:
         """Return the same terms for every outcome."""
         return np.broadcast_to(X[:, None, None, :], (len(X), len(self.numbers), 1, X.shape[1]))
 
     def mean(self, u: Floats) -> Floats:
-        """Return the mean that a predictor stands for."""
-        if self.kind == "logistic":
+        """Return the mean for a predictor."""
+        if self.link == "probit":
+            from scipy.special import ndtr  # noqa: PLC0415  (slow to import)
+
+            return np.asarray(ndtr(u))
+        if self.link == "cloglog":
+            return np.asarray(-np.expm1(-np.exp(np.minimum(u, LARGE))))
+        if self.kind == "logistic" and self.link == "logit":
             return np.asarray(1 / (1 + np.exp(-np.clip(u, -LARGE, LARGE))))
-        return np.exp(np.minimum(u, LARGE)) if self.kind == "poisson" else u
+        return np.exp(np.minimum(u, LARGE)) if self.kind != "linear" else u
 
     def derivatives(self, u: Floats) -> tuple[Floats, Floats]:
         """Return y − μ and −dμ/du."""
@@ -82,13 +89,13 @@ class Mean(Family):
 
     @property
     def shares(self) -> bool:  # type: ignore[override]
-        """Tell that a mean is predicted."""
+        """Return False: a mean is predicted."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Multinomial(Family):
-    """A predictor for every category but the first in `numbers`' order, which is the reference."""
+    """One predictor per category except the reference, which is the first in the order of `numbers`."""
 
     numbers: Floats
     reference: int
@@ -118,7 +125,7 @@ class Multinomial(Family):
         return np.insert(mu, self.reference, 1 - mu.sum(axis=-1), axis=-1)
 
     def terms(self, names: tuple[str, ...], labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of the terms after the category that they are for."""
+        """Return the names of the terms, each after its category."""
         return tuple(f"{labels[code]}: {name}" for code in self.others for name in names)
 
     @staticmethod
@@ -130,12 +137,12 @@ class Multinomial(Family):
 
 @dataclass(frozen=True, slots=True)
 class Ordinal(Family):
-    """Proportional odds: P(y ≤ k) = expit(α_k − η), one predictor at either end of a category."""
+    """Proportional odds: P(y ≤ k) = expit(α_k − η), one predictor at each bound of a category."""
 
     numbers: Floats
 
     def design(self, X: Floats) -> Floats:
-        """Return the ends: of category k the predictors α_k − η and α_(k−1) − η."""
+        """Return the bounds: category k has the predictors α_k − η and α_(k−1) − η."""
         K, k = len(self.numbers), X.shape[1]
         Z = np.zeros((len(X), K, 2, K - 1 + k))
         for code in range(K):
@@ -146,7 +153,7 @@ class Ordinal(Family):
         return Z
 
     def derivatives(self, u: Floats) -> tuple[Floats, Floats]:
-        """Return the derivatives of log(F(u₁) − F(u₀)), with F = 1 and 0 at the outermost ends."""
+        """Return the derivatives of log(F(u₁) − F(u₀)), with F = 1 and 0 at the outermost bounds."""
         F, f, bend = self._curve(u)
         share = np.maximum(F[..., 0] - F[..., 1], 1e-300)
         s = np.stack([f[..., 0] / share, -f[..., 1] / share], axis=-1)
@@ -161,18 +168,18 @@ class Ordinal(Family):
         return np.asarray(F[..., 0] - F[..., 1])
 
     def terms(self, names: tuple[str, ...], labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of the cuts between categories, then those of the terms."""
+        """Return the names of the cuts between categories, then the names of the terms."""
         return (*(f"{a} | {b}" for a, b in pairwise(labels)), *names)
 
     def start(self, parameters: int, shares: Floats) -> Floats:
-        """Begin at the logits of the cumulative shares."""
+        """Start at the logits of the cumulative shares."""
         inside = np.clip(np.cumsum(shares)[:-1], 1e-3, 1 - 1e-3)
         inside = np.maximum.accumulate(inside + 1e-6 * np.arange(len(inside)))
         return np.concatenate([np.log(inside / (1 - inside)), np.zeros(parameters - len(inside))])
 
     @property
     def intercept(self) -> bool:  # type: ignore[override]
-        """Tell that cuts take the place of an intercept."""
+        """Return False: cuts replace the intercept."""
         return False
 
     def _curve(self, u: Floats) -> tuple[Floats, Floats, Floats]:

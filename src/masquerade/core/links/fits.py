@@ -1,4 +1,4 @@
-"""Many links judged by the likelihood of what was observed: is the child independent of a further parent?"""
+"""Likelihood fits of many links: is the child independent of a further parent?"""
 
 from __future__ import annotations
 
@@ -14,18 +14,28 @@ from masquerade.core.axes import Floats
 from masquerade.core.evidence import Evidence
 
 Places = NDArray[np.int64]
-SCORES = 1e-3  # the accuracy of a deviance that is enough for scores
+SCORES = 1e-3  # coarser tolerance of a deviance: enough to compare scores
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkFits:
-    """Fits of "the child is independent of the new parent, given the parents already there", link by link.
+    """Fits of "the child is independent of the new parent, given the other parents", one per link.
 
-    `independent` is the deviance of that model and `free` the one of the most likely table of all, which is
-    not 0 where channels bind; their difference, `statistic`, is twice what the link gains in log-likelihood
-    and never negative. It has `df` = J(K_z − 1)(K_x − 1) degrees of freedom. Where `settled` is False the fit
-    was given up because the statistic cannot exceed the one asked for; then it is only a bound from above.
-    `expected` and `likely` are the fitted tables of both models, (J, K_z, K_x), of settled links.
+    Attributes
+    ----------
+    independent : array
+        Deviance of the independence model.
+    free : array
+        Deviance of the saturated model, which is not 0 where the channel constrains the fit.
+    df : array
+        Degrees of freedom J(K_z − 1)(K_x − 1).
+    settled : array of bool
+        False if a fit was stopped because its statistic cannot exceed the threshold; the statistic is then
+        only an upper bound.
+    converged : array of bool
+        True if both fits reached their tolerance.
+    expected, likely : tuple of array
+        Fitted tables (J, K_z, K_x) of the independent and the saturated model, for settled links.
     """
 
     independent: Floats
@@ -38,17 +48,17 @@ class LinkFits:
 
     @property
     def statistic(self) -> Floats:
-        """Return twice the gain in log-likelihood of every link."""
+        """Return twice the gain in log-likelihood of each link; never negative."""
         return np.maximum(self.independent - self.free, 0.0)
 
     def __len__(self) -> int:
-        """Return how many links there are."""
+        """Return the number of links."""
         return len(self.independent)
 
 
 @runtime_checkable
 class LinkEvidence(Protocol):
-    """Evidence whose kind fits many links faster together than one by one."""
+    """Evidence whose class fits many links in one batch, which is faster than one by one."""
 
     @classmethod
     def fit_links(
@@ -62,25 +72,25 @@ class LinkEvidence(Protocol):
 
 
 class LinkBatch(Protocol):
-    """Links with the tables of their reports, laid out for a compiled fit: no object for each of them."""
+    """Links with the tables of their reports, laid out for a compiled fit without one object per link."""
 
     @property
     def n(self) -> int:
-        """How many equally weighted records there are."""
+        """The number of equally weighted records."""
 
     def statistics(self, which: Places, least: Floats, tolerance: float = SCORES) -> Floats:
-        """Return the `LinkFits.statistic` of some links, or a bound of those not above their least."""
+        """Return `LinkFits.statistic` of each link; only an upper bound where it is below the threshold."""
 
 
 @runtime_checkable
 class LinkTally(Protocol):
-    """A source that counts and fits many links at once. Any `Tally` does so with a table for each."""
+    """A source that counts and fits many links together. Any other `Tally` needs one table per link."""
 
     def links(self, names: Sequence[str], members: Places) -> LinkBatch | None:
-        """Return links to be judged, all of its questions being allowed; None if tables must be asked for.
+        """Return the links to score if all their queries are allowed; None if tables must be queried.
 
-        A row of `members` has the places in `names` of (the parents already there …, the new parent, the
-        child), then −1.
+        A row of `members` contains the positions in `names` of (other parents …, new parent, child), padded
+        with −1.
         """
 
 
@@ -91,19 +101,33 @@ def fit_links(
     least: Floats | Sequence[float] | None = None,
     tolerance: float = SCORES,
 ) -> LinkFits:
-    """Fit "X ⟂ Z | J" and the saturated model to many tables, of whatever shapes.
+    """Fit "X ⟂ Z | J" and the saturated model to many tables of any shapes.
 
-    `places[i]` are the axes of table i for (the parents already there …, the new parent Z, the child X): all
-    of its axes, each once. `least[i]` is the statistic that link i must exceed to matter (−∞ if not given):
-    a link that cannot is given up as soon as that is certain, often at the start. Deviances are
-    within `tolerance` of their limits.
+    Parameters
+    ----------
+    evidences : sequence of Evidence
+        One per link.
+    places : sequence of sequence of int
+        Axes of each table in the order (other parents …, new parent Z, child X). Every axis is listed once.
+    least : sequence of float, optional
+        Threshold of the statistic, per link. The fit of a link that cannot exceed its threshold is stopped as
+        soon as that is certain, often at the start.
+    tolerance : float
+        Tolerance of the deviances.
 
-    Formula: D = 2[ℓ(saturated reports) − ℓ(fit)] of the generators {J∪Z, J∪X} and {J∪Z∪X}; any member of the
-    first model bounds its D from above, and D of the second is never negative.
-    Cost: evidence of one kind is fitted together, in compiled code where that kind has some.
+    Returns
+    -------
+    LinkFits
+        One fit per link.
+
+    Notes
+    -----
+    Formula: D = 2[ℓ(saturated reports) − ℓ(fit)] of the generators {J∪Z, J∪X} and {J∪Z∪X}. Any member of the
+    first model gives an upper bound of its D, and D of the second is never negative.
+    Cost: evidence of one class is fitted together, in compiled code if the class provides it.
     """
     if len(places) != len(evidences):
-        raise ValueError(f"{len(evidences)} links need as many places. Got {len(places)} instead.")
+        raise ValueError(f"{len(evidences)} links need as many lists of axes. Got {len(places)} instead.")
     bounds = np.full(len(evidences), -np.inf) if least is None else np.asarray(least, dtype=float)
     kinds: dict[type, list[int]] = {}
     for i, evidence in enumerate(evidences):
@@ -114,19 +138,19 @@ def fit_links(
         first = batch[0]
         together = first.fit_links if isinstance(first, LinkEvidence) else fit_one_by_one
         parts.append((members, together(batch, where, bounds[members], tolerance)))
-    return merged(parts, len(evidences))
+    return merge_fits(parts, len(evidences))
 
 
 def fit_one_by_one(
     batch: Sequence[Evidence], places: Sequence[Sequence[int]], least: Floats, tolerance: float
 ) -> LinkFits:
-    """Fit each link by the evidence's own `fit`; all are settled, whatever is `least`."""
+    """Fit each link by the `fit` of its evidence; all links are settled."""
     del least, tolerance
-    found = [one_link(evidence, where) for evidence, where in zip(batch, places, strict=True)]
-    return merged([([i], each) for i, each in enumerate(found)], len(found))
+    fits = [fit_one_link(evidence, where) for evidence, where in zip(batch, places, strict=True)]
+    return merge_fits([([i], each) for i, each in enumerate(fits)], len(fits))
 
 
-def one_link(evidence: Evidence, places: Sequence[int]) -> LinkFits:
+def fit_one_link(evidence: Evidence, places: Sequence[int]) -> LinkFits:
     """Fit one link."""
     *given, parent, child = places
     independent = evidence.fit([(*given, parent), (*given, child)])
@@ -145,8 +169,8 @@ def one_link(evidence: Evidence, places: Sequence[int]) -> LinkFits:
     )
 
 
-def merged(parts: Sequence[tuple[Sequence[int], LinkFits]], links: int) -> LinkFits:
-    """Put fits of some links each back into the order of all of them."""
+def merge_fits(parts: Sequence[tuple[Sequence[int], LinkFits]], links: int) -> LinkFits:
+    """Return fits of subsets of links in the order of all links."""
     independent, free = np.zeros(links), np.zeros(links)
     df = np.zeros(links, dtype=np.int64)
     settled, converged = np.zeros(links, dtype=bool), np.zeros(links, dtype=bool)
