@@ -1,4 +1,4 @@
-"""Audit: prove a mechanism, attack a release, say what an attacker really gets."""
+"""Audits: prove a sampler, attack a release, and measure what an attacker learns."""
 
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from masquerade.audit.findings import Finding as Finding
     from masquerade.audit.foreign import foreign_sampler as foreign_sampler
     from masquerade.audit.known_columns import audit_known_columns as audit_known_columns
+    from masquerade.audit.noise.black_box import NoiseAudit as NoiseAudit
+    from masquerade.audit.noise.black_box import audit_noise as audit_noise
     from masquerade.audit.release import audit_release as audit_release
     from masquerade.audit.sampler import audit_sampler as audit_sampler
 

@@ -1,7 +1,8 @@
-"""What an attacker who knows the population achieves against one variable of a disguised record.
+"""Success of an attacker who knows the population against one variable of a disguised record.
 
-γ bounds how far any belief can move, whoever believes it. This module says how far the beliefs of an
-attacker move who knows how the variables go together: on average, and at worst.
+γ bounds how far any belief can move, for every attacker. This module computes how far the beliefs of one
+attacker move, on average and in the worst case: the attacker who knows the joint distribution of all
+variables.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from masquerade.core.tally import Tally
     from masquerade.learn.networks.network import BayesianNetwork
 
-MOST_CELLS = 1 << 18  # of truths, and of reports, for an exact sum
-RECORDS = 2000  # simulated, where the sum is too long
-MARGIN = 2.0  # standard errors beyond the largest that chance gives
+MOST_CELLS = 1 << 18  # largest number of truths, and of reports, for an exact sum
+RECORDS = 2000  # simulated records where the sum has too many terms
+MARGIN = 2.0  # standard errors above the largest deviation expected by chance
 Codes = NDArray[np.unsignedinteger[Any]]
 
 
@@ -40,11 +41,27 @@ Codes = NDArray[np.unsignedinteger[Any]]
 class Success:
     """How often the best guess of a variable is right, and how far its odds move.
 
-    `prior` without any report, `own` by the variable's own report, `others` by all others, `whole` by the
-    whole record; `stderr` is that of `whole` where records were sampled (0: exact). `shift` is the largest
-    factor by which the odds of two categories moved, over all reports or over those sampled; `bound` is ln γ
-    of the record.
+    Attributes
+    ----------
+    target : str
+        The variable that is guessed.
+    prior : float
+        Success without any report.
+    own : float
+        Success with the report of the variable itself.
+    others : float
+        Success with the reports of all other variables.
+    whole : float
+        Success with the whole record.
+    stderr : float
+        Standard error of `whole`. 0 if it is exact.
+    shift : float
+        Largest factor by which the odds of two categories moved, over all reports or over the sampled ones.
+    bound : float
+        ln γ of the record.
 
+    Examples
+    --------
     >>> [found] = mq.audit.attack(mq.data.eleven_nodes_policy(), mq.data.eleven_nodes(), ["A"])
     >>> found.target, round(found.prior, 3), found.prior <= found.own <= found.whole
     ('A', 0.7, True)
@@ -69,46 +86,82 @@ def attack(
     seed: int | None = None,
     exact: bool | None = None,
 ) -> tuple[Success, ...]:
-    """Return what an attacker achieves who knows the population's network, the policy and a record's reports.
+    """Compute the success of an attacker who knows the population's network and the policy.
 
-    Formula: V = Σ over reports of max_x P(x, reports): by contraction where all truths and all reports are
-    few (`exact`), else the mean over simulated records of the largest posterior (Rao & Blackwell: less
-    variable than counting right guesses), which is exact for each record, by virtual evidence.
+    Parameters
+    ----------
+    policy : Policy
+        Policy under which the record was disguised.
+    network : BayesianNetwork
+        Joint distribution of the variables in the population, over all or some variables of the policy.
+    targets : iterable of str, optional
+        Variables to guess. Without it, all disguised variables.
+    records : int, optional
+        Number of simulated records if success is estimated by sampling.
+    seed : int, optional
+        Seed of the simulated records.
+    exact : bool, optional
+        True for an exact sum over all reports, False for sampling. Without it, exact if the sum is short
+        enough.
+
+    Returns
+    -------
+    tuple of Success
+        One result per target.
+
+    Raises
+    ------
+    InputError
+        If the network has a variable that the policy lacks, if variables are dealt in blocks, or if the
+        policy is too large for an exact sum.
+
+    Notes
+    -----
+    Formula: V = Σ over reports of max_x P(x, reports). It is computed by contraction where truths and reports
+    are few (`exact`). Otherwise it is the mean, over simulated records, of the largest posterior, which is
+    exact for each record by virtual evidence (Rao & Blackwell: less variable than counting right guesses).
     Reference: Smith (2009), Bayes vulnerability; Pearl (1988), virtual evidence.
-    Error: `stderr` for sampled records; a network that was learnt is itself an estimate.
+    Error: `stderr` for sampled records. A learnt network is itself an estimate.
 
+    Examples
+    --------
     >>> [found] = mq.audit.attack(mq.data.eleven_nodes_policy(), mq.data.eleven_nodes(), ["A"])
     >>> round(found.prior, 3), round(found.own, 3), found.stderr
     (0.7, 0.75, 0.0)
     """
     for name in network.schema:
         if name not in policy.schema:
-            raise InputError(f"The network has a variable {name!r} that the policy has not.")
+            raise InputError(f"The network has a variable {name!r} that is not in the policy.")
     if any(group.response is not None for group in policy.groups):
         raise InputError(
-            "Variables that are dealt in blocks are not attacked here: γ holds for their record."
+            "This attack is not computed where each person reports on a few of the variables: the γ of a "
+            "record bounds what it could learn."
         )
     known = policy.select(network.schema.names) if set(network.schema) != set(policy.schema) else policy
     wanted = known.disguised if targets is None else tuple(targets)
     for name in wanted:
         known.schema[name]
-    hidden = set(known.disguised) == set(known.schema)  # a clear column may tell anything about others
+    hidden = set(known.disguised) == set(known.schema)  # a clear column may reveal anything about the others
     bound = log_gamma(privacy(known).record_gamma) if hidden else math.inf
     small = known.stratum_variable is None and _size(known) <= MOST_CELLS
     if exact and not small:
-        raise InputError("The policy is too large for an exact sum: let records be sampled.")
+        raise InputError("The policy is too large for an exact sum. Omit 'exact' to sample records.")
     if small if exact is None else exact:
         joint = _joint(network, known)
-        return tuple([_exact(known, joint, name, bound) for name in wanted])
-    return _sampled(known, network, wanted, bound, generator=np.random.default_rng(seed), records=records)
+        return tuple([_sum_success(known, joint, name, bound) for name in wanted])
+    return _sample_success(
+        known, network, wanted, bound, generator=np.random.default_rng(seed), records=records
+    )
 
 
 def forest(source: Tally) -> BayesianNetwork:
-    """Return a network over the variables of a source in which each has at most one parent.
+    """Learn a network in which each variable has at most one parent.
 
-    Formula: the spanning forest of largest mutual information (Chow & Liu, 1968) among pairs with a cell that
-    is further from independence than noise takes any of them, by its standard error.
-    Cost: one batch of questions for all pairs, one for the parameters.
+    Notes
+    -----
+    Formula: the spanning forest of largest mutual information (Chow & Liu, 1968) over the pairs with at least
+    one cell that deviates from independence by more than noise explains, given its standard error.
+    Cost: one batch of queries for all pairs, one for the parameters.
     """
     from masquerade.learn.networks.network import bayesian_network  # noqa: PLC0415  (learners load when needed)
 
@@ -154,7 +207,7 @@ def _strength(table: CountTable, noise: float) -> float:
 
 
 def success_table(found: Sequence[Success]) -> AuditTable:
-    """Return successes as figures beside the words."""
+    """Return the successes as a table of an audit."""
     rows = tuple(
         (one.target, one.prior, one.own, one.others, one.whole, one.shift, _gamma(one.bound)) for one in found
     )
@@ -165,7 +218,7 @@ def success_table(found: Sequence[Success]) -> AuditTable:
         "How often a best guess is right, for an attacker who knows the population",
         (*columns, "bound (γ)"),
         rows,
-        note if sampled else "Summed over all reports.",
+        note if sampled else "Exact sums over all reports.",
     )
 
 
@@ -180,7 +233,7 @@ def _size(policy: Policy) -> int:
 
 
 def _joint(network: BayesianNetwork, policy: Policy) -> Floats:
-    """Return the joint distribution of all variables, an axis for every group of the policy."""
+    """Return the joint distribution of all variables, with one axis per group of the policy."""
     order = [name for group in policy.groups for name in group.names]
     letters = {name: i for i, name in enumerate(order)}
     operands: list[Any] = []
@@ -190,7 +243,7 @@ def _joint(network: BayesianNetwork, policy: Policy) -> Floats:
     return np.asarray(joint).reshape([math.prod(group.sizes) for group in policy.groups])
 
 
-def _exact(policy: Policy, joint: Floats, target: str, bound: float) -> Success:
+def _sum_success(policy: Policy, joint: Floats, target: str, bound: float) -> Success:
     groups = policy.groups
     place, group = next((i, one) for i, one in enumerate(groups) if target in one.names)
     size = group.sizes[group.names.index(target)]
@@ -228,7 +281,7 @@ def _lump(group: Group, target: str) -> NDArray[np.int64]:
     return codes[group.names.index(target)]
 
 
-def _sampled(
+def _sample_success(
     policy: Policy,
     network: BayesianNetwork,
     targets: Sequence[str],
@@ -275,7 +328,7 @@ def _sampled(
 def _likelihoods(
     policy: Policy, codes: dict[str, Codes], reports: dict[str, Codes]
 ) -> dict[tuple[str, ...], Floats]:
-    """Return P(reports | truths) of every group, records × categories of its variables."""
+    """Return P(reports | truths) of every group: records × categories of its variables."""
     by = policy.stratum_variable
     found: dict[tuple[str, ...], Floats] = {}
     for place, usual in enumerate(policy.groups):
@@ -294,7 +347,9 @@ def _likelihoods(
 
 
 def averaging(matrix: Floats, prior: Floats, draws: int, exact_cells: int = 1 << 16) -> float | None:
-    """Return how often the best guess is right after so many fresh draws of one value; None if too long.
+    """Return the success of the best guess after `draws` fresh draws of one value.
+
+    Returns None if the sum has more than `exact_cells` terms.
 
     Formula: Σ over counts of reports of max_x π(x) · multinomial(counts; P[x]).
     """
@@ -323,5 +378,5 @@ def _compositions(total: int, parts: int) -> Iterable[tuple[int, ...]]:
 
 
 def repeated_gamma(gamma: Fraction | float, draws: int) -> float:
-    """Return ε of so many fresh draws of one value."""
+    """Return ε of `draws` fresh draws of one value."""
     return draws * log_gamma(gamma)

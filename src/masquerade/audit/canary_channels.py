@@ -1,4 +1,4 @@
-"""Whether canaries went through the channels of their policy: in clear, through another, or as it says."""
+"""Test whether canaries passed through the channels of their policy, no channel, or other channels."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from numpy.typing import NDArray
 
 from masquerade.audit.canary_key import Canaries, Codes
 from masquerade.audit.canary_reports import CanaryReports, joint_codes
-from masquerade.audit.epsilon_bracket import epsilon_bracket, misdrawn, one_run_bound
+from masquerade.audit.epsilon_bracket import channel_p_value, epsilon_bracket, one_run_bound
 from masquerade.audit.findings import Finding
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.util.formatting import counted, epsilon_text, log_gamma
 
-READING = 0.05
+READING = 0.05  # printed limits are wrong with at most this probability
 
 
 @dataclass(frozen=True, slots=True)
 class SentGroup:
-    """A group's truths and reports as codes, with the channel they should have gone through."""
+    """True and reported codes of a group, with the channel that the policy specifies."""
 
     title: str
     truths: Codes
     reports: Codes
     channel: Channel
-    straight: bool  # reports have the categories of truths
+    straight: bool  # reports have the same categories as truths
 
 
-def sent_through(found: CanaryReports, policy: Policy, key: Canaries) -> Iterator[SentGroup]:
-    """Yield every group with what went in and what came out, stratum by stratum."""
-    rows = found.rows if found.rows is not None else np.zeros(0, dtype=np.int64)
+def pair_groups(output: CanaryReports, policy: Policy, key: Canaries) -> Iterator[SentGroup]:
+    """Yield the truths and reports of every group, stratum by stratum."""
+    rows = output.rows if output.rows is not None else np.zeros(0, dtype=np.int64)
     truths = {name: codes[rows] for name, codes in key.codes.items()}
     by = policy.stratum_variable
     for stratum in policy.strata or (None,):
-        own = np.ones(len(rows), dtype=bool)
+        rows_here = np.ones(len(rows), dtype=bool)
         if stratum is not None and by is not None:
-            own = truths[by] == policy.schema[by].code(stratum)
+            rows_here = truths[by] == policy.schema[by].code(stratum)
         for group in policy.groups_of(stratum):
             title = " + ".join(group.names) + ("" if stratum is None else f" (stratum {stratum})")
-            report = [found.reports.codes[name][own] for name in group.reports]
-            truth = [truths[name][own] for name in group.names]
+            report = [output.reports.codes[name][rows_here] for name in group.reports]
+            truth = [truths[name][rows_here] for name in group.names]
             if group.response is not None:
-                yield from _dealt(title, group, truth, report)
+                yield from _pair_blocks(title, group, truth, report)
                 continue
             channel = group.matrix_channel
             straight = channel.truths == channel.reports and not group.own_report
@@ -58,7 +58,7 @@ def sent_through(found: CanaryReports, policy: Policy, key: Canaries) -> Iterato
             )
 
 
-def _dealt(title: str, group: Group, truth: list[Codes], report: list[Codes]) -> Iterator[SentGroup]:
+def _pair_blocks(title: str, group: Group, truth: list[Codes], report: list[Codes]) -> Iterator[SentGroup]:
     response = group.response
     if response is None:
         return
@@ -68,11 +68,11 @@ def _dealt(title: str, group: Group, truth: list[Codes], report: list[Codes]) ->
     true_classes = response.classes_of(truth, blocks)
     sizes = response.block_classes[blocks]
     for size in np.unique(sizes).tolist():
-        own = sizes == size
+        rows_here = sizes == size
         yield SentGroup(
             f"{title}: {size} classes",
-            true_classes[own],
-            classes[own],
+            true_classes[rows_here],
+            classes[rows_here],
             response.channel_of(size),
             straight=True,
         )
@@ -85,12 +85,12 @@ def _counts(item: SentGroup) -> NDArray[np.int64]:
 
 
 def channel_findings(item: SentGroup, alpha: float) -> list[Finding]:
-    """Say whether a group went through its channel, in clear, or through another."""
+    """Test whether a group passed through its channel, through no channel, or through another one."""
     if not len(item.truths):
         return []
     clear = item.straight and bool((item.truths == item.reports).all())
     if item.channel.is_identity:
-        says = "is released in clear, as the policy says"
+        says = "is released in clear, as the policy states"
         if clear:
             return [Finding(about=item.title, verdict="at risk", says=says)]
     elif clear and _all_kept(item) < alpha:
@@ -100,20 +100,20 @@ def channel_findings(item: SentGroup, alpha: float) -> list[Finding]:
                 verdict="contradicted",
                 says=f"it is passed on in clear: all {len(item.truths):,} canaries came out unchanged",
                 attack="canaries of known values",
-                repair="stop the pipeline: this column was not disguised; withdraw what it released",
+                repair="stop the pipeline: it did not disguise this column; withdraw its releases",
             )
         ]
-    p = misdrawn(_counts(item), item.channel.matrix)
+    p = channel_p_value(_counts(item), item.channel.matrix)
     if p < alpha:
         return [
             Finding(
                 about=item.title,
                 verdict="contradicted",
-                says="the reports are not those of the policy's channel: wrong policy"
-                + (" (a report that it never gives)" if p == 0 else f" (p = {p:.2g})"),
+                says="the reports do not come from the policy's channel: wrong policy"
+                + (" (a report that the channel never gives)" if p == 0 else f" (p = {p:.2g})"),
                 attack="exact binomial tails of every truth and report, Bonferroni",
                 value=p,
-                repair="find out which policy, or which step besides, the pipeline uses",
+                repair="find out which policy, or which additional step, the pipeline applies",
             )
         ]
     low = _lower(item, READING)
@@ -122,7 +122,7 @@ def channel_findings(item: SentGroup, alpha: float) -> list[Finding]:
         Finding(
             about=item.title,
             verdict="not contradicted",
-            says=f"{says}; the policy says {epsilon_text(log_gamma(item.channel.gamma))}",
+            says=f"{says}; the policy states {epsilon_text(log_gamma(item.channel.gamma))}",
             attack="canaries of known values; exact binomial tails",
             value=log_gamma(item.channel.gamma),
             low=low,
@@ -132,14 +132,14 @@ def channel_findings(item: SentGroup, alpha: float) -> list[Finding]:
 
 
 def _all_kept(item: SentGroup) -> float:
-    """Return the chance that all canaries keep their value."""
+    """Return the probability that all canaries keep their value."""
     kept = item.channel.matrix[item.truths, item.truths]
     with np.errstate(divide="ignore"):
         return float(np.exp(np.log(kept).sum()))
 
 
 def _lower(item: SentGroup, alpha: float) -> float:
-    """Return the better of two lower limits of ε: guesses in one run, or a set chosen on one half."""
+    """Return the larger of two lower limits of ε: from guesses in one run, or a set chosen on one half."""
     matrix = item.channel.matrix
     if len(matrix) < 2:
         return 0.0
@@ -152,8 +152,12 @@ def _lower(item: SentGroup, alpha: float) -> float:
     once = one_run_bound(int((guess == item.truths)[guessed].sum()), int(guessed.sum()), alpha / 2)
     half = np.arange(len(item.truths)) % 2 == 0
     parts = [
-        _counts(SentGroup(item.title, item.truths[own], item.reports[own], item.channel, item.straight))
-        for own in (half, ~half)
+        _counts(
+            SentGroup(
+                item.title, item.truths[rows_here], item.reports[rows_here], item.channel, item.straight
+            )
+        )
+        for rows_here in (half, ~half)
     ]
     if min(int(part.sum(axis=1).min()) for part in parts) == 0:
         return once
@@ -161,7 +165,7 @@ def _lower(item: SentGroup, alpha: float) -> float:
 
 
 def channel_row(item: SentGroup) -> tuple[Any, ...]:
-    """Return a group as a line of the table: kept and expected shares, ε shown and claimed."""
+    """Return one row of the table: unchanged and expected shares, ε shown and claimed."""
     kept = expected = None
     if item.straight and len(item.truths):
         kept = float((item.truths == item.reports).mean())

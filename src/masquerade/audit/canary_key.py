@@ -1,4 +1,4 @@
-"""Canaries, made-up records for a pipeline, and the key by which they are found again."""
+"""Canaries, synthetic records for a pipeline, and the key that identifies them in its output."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Canaries:
-    """Made-up people and their true values, in pairs of twins: the key by which they are read again.
+    """Key of synthetic records: their names and true values. Every record has a twin with the same values.
 
-    Keep it apart from the pipeline: whoever has it can tell canaries from people.
+    Keep the key away from the pipeline: anyone who has it can distinguish canaries from people.
 
+    Examples
+    --------
     >>> policy = mq.data.students_policy()
     >>> records, key = mq.audit.make_canaries(policy, n=200)
     >>> key.save("key.json")
@@ -46,7 +48,7 @@ class Canaries:
     codes: Mapping[str, Codes]
 
     def save(self, path: str | Path) -> None:
-        """Write the key, readable by its owner only."""
+        """Write the key to a file that only its owner can read."""
         values = {
             "masquerade_canaries": FORMAT,
             "policy": self.policy_id,
@@ -58,30 +60,59 @@ class Canaries:
 
     @classmethod
     def load(cls, path: str | Path) -> Canaries:
-        """Return the key in a file."""
+        """Load a key from a file.
+
+        Raises
+        ------
+        FileError
+            If the file does not exist or is not a key of canaries.
+        """
         try:
             values = parse_json(read_private(Path(path), "a key of canaries"))
             if values["masquerade_canaries"] != FORMAT:
-                raise FileError(f"{path}: this is no key of canaries.")
-            codes = {str(name): np.array(own, dtype=np.int64) for name, own in values["codes"].items()}
-            found = cls(str(values["policy"]), str(values["column"]), tuple(map(str, values["names"])), codes)
+                raise FileError(f"{path}: this is not a key of canaries.")
+            codes = {str(name): np.array(column, dtype=np.int64) for name, column in values["codes"].items()}
+            key = cls(str(values["policy"]), str(values["column"]), tuple(map(str, values["names"])), codes)
         except FileNotFoundError:
-            raise FileError(f"{path}: there is no such file.") from None
-        except (InputError, KeyError, TypeError, ValueError, AttributeError):
-            raise FileError(f"{path}: this is no key of canaries.") from None
-        if {len(own) for own in codes.values()} != {len(found.names)}:
-            raise FileError(f"{path}: this is no key of canaries.")
-        return found
+            raise FileError(f"{path}: file not found.") from None
+        except (InputError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            raise FileError(f"{path}: this is not a key of canaries.") from None
+        if {column.shape for column in codes.values()} != {(len(key.names),)}:
+            raise FileError(f"{path}: this is not a key of canaries.")
+        return key
 
 
 def make_canaries(
     policy: Policy | str | Path, n: int = 10_000, *, column: str = COLUMN
 ) -> tuple[pd.DataFrame, Canaries]:
-    """Return made-up records for a pipeline, and the key by which `read_canaries` reads what comes out.
+    """Make synthetic records for a pipeline, and the key by which `read_canaries` finds them.
 
-    Values are drawn evenly over all categories, by the operating system's randomness; every record has a twin
-    with the same values. `column` names them, for pipelines that keep a column or remember persons by one.
+    Values are drawn uniformly over all categories with the operating system's randomness. Every record has a
+    twin with the same values.
 
+    Parameters
+    ----------
+    policy : Policy or path
+        Policy that the pipeline should follow.
+    n : int, optional
+        Number of canaries, rounded down to an even number.
+    column : str, optional
+        Column that names the canaries, for pipelines that keep a column or store reports by person.
+
+    Returns
+    -------
+    records : pandas.DataFrame
+        Canaries to feed to the pipeline.
+    key : Canaries
+        Key for `read_canaries`.
+
+    Raises
+    ------
+    InputError
+        If `n` is below 200, `column` is a column of the policy, or a variable is read from numbers in bins.
+
+    Examples
+    --------
     >>> policy = mq.data.students_policy()
     >>> records, key = mq.audit.make_canaries(policy, n=200)
     >>> records.shape, list(records.columns)
@@ -91,9 +122,11 @@ def make_canaries(
 
     loaded = policy_of(policy)
     if n < FEWEST:
-        raise InputError(f"{n:,} canaries show nothing: make {FEWEST:,} or more.")
+        raise InputError(f"{n:,} canaries are too few to show anything: make {FEWEST:,} or more.")
     if column in loaded.schema or column in loaded.observed:
-        raise InputError(f"{column!r} is a column of the policy: name the canaries' column otherwise.")
+        raise InputError(
+            f"{column!r} is a column of the policy: choose a different name for the canaries' column."
+        )
     for field in loaded.fields:
         if field.edges is not None:
             raise InputError(
@@ -103,7 +136,7 @@ def make_canaries(
     generator = np.random.default_rng(secrets.randbits(256))
     once = {name: generator.integers(0, len(loaded.schema[name]), half) for name in loaded.schema}
     order = generator.permutation(2 * half)
-    codes = {name: np.concatenate([own, own])[order] for name, own in once.items()}
+    codes = {name: np.concatenate([half_codes, half_codes])[order] for name, half_codes in once.items()}
     names = tuple(f"c{secrets.token_hex(6)}" for _ in range(2 * half))
     frame = pd.DataFrame(
         {column: list(names)}

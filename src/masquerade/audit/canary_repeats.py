@@ -1,4 +1,4 @@
-"""Whether reports repeat: of twins by a seed that is used again, of a second run by a memo."""
+"""Test whether reports repeat: between twins (a reused seed), or between two runs (a memo)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from masquerade.channels.policy import Policy
 from masquerade.core.util.formatting import percent
 
 
-def twin_findings(found: CanaryReports, policy: Policy, key: Canaries, alpha: float) -> list[Finding]:
-    """Test whether canaries with the same values get the same reports more often than chance gives."""
-    rows = found.rows
+def twin_findings(output: CanaryReports, policy: Policy, key: Canaries, alpha: float) -> list[Finding]:
+    """Test whether canaries with the same values get the same reports more often than by chance."""
+    rows = output.rows
     if rows is None or len(rows) < 4:
         return []
     table = np.stack([codes[rows] for codes in key.codes.values()], axis=1)
-    _, kind = np.unique(table, axis=0, return_inverse=True)
-    order = np.argsort(np.asarray(kind).ravel(), kind="stable")
-    ranked = np.asarray(kind).ravel()[order]
+    _, group_of_row = np.unique(table, axis=0, return_inverse=True)
+    order = np.argsort(np.asarray(group_of_row).ravel(), kind="stable")
+    ranked = np.asarray(group_of_row).ravel()[order]
     first = np.flatnonzero((ranked[:-1] == ranked[1:]) & (np.arange(len(ranked) - 1) % 2 == 0))
     pairs = [(order[i], order[i + 1]) for i in first.tolist()]
     if not pairs:
         return []
     left, right = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
     chance = _same_chance(policy, key, rows[left], rows[right])
-    same = _same_reports(policy, found.reports, left, found.reports, right)
+    same = _same_reports(policy, output.reports, left, output.reports, right)
     return [_repeat_finding("seed", same, chance, alpha, "twins, canaries with the same values,")]
 
 
@@ -58,10 +58,11 @@ def run_findings(
             Finding(
                 about="memo",
                 verdict="contradicted",
-                says=f"the memo is off: {differ:,} of {len(same):,} canaries had other reports then",
+                says=f"the memo is off: {differ:,} of {len(same):,} canaries had different reports in the "
+                "second run",
                 attack="two runs of the same canaries",
                 value=differ / len(same),
-                repair="give the pipeline its memo file and the column that names the person",
+                repair="configure the pipeline's memo file and the column that names the person",
             )
         ]
     says = f"all {len(same):,} canaries had the same reports in both runs"
@@ -69,26 +70,26 @@ def run_findings(
 
 
 def _same_chance(policy: Policy, key: Canaries, left: Codes, right: Codes) -> NDArray[np.float64]:
-    """Return the chance that fresh draws of both give the same reports of all disguised variables."""
+    """Return the chance that fresh draws of both canaries agree on all disguised variables."""
     chance = np.ones(len(left))
     by = policy.stratum_variable
     for stratum in policy.strata or (None,):
-        own = np.ones(len(left), dtype=bool)
+        rows_here = np.ones(len(left), dtype=bool)
         if stratum is not None and by is not None:
-            own = key.codes[by][left] == policy.schema[by].code(stratum)
+            rows_here = key.codes[by][left] == policy.schema[by].code(stratum)
         for group in policy.groups_of(stratum):
             if not group.disguised:
                 continue
             if group.response is not None:
                 dealt = group.response.dealing.matrix[0]
-                chance[own] *= float((dealt**2).sum())
+                chance[rows_here] *= float((dealt**2).sum())
                 continue
             matrix = group.matrix_channel.matrix
             truths = [
-                joint_codes([key.codes[name][side[own]] for name in group.names], group.sizes)
+                joint_codes([key.codes[name][side[rows_here]] for name in group.names], group.sizes)
                 for side in (left, right)
             ]
-            chance[own] *= (matrix @ matrix.T)[truths[0], truths[1]]
+            chance[rows_here] *= (matrix @ matrix.T)[truths[0], truths[1]]
     return chance
 
 
@@ -106,7 +107,7 @@ def _same_reports(
 def _repeat_finding(
     about: str, same: NDArray[np.bool_], chance: NDArray[np.float64], alpha: float, who: str
 ) -> Finding:
-    """Judge whether equal reports are more frequent than fresh draws make them (a bound for any chances)."""
+    """Judge by Chernoff's bound whether equal reports are more frequent than fresh draws explain."""
     n, share, expected = len(same), float(same.mean()), float(chance.mean())
     divergence = _divergence(share, min(expected, 1 - 1e-12)) if share > expected else 0.0
     often = n * divergence > math.log(1 / alpha)
@@ -117,8 +118,8 @@ def _repeat_finding(
         return Finding(
             about=about,
             verdict="contradicted",
-            says=f"{says}: the generator's seed is used again, or draws do not depend on the person",
-            attack="equal reports are counted, against Σ P² of fresh draws",
+            says=f"{says}: the generator reuses its seed, or draws do not depend on the person",
+            attack="number of equal reports, against Σ P² of fresh draws",
             value=share,
             repair="draw with the operating system's randomness, never with a fixed seed",
         )
@@ -126,10 +127,10 @@ def _repeat_finding(
 
 
 def _divergence(share: float, expected: float) -> float:
-    """Return KL(share ‖ expected): −ln of Chernoff's bound of a tail, per trial, for any chances."""
-    found = 0.0
+    """Return KL(share ‖ expected), −ln of Chernoff's tail bound per trial; probabilities may differ."""
+    divergence = 0.0
     if share > 0:
-        found += share * math.log(share / max(expected, 1e-300))
+        divergence += share * math.log(share / max(expected, 1e-300))
     if share < 1:
-        found += (1 - share) * math.log((1 - share) / (1 - expected))
-    return found
+        divergence += (1 - share) * math.log((1 - share) / (1 - expected))
+    return divergence

@@ -1,4 +1,4 @@
-"""The reports of canaries among what a pipeline gave out: found by their names, or by the order of rows."""
+"""Reports of canaries in the output of a pipeline, found by name or by the order of rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,19 @@ from masquerade.core.errors import SchemaError
 
 @dataclass(frozen=True, slots=True)
 class CanaryReports:
-    """Reports of canaries: `rows` are which canaries, in the order of the file (None: nobody can tell)."""
+    """Reports of canaries in the order of the file.
+
+    Attributes
+    ----------
+    reports : CodedRecords
+        The reports.
+    rows : array of int, optional
+        Index of the canary of each row. None if rows cannot be matched to canaries.
+    named : bool
+        True if a column names the canaries.
+    times : int
+        Number of canaries that occur more than once.
+    """
 
     reports: CodedRecords
     rows: Codes | None
@@ -24,8 +36,8 @@ class CanaryReports:
     times: int
 
 
-def reports_of(data: Any, policy: Policy, key: Canaries) -> CanaryReports:
-    """Return the reports of canaries: the first of each name, else row by row where the order was kept."""
+def find_reports(data: Any, policy: Policy, key: Canaries) -> CanaryReports:
+    """Find the reports of canaries: the first row of each name, or row by row if the order was kept."""
     try:
         reports = released_records(data, policy, key.column)
     except SchemaError:
@@ -35,21 +47,24 @@ def reports_of(data: Any, policy: Policy, key: Canaries) -> CanaryReports:
         rows = np.arange(reports.rows)
         aligned = _aligned(reports, rows, policy, key)
         return CanaryReports(reports, rows if aligned else None, named=False, times=0)
-    place = {name: i for i, name in enumerate(key.names)}
+    index_of = {name: i for i, name in enumerate(key.names)}
     persons = reports.persons or ()
-    own = [row for row, name in enumerate(persons) if name in place]
+    canary_rows = [row for row, name in enumerate(persons) if name in index_of]
     first: dict[str, int] = {}
-    for row in own:
+    for row in canary_rows:
         first.setdefault(persons[row], row)
-    kept = sorted(first.values())
-    rows = np.array([place[persons[row]] for row in kept], dtype=np.int64)
+    first_rows = sorted(first.values())
+    rows = np.array([index_of[persons[row]] for row in first_rows], dtype=np.int64)
     return CanaryReports(
-        reports.at(np.array(kept, dtype=np.int64)), rows, named=True, times=len(own) - len(kept)
+        reports.at(np.array(first_rows, dtype=np.int64)),
+        rows,
+        named=True,
+        times=len(canary_rows) - len(first_rows),
     )
 
 
 def _aligned(reports: CodedRecords, rows: Codes, policy: Policy, key: Canaries) -> bool:
-    """Tell whether the rows are in the canaries' order: they fit better so than moved by one."""
+    """Return True if the rows are in the canaries' order: they fit better than when shifted by one."""
     gain = 0.0
     spread = 0.0
     for group in policy.groups:
@@ -65,5 +80,5 @@ def _aligned(reports: CodedRecords, rows: Codes, policy: Policy, key: Canaries) 
 
 
 def joint_codes(columns: list[Codes], sizes: tuple[int, ...]) -> Codes:
-    """Return the codes of several columns as one, the first slowest."""
+    """Combine the codes of several columns into one code, the first column varying slowest."""
     return np.asarray(np.ravel_multi_index(tuple(columns), sizes))

@@ -1,4 +1,4 @@
-"""Coalitions against a secure sum: who learns whose counts, from the messages of a real run."""
+"""Coalitions against a secure sum: counts that colluding parties can compute from the messages of a run."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from masquerade.sources.parties.pooled import pooling_party
 from masquerade.sources.records import Records
 
 MOST_PARTIES = 9
-LARGEST = 1000  # records of a party in a trial
+LARGEST = 1000  # most records of a party in a run
 POLICY = Policy.clear(Schema({"answer": ["no", "yes"]}))
 QUESTION = Query(by="answer")
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRun:
-    """One round of a pool: its parties with their keys, their own counts, and what went over the wire."""
+    """One round of a secure sum: the parties with their keys, their counts, and all messages."""
 
     parties: dict[str, PoolingParty]
     counts: dict[str, Words]
@@ -38,8 +38,8 @@ class PoolRun:
     total: Words
     colluders: int | None
 
-    def known_of(self, coalition: Collection[str], other: str) -> Words:
-        """Return what is left of another party's message when a coalition takes off every mask it shares."""
+    def unmask(self, coalition: Collection[str], other: str) -> Words:
+        """Return another party's message after removing the masks that it shares with a coalition."""
         question, reply = self.sent[other]
         cells = reply.cells
         context = (question.round.to_bytes(8, "big"), question.batch.digest)
@@ -48,16 +48,17 @@ class PoolRun:
             cells = cells - words if other < member else cells + words
         return cells
 
-    def learnt(self, coalition: Collection[str], *, wire: bool) -> frozenset[str] | None:
-        """Return the fewest others whose counts together a coalition can work out, None if it is nobody's.
+    def find_exposed(self, coalition: Collection[str], *, wire: bool) -> frozenset[str] | None:
+        """Return the smallest set of other parties whose summed counts a coalition can compute, or None.
 
-        With the `wire` it has every message, as whoever adds up does; without, the total and its own counts.
+        With `wire`, the coalition has all messages, like the party that computes the sum. Without it, the
+        coalition has the total and its own counts.
         """
         others = [name for name in self.parties if name not in coalition]
         if not wire:
             rest = self.total - _sum([self.counts[name] for name in coalition])
             return frozenset(others) if np.array_equal(rest, self._true(others)) else None
-        left = {name: self.known_of(coalition, name) for name in others}
+        left = {name: self.unmask(coalition, name) for name in others}
         for some in _subsets(others):
             if np.array_equal(_sum([left[name] for name in some]), self._true(some)):
                 return frozenset(some)
@@ -67,8 +68,8 @@ class PoolRun:
         return _sum([self.counts[name] for name in names])
 
 
-def pool_run(names: Sequence[str], earlier: Sequence[Collection[str]] = ()) -> PoolRun:
-    """Let parties with random counts add them up, every message as bytes."""
+def run_pool(names: Sequence[str], earlier: Sequence[Collection[str]] = ()) -> PoolRun:
+    """Run a secure sum of parties with random counts; all messages are encoded as bytes."""
     generator, keys = np.random.default_rng(), {name: SigningKey() for name in names}
     public = {name: key.public for name, key in keys.items()}
     sizes = {name: int(generator.integers(2, LARGEST)) for name in names}
@@ -93,26 +94,45 @@ def pool_run(names: Sequence[str], earlier: Sequence[Collection[str]] = ()) -> P
 
 
 def audit_coalitions(parties: int = 5) -> Audit:
-    """Try every coalition of a pool of so many parties, with and without whoever adds up.
+    """Try every coalition in a secure sum, with and without the party that computes the sum.
 
+    Parameters
+    ----------
+    parties : int, optional
+        Number of parties.
+
+    Returns
+    -------
+    Audit
+        The counts that coalitions of each size can compute.
+
+    Raises
+    ------
+    InputError
+        If the number of parties is outside the range that can be tried.
+
+    Examples
+    --------
     >>> found = mq.audit.audit_coalitions(parties=3)
     >>> found.contradicted, len(found.findings) > 0
     (False, True)
     """
     if isinstance(parties, bool) or not LEAST_PARTIES <= parties <= MOST_PARTIES:
-        raise InputError(f"A sweep is over {LEAST_PARTIES} to {MOST_PARTIES} parties. Got {parties} instead.")
+        raise InputError(
+            f"'parties' must be between {LEAST_PARTIES} and {MOST_PARTIES}. Got {parties} instead."
+        )
     names = [f"party {number}" for number in range(1, parties + 1)]
-    run = pool_run(names)
+    run = run_pool(names)
     rows, broken = [], []
     for size in range(parties):
         coalitions = list(combinations(names, size))
         for wire in (True, False):
-            found = [run.learnt(coalition, wire=wire) for coalition in coalitions]
-            alone = sum(it is not None and len(it) == 1 for it in found)
-            fewest = min((len(it) for it in found if it), default=None)
-            rows.append((size, wire, len(coalitions), alone, fewest))
+            exposed = [run.find_exposed(coalition, wire=wire) for coalition in coalitions]
+            single = sum(it is not None and len(it) == 1 for it in exposed)
+            fewest = min((len(it) for it in exposed if it), default=None)
+            rows.append((size, wire, len(coalitions), single, fewest))
             allowed = run.colluders is not None and size <= run.colluders
-            broken += [size] if alone and allowed else []
+            broken += [size] if single and allowed else []
     findings = [
         Finding(
             about="a party's counts under masks",
@@ -120,40 +140,41 @@ def audit_coalitions(parties: int = 5) -> Audit:
             says=(
                 f"of {parties} parties, {min(broken)} that collude learn the counts of one other."
                 if broken
-                else f"no coalition of up to {run.colluders} of {parties} parties, with whoever adds up, "
-                "takes one other party's counts out of its message; all but one do, having the sum."
+                else f"no coalition of up to {run.colluders} of {parties} parties, including the party "
+                "that adds up, extracts one other party's counts from its message. All parties but one "
+                "can: they subtract their own counts from the sum."
             ),
-            attack="every coalition takes off the masks that its members share, and tries every sum",
+            attack="every coalition removes the masks that its members share, and tries every sum",
             assumption="one run with random counts; masks are 64-bit words, so that no sum fits by chance",
         ),
         _one_party_more(names),
     ]
     columns = (
         "colluding parties",
-        "with whoever adds up",
+        "with the party that adds up",
         "coalitions",
         "learn one party's counts",
         "fewest others whose sum is learnt",
     )
-    note = "What a coalition always learns is the sum over everybody else."
+    note = "A coalition always learns the sum over all other parties."
     table = AuditTable("Coalitions of a secure sum", columns, tuple(rows), note)
     return Audit(f"Coalitions of a pool of {parties} parties", tuple(findings), (table,))
 
 
 def _one_party_more(names: Sequence[str]) -> Finding:
-    """Try a second pool with one party more, whose counts would be the difference."""
+    """Try a second sum with one more party, whose counts would be the difference of the sums."""
     larger = [*names, "newcomer"]
     try:
-        pool_run(larger, earlier=[names])
+        run_pool(larger, earlier=[names])
     except RoundAborted as refused:
         return Finding(
-            about="a second pool with one party more",
+            about="a second pool with one more party",
             verdict="not contradicted",
             says=f"it is refused, since the difference of the two sums is the newcomer's: {refused}",
             attack="the difference of two sums",
         )
     return Finding(
-        about="a second pool with one party more",
+        about="a second pool with one more party",
         verdict="contradicted",
         says="parties joined it: the difference of the two sums is the newcomer's counts.",
         attack="the difference of two sums",

@@ -1,4 +1,4 @@
-"""Records of a frame or file as codes, with the persons that a column names."""
+"""Records of a frame or file as codes, with the persons named by a column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from masquerade.core.errors import InputError, UnknownValue
 from masquerade.core.schema import Field
 from masquerade.disguising.person_ids import normalize_ids
 from masquerade.frames.file_reader import open_batches
-from masquerade.frames.label_codes import encode_columns
+from masquerade.frames.label_codes import encode_columns, missing_texts_of
 from masquerade.frames.metadata import metadata_of
 from masquerade.frames.native import columns_of
 
@@ -25,44 +25,54 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CodedRecords:
-    """Codes by column, whom the rows are about (if a column tells), and what the data say of themselves."""
+    """Records as codes by column.
+
+    Attributes
+    ----------
+    codes : mapping of str to array
+        Codes of each column.
+    persons : tuple of str, optional
+        Person of each row, if a column names them.
+    metadata : mapping
+        Metadata of the data: the policy and the memo under which they were disguised.
+    """
 
     codes: Mapping[str, Codes]
     persons: tuple[str, ...] | None
-    said: Mapping[str, str]
+    metadata: Mapping[str, str]
 
     @property
     def rows(self) -> int:
-        """Return how many records there are."""
+        """Return the number of records."""
         return len(next(iter(self.codes.values())))
 
     def at(self, rows: Any) -> CodedRecords:
-        """Return some of the records, in this order."""
+        """Return the records at the given rows, in that order."""
         persons = (
             None if self.persons is None else tuple(self.persons[row] for row in np.asarray(rows).tolist())
         )
-        return CodedRecords({name: codes[rows] for name, codes in self.codes.items()}, persons, self.said)
+        return CodedRecords({name: codes[rows] for name, codes in self.codes.items()}, persons, self.metadata)
 
 
 def released_records(data: Any, policy: Policy, person: str | None = None) -> CodedRecords:
-    """Return disguised records as codes of their reports."""
-    return _read(data, [Field(variable) for variable in policy.observed.variables], person, released=True)
+    """Read disguised records as codes of their reports."""
+    return _read(data, policy.report_fields, person, released=True)
 
 
 def clear_records(data: Any, policy: Policy, person: str | None = None) -> CodedRecords:
-    """Return clear records as codes of their categories."""
+    """Read clear records as codes of their categories."""
     return _read(data, policy.fields, person, released=False)
 
 
 def rows_of_persons(first: CodedRecords, second: CodedRecords) -> tuple[Codes, Codes]:
-    """Return the rows in both that are about the same persons, the first row of each."""
+    """Return the rows of the persons in both, in the same order: the first row of each person."""
     if first.persons is None or second.persons is None:
-        raise InputError("Rows are matched by persons: name the column.")
+        raise InputError("Rows are matched by person: name the column that identifies persons.")
     here = {name: row for row, name in reversed(list(enumerate(first.persons)))}
     there = {name: row for row, name in reversed(list(enumerate(second.persons)))}
     both = [(row, there[name]) for name, row in here.items() if name in there]
-    own, other = zip(*sorted(both), strict=True) if both else ((), ())
-    return np.array(own, dtype=np.int64), np.array(other, dtype=np.int64)
+    first_rows, second_rows = zip(*sorted(both), strict=True) if both else ((), ())
+    return np.array(first_rows, dtype=np.int64), np.array(second_rows, dtype=np.int64)
 
 
 def _read(data: Any, fields: Sequence[Field], person: str | None, *, released: bool) -> CodedRecords:
@@ -75,21 +85,21 @@ def _read(data: Any, fields: Sequence[Field], person: str | None, *, released: b
         persons = None if person is None else _texts(columns[person])
         return CodedRecords(_wide(codes), persons, metadata_of(columns.frame))
     parts: dict[str, list[Any]] = {name: [] for name in names}
-    found: list[str] = []
+    texts: list[str] = []
     with open_batches(data, [*names, *extra]) as batches:
-        said = batches.metadata
+        metadata = batches.tell_missing(missing_texts_of(fields)).metadata
         for batch in batches:
-            own = {name: batch[name] for name in batch.schema.names}
+            batch_columns = {name: batch[name] for name in batch.schema.names}
             spelled = [batches.text or (released and field.variable.mixed) for field in fields]
             try:
-                for name, column in encode_columns(own, fields, text=spelled).items():
+                for name, column in encode_columns(batch_columns, fields, text=spelled).items():
                     parts[name].append(column)
             except UnknownValue as error:
-                raise error.shifted(batches.rows_before, batches.file) from None
+                raise error.shift_rows(batches.rows_before, batches.file) from None
             if person is not None:
-                found += _texts(own[person])
+                texts += _texts(batch_columns[person])
     codes = {name: np.concatenate(column) if column else np.zeros(0) for name, column in parts.items()}
-    return CodedRecords(_wide(codes), None if person is None else tuple(found), said)
+    return CodedRecords(_wide(codes), None if person is None else tuple(texts), metadata)
 
 
 def _wide(codes: Mapping[str, Any]) -> dict[str, Codes]:
@@ -97,7 +107,7 @@ def _wide(codes: Mapping[str, Any]) -> dict[str, Codes]:
 
 
 def _texts(column: Any) -> tuple[str, ...]:
-    """Return ids as a memo knows them, the same in every kind of file; "" where one is missing."""
+    """Return ids as a memo stores them, equal for all file formats. A missing id is ""."""
     ids = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     there = ids.drop_null()
     if pa.types.is_dictionary(there.type):

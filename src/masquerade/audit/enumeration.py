@@ -1,8 +1,8 @@
-"""Proof by enumeration: every interval of the words that decide a report is walked, and its length counted.
+"""Proof by enumeration: exact probabilities of a sampler, counted over all 64-bit random words.
 
-A report is decided by a 64-bit word, and the decision changes at the ends of intervals and where the top byte
-changes, nowhere else. So the words between two such places all give one report; walking the places counts,
-for every truth and report, how many of the 2⁶⁴ words give it: the probabilities, exactly.
+A 64-bit word decides a report. The decision can change only at the bounds of intervals and where the top
+byte changes, so all words between two such points give the same report. Walking these points counts, for
+every truth and report, how many of the 2⁶⁴ words give it: the exact probabilities.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from masquerade.core.util.formatting import category_text, counted, gamma_words,
 from masquerade.kernels.draw import UNDECIDED, DrawTable, draw, report_of_word
 
 BYTE = np.uint64(56)
-AT_ONCE = 1 << 18  # words
-EXACT_ENTRIES = 4096  # up to this many entries γ is computed from the counted words too
+AT_ONCE = 1 << 18  # words in one call of the sampler
+EXACT_ENTRIES = 4096  # up to this many entries of a channel, γ is also computed from the counted words
 WALKED = (
-    "every end of an interval of words, and every change of the top byte, was walked through the function "
-    "that releases draw with"
+    "every bound of an interval of words, and every change of the top byte, was passed to the function that "
+    "draws releases"
 )
-RANDOMNESS = "the operating system's random bytes are uniform and nobody recorded them"
+RANDOMNESS = "the operating system's random bytes are uniform and were not recorded"
 NOT_PROVED = (
-    "what happens around the sampler (a column that no policy names, a clear copy): see `audit canaries`",
-    "who else released about the same people: γ multiplies over fresh draws",
+    "the pipeline around the sampler (columns not in the policy, clear copies): see `audit canaries`",
+    "other releases about the same people: γ multiplies over fresh draws",
     "presence: that a person is among the records is not hidden by disguising values",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What walking a channel found: words walked, and the first row that differs from the policy, if any."""
+    """Result of walking a channel: number of words, and the first row that differs from the policy."""
 
     channel: Channel
     words: int
@@ -52,19 +52,34 @@ class Walk:
 
     @property
     def proved(self) -> bool:
-        """Tell whether every probability is the policy's."""
+        """True if every probability equals the policy's."""
         return self.wrong is None
 
 
 def audit_policy(policy: Policy | str | Path, *, page: bool = True) -> Audit:
-    """Return the proof, or the refutation, that a policy's samplers draw exactly what it says.
+    """Prove, or refute, that the samplers of a policy draw exactly its probabilities.
 
-    Every channel of every stratum is walked through the function that releases draw with (frames, files,
-    the memo and Spark's executors share it); with `page`, the survey page's JavaScript is run in Node on the
-    same words. γ is computed from what was walked.
+    Every channel of every stratum is walked through the function that draws releases. Frames, files, the memo
+    and Spark's executors share this function. γ is computed from the counted words.
 
-    Cost: O(categories · possible reports) words a channel.
+    Parameters
+    ----------
+    policy : Policy or path
+        Policy to audit.
+    page : bool, optional
+        Also run the survey page's JavaScript in Node on the same words.
 
+    Returns
+    -------
+    Audit
+        One finding per variable or group, and one for the whole record.
+
+    Notes
+    -----
+    Cost: O(categories · possible reports) words per channel.
+
+    Examples
+    --------
     >>> found = mq.audit.audit_policy(mq.data.students_policy(), page=False)
     >>> [finding.verdict for finding in found.findings]
     ['at risk', 'at risk', 'proved', 'proved', 'proved', 'proved']
@@ -100,10 +115,10 @@ def audit_policy(policy: Policy | str | Path, *, page: bool = True) -> Audit:
 
 
 def walk(channel: Channel, table: DrawTable | None = None) -> Walk:
-    """Walk the words of a channel's draw table, or of another table that claims to be its, row by row.
+    """Walk all words of a channel's draw table, or of another table that should equal it, row by row.
 
-    Formula: count(m | l) of the words that give report m must be w·(words accepted)/D for the weights w of
-    the policy and their sum D: an equality of whole numbers.
+    Formula: count(m | l) of the words that give report m must equal w·(words accepted)/D for the policy's
+    weights w and their sum D: an equality of integers.
     """
     used = channel.draw_table if table is None else table
     total = intervals = 0
@@ -113,12 +128,12 @@ def walk(channel: Channel, table: DrawTable | None = None) -> Walk:
         lengths = np.diff([*starts, 1 << 64]).tolist()
         ends = [start + length - 1 for start, length in zip(starts, lengths, strict=True)]
         words = np.array([starts, ends], dtype=np.uint64)
-        found = np.stack([_released(used, truth, words[i]) for i in range(2)])
+        found = np.stack([_draw_words(used, truth, words[i]) for i in range(2)])
         whole = np.stack([report_of_word(np.full(len(starts), truth), words[i], used) for i in range(2)])
         total += words.size
         intervals += int(used.support[truth])
         if (found != whole).any() or (found[0] != found[1]).any():
-            wrong = f"row {truth + 1}: two ways of deciding the same words differ"
+            wrong = f"row {truth + 1}: two implementations decide the same words differently"
             return Walk(channel, total, intervals, wrong, None)
         row: dict[int, int] = {}
         for report, length in zip(found[0].tolist(), lengths, strict=True):
@@ -127,21 +142,21 @@ def walk(channel: Channel, table: DrawTable | None = None) -> Walk:
         accepted = sum(row.values())
         expected = channel.row(truth)
         if {report: Fraction(count, accepted) for report, count in row.items()} != expected:
-            wrong = f"row {truth + 1}: the words give other probabilities than the policy says"
+            wrong = f"row {truth + 1}: the probabilities of the words differ from the policy's"
             return Walk(channel, total, intervals, wrong, None)
         counts.append(row)
     return Walk(channel, total, intervals, None, _gamma(counts, channel))
 
 
 def _starts(table: DrawTable, truth: int) -> list[int]:
-    """Return the first words of all stretches within which nothing can change."""
+    """Return the first words of all intervals within which the report cannot change."""
     ends = table.last[truth, : table.support[truth]].tolist()
     bytes_ = [byte << 56 for byte in range(256)]
     return sorted({0, *bytes_, *(end + 1 for end in ends if end + 1 < 1 << 64)})
 
 
-def _released(table: DrawTable, truth: int, words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return the reports that `draw`, which releases use, gives these words; −1 where it asks for another."""
+def _draw_words(table: DrawTable, truth: int, words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the reports that `draw`, which releases use, gives for these words; −1 for rejected words."""
     found = []
     for begin in range(0, len(words), AT_ONCE):
         some = words[begin : begin + AT_ONCE]
@@ -154,7 +169,7 @@ def _released(table: DrawTable, truth: int, words: NDArray[np.uint64]) -> NDArra
 
 
 class _GivenWords:
-    """Random bytes for `draw` that spell given words, and a note of those that it would not take."""
+    """Source of random bytes for `draw` that returns the given words and records the rejected ones."""
 
     def __init__(self, table: DrawTable, codes: NDArray[np.int32], words: NDArray[np.uint64]) -> None:
         self.rejected: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
@@ -172,14 +187,14 @@ class _GivenWords:
             top = (words >> BYTE).astype(np.uint8)
             yield top
             waiting = np.flatnonzero(table.first[codes, top] == UNDECIDED)
-            # the top byte was asked for first; the rest of the word follows it
+            # `draw` reads the top byte first, then the rest of the word
             yield np.ascontiguousarray(words[waiting] << np.uint64(8)).view(np.uint8)
         else:
             yield np.ascontiguousarray(words).view(np.uint8)
         last = table.last[codes[waiting], table.support[codes[waiting]] - 1]
         self.rejected = waiting[words[waiting] > last]
         while True:
-            yield np.zeros(0, dtype=np.uint8)  # words of zeros, which every row takes
+            yield np.zeros(0, dtype=np.uint8)  # words of zeros, which every row accepts
 
 
 def _gamma(counts: Sequence[dict[int, int]], channel: Channel) -> Fraction | float:
@@ -196,7 +211,7 @@ def _gamma(counts: Sequence[dict[int, int]], channel: Channel) -> Fraction | flo
 
 
 def _groups(policy: Policy) -> Iterator[tuple[str, Group]]:
-    """Yield every group, once for all strata where it is the same."""
+    """Yield every group, once if it is the same in all strata."""
     seen: set[tuple[tuple[str, ...], str]] = set()
     for stratum in policy.strata or (None,):
         for group in policy.groups_of(stratum):
@@ -222,8 +237,8 @@ def _clear(title: str) -> Finding:
     return Finding(
         about=title,
         verdict="at risk",
-        says="is released in clear, as the policy says: no γ bounds what it tells",
-        repair="give it a channel, or make sure that it singles out nobody: `masquerade audit release`",
+        says="is released in clear, as the policy states: no γ bounds what it reveals",
+        repair="give it a channel, or check that it singles out no person: `masquerade audit release`",
     )
 
 
@@ -238,7 +253,7 @@ def _finding(title: str, group: Group, walks: Sequence[Walk]) -> Finding:
         return Finding(
             about=title,
             verdict="contradicted",
-            says=f"the sampler does not draw what the policy says ({wrong})",
+            says=f"the sampler does not draw the policy's probabilities ({wrong})",
             attack=WALKED,
             repair="do not release; report this as a bug",
         )
@@ -257,14 +272,14 @@ def _record(policy: Policy) -> Finding:
     return Finding(
         about="whole record",
         verdict="proved",
-        says=f"all disguised variables together: {gamma_words(gamma)}, the product of channels drawn apart",
-        assumption="every value is drawn once per person: a memo for repeated releases",
+        says=f"all disguised variables together: {gamma_words(gamma)}, the product over independent channels",
+        assumption="every value is drawn once per person; repeated releases use a memo",
         value=log_gamma(gamma),
     )
 
 
 def _spark(policy: Policy) -> list[Finding]:
-    """Tell whether Spark's executors draw with the function that was walked."""
+    """Check whether Spark's executors draw with the function that was walked."""
     if not policy.disguised:
         return []
     from masquerade.disguising import report_draws, spark  # noqa: PLC0415  (Arrow is needed there only)
@@ -275,10 +290,10 @@ def _spark(policy: Policy) -> list[Finding]:
         Finding(
             about="on Spark",
             verdict="proved" if same else "contradicted",
-            says="executors draw with the very function that was walked here"
+            says="executors draw with the same function that was walked here"
             if same
-            else "executors draw with another function than the one that was walked",
-            assumption="every executor has this very version of masquerade installed" if same else "",
+            else "executors draw with a different function, which was not walked",
+            assumption="every executor has the same version of masquerade installed" if same else "",
             repair="" if same else "disguise without Spark",
         )
     ]

@@ -1,4 +1,4 @@
-"""ε between limits, from counts of reports: what draws of a randomizer can show about it."""
+"""Lower and upper limits of ε from counts of reports."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ TINY = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """ε is at least `lower`, by a set of reports chosen on other draws; at most `upper`, where that is known.
+    """Limits of ε from draws.
 
-    `first` and `second` are the truths that `reports` tell apart best. `upper` holds if reports of one truth
-    are drawn independently; it is infinite where a report was never seen from some truth.
+    `lower` is based on a set of reports, `reports`, that was chosen on separate draws. `first` and `second`
+    are the truths that this set distinguishes best. `upper` is valid if the reports of one truth are drawn
+    independently. It is infinite if some report was never seen for some truth.
     """
 
     lower: float
@@ -32,7 +33,7 @@ class Bracket:
 
 
 def clopper_pearson(successes: Any, trials: Any, alpha: float) -> tuple[Floats, Floats]:
-    """Return a lower and an upper limit of a probability, each wrong with a chance of at most alpha.
+    """Return a lower and an upper limit of a probability, each wrong with probability at most `alpha`.
 
     Formula: Beta(α; k, n − k + 1) and Beta(1 − α; k + 1, n − k).
     Reference: Clopper & Pearson (1934).
@@ -47,18 +48,19 @@ def clopper_pearson(successes: Any, trials: Any, alpha: float) -> tuple[Floats, 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A set of reports, or of values at one position, that tells two truths apart, chosen by some draws."""
+    """A set of reports, or of values at one position, that distinguishes two truths."""
 
-    gain: float  # ln of the ratio of its limits, less the ε that is allowed for these truths
+    # ln of the ratio of the limits of its probabilities, minus the ε allowed between these truths
+    gain: float
     first: int
     second: int
     reports: NDArray[np.int64]
     position: int | None = None
 
     def lower(self, counts: Counts, alpha: float) -> float:
-        """Return a lower limit of ε by counts that did not choose the event.
+        """Return a lower limit of ε from counts that were not used to choose the event.
 
-        `counts` is truths × reports, or truths × positions × values for an event of one position.
+        `counts` is truths × reports, or truths × positions × values for an event at one position.
         """
         table = counts if self.position is None else counts[:, self.position]
         first, second = table[self.first], table[self.second]
@@ -72,7 +74,9 @@ class Event:
 
 
 def lower_limit(hits: int, trials: int, other_hits: int, other_trials: int, alpha: float) -> float:
-    """Return a lower limit of ε from hits of one event under two truths, wrong at most as often as alpha.
+    """Return a lower limit of ε from the occurrences of one event under two truths.
+
+    The limit is wrong with probability at most `alpha`.
 
     Formula: ln(lower limit of P(S | a) / upper limit of P(S | b)), α/2 each, at least 0.
     Reference: Jagielski, Ullman & Oprea (2020).
@@ -83,11 +87,11 @@ def lower_limit(hits: int, trials: int, other_hits: int, other_trials: int, alph
 
 
 def choose_set(counts: Counts, alpha: float, allowed: Floats | None = None) -> Event:
-    """Return two truths, and the set of reports that tells them apart best, judged by these counts alone.
+    """Choose the two truths, and the set of reports, that these counts distinguish best.
 
-    Formula: of all reports sorted by their estimated likelihood ratio, the prefix with the largest
-    ln(lower limit under one truth / upper limit under the other), over all ordered pairs of truths; less
-    `allowed` (truths × truths), where each pair has an ε of its own.
+    Formula: sort the reports by estimated likelihood ratio and take the prefix with the largest
+    ln(lower limit under one truth / upper limit under the other), over all ordered pairs of truths. With
+    `allowed` (truths × truths), the ε allowed for the pair is subtracted.
     Cost: O(truths² · reports).
     """
     n = counts.sum(axis=1)
@@ -108,10 +112,10 @@ def choose_set(counts: Counts, alpha: float, allowed: Floats | None = None) -> E
 
 
 def choose_position(counts: Counts, alpha: float, allowed: Floats | None = None) -> Event:
-    """Return two truths, and the value at one position that tells them apart best, judged by these counts.
+    """Choose the two truths, and the value at one position, that these counts distinguish best.
 
     `counts` is truths × positions × values. Formula and `allowed` as in `choose_set`.
-    Cost: O(truths · positions · values), times the truths with `allowed`.
+    Cost: O(truths · positions · values), times the number of truths with `allowed`.
     """
     n = counts.sum(axis=2, keepdims=True)
     low = np.log(np.maximum(_quick_limit(counts, n, alpha, -1), TINY))
@@ -133,14 +137,15 @@ def choose_position(counts: Counts, alpha: float, allowed: Floats | None = None)
 def epsilon_bracket(first: Counts, second: Counts, alpha: float, levels: Floats | None = None) -> Bracket:
     """Return limits of ε from two independent tables of counts (truths × reports).
 
-    Formula: pair and set S are chosen on the first table. On the second alone, so that nothing was chosen by
-    what it shows, ε ≥ ln(lower limit of P(S | a) / upper limit of P(S | b)), α/2 each. The upper limit is
-    over every report of both tables, Bonferroni; with `levels`, a matrix of the probabilities that are
-    claimed, over every set of reports whose likelihood ratio for a pair of truths is claimed to be the same.
-    Reference: Jagielski, Ullman & Oprea (2020) for limits by two binomials; likelihood-ratio sets by Neyman
-    & Pearson.
-    Error: the lower limit is wrong with a chance of at most alpha, and so is the upper one (with `levels`: if
-    reports that are claimed to be alike are).
+    Formula: the pair of truths and the set S are chosen on the first table. The second table, which is
+    independent of the choice, gives ε ≥ ln(lower limit of P(S | a) / upper limit of P(S | b)), α/2 each. The
+    upper limit is taken over every report of both tables (Bonferroni). With `levels`, a matrix of the claimed
+    probabilities, it is taken over every set of reports with equal claimed likelihood ratio for a pair of
+    truths.
+    Reference: Jagielski, Ullman & Oprea (2020) for limits by two binomials; Neyman & Pearson (1933) for
+    likelihood-ratio sets.
+    Error: the lower and the upper limit are each wrong with probability at most `alpha` (with `levels`: if
+    reports with equal claimed likelihood ratios really have equal ones).
     """
     event = choose_set(first, alpha / 2)
     every = first + second
@@ -149,13 +154,13 @@ def epsilon_bracket(first: Counts, second: Counts, alpha: float, levels: Floats 
     return Bracket(event.lower(second, alpha), upper, event.first, event.second, chosen, alpha)
 
 
-def misdrawn(counts: Counts, claimed: Floats) -> float:
+def channel_p_value(counts: Counts, claimed: Floats) -> float:
     """Return a p-value of the claim that counts (truths × reports) come from these probabilities.
 
-    Formula: for every cell the exact binomial tail on its side; the smallest, times twice the number of cells
-    (Bonferroni); the numbers of reports that the claim makes as likely as each other are such cells too, for
-    every truth and, where the claim is the same for all truths, together.
-    Error: never above its nominal rate, whatever the counts.
+    Formula: the smallest exact binomial tail over all cells, times twice the number of cells (Bonferroni).
+    Reports that are equally likely under the claim are also pooled into cells: for every truth and, if the
+    claimed probability is the same for all truths, over all truths.
+    Error: the type I error is at most the nominal level, for any counts.
     """
     from scipy.special import bdtr, bdtrc  # noqa: PLC0415  (scipy is slow to import)
 
@@ -163,7 +168,7 @@ def misdrawn(counts: Counts, claimed: Floats) -> float:
         return 0.0
     n = counts.sum(axis=1)
     tests: list[tuple[int, int, float]] = []
-    pooled: dict[tuple[int, int], list[int]] = {}  # over truths, where the same claim is made for all
+    pooled: dict[tuple[int, int], list[int]] = {}  # over all truths, where the claim is the same for all
     level = np.rint(claimed * 2**40).astype(np.int64)
     seen = np.flatnonzero(n)
     for truth in seen.tolist():
@@ -191,11 +196,11 @@ def misdrawn(counts: Counts, claimed: Floats) -> float:
 
 
 def one_run_bound(correct: int, guesses: int, alpha: float) -> float:
-    """Return a lower limit of ε from guesses of one of two values, right so often, in a single run.
+    """Return a lower limit of ε from `correct` of `guesses` right guesses between two values in a single run.
 
-    Formula: of a mechanism with ε, right guesses are at most Binomial(guesses, e^ε/(1 + e^ε)):
+    Formula: under a mechanism with ε, right guesses are at most Binomial(guesses, e^ε/(1 + e^ε)):
     ε ≥ logit(Clopper–Pearson limit).
-    Reference: Steinke, Nasr & Jagielski (2023), for randomizers that act on records one by one.
+    Reference: Steinke, Nasr & Jagielski (2023), for mechanisms that act on each record separately.
     """
     if guesses == 0:
         return 0.0
@@ -204,7 +209,7 @@ def one_run_bound(correct: int, guesses: int, alpha: float) -> float:
 
 
 def _quick_limit(k: Counts, n: Any, alpha: float, side: int) -> Floats:
-    """Return Wilson's limits: good enough to choose by."""
+    """Return Wilson's limits, which are accurate enough for choosing a set."""
     from scipy.special import ndtri  # noqa: PLC0415  (scipy is slow to import)
 
     z = -float(ndtri(alpha))
@@ -223,7 +228,7 @@ def _upper(counts: Counts, alpha: float) -> float:
 
 
 def _upper_by_levels(counts: Counts, claimed: Floats, alpha: float) -> float:
-    """Return the upper limit over sets of reports whose likelihood ratio is claimed to be the same."""
+    """Return the upper limit over sets of reports with equal claimed likelihood ratio."""
     if np.any(counts[:, ~claimed.any(axis=0)]):
         return math.inf
     n = counts.sum(axis=1)

@@ -1,4 +1,4 @@
-"""What an audit says: claims with their evidence, tables, and what was not covered."""
+"""Results of audits: findings with their evidence, tables, and open points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Verdict = Literal["contradicted", "at risk", "not covered", "not contradicted", "proved"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)  # what must be read first comes first
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)  # most urgent first
 WIDTH = 96
 MOST_ROWS = 40
 CLASSES: dict[Verdict, str] = {
@@ -30,12 +30,30 @@ CLASSES: dict[Verdict, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One claim, what speaks for or against it, and what to do.
+    """One claim, the evidence for or against it, and a repair.
 
-    *proved* is said of what was enumerated whole; draws and files can only leave a claim *not contradicted*.
-    *at risk* is no broken claim, but something to be known before a release. `value` is the figure of the
-    claim, `low` and `high` its limits at `level` where it was measured.
+    The verdict *proved* requires a complete enumeration. Draws and files can only leave a claim *not
+    contradicted*. *At risk* means that no claim is broken, but that the finding matters before a release.
 
+    Attributes
+    ----------
+    about : str
+        Subject of the claim.
+    verdict : str
+        ``"contradicted"``, ``"at risk"``, ``"not covered"``, ``"not contradicted"`` or ``"proved"``.
+    says : str
+        The finding in one sentence.
+    attack : str
+        Method of the test or attack.
+    assumption : str
+        Assumption under which the finding holds.
+    value, low, high, level : float, optional
+        Number of the claim, and its limits at a confidence level if it was measured.
+    repair : str
+        What to do.
+
+    Examples
+    --------
     >>> finding = mq.audit.Finding(about="pills", verdict="proved", says="γ is 3", value=3.0)
     >>> finding.verdict, finding.value
     ('proved', 3.0)
@@ -53,7 +71,7 @@ class Finding:
     repair: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; what has no number is null."""
+        """Return plain values for JSON. A number that is missing or not finite is null."""
         numbers = {name: _number(getattr(self, name)) for name in ("value", "low", "high", "level")}
         texts = {name: getattr(self, name) for name in ("attack", "assumption", "repair")}
         return {"about": self.about, "verdict": self.verdict, "says": self.says} | numbers | texts
@@ -61,8 +79,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class AuditTable:
-    """Figures beside the words.
+    """Table of an audit.
 
+    Examples
+    --------
     >>> table = mq.audit.AuditTable("People", ("party", "people"), (("clinic", 300), ("registry", 280)))
     >>> table.to_dict()["rows"]
     [['clinic', 300], ['registry', 280]]
@@ -75,11 +95,11 @@ class AuditTable:
 
     @property
     def figures(self) -> tuple[bool, ...]:
-        """Tell for every column whether it holds numbers."""
+        """True for every column that contains numbers only."""
         columns = range(len(self.columns))
         return tuple(all(isinstance(row[i], (int, float, NoneType)) for row in self.rows) for i in columns)
 
-    def written(self) -> list[list[str]]:
+    def format_rows(self) -> list[list[str]]:
         """Return the rows as text."""
         return [[_text(value) for value in row] for row in self.rows]
 
@@ -91,8 +111,10 @@ class AuditTable:
 
 @dataclass(frozen=True, repr=False)
 class Audit(Printed):
-    """What an audit found: see `findings`, `tables`, `summary()`, `to_dict()` and `to_html()`.
+    """Result of an audit: `findings`, `tables`, `summary()`, `to_dict()` and `to_html()`.
 
+    Examples
+    --------
     >>> found = mq.audit.audit_policy(mq.data.students_policy(), page=False)
     >>> found.contradicted, found.headline
     (False, 'No claim is contradicted. 6 findings: 2 at risk, 4 proved.')
@@ -105,30 +127,30 @@ class Audit(Printed):
 
     @property
     def contradicted(self) -> bool:
-        """Tell whether a claim does not hold."""
+        """True if a claim does not hold."""
         return any(finding.verdict == "contradicted" for finding in self.findings)
 
     @property
     def exit_code(self) -> int:
-        """Return what the command exits with: 1 if a claim is contradicted."""
+        """Exit code of the command: 1 if a claim is contradicted, else 0."""
         return int(self.contradicted)
 
     def of(self, verdict: Verdict) -> tuple[Finding, ...]:
-        """Return the findings with a verdict."""
+        """Return the findings with a given verdict."""
         return tuple(finding for finding in self.findings if finding.verdict == verdict)
 
     @property
-    def ordered(self) -> tuple[Finding, ...]:
-        """The findings, what must be read first coming first."""
+    def sorted_findings(self) -> tuple[Finding, ...]:
+        """The findings, most urgent first."""
         return tuple(finding for verdict in VERDICTS for finding in self.of(verdict))
 
     @property
     def headline(self) -> str:
-        """How many claims stand how, in a sentence."""
+        """The number of findings of each verdict, in one sentence."""
         counts = [(verdict, len(self.of(verdict))) for verdict in VERDICTS]
-        told = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+        parts = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
         first = "A CLAIM IS CONTRADICTED." if self.contradicted else "No claim is contradicted."
-        return f"{first} {counted(len(self.findings), 'finding')}: {told or 'none'}."
+        return f"{first} {counted(len(self.findings), 'finding')}: {parts or 'none'}."
 
     def with_(
         self,
@@ -136,31 +158,46 @@ class Audit(Printed):
         tables: Iterable[AuditTable] = (),
         not_covered: Iterable[str] = (),
     ) -> Audit:
-        """Return the audit with more findings, tables and things not covered."""
+        """Return a copy with more findings, tables and open points.
+
+        Parameters
+        ----------
+        findings : iterable of Finding, optional
+            Findings to add.
+        tables : iterable of AuditTable, optional
+            Tables to add.
+        not_covered : iterable of str, optional
+            Points that the audit does not cover. Duplicates are dropped.
+
+        Returns
+        -------
+        Audit
+            A new audit.
+        """
         missing = dict.fromkeys((*self.not_covered, *not_covered))
         return Audit(self.title, (*self.findings, *findings), (*self.tables, *tables), tuple(missing))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for every finding."""
+        """Return a frame with one row per finding."""
         import pandas as pd  # noqa: PLC0415  (loaded when a frame is asked for)
 
-        return pd.DataFrame([finding.to_dict() for finding in self.ordered])
+        return pd.DataFrame([finding.to_dict() for finding in self.sorted_findings])
 
     @printable
     def summary(self) -> str:
-        """Return words first, then tables."""
+        """Return the findings as text, then the tables."""
         lines = [self.title, self.headline, ""]
-        said: set[str] = {""}  # what many findings assume, or need, is said once
-        for finding in self.ordered:
-            lines += _wrapped(f"[{finding.verdict}] {finding.about}: {finding.says}")
-            lines += [] if finding.assumption in said else _wrapped(f"Assumed: {finding.assumption}", 2)
-            lines += [] if finding.repair in said else _wrapped(f"Repair: {finding.repair}", 2)
-            said |= {finding.assumption, finding.repair}
+        printed: set[str] = {""}  # assumptions and repairs that findings share are printed once
+        for finding in self.sorted_findings:
+            lines += _wrap(f"[{finding.verdict}] {finding.about}: {finding.says}")
+            lines += [] if finding.assumption in printed else _wrap(f"Assumed: {finding.assumption}", 2)
+            lines += [] if finding.repair in printed else _wrap(f"Repair: {finding.repair}", 2)
+            printed |= {finding.assumption, finding.repair}
         for table in self.tables:
             lines += ["", *_table_lines(table)]
         if self.not_covered:
             lines += ["", "Not covered"]
-            lines += [line for text in self.not_covered for line in _wrapped(f"- {text}", 2)]
+            lines += [line for text in self.not_covered for line in _wrap(f"- {text}", 2)]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,31 +205,31 @@ class Audit(Printed):
         return {
             "title": self.title,
             "contradicted": self.contradicted,
-            "findings": [finding.to_dict() for finding in self.ordered],
+            "findings": [finding.to_dict() for finding in self.sorted_findings],
             "tables": [table.to_dict() for table in self.tables],
             "not_covered": list(self.not_covered),
         }
 
     def to_html(self) -> str:
-        """Return one HTML page that needs nothing from outside."""
+        """Return a self-contained HTML page."""
         from masquerade import __version__  # noqa: PLC0415  (pages only)
-        from masquerade.report.pages import filled  # noqa: PLC0415  (pages only)
+        from masquerade.report.pages import render_template  # noqa: PLC0415  (pages only)
 
         tables = [
             {
                 "title": table.title,
                 "columns": table.columns,
                 "left": [not figures for figures in table.figures],
-                "rows": table.written(),
+                "rows": table.format_rows(),
                 "note": table.note,
             }
             for table in self.tables
         ]
         content = {"audit": self, "tables": tables, "classes": CLASSES, "version": __version__}
-        return filled("masquerade.report", "audit.html.j2", content)
+        return render_template("masquerade.report", "audit.html.j2", content)
 
 
-def _wrapped(text: str, indent: int = 0) -> list[str]:
+def _wrap(text: str, indent: int = 0) -> list[str]:
     first, other = " " * indent, " " * (indent + 2)
     return textwrap.wrap(
         text, WIDTH, initial_indent=first if indent else "", subsequent_indent=other, break_on_hyphens=False
@@ -200,15 +237,15 @@ def _wrapped(text: str, indent: int = 0) -> list[str]:
 
 
 def _table_lines(table: AuditTable) -> list[str]:
-    shown = [list(table.columns), *table.written()[:MOST_ROWS]]
-    widths = [max(len(row[i]) for row in shown) for i in range(len(table.columns))]
-    lines = [_aligned(row, widths, table.figures) for row in shown]
+    rows = [list(table.columns), *table.format_rows()[:MOST_ROWS]]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
+    lines = [_align(row, widths, table.figures) for row in rows]
     left = len(table.rows) - MOST_ROWS
     more = [f"({left:,} more rows)"] if left > 0 else []
-    return [table.title, *lines, *more, *(_wrapped(table.note) if table.note else [])]
+    return [table.title, *lines, *more, *(_wrap(table.note) if table.note else [])]
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+def _align(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     cells = [
         cell.rjust(width) if figures else cell.ljust(width)
         for cell, width, figures in zip(row, widths, right, strict=True)

@@ -1,4 +1,4 @@
-"""Randomizers of other packages, as samplers that an audit can draw from. None of them is a dependency."""
+"""Samplers of other packages, wrapped for audits. None of them is a dependency."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from masquerade.core.errors import InputError, did_you_mean
 
 Sampler = Callable[..., Any]
 Vector = tuple[int, ...]
-WHOLE, LONGER = 8, 16  # bits of vectors that are audited: all 2⁸ outputs are counted, of 2¹⁶ every position
+# bits of the audited vectors: all 2⁸ outputs are counted; of 2¹⁶ outputs, the values at each position
+WHOLE, LONGER = 8, 16
 
 
 @dataclass(frozen=True)
 class ForeignSampler:
-    """A randomizer of another package, as a function of a truth and a number of reports.
+    """Sampler of another package, as a function of a truth and a number of reports.
 
-    `vectors` are the inputs of a randomizer of bit vectors, in groups of one length: such a randomizer is
-    audited on whole vectors, where two inputs may differ by ε for every position in which they differ.
+    `vectors` are the inputs of a sampler of bit vectors, in groups of equal length. Such a sampler is audited
+    on whole vectors: the ε allowed between two inputs is proportional to the number of differing positions.
     """
 
     name: str
@@ -34,43 +35,64 @@ class ForeignSampler:
     vectors: tuple[tuple[Vector, ...], ...] = field(default=(), repr=False)
 
     def __call__(self, truth: Any, n: int) -> Any:
-        """Return `n` reports of a truth."""
+        """Draw `n` reports of a truth."""
         return self.draw(truth, n)
 
     @property
     def recipe(self) -> Recipe:
-        """How a new process gets the same randomizer."""
+        """Arguments from which a new process builds the same sampler."""
         return Recipe(__name__, foreign_sampler.__name__, __file__, (self.name, self.truths, self.epsilon))
 
 
 def foreign_sampler(name: str, truths: int, epsilon: float) -> Sampler:
-    """Return a randomizer of another package for so many truths at an ε: see `FOREIGN` for the names.
+    """Wrap a randomizer of another package as a sampler for `audit_sampler`.
 
+    Parameters
+    ----------
+    name : str
+        ``"package:randomizer"``: a key of `masquerade.audit.foreign.FOREIGN`.
+    truths : int
+        Number of truths.
+    epsilon : float
+        ε of the randomizer.
+
+    Returns
+    -------
+    callable
+        ``sampler(truth, n)`` draws `n` reports.
+
+    Raises
+    ------
+    InputError
+        If the name is unknown, ε is not positive, or the package is not installed.
+
+    Examples
+    --------
     >>> mq.audit.foreign_sampler("opendp:randomized_response", truths=2, epsilon=0)
     Traceback (most recent call last):
         ...
     masquerade.core.errors.InputError: A randomizer of another package needs an ε above 0. Got 0 instead.
     """
     if name not in FOREIGN:
-        raise InputError(f"There is no randomizer {name!r} here.{did_you_mean(name, FOREIGN)}")
+        raise InputError(f"Unknown randomizer {name!r}.{did_you_mean(name, FOREIGN)}")
     if not epsilon > 0:
         raise InputError(f"A randomizer of another package needs an ε above 0. Got {epsilon:g} instead.")
     package, _, kind = name.partition(":")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what others deprecate is not our user's to mend
+            warnings.simplefilter("ignore")  # users cannot fix deprecations inside other packages
             draw = FOREIGN[name](kind, truths, epsilon)
     except ImportError as error:
-        raise InputError(f"{name} needs {package}, which is not installed here ({error}).") from None
+        raise InputError(f"{name} needs {package}, which is not installed ({error}).") from None
     vectors = (bit_vectors(WHOLE, nested=True), bit_vectors(LONGER)) if name == BITS else ()
     return ForeignSampler(name, truths, epsilon, draw, vectors)
 
 
 def bit_vectors(size: int, *, nested: bool = False) -> tuple[Vector, ...]:
-    """Return inputs of which every two neighbours differ in one position, at every position.
+    """Return inputs that include a pair differing in one position, for every position.
 
-    The inputs have none, all, and one of the bits; with `nested` all but one as well, and the first 2, 3, …
-    of them, so that every number of differing positions occurs.
+    The inputs have no bit set, one bit set, or all bits set. With `nested`, also all but one, and the first
+    2, 3, … bits, so that every number of differing positions occurs.
 
     >>> from masquerade.audit.foreign import bit_vectors
     >>> bit_vectors(2)
@@ -83,7 +105,7 @@ def bit_vectors(size: int, *, nested: bool = False) -> tuple[Vector, ...]:
 
 
 def allowed_by_distance(vectors: tuple[Vector, ...], epsilon: float) -> Floats:
-    """Return the ε that is allowed between two inputs: `epsilon` for each position in which they differ."""
+    """Return the ε allowed between every two inputs: `epsilon` times the number of differing positions."""
     rows = np.array(vectors)
     return np.asarray(epsilon * (rows[:, None] != rows[None]).sum(axis=2), dtype=float)
 
@@ -99,19 +121,21 @@ def _opendp(kind: str, truths: int, epsilon: float) -> Sampler:
 
 
 def _bits(opendp: Any, truths: int, epsilon: float) -> Sampler:
-    """Return draws of whole vectors of bits, one vector a call: a fault may depend on the position."""
+    """Return a sampler of whole bit vectors, one per call, because a fault may depend on the position."""
     if truths != 2:
-        raise InputError(f"opendp:randomized_response_bitvec is of bits: two truths. Got {truths} instead.")
+        raise InputError(
+            f"opendp:randomized_response_bitvec draws bits and needs two truths. Got {truths} instead."
+        )
     flip = 2 / (1 + np.exp(epsilon))
 
-    def drawn(truth: Vector, n: int) -> Any:
+    def draw(truth: Vector, n: int) -> Any:
         domain = opendp.bitvector_domain(max_weight=len(truth))
         measure = opendp.m.make_randomized_response_bitvec(domain, opendp.discrete_distance(), f=float(flip))
         packed = np.packbits(np.array(truth, dtype=np.uint8), bitorder="little").tobytes()
         reports = np.frombuffer(b"".join(measure(packed) for _ in range(n)), dtype=np.uint8)
         return np.unpackbits(reports.reshape(n, -1), axis=1, bitorder="little")[:, : len(truth)]
 
-    return drawn
+    return draw
 
 
 def _multi_freq_ldpy(kind: str, truths: int, epsilon: float) -> Sampler:
@@ -130,7 +154,7 @@ def _multi_freq_ldpy(kind: str, truths: int, epsilon: float) -> Sampler:
 
 
 def _members(subsets: list[Any], truths: int) -> Any:
-    """Return subsets as rows of bits, one for each truth: every position can then be audited."""
+    """Return subsets as rows of bits, one bit per truth, so that every position can be audited."""
     rows = np.zeros((len(subsets), truths), dtype=np.int8)
     for row, subset in zip(rows, subsets, strict=True):
         row[np.asarray(subset, dtype=np.int64)] = 1
@@ -141,7 +165,8 @@ def _pure_ldp(kind: str, truths: int, epsilon: float) -> Sampler:
     oracles: Any = import_module("pure_ldp.frequency_oracles")
     if kind == "DE":
         direct = oracles.DEClient(epsilon, truths)
-        return lambda truth, n: np.array([direct.privatise(truth + 1) for _ in range(n)])  # it counts from 1
+        # its truths are numbered from 1
+        return lambda truth, n: np.array([direct.privatise(truth + 1) for _ in range(n)])
     unary = oracles.UEClient(epsilon, truths, use_oue=kind == "OUE")
     return lambda truth, n: np.stack([unary.privatise(truth + 1) for _ in range(n)]).astype(np.int8)
 

@@ -1,8 +1,8 @@
-"""Tests of draws for independence: within a call, between calls and truths, in blocks, over long stretches.
+"""Tests of independent draws: within a call, between calls and truths, in blocks, over long stretches.
 
-Every test looks for its best case (truths, positions, sets of reports) in one part of the draws and judges
-that case alone in another part, by an exact conditional test. So its p-value is not too small, however many
-cases were looked through.
+Every test searches for its best case (truths, positions, sets of reports) in one part of the draws and judges
+only that case in another part, by an exact conditional test. Its p-value is therefore valid for any number of
+searched cases.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Features = Callable[[Any], Any]
 
 Noise = Literal["shared", "opposite"]
 
-MOST_TRUTHS: Final = 4  # that calls are compared for
+MOST_TRUTHS: Final = 4  # most truths whose calls are compared
 MOST_VIEWS: Final = 16
-MOST_LABELS: Final = 8  # reports that have a view of their own
+MOST_LABELS: Final = 8  # most reports that get their own view
 HASH_VIEWS: Final = 4
 NEAR_LAGS: Final = 16
-FAR_LAGS: Final = 4  # of those further apart, the most conspicuous
+FAR_LAGS: Final = 4  # number of larger lags, those with the strongest correlation
 FEWEST_ROUNDS: Final = 16
-LONGEST: Final = 1 << 16  # reports of one truth that are searched for repeated stretches
-LONGEST_BLOCKS: Final = 1 << 14  # reports of one truth that are counted in blocks
+LONGEST: Final = 1 << 16  # most reports of one truth that are searched for repeated stretches
+LONGEST_BLOCKS: Final = 1 << 14  # most reports of one truth that are counted in blocks
 TINY: Final = 1e-300
-CHUNK: Final = 64  # reports that are looked at, or kept for the judgement, in turns
+CHUNK: Final = 64  # length of alternating chunks of reports for searching and for judging
 LEAST_OVERLAP: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class IndependenceOutcome:
-    """One test: what was compared, its p-value, and how noise goes together."""
+    """Outcome of one test: what was compared, the p-value, and whether noise is shared or opposite."""
 
     test: str
     p: float
@@ -51,9 +51,9 @@ class IndependenceOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """Yes-or-no questions about a report, chosen by draws that judge nothing."""
+    """Yes-or-no questions about a report, chosen on draws that are not used for judging."""
 
-    table: dict[Hashable, Bits]  # of every known report
+    table: dict[Hashable, Bits]  # answers for every report seen when the views were chosen
     unknown: Bits
     columns: NDArray[np.int64]
     limits: Floats
@@ -77,7 +77,7 @@ class Views:
 
 
 def build_views(reports: Sequence[Any], features: Features | None) -> Views:
-    """Return questions about reports of some calls: single reports, half of them, columns of arrays."""
+    """Choose questions about reports of some calls: single reports, half of them, columns of arrays."""
     numbers = [_numbers(call, features) for call in reports]
     tables = [rows for rows in numbers if rows is not None]
     if tables:
@@ -103,10 +103,10 @@ def build_views(reports: Sequence[Any], features: Features | None) -> Views:
 
 @dataclass(frozen=True, slots=True)
 class SamplerEvidence:
-    """Answers of views about draws of some truths, in the order of time.
+    """Answers of views about draws of some truths, in order of time.
 
-    `calls` are equal calls, the truths in turns: rounds × truths × views × positions. `early` and `late` are
-    long calls before them, of each truth: views × reports.
+    `calls` are calls of equal length, the truths in turn: rounds × truths × views × positions. `early` and
+    `late` are longer calls before them, for each truth: views × reports.
     """
 
     truths: tuple[Any, ...]
@@ -115,20 +115,20 @@ class SamplerEvidence:
     late: tuple[Bits, ...]
 
     def halves(self) -> tuple[Bits, Bits]:
-        """Return the rounds to search in, and those to judge by."""
+        """Return the rounds for searching, and the rounds for judging."""
         middle = len(self.calls) // 2
         return self.calls[:middle], self.calls[middle:]
 
 
 def call_plan(draws: int) -> tuple[int, int]:
-    """Return the number of rounds and the reports of a call, for so many draws of a truth."""
+    """Return the number of rounds and of reports per call, for `draws` draws of a truth."""
     size = 1 << max(5, math.isqrt(draws).bit_length() - 1)
     rounds = max(FEWEST_ROUNDS, draws // (4 * size))
     return rounds - rounds % 4, size
 
 
 def watched_truths(truths: Sequence[Any]) -> list[int]:
-    """Return the indexes of the truths whose calls are compared, the first and the last among them."""
+    """Return the indexes of the truths whose calls are compared, including the first and the last."""
     return sorted({round(place) for place in np.linspace(0, len(truths) - 1, min(len(truths), MOST_TRUTHS))})
 
 
@@ -139,7 +139,7 @@ def draw_evidence(
     draws: int,
     features: Features | None,
 ) -> SamplerEvidence:
-    """Draw equal calls, and look at them and at long `stretches` by views that the first calls choose."""
+    """Draw calls of equal length, choose views on the first, and apply them to the calls and `stretches`."""
     rounds, size = call_plan(draws)
     reports = [[draw_reports(draw, truth, size) for truth in truths] for _ in range(rounds)]
     views = build_views([call for calls in reports[: rounds // 2] for call in calls], features)
@@ -169,7 +169,7 @@ def check_serial(evidence: SamplerEvidence) -> IndependenceOutcome:
 
 
 def check_between_calls(evidence: SamplerEvidence) -> IndependenceOutcome:
-    """Test whether a call depends on another soon after it, of the same truth or of another one.
+    """Test whether a call depends on another call soon after it, of the same truth or of a different one.
 
     Formula: pairs of reports at the same position of disjoint pairs of calls; Fisher's exact test.
     """
@@ -194,11 +194,11 @@ def check_between_calls(evidence: SamplerEvidence) -> IndependenceOutcome:
 
 
 def check_blocks(evidence: SamplerEvidence) -> IndependenceOutcome:
-    """Test whether counts in blocks are more even, or more uneven, than those of independent draws.
+    """Test whether counts in blocks vary less, or more, than counts of independent draws.
 
-    Formula: of two blocks of b reports with s hits in all, the first has Hypergeometric(2b, s, b) hits. Each
-    pair gives the chance of a smaller (or larger) difference, plus a uniform part of that of the same one,
-    which is exactly uniform; the product of all is judged by Fisher's method.
+    Formula: of two blocks of b reports with s hits in total, the first has Hypergeometric(2b, s, b) hits.
+    Each pair gives the chance of a smaller (or larger) difference, plus a uniform share of the chance of an
+    equal one, which is exactly uniform. Fisher's method judges the product of all pairs.
     Reference: Fisher (1932).
     """
     searched, judged = evidence.halves()
@@ -222,9 +222,9 @@ def check_blocks(evidence: SamplerEvidence) -> IndependenceOutcome:
 
 
 def check_long_stretches(evidence: SamplerEvidence) -> IndependenceOutcome:
-    """Test whether a long stretch of reports comes again, at any distance.
+    """Test whether a long stretch of reports is repeated, at any distance.
 
-    Formula: the shift with the largest cross-correlation by one half of the later reports; Fisher's exact
+    Formula: the shift with the largest cross-correlation in one half of the later reports; Fisher's exact
     test of the other half at this shift.
     """
     best, chosen = 0.0, None
@@ -261,7 +261,7 @@ def check_drift(evidence: SamplerEvidence) -> IndependenceOutcome:
 
 
 def check_new_processes(first: NDArray[np.uint16], second: NDArray[np.uint16]) -> IndependenceOutcome:
-    """Test whether two new processes draw the same (hashes of reports: rounds × truths × positions)."""
+    """Test whether two new processes draw equal reports (given as hashes: rounds × truths × positions)."""
     middle = len(first) // 2
     views = build_views([call.ravel().tolist() for call in (first[:middle], second[:middle])], None)
 
@@ -278,7 +278,7 @@ def check_new_processes(first: NDArray[np.uint16], second: NDArray[np.uint16]) -
 
 
 def association_p(x: Bits, y: Bits) -> float:
-    """Return the p-value of Fisher's exact test that two answers are independent, both tails.
+    """Return the two-sided p-value of Fisher's exact test that two binary series are independent.
 
     Formula: 2·min(P(K ≤ k), P(K ≥ k)) for K ~ Hypergeometric(n, Σx, Σy), at most 1.
     Reference: Fisher (1935).
@@ -295,7 +295,7 @@ def association_p(x: Bits, y: Bits) -> float:
 
 
 def _judge(test: str, x: Bits, y: Bits, case: str, *, same: bool) -> IndependenceOutcome:
-    """Return the outcome for two views; where they are the `same`, a negative sign is one of the noise."""
+    """Return the outcome for two views. If the views are the `same`, a negative sign means opposite noise."""
     together = float((x & y).mean()) - float(x.mean()) * float(y.mean()) if len(x) else 0.0
     return IndependenceOutcome(
         test, association_p(x, y), case, "opposite" if same and together < 0 else "shared"
@@ -303,12 +303,12 @@ def _judge(test: str, x: Bits, y: Bits, case: str, *, same: bool) -> Independenc
 
 
 def _mix_sources(short: Bits, long: Bits) -> tuple[Bits, Bits]:
-    """Return answers from short and long calls together, and which are from short ones."""
+    """Return the answers of short and long calls together, and True for those of short calls."""
     return np.concatenate([short, long], axis=1), np.arange(short.shape[1] + long.shape[1]) < short.shape[1]
 
 
 def _numbers(reports: Any, features: Features | None) -> Floats | None:
-    """Return rows of numbers where reports are such rows, or `features` makes them; else None."""
+    """Return reports as rows of numbers if they are such rows or `features` converts them, else None."""
     if features is not None:
         rows = np.asarray(features(reports), dtype=float)
         return rows.reshape(len(rows), -1)
@@ -323,7 +323,7 @@ def _flat(bits: Bits) -> Bits:
 
 
 def _best_views(x: Bits, y: Bits) -> tuple[float, int, int]:
-    """Return the score of the two views that depend on each other most, and their indexes."""
+    """Return the score of the two views that depend most on each other, and their indexes."""
     n = x.shape[1]
     if n == 0:
         return 0.0, 0, 0
@@ -331,13 +331,15 @@ def _best_views(x: Bits, y: Bits) -> tuple[float, int, int]:
     shares, others = one.mean(axis=1), other.mean(axis=1)
     together = one @ other.T - n * np.outer(shares, others)
     spread = n * np.outer(shares * (1 - shares), others * (1 - others))
-    score = np.where(spread > 0, together / np.sqrt(spread + 5), 0.0)  # 5: rare answers choose no case
+    score = np.where(
+        spread > 0, together / np.sqrt(spread + 5), 0.0
+    )  # + 5 keeps rare answers from being chosen by chance
     place = int(np.argmax(np.abs(score)))
     return float(score.ravel()[place]), place // len(y), place % len(y)
 
 
 def _links(bits: Bits) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield disjoint pairs of positions: at several lags, and the call against its mirror image."""
+    """Yield disjoint pairs of positions: at several lags, and mirrored within the call."""
     size = bits.shape[-1]
     at = np.arange(size)
     for lag in [*range(1, min(NEAR_LAGS, size // 2) + 1), *_far_lags(bits)]:
@@ -349,7 +351,7 @@ def _links(bits: Bits) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int6
 
 
 def _far_lags(bits: Bits) -> list[int]:
-    """Return the lags beyond the near ones at which reports of a call depend on each other most."""
+    """Return the lags beyond the near ones at which reports of a call depend most on each other."""
     size = bits.shape[-1]
     centred = bits - bits.mean(axis=(0, 2), keepdims=True)
     spectrum = np.fft.rfft(centred, 2 * size, axis=-1)
@@ -362,7 +364,7 @@ def _far_lags(bits: Bits) -> list[int]:
 
 
 def _paired_calls(bits: Bits, truth: int, lag: int, parity: int) -> tuple[Bits, Bits]:
-    """Return calls of a truth in every second round, and those `lag` calls later: no call is in two pairs."""
+    """Return calls of a truth in every second round, and the calls `lag` later. No call is in two pairs."""
     later, other = divmod(truth + lag, bits.shape[1])
     rounds = np.arange(parity, len(bits) - later, 2)
     return bits[rounds, truth], bits[rounds + later, other]
@@ -373,16 +375,16 @@ def _block_sizes(size: int) -> list[int]:
 
 
 def _whole_blocks(bits: Bits) -> Bits:
-    """Return the start of a long stretch as a call whose length is a power of two: 1 × views × positions."""
+    """Return the start of a long stretch as one call whose length is a power of two."""
     size = 1 << min(bits.shape[1].bit_length() - 1, LONGEST_BLOCKS.bit_length() - 1)
     return bits[None, :, :size]
 
 
 def _log_block_p(bits: Bits, block: int) -> tuple[float, float]:
-    """Return ln of the p-values against counts that are more even, and more uneven (calls × positions)."""
+    """Return ln of the p-values against counts that vary less, and more, than expected."""
     from scipy.special import gammaincc  # noqa: PLC0415  (scipy is slow to import)
 
-    sums = bits.reshape(-1, block).sum(axis=1)  # pairs of neighbours, or of whole calls
+    sums = bits.reshape(-1, block).sum(axis=1)  # pairs of adjacent blocks, or of whole calls
     first, second = sums[0 : len(sums) // 2 * 2 : 2], sums[1::2]
     if not len(first):
         return 0.0, 0.0
@@ -397,7 +399,7 @@ def _log_block_p(bits: Bits, block: int) -> tuple[float, float]:
 
 @lru_cache(maxsize=1 << 16)
 def _chances(block: int, total: int, apart: int) -> tuple[float, float]:
-    """Return P of a difference below `apart`, and of `apart`, between two blocks with `total` hits."""
+    """Return P(difference < `apart`) and P(difference = `apart`) of two blocks with `total` hits."""
     support = np.arange(max(0, total - block), min(block, total) + 1)
     shares = np.exp(_log_hypergeometric(support, 2 * block, total, block))
     differences = np.abs(2 * support - total)
@@ -419,12 +421,12 @@ def _log_sum(logs: Floats) -> float:
 
 
 def _looked_at(size: int) -> Bits:
-    """Return True for the reports of a long stretch that are searched; the others judge."""
+    """Return True for the reports of a long stretch that are searched. The others are used for judging."""
     return np.asarray(np.arange(size) // CHUNK % 2 == 0)
 
 
 def _best_shift(early: Bits, late: Bits) -> tuple[float, int]:
-    """Return the largest cross-correlation of searched later reports with earlier ones, and its shift."""
+    """Return the largest cross-correlation of searched later reports with earlier reports, and its shift."""
     mask = _looked_at(len(late))
     x, y = early - early.mean(), np.where(mask, late - late[mask].mean(), 0.0)
     spread = float(x.var()) * float(late[mask].var())

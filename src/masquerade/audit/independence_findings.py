@@ -1,4 +1,4 @@
-"""Findings about independent draws: what a dependence means for people whose reports are drawn so."""
+"""Findings on the independence of draws, and the consequences of a dependence for the people reported on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from masquerade.audit.independence import (
 from masquerade.audit.new_processes import draw_in_new_processes, find_recipe
 from masquerade.audit.sampler_calls import vectorize_sampler
 
-ROUNDS: Final = 8  # calls of every truth in a new process
+ROUNDS: Final = 8  # calls per truth in a new process
 SAME_NOISE: Final = (
     "two reports share their noise: anyone who subtracts one from the other removes it, and knows the second "
     "truth as soon as the first is known"
@@ -32,7 +32,7 @@ OPPOSITE_NOISE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a test compares, what shared and opposite noise let an attacker do, and what to mend."""
+    """Comparison that a test makes, attacks that shared or opposite noise allows, and the repair."""
 
     compares: str
     shared: str
@@ -40,9 +40,11 @@ class Meaning:
     repair: str
 
 
-UNSTEADY: Final = "reports are drawn otherwise at other times: what was audited is not what people get"
+UNSTEADY: Final = (
+    "the distribution of reports changes over time: people do not get the reports that were audited"
+)
 CLOCKED: Final = (
-    "the seed is fixed or taken from a clock: anyone who has the code draws the same noise and reads off "
+    "the seed is fixed or taken from a clock: anyone who has the code draws the same noise and computes "
     "every truth"
 )
 FRESH: Final = "draw every report from a generator with fresh entropy (`secrets`), and set no seed"
@@ -51,17 +53,19 @@ TESTS: Final[dict[str, Meaning]] = {
     "calls": Meaning("reports of two calls", SAME_NOISE, OPPOSITE_NOISE, FRESH),
     "blocks": Meaning(
         "counts in blocks of reports",
-        "counts vary more than those of independent draws: reports of a block share a part of their noise, "
+        "counts vary more than counts of independent draws: reports of a block share some of their noise, "
         "which does not average out",
-        "counts are nearly the same in every block, as of cards that are dealt out: anyone who knows all "
+        "counts are nearly the same in every block, as if cards were dealt without replacement: anyone who "
+        "knows all "
         "truths of a block but one can compute the last from the reports",
         FRESH,
     ),
     "stretches": Meaning(
         "reports far apart",
-        "a stretch of noise comes again: anyone who knows the truths of the first stretch reads off the "
-        "noise, and with it the truths of the second",
-        "a stretch of noise comes again with the opposite sign: averages of both have no noise left",
+        "a stretch of noise is repeated: anyone who knows the truths of the first stretch computes the "
+        "noise, "
+        "and with it the truths of the second",
+        "a stretch of noise is repeated with the opposite sign: averages of both have no noise left",
         FRESH,
     ),
     "drift": Meaning(
@@ -74,7 +78,7 @@ TESTS: Final[dict[str, Meaning]] = {
         "reports of two new processes",
         CLOCKED,
         CLOCKED,
-        "remove the seed; after a start the generator must take entropy from the system",
+        "remove the seed: a generator must take entropy from the system when it starts",
     ),
 }
 
@@ -88,22 +92,27 @@ def audit_independence(
     alpha: float,
     features: Callable[[Any], Any] | None,
 ) -> list[Finding]:
-    """Return findings about independent draws, each wrong with a chance of at most alpha.
+    """Return findings on independent draws, each wrong with probability at most `alpha`.
 
     Parameters
     ----------
     sampler : callable
         ``sampler(truth)`` or ``sampler(truth, n)``.
     truths : sequence
-        The truths to draw for.
+        Truths to draw reports of.
     stretches : tuple of two sequences
-        Reports of the same truths in long calls, earlier and later.
+        Reports of the same truths in long calls: an earlier and a later stretch.
     draws : int
-        Draws of a truth that the audit counts: a quarter as many are drawn for these tests.
+        Number of draws per truth in the audit. These tests use a quarter as many.
     alpha : float
-        Chance of a false alarm of each test.
+        Probability of a false alarm of each test.
     features : callable, optional
-        Numbers that describe reports.
+        Function that converts reports to numbers.
+
+    Returns
+    -------
+    list of Finding
+        One finding per dependence, or a single finding that none was seen.
     """
     evidence = draw_evidence(vectorize_sampler(sampler), truths, stretches, draws, features)
     checks = (check_serial, check_between_calls, check_blocks, check_long_stretches, check_drift)
@@ -121,7 +130,7 @@ def audit_independence(
             outcomes.append(check_new_processes(*pair))
     effort = f"{rounds} calls of {size} reports for each of {len(truths)} truths"
     wrong = [outcome for outcome in outcomes if outcome.p < alpha]
-    if any(outcome.test == "calls" for outcome in wrong):  # the other tests take calls to be independent
+    if any(outcome.test == "calls" for outcome in wrong):  # the other tests assume that calls are independent
         wrong = [outcome for outcome in wrong if outcome.test in {"calls", "processes"}]
     findings = [_describe(outcome, effort) for outcome in wrong]
     if not findings:
@@ -131,7 +140,7 @@ def audit_independence(
             Finding(
                 about="new processes",
                 verdict="not covered",
-                says=f"a seed that is fixed in the code was not looked for in new processes: {missing}",
+                says=f"new processes were not searched for a seed fixed in the code: {missing}",
                 repair="audit it from the command line, as module:function",
             )
         )
@@ -153,8 +162,8 @@ def _describe(outcome: IndependenceOutcome, effort: str) -> Finding:
 
 
 ATTACK: Final = (
-    "pairs of reports at lags, mirrored, of two calls, truths and processes; counts in blocks: the case is "
-    "chosen on one part of the draws, exact conditional tests on the other"
+    "pairs of reports at lags, mirrored, of two calls, truths and processes; counts in blocks. The case is "
+    "chosen on one part of the draws, and exact conditional tests use the other"
 )
 
 

@@ -1,4 +1,4 @@
-"""Known columns against a projection: a receiver who knows some in clear guesses another one."""
+"""Known-sample attack on a projection: a receiver who knows some clear columns guesses another column."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from masquerade.estimate.walsh import product_columns
 from masquerade.protocols.vertical.columns import OwnColumns
 from masquerade.protocols.vertical.projection import RECORDS_A_COLUMN, SECRET_BYTES, Owner
 
-KNOWN = (5, 15, 30, 45, 55)  # of 60 records
+KNOWN = (5, 15, 30, 45, 55)  # numbers of known columns that are tried, for 60 records
 LEAST_RECORDS, MOST_RECORDS = 20, 120
-BINARIES = 12  # variables of the known owner, so many that hardly two records are alike
+BINARIES = 12  # variables of the known owner, enough that few records are equal
 TRIALS = 25
 
 
 class Guess(NamedTuple):
-    """How often the sign of a secret column is guessed with so many known ones, and its standard error."""
+    """Share of correctly guessed signs of a secret column from known columns, and its standard error."""
 
     known: int
     agreement: float
@@ -34,24 +34,25 @@ class Guess(NamedTuple):
 
 
 def expected_agreement(known: int, n: int) -> float:
-    """Return how often a guess is right for columns that have nothing to do with each other.
+    """Return the expected share of right guesses for independent columns.
 
-    Formula: Φ(√(k/(n − k))): a secret ±1 column projected on k random directions of n is k/n of itself and
-    noise of variance (k/n)(1 − k/n).
+    Formula: Φ(√(k/(n − k))). The projection of a secret ±1 column on k of n random directions is k/n times
+    the column plus noise of variance (k/n)(1 − k/n).
     """
     return NormalDist().cdf(sqrt(known / (n - known))) if known < n else 1.0
 
 
 def guesses(n: int, known: Sequence[int], trials: int = TRIALS) -> list[Guess]:
-    """Let two owners rotate random columns, as they do in a session, and attack what arrives.
+    """Run a projection of random columns of two owners, as in a session, and attack its result.
 
-    The receiver knows columns of one owner in clear, regresses the other's column on them in the rotated
-    space, where it has both, and applies the coefficients to the clear ones: rotations keep inner products.
+    The receiver knows columns of one owner in clear. It regresses the other owner's column on them in the
+    rotated space, where it has all columns. It then applies the coefficients to the clear columns, because
+    rotations preserve inner products.
     """
     if not LEAST_RECORDS <= n <= MOST_RECORDS or any(not 1 <= k < n for k in known) or trials < 2:
         raise InputError(
-            f"Records are {LEAST_RECORDS} to {MOST_RECORDS}, known columns from 1 to fewer than these, and "
-            "trials at least 2."
+            f"Use {LEAST_RECORDS} to {MOST_RECORDS} records, 1 or more known columns but fewer than records, "
+            "and 2 or more trials."
         )
     open_names = tuple(f"known {number}" for number in range(1, BINARIES + 1))
     schema = Schema({name: [0, 1] for name in (*open_names, "secret")})
@@ -84,17 +85,42 @@ def guesses(n: int, known: Sequence[int], trials: int = TRIALS) -> list[Guess]:
 
 
 def _agreement(seen: Floats, secret: Floats, clear: Floats, truth: Floats) -> float:
-    """Return how often the sign of the guess is that of the secret column."""
+    """Return the share of records for which the guess and the secret column have the same sign."""
     weights = np.linalg.lstsq(seen.T, secret, rcond=None)[0]
     return float(np.mean(np.sign(weights @ clear) == truth))
 
 
 def audit_known_columns(n: int = 60, known: Sequence[int] = KNOWN, trials: int = TRIALS) -> Audit:
-    """Say what a receiver of rotated columns makes of columns that it knows, and what owners refuse.
+    """Measure how well a receiver of rotated columns guesses a column from columns that it knows.
 
+    Parameters
+    ----------
+    n : int, optional
+        Number of records.
+    known : sequence of int, optional
+        Numbers of known columns to try.
+    trials : int, optional
+        Number of runs for each number of known columns.
+
+    Returns
+    -------
+    Audit
+        One finding for the largest number of columns that owners send, and a table of all numbers tried.
+
+    Raises
+    ------
+    InputError
+        If `n`, `known` or `trials` is out of range.
+
+    Notes
+    -----
+    Reference: Liu, Giannella & Kargupta (2006), known-sample attacks on random projections.
+
+    Examples
+    --------
     >>> found = mq.audit.audit_known_columns(n=20, known=(2, 6), trials=5)
     >>> found.contradicted, found.tables[0].columns
-    (False, ('known columns', 'of the records', 'right', 'standard error', 'expected', 'owners send so many'))
+    (False, ('known columns', 'of the records', 'right', 'standard error', 'expected', 'owners send them'))
     """
     found = guesses(n, known, trials)
     most = n // RECORDS_A_COLUMN
@@ -107,13 +133,13 @@ def audit_known_columns(n: int = 60, known: Sequence[int] = KNOWN, trials: int =
         verdict="at risk",
         says=(
             f"a receiver who knows columns in clear guesses another one: right in {limit:.0%} of {n:,} "
-            f"records with the {most:,} columns that owners send at most in a session (one for "
+            f"records with the {most:,} columns that owners send at most in a session (one per "
             f"{RECORDS_A_COLUMN} records), by chance in 50%."
         ),
         attack="least squares on known columns in the rotated space, then the sign",
-        assumption="columns have nothing to do with each other; related ones give more away, rotated or not",
+        assumption="columns are independent; correlated columns reveal more, rotated or not",
         value=limit,
-        repair="Ask for few variables of many records, or disguise columns before they are rotated.",
+        repair="Request few variables of many records, or disguise columns before they are rotated.",
     )
     columns = (
         "known columns",
@@ -121,7 +147,7 @@ def audit_known_columns(n: int = 60, known: Sequence[int] = KNOWN, trials: int =
         "right",
         "standard error",
         "expected",
-        "owners send so many",
+        "owners send them",
     )
     table = AuditTable(f"Known columns against a rotation of {n:,} records", columns, rows)
     return Audit("Projection with known columns", (finding,), (table,))

@@ -1,4 +1,4 @@
-"""Linkage: an attacker knows some true values of a person, and looks for the record that fits them best."""
+"""Linkage attack: an attacker who knows some true values of a person searches for the best-fitting record."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from numpy.typing import NDArray
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.axes import Floats
 
-Scores = tuple[Floats, Floats, Floats]  # scores in order; their chances for the own record and for another
-NEVER = -1e6  # the score of a report that the truth cannot give
+Scores = tuple[
+    Floats, Floats, Floats
+]  # scores in order; their chances for the person's record and for another record
+NEVER = -1e6  # score of a report that is impossible for the truth
 DIGITS = 9
 MOST_SCORES = 4096
 PERSONS = 256
-MOST_KNOWN = 20  # groups of a curve
-MOST_COMPARED = 5_000_000  # record × person comparisons when measured
+MOST_KNOWN = 20  # most groups of a curve
+MOST_COMPARED = 5_000_000  # most record × person comparisons of a measurement
 
 
 def top_chance(own: Floats, other: Floats, records: int) -> float:
     """Return the chance that a person's own record has the best score of all, ties broken at random.
 
     `own` and `other` are the chances of every score, in increasing order, for the person's own record and for
-    one of somebody else.
+    the record of another person.
 
-    Formula: Σ_s own(s)·(F(s)ⁿ − F(s−)ⁿ)/(n·f(s)), f and F those of another record.
+    Formula: Σ_s own(s)·(F(s)ⁿ − F(s−)ⁿ)/(n·f(s)), with f and F of another record.
     Reference: order statistics with ties; Arcolezi, Gambs, Couchot & Palamidessi (2023) for the attack.
     Cost: O(scores).
     """
     above = np.append(np.cumsum(other[::-1])[::-1][1:], 0.0)
     at, below = -np.expm1(_logs(above, records)), -np.expm1(_logs(above + other, records))
-    # F(s)ⁿ − F(s−)ⁿ, from the chances that some record is above; alone on its score a record wins if none is
+    # F(s)ⁿ − F(s−)ⁿ, from the chances that some record is above. A record without ties wins if none is above
     gap = below - at
     few = records * other < 1e-9
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -48,13 +50,13 @@ def linkage(
     *,
     seed: int | None = None,
 ) -> float:
-    """Return how often the record that fits the known true values best is the right one.
+    """Return the chance that the record that best fits the known true values is the right one.
 
     `priors` are the shares of the categories. The attacker scores records by Σ ln P(report | truth).
 
-    Formula: `top_chance` of the scores' distributions, convolved over the groups of the policy that the
-    attacker knows whole; averaged over persons drawn from the shares where scores depend on the truths.
-    Error: assumes variables independent; that of an average over 256 persons.
+    Formula: `top_chance` of the distributions of scores, convolved over the groups of the policy whose
+    variables are all known, and averaged over persons drawn from the shares if scores depend on the truths.
+    Error: assumes independent variables. The average is over 256 persons.
     """
     names = policy.schema.names if known is None else tuple(known)
     groups = [group for group in policy.groups if set(group.names) <= set(names) and group.response is None]
@@ -64,9 +66,9 @@ def linkage(
 def linkage_curve(
     policy: Policy, priors: Mapping[str, Sequence[float] | Floats], records: int, *, seed: int | None = None
 ) -> list[tuple[tuple[str, ...], float]]:
-    """Return the success of linkage by ever more known variables, the most telling 20 groups first."""
+    """Return the success of linkage by ever more known variables, the 20 most informative groups first."""
     groups = [group for group in policy.groups if group.response is None]
-    telling = sorted(groups, key=lambda group: -_told(group, _prior(group, priors)))[:MOST_KNOWN]
+    telling = sorted(groups, key=lambda group: -_information(group, _prior(group, priors)))[:MOST_KNOWN]
     found = _successes(telling, priors, records, seed)
     names = [tuple(name for group in telling[: i + 1] for name in group.names) for i in range(len(telling))]
     return list(zip(names, found, strict=True))
@@ -84,7 +86,7 @@ def _successes(
         spread: Scores | None = None
         for place, (table, prior) in enumerate(tables):
             own = table[int(generator.choice(len(table), p=prior))]
-            spread = own if spread is None else _convolved(spread, own)
+            spread = own if spread is None else _convolve(spread, own)
             total[place] += top_chance(spread[1], spread[2], records)
     found: list[float] = (total / persons).tolist()
     return found
@@ -98,9 +100,9 @@ def measured_linkage(
     *,
     seed: int | None = None,
 ) -> tuple[float, int]:
-    """Return how often the best-fitting record was the right one, over some persons, and over how many.
+    """Measure linkage: the share of persons whose best-fitting record was theirs, and the number tried.
 
-    Row i of truths and of reports is the same person's. Only the count leaves this function.
+    Row i of `truths` and of `reports` belongs to the same person. Only the counts leave this function.
     """
     rows = len(next(iter(reports.values())))
     persons = max(1, min(rows, MOST_COMPARED // max(rows, 1)))
@@ -137,7 +139,7 @@ def _scores_by_truth(group: Group, prior: Floats) -> tuple[list[Scores], Floats]
     matrix = group.matrix_channel.matrix
     seen = prior @ matrix
     logs = np.round(_log(matrix), DIGITS)
-    return [_merged(logs[truth], matrix[truth], seen) for truth in range(len(matrix))], prior
+    return [_merge(logs[truth], matrix[truth], seen) for truth in range(len(matrix))], prior
 
 
 def _alike(table: Sequence[Scores]) -> bool:
@@ -151,15 +153,15 @@ def _alike(table: Sequence[Scores]) -> bool:
     )
 
 
-def _convolved(first: Scores, second: Scores) -> Scores:
+def _convolve(first: Scores, second: Scores) -> Scores:
     scores = np.add.outer(first[0], second[0]).ravel()
     own = np.multiply.outer(first[1], second[1]).ravel()
     other = np.multiply.outer(first[2], second[2]).ravel()
-    return _merged(np.where(scores < NEVER / 2, NEVER, scores), own, other)
+    return _merge(np.where(scores < NEVER / 2, NEVER, scores), own, other)
 
 
-def _merged(scores: Floats, own: Floats, other: Floats) -> Scores:
-    """Return scores in order, equal ones as one; too many are put on a grid."""
+def _merge(scores: Floats, own: Floats, other: Floats) -> Scores:
+    """Return the scores in order, with equal scores merged. Too many scores are rounded to a grid."""
     values, place = np.unique(np.round(scores, DIGITS), return_inverse=True)
     if len(values) > MOST_SCORES:
         usable = values[values > NEVER / 2]
@@ -174,8 +176,8 @@ def _merged(scores: Floats, own: Floats, other: Floats) -> Scores:
     return values, chances[0], chances[1]
 
 
-def _told(group: Group, prior: Floats) -> float:
-    """Return how much a report tells about the group, in nats."""
+def _information(group: Group, prior: Floats) -> float:
+    """Return the mutual information of a report and the group's truth, in nats."""
     matrix = group.matrix_channel.matrix
     seen = prior @ matrix
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Draws of a sampler in two new interpreters: a seed that is fixed in the code repeats there."""
+"""Draws of a sampler in two new interpreters, where a fixed seed would repeat."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 PATIENCE: Final = 600.0  # seconds until both have ended
-# nothing of the working folder is imported before the path of this process is set (-I)
+# -I: nothing is imported from the working folder before the path of this process is set
 PROGRAM: Final = (
     "import json, sys; task = json.loads(sys.stdin.readline()); sys.path[:] = task['path']; "
     "from masquerade.audit.new_processes import serve_draws; serve_draws(task)"
 )
 READY, START = "ready", "start"
-PLAIN: Final = (str, int, float, bool, type(None))  # what JSON brings back unchanged
+PLAIN: Final = (str, int, float, bool, type(None))  # types that JSON round-trips unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a new process gets the same sampler: a function of a module, or what it returns for `arguments`."""
+    """How a new process makes the same sampler: a function of a module, or its result for `arguments`."""
 
     module: str
     name: str
@@ -38,7 +38,7 @@ class Recipe:
 
 
 def find_recipe(sampler: Callable[..., Any]) -> Recipe | str:
-    """Return how a new process can import the sampler, or why it cannot."""
+    """Return how a new process can import the sampler, or the reason why it cannot."""
     recipe = getattr(sampler, "recipe", None)
     if isinstance(recipe, Recipe):
         return recipe
@@ -66,7 +66,7 @@ def draw_in_new_processes(
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]] | str:
     """Return hashes of reports (rounds × truths × size) from two interpreters, or why there are none.
 
-    Both start to draw at the same moment, so that a seed taken from a coarse clock is the same, too.
+    Both start to draw at the same moment, so that seeds from a coarse clock are equal, too.
     """
     plain = [truth.item() if isinstance(truth, np.generic) else truth for truth in truths]
     if not all(isinstance(part, PLAIN) for truth in plain for part in _parts(truth)):
@@ -135,7 +135,7 @@ def _collect(
 
 
 def serve_draws(task: dict[str, Any]) -> None:
-    """Import the sampler, say so, wait for the start, draw, and write hashes of the reports."""
+    """Import the sampler, report readiness, wait for the start, draw, and write hashes of the reports."""
     from masquerade.audit.sampler_calls import (  # noqa: PLC0415  (a new process loads what it needs)
         draw_reports,
         hash_reports,
@@ -143,7 +143,7 @@ def serve_draws(task: dict[str, Any]) -> None:
     )
 
     answers = sys.stdout
-    sys.stdout = sys.stderr  # a sampler that prints does not disturb the answer
+    sys.stdout = sys.stderr  # a sampler that prints does not corrupt the reply
     sampler = resolve_name(_import_same(task["module"], task["file"]), task["name"])
     if task["arguments"] is not None:
         sampler = sampler(*task["arguments"])
@@ -163,7 +163,7 @@ def serve_draws(task: dict[str, Any]) -> None:
 
 
 def _import_same(module: str, file: str | None) -> Any:
-    """Import a module by name if that gives the same file, else from that file: never other code."""
+    """Import a module by name if that gives the same file, else from that file, but never different code."""
     try:
         spec_of_name = importlib.util.find_spec(module)
     except (ImportError, ValueError):
@@ -192,7 +192,7 @@ def _kill(processes: Sequence[subprocess.Popen[str]]) -> None:
 
 def _send(process: subprocess.Popen[str], line: str) -> None:
     if process.stdin is not None:
-        with suppress(OSError):  # it has ended: the missing answer says so
+        with suppress(OSError):  # the process has ended: its missing reply shows it
             process.stdin.write(line + "\n")
             process.stdin.flush()
 
@@ -203,5 +203,5 @@ def _receive(process: subprocess.Popen[str]) -> str:
 
 def _close(stream: IO[str] | None) -> None:
     if stream is not None:
-        with suppress(OSError):  # what was not sent is not needed any more
+        with suppress(OSError):  # unsent data is no longer needed
             stream.close()

@@ -1,4 +1,4 @@
-"""The survey page's sampler, run in Node on the ends of all intervals of a policy."""
+"""The survey page's sampler, run in Node at the bounds of all intervals of a policy."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ console.log(wrong.length);
 
 
 def page_findings(policy: Policy, channels: Iterable[Channel]) -> list[Finding]:
-    """Return whether the page's JavaScript gives the reports that Python gives, at all ends of intervals.
+    """Test whether the page's JavaScript gives the same reports as Python at all bounds of intervals.
 
-    `channels` are all that the policy draws by.
+    `channels` are all channels that the policy draws from.
     """
     try:
         mechanism(policy)
     except InputError as error:
-        return [Finding(about=ABOUT, verdict="not covered", says=f"this policy has no page. {error}")]
+        return [Finding(about=ABOUT, verdict="not covered", says=f"this policy has no survey page. {error}")]
     program = shutil.which("node") or shutil.which("nodejs")
     if program is None:
         return [
             Finding(
                 about=ABOUT,
                 verdict="not covered",
-                says="the page's JavaScript was not run: there is no Node on this machine",
+                says="the page's JavaScript was not run: Node is not installed",
                 repair="install Node 20 or newer, and audit again",
             )
         ]
@@ -65,7 +65,7 @@ def page_findings(policy: Policy, channels: Iterable[Channel]) -> list[Finding]:
             Finding(
                 about=ABOUT,
                 verdict="contradicted",
-                says=f"the page's JavaScript gives other reports for {wrong:,} of {words:,} words",
+                says=f"the page's JavaScript gives different reports for {wrong:,} of {words:,} words",
                 repair="do not collect with this page; report this as a bug",
             )
         ]
@@ -73,8 +73,9 @@ def page_findings(policy: Policy, channels: Iterable[Channel]) -> list[Finding]:
         Finding(
             about=ABOUT,
             verdict="proved",
-            says=f"the page's JavaScript gives the same reports at all ends of intervals ({words:,} words)",
-            attack="every end of an interval, the words beside it and both ends of all words, in Node",
+            says=f"the page's JavaScript gives the same reports at all bounds of intervals ({words:,} words)",
+            attack="every bound of an interval, the words next to it, and the first and the last word, in "
+            "Node",
             assumption="the browser's random words are uniform",
         )
     ]

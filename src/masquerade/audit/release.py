@@ -1,4 +1,4 @@
-"""A release as others will see it: what its records say about the policy, and about the people in them."""
+"""Audit of a published release: its fit to the policy, and the risk for the people in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from masquerade.audit.coded_records import CodedRecords, clear_records, released
 from masquerade.audit.findings import Audit, AuditTable, Finding
 from masquerade.audit.linkage import linkage_curve, measured_linkage
 from masquerade.channels.policy import Policy, policy_of
-from masquerade.channels.policy.privacy import record_gamma
+from masquerade.channels.policy.record import record_gamma
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
@@ -27,16 +27,16 @@ from masquerade.sources.records import Records
 if TYPE_CHECKING:
     from masquerade.learn.networks.network import BayesianNetwork
 
-FEW = 5  # people with the same clear values: fewer are singled out
-EXCESS = 0.05  # by which a joint vulnerability may exceed the declared one
-LINKED = 0.05  # success of linkage that is worth a word
+FEW = 5  # a combination of clear values shared by fewer people singles them out
+EXCESS = 0.05  # a variable is flagged if other reports raise the success of guessing it by this much
+LINKED = 0.05  # a release is at risk if linkage succeeds at least this often
 DRAWS = (1, 2, 3, 5, 9, 31)
 ROUNDING = 1e-9
-MOST_CELLS = 1 << 20  # of a channel whose rows are looked at
-MOST_VARIABLES = 120  # whose pairs are asked about
+MOST_CELLS = 1 << 20  # largest channel whose rows are examined
+MOST_VARIABLES = 120  # most variables whose pairs are queried
 ASSUMED = "the attacker knows true values of the person, and that the person is among the records"
 NOT_COVERED = (
-    "what others have released about the same people",
+    "releases by others about the same people",
     "presence: that a person is among the records is not hidden by disguising values",
     "attackers who know more than the population's network and the reports",
 )
@@ -55,15 +55,45 @@ def audit_release(
     records: int = RECORDS,
     seed: int | None = None,
 ) -> Audit:
-    """Return what a disguised file or frame gives away, beyond the γ of its policy.
+    """Audit a disguised file or frame for risks beyond the γ of its policy.
 
-    `truth` are the clear records, in the same order or with the same `id`: linkage is then measured too.
-    `earlier` are releases about the same people, matched by `id`. The attacker knows the population by
-    `network`, or by one learnt from the release. Nothing returned is about one person. `seed` repeats the
-    simulated records.
+    No result refers to a single person.
 
-    Error: a test contradicts a claim only where chance would do so less often than `alpha`.
+    Parameters
+    ----------
+    data : frame or path
+        Disguised records.
+    policy : Policy or path
+        Policy under which they were disguised.
+    truth : frame or path, optional
+        The clear records, in the same order or with the same `id`. With them, linkage is measured too.
+    earlier : sequence of frame or path, optional
+        Earlier releases about the same people, matched by `id`.
+    id : str, optional
+        Column that identifies persons.
+    network : BayesianNetwork, optional
+        The attacker's knowledge of the population. By default a network learnt from the release.
+    attacker : bool, optional
+        Also compute the success of an attacker who knows the population.
+    alpha : float, optional
+        Significance level: largest probability of contradicting a true claim by chance.
+    records : int, optional
+        Number of simulated records for the attacker.
+    seed : int, optional
+        Seed of the simulated records.
 
+    Returns
+    -------
+    Audit
+        Findings on origin, fit, repeated rows, persons, clear columns, linkage and the attacker.
+
+    Raises
+    ------
+    InputError
+        If the release is empty, or if `earlier` or `truth` cannot be matched to it.
+
+    Examples
+    --------
     >>> policy = mq.data.students_policy()
     >>> reports = mq.disguise(mq.data.students(), policy, shuffle=True)
     >>> found = mq.audit.audit_release(reports, policy, attacker=False, alpha=1e-6)
@@ -72,7 +102,7 @@ def audit_release(
     """
     loaded = policy_of(policy)
     if earlier and id is None:
-        raise InputError("Earlier releases are matched by persons: name the column ('id').")
+        raise InputError("Earlier releases are matched by person: name the column of persons ('id').")
     release = released_records(data, loaded, id)
     if release.rows == 0:
         raise InputError("The release has no records.")
@@ -80,14 +110,14 @@ def audit_release(
     shares = _shares(source, loaded)
     findings = [
         *_origin(release, loaded),
-        *_misfit(source, loaded, alpha),
+        *_fit_findings(source, loaded, alpha),
         *_repeats(release, loaded, alpha),
         *_persons(release, id),
         *_singled_out(release, loaded),
     ]
     tables: list[AuditTable] = []
     not_covered = list(NOT_COVERED)
-    truths = None if truth is None else _matched_truth(clear_records(truth, loaded, id), release)
+    truths = None if truth is None else _match_truth(clear_records(truth, loaded, id), release)
     linked, table = _linkage(release, loaded, shares, truths, seed)
     findings += linked
     tables += [table] if table.rows else []
@@ -95,7 +125,7 @@ def audit_release(
     findings += changed
     tables += [table] if table.rows else []
     if attacker:
-        attacked, successes, missing = _attacked(source, loaded, network, records, seed)
+        attacked, successes, missing = _attack_findings(source, loaded, network, records, seed)
         findings += attacked
         tables += [] if successes is None else [successes]
         not_covered += missing
@@ -111,44 +141,45 @@ def _narrow(release: CodedRecords) -> dict[str, NDArray[Any]]:
 
 
 def _shares(source: Records, policy: Policy) -> dict[str, Floats]:
-    """Return the estimated shares of every variable whose counts can be estimated."""
-    found: dict[str, Floats] = {}
+    """Return the estimated shares of all variables that can be estimated."""
+    shares: dict[str, Floats] = {}
     for name in policy.schema:
         query = Query(by=(name,))
         if not source.check([query]):
             values = np.maximum(source.answer([query])[0].values, 0.0)
             if values.sum() > 0:
-                found[name] = values / values.sum()
-    return found
+                shares[name] = values / values.sum()
+    return shares
 
 
 def _origin(release: CodedRecords, policy: Policy) -> list[Finding]:
-    said = release.said.get("policy")
-    if said is None:
+    stated = release.metadata.get("policy")
+    if stated is None:
         if not policy.disguised:
             return []
         return [
             Finding(
                 about="origin",
                 verdict="not covered",
-                says="the records do not say under which policy they were disguised, or whether they were at "
-                "all: clear records that look like reports would pass",
-                repair="audit the file that `masquerade disguise` wrote, with what stands beside it, or send "
+                says="the records do not state under which policy they were disguised, or whether they were "
+                "disguised: clear records that look like reports would pass",
+                repair="audit the file that `masquerade disguise` wrote, with its metadata file, or send "
                 "canaries through the pipeline: `masquerade audit canaries`",
             )
         ]
-    own = said == policy.id
+    same = stated == policy.id
     return [
         Finding(
             about="origin",
-            verdict="not contradicted" if own else "contradicted",
-            says=f"the records say that they were disguised under {'this' if own else 'another'} policy",
-            repair="" if own else "audit them with the policy that they were disguised under",
+            verdict="not contradicted" if same else "contradicted",
+            says=f"the records state that they were disguised under {'this' if same else 'a different'} "
+            "policy",
+            repair="" if same else "audit them with the policy that they were disguised under",
         )
     ]
 
 
-def _misfit(source: Records, policy: Policy, alpha: float) -> list[Finding]:
+def _fit_findings(source: Records, policy: Policy, alpha: float) -> list[Finding]:
     tested: dict[str, float] = {}
     for group in policy.groups:
         for name in group.names:
@@ -167,7 +198,7 @@ def _misfit(source: Records, policy: Policy, alpha: float) -> list[Finding]:
             else f"some truth explains the reports of each of {counted(len(tested), 'variable')}",
             attack="likelihood-ratio test of the reports against all possible truths",
             value=p,
-            repair="find out under which policy the records were disguised, and whether once"
+            repair="find out under which policy the records were disguised, and whether only once"
             if wrong
             else "",
         )
@@ -175,11 +206,12 @@ def _misfit(source: Records, policy: Policy, alpha: float) -> list[Finding]:
 
 
 def _repeats(release: CodedRecords, policy: Policy, alpha: float) -> list[Finding]:
-    """Look for rows that stand in the file twice in the same order: a part that was appended again.
+    """Search for a run of rows that occurs twice in the same order, such as a segment appended twice.
 
-    Two records are drawn apart, so their reports agree with a chance of at most Σ P(report | truth)², of the
-    truth for which it is largest, in whatever order they stand: a run of equal rows longer than that allows
-    comes about with a chance below alpha. Where people are dealt questions, the order is taken for random.
+    Records are drawn independently, so two of them have equal reports with probability at most Σ P(report |
+    truth)², for the truth with the largest sum. Runs of equal rows are reported only if they are so long that
+    their probability is below alpha. If people are dealt different questions, the order is assumed to be
+    random.
     """
     n = release.rows
     keys = _row_keys(release)
@@ -204,32 +236,32 @@ def _repeats(release: CodedRecords, policy: Policy, alpha: float) -> list[Findin
             Finding(
                 about="repeats",
                 verdict="contradicted",
-                says=f"rows stand in it twice in the same order ({counted(repeated, 'run')} of {length} "
-                "rows occur again): a part was appended again, or draws repeat",
-                attack="equal runs of rows, longer than chance gives",
-                repair="release every record once, with randomness of the operating system",
+                says=f"rows occur twice in the same order ({counted(repeated, 'run')} of {length} rows occur "
+                "again): a segment was appended again, or draws repeat",
+                attack="equal runs of rows, longer than chance explains",
+                repair="release every record once, with the operating system's randomness",
             )
         ]
     return [
         Finding(
             about="repeats",
             verdict="not contradicted",
-            says=f"no {length} rows in a row occur again elsewhere in the file",
+            says=f"no run of {length} rows occurs again in the file",
         )
     ]
 
 
 def _chance_to_agree(policy: Policy) -> float | None:
-    """Return a bound of the chance that two records are reported alike, None where no channel tells."""
-    found = 1.0
+    """Return an upper bound of the probability that two records have equal reports; None if there is none."""
+    chance = 1.0
     for group in policy.groups:
         if group.response is not None:
             return None
         if (
             math.prod(group.sizes) * math.prod(group.report_sizes) <= MOST_CELLS
-        ):  # else nothing is said of this group
-            found *= float((group.matrix_channel.matrix**2).sum(axis=1).max())
-    return found
+        ):  # larger groups are skipped, which keeps the bound valid
+            chance *= float((group.matrix_channel.matrix**2).sum(axis=1).max())
+    return chance
 
 
 def _row_keys(release: CodedRecords) -> NDArray[np.int64]:
@@ -243,13 +275,13 @@ def _persons(release: CodedRecords, column: str | None) -> list[Finding]:
         return []
     twice = release.rows - len(set(release.persons))
     if not twice:
-        return [Finding(about="persons", verdict="not contradicted", says="everybody has one record")]
+        return [Finding(about="persons", verdict="not contradicted", says="every person has one record")]
     return [
         Finding(
             about="persons",
             verdict="contradicted",
-            says=f"{counted(twice, 'record')} more than persons in column {column!r}: every further "
-            "draw multiplies γ",
+            says=f"there are {counted(twice, 'record')} more than persons in column {column!r}: every "
+            "further draw multiplies γ",
             repair="release one record of every person, or disguise with a memo",
         )
     ]
@@ -261,7 +293,7 @@ def _singled_out(release: CodedRecords, policy: Policy) -> list[Finding]:
         return []
     table = np.stack([release.codes[name] for name in clear], axis=1)
     _, counts = np.unique(table, axis=0, return_counts=True)
-    alone, few = int((counts == 1).sum()), int(counts[counts < FEW].sum())
+    unique, few = int((counts == 1).sum()), int(counts[counts < FEW].sum())
     names = ", ".join(clear)
     if not few:
         return [
@@ -276,27 +308,29 @@ def _singled_out(release: CodedRecords, policy: Policy) -> list[Finding]:
         Finding(
             about="clear columns",
             verdict="at risk",
-            says=f"{names} single people out: {counted(alone, 'record')} alone in a combination, {few:,} "
-            f"share theirs with fewer than {FEW} in all",
-            attack="whoever knows these values finds the record, and reads all its reports",
+            says=f"{names} single people out: {counted(unique, 'record')} with a unique combination, "
+            f"{few:,} with "
+            f"one that fewer than {FEW} people share",
+            attack="anyone who knows these values finds the record, and reads all its reports",
             value=float(counts.min()),
-            repair="disguise these columns too, or make them coarser: `masquerade anonymize`",
+            repair="disguise these columns too, or generalize them: `masquerade anonymize`",
         )
     ]
 
 
-def _matched_truth(truth: CodedRecords, release: CodedRecords) -> CodedRecords:
+def _match_truth(truth: CodedRecords, release: CodedRecords) -> CodedRecords:
     if truth.persons is not None:
-        own, other = rows_of_persons(release, truth)
-        if len(own) < release.rows:
+        rows, truth_rows = rows_of_persons(release, truth)
+        if len(rows) < release.rows:
             raise InputError(
-                f"The true records lack {release.rows - len(own):,} of the persons of the release."
+                f"The true records lack {release.rows - len(rows):,} of the persons of the release."
             )
-        return truth.at(other)
+        return truth.at(truth_rows)
     if truth.rows != release.rows:
         raise InputError(
-            f"There are {truth.rows:,} true records and {release.rows:,} released ones: name the column that "
-            "tells whose they are ('id')."
+            f"There are {truth.rows:,} true records and {release.rows:,} released records: name the column "
+            "that "
+            "identifies persons ('id')."
         )
     return truth
 
@@ -308,13 +342,13 @@ def _linkage(
     truth: CodedRecords | None,
     seed: int | None,
 ) -> tuple[list[Finding], AuditTable]:
-    columns = ("attributes known", "best first", "right record (formula)")
+    columns = ("attributes known", "most informative first", "right record (formula)")
     if policy.stratum_variable is not None:
         return [], AuditTable("Linkage", columns, ())
     curve = linkage_curve(policy, shares, release.rows, seed=seed)
     rows: list[tuple[Any, ...]] = []
-    for names, success in curve:
-        row: tuple[Any, ...] = (len(names), names[-1], success)
+    for names, chance in curve:
+        row: tuple[Any, ...] = (len(names), names[-1], chance)
         if truth is not None:
             row += (measured_linkage(policy, truth.codes, release.codes, names, seed=seed)[0],)
         rows.append(row)
@@ -322,28 +356,30 @@ def _linkage(
         return [], AuditTable("Linkage", columns, ())
     worst = max(max(row[2:]) for row in rows)
     last = rows[-1]
-    said = f"an attacker who knows {counted(last[0], 'true value')} of a person finds the record in "
-    said += f"{percent(last[2])} of cases" + (f" (measured: {percent(last[3])})" if truth is not None else "")
+    success = f"an attacker who knows {counted(last[0], 'true value')} of a person finds the record in "
+    success += f"{percent(last[2])} of cases" + (
+        f" (measured: {percent(last[3])})" if truth is not None else ""
+    )
     finding = Finding(
         about="linkage",
         verdict="at risk" if worst > LINKED else "not contradicted",
-        says=f"{said}; blind: {percent(1 / release.rows)}",
-        attack="records are scored by the likelihood of their reports given what is known",
+        says=f"{success}; by chance: {percent(1 / release.rows)}",
+        attack="records are scored by the likelihood of their reports given the known values",
         assumption=ASSUMED,
         value=worst,
-        repair="release fewer variables of a person, deal them in blocks, or mask more"
+        repair="release fewer variables of a person, deal them in blocks, or disguise more"
         if worst > LINKED
         else "",
     )
     measured = ("right record (measured)",) if truth is not None else ()
-    note = "The formula takes variables as independent, with the shares that the release tells."
+    note = "The formula assumes independent variables, with the shares estimated from the release."
     return [finding], AuditTable("Linkage by known attributes", (*columns, *measured), tuple(rows), note)
 
 
 def _earlier(
     release: CodedRecords, earlier: Sequence[CodedRecords], policy: Policy, shares: dict[str, Floats]
 ) -> tuple[list[Finding], AuditTable]:
-    """Say what releases about the same people tell together, and what a memo shows of changes."""
+    """Test releases about the same people together, and compute how often a memo reveals a change."""
     columns = ("variable", *(counted(draws, "draw") for draws in DRAWS), "change seen, at most")
     rows = []
     for group in policy.groups:
@@ -354,24 +390,25 @@ def _earlier(
         guesses = [averaging(matrix, prior, draws) for draws in DRAWS]
         rows.append((group.names[0], *guesses, change_seen(matrix)))
     table = AuditTable(
-        "A best guess after several fresh draws of one value; and what a memo shows of a change",
+        "Success of a best guess after several fresh draws of one value, and visibility of a change under "
+        "a memo",
         columns,
         tuple(rows),
-        "With a memo, unchanged values repeat their report and further releases tell nothing more; but two "
-        "different reports of a person then prove a change. – stands for too many combinations to sum.",
+        "With a memo, unchanged values repeat their report and further releases reveal nothing more. But two "
+        "different reports of a person then prove a change. – means too many combinations to sum.",
     )
-    findings = [_compared(release, other, place, policy) for place, other in enumerate(earlier, start=1)]
+    findings = [_compare(release, other, place, policy) for place, other in enumerate(earlier, start=1)]
     findings += _draws_together(release, earlier, policy)
     return findings, table if earlier else AuditTable(table.title, columns, ())
 
 
 def _draws_together(release: CodedRecords, earlier: Sequence[CodedRecords], policy: Policy) -> list[Finding]:
-    """Say what all releases multiply to, if they are more than one draw: a memo and a policy are one."""
+    """Return the total ε of all releases if they are several draws; one memo and policy are one draw."""
     about_same = [other for other in earlier if len(rows_of_persons(release, other)[0])]
-    drawn = [(other.said.get(MEMO), other.said.get("policy")) for other in (release, *about_same)]
+    drawn = [(other.metadata.get(MEMO), other.metadata.get("policy")) for other in (release, *about_same)]
     by_memo = {draw for draw in drawn if draw[0] is not None}
     draws = len(by_memo) + sum(draw[0] is None for draw in drawn)
-    if len(by_memo) < 2:  # reports tell of those without a memo
+    if len(by_memo) < 2:  # releases without a memo are compared by their reports
         return []
     bound = epsilon_text(draws * log_gamma(record_gamma(policy)))
     return [
@@ -380,7 +417,7 @@ def _draws_together(release: CodedRecords, earlier: Sequence[CodedRecords], poli
             verdict="contradicted",
             says=f"{draws} draws about the same persons, by {counted(len(by_memo), 'memo')}: all releases "
             f"together have ε = {bound}",
-            attack="the ids of memos in the releases are compared",
+            attack="the memo ids of the releases are compared",
             value=float(draws),
             repair="disguise with the memo of the first release, and withdraw the others",
         )
@@ -388,59 +425,60 @@ def _draws_together(release: CodedRecords, earlier: Sequence[CodedRecords], poli
 
 
 def change_seen(matrix: Floats) -> float:
-    """Return the largest chance that a changed value shows, as 1 − Σ_m P[l, m]·P[l', m], under a memo."""
+    """Return the largest probability that a memo reveals a changed value: 1 − Σ_m P[l, m]·P[l', m]."""
     same = matrix @ matrix.T
     return float(max((1 - same[a, b] for a, b in combinations(range(len(matrix)), 2)), default=0.0))
 
 
-def _compared(release: CodedRecords, other: CodedRecords, place: int, policy: Policy) -> Finding:
-    own, theirs = rows_of_persons(release, other)
+def _compare(release: CodedRecords, other: CodedRecords, place: int, policy: Policy) -> Finding:
+    rows, other_rows = rows_of_persons(release, other)
     columns = [
         name for group in policy.groups if group.disguised for name in group.reports if name in release.codes
     ]
-    differ = np.zeros(len(own), dtype=bool)
+    differ = np.zeros(len(rows), dtype=bool)
     for name in columns:
-        differ |= release.codes[name][own] != other.codes[name][theirs]
-    both, changed = len(own), int(differ.sum())
+        differ |= release.codes[name][rows] != other.codes[name][other_rows]
+    both, changed = len(rows), int(differ.sum())
     about = f"earlier release {place}"
-    memo = MEMO in release.said and release.said.get(MEMO) == other.said.get(MEMO)
+    memo = MEMO in release.metadata and release.metadata.get(MEMO) == other.metadata.get(MEMO)
     if not both:
         return Finding(about=about, verdict="not covered", says="it has no person in common with this one")
     if not changed:
         return Finding(
             about=about,
             verdict="not contradicted",
-            says=f"all {both:,} persons in both have the same reports, as a memo gives: nothing more is told",
+            says=f"all {both:,} persons in both have the same reports, as with a memo: nothing more is "
+            "revealed",
         )
     bound = epsilon_text(2 * log_gamma(record_gamma(policy)))
     if memo:
         return Finding(
             about=about,
             verdict="at risk",
-            says=f"the same memo drew both, and {changed:,} of {both:,} persons have another report now: "
-            "their value changed for certain",
+            says=f"the same memo drew both, and {changed:,} of {both:,} persons have a different report now: "
+            "their value certainly changed",
             value=changed / both,
             repair="release changes under a new policy id, or not at all, if a change itself is sensitive",
         )
     return Finding(
         about=about,
         verdict="contradicted",
-        says=f"{changed:,} of {both:,} persons were drawn anew: both releases together have ε = {bound}, "
-        "not that of one draw",
+        says=f"{changed:,} of {both:,} persons were drawn again: both releases together have ε = {bound}, "
+        "not the ε of one draw",
         attack="reports of one person in two releases are compared",
         value=changed / both,
         repair="disguise with a memo, and withdraw one of the releases",
     )
 
 
-def _attacked(
+def _attack_findings(
     source: Records, policy: Policy, network: BayesianNetwork | None, records: int, seed: int | None
 ) -> tuple[list[Finding], AuditTable | None, list[str]]:
     if any(group.response is not None for group in policy.groups):
         return (
             [],
             None,
-            ["the attacker who knows the population: variables are dealt in blocks, γ holds for all"],
+            ["the attacker who knows the population: not covered for variables dealt in blocks; γ holds"],
         )
     used = network
     if used is None:
@@ -455,24 +493,24 @@ def _attacked(
                 ["the attacker who knows the population: pairs cannot be estimated, give a network"],
             )
         used = forest(source)
-    found = attack(policy, used, records=records, seed=seed)
-    learnt = "" if network is not None else " (by a network learnt from the release: an estimate)"
-    findings = [*_worst(found, learnt), *_near_copies(found, used, policy)]
-    return findings, success_table(found), []
+    successes = attack(policy, used, records=records, seed=seed)
+    origin = "" if network is not None else " (by a network learnt from the release: an estimate)"
+    findings = [*_worst(successes, origin), *_near_copies(successes, used, policy)]
+    return findings, success_table(successes), []
 
 
-def _worst(found: Sequence[Success], learnt: str) -> list[Finding]:
-    if not found:
+def _worst(successes: Sequence[Success], origin: str) -> list[Finding]:
+    if not successes:
         return []
-    best = max(found, key=lambda one: one.whole - one.prior)
-    shift = max(found, key=lambda one: one.shift)
+    best = max(successes, key=lambda one: one.whole - one.prior)
+    shift = max(successes, key=lambda one: one.shift)
     bound = (
         f", of {math.exp(shift.bound):,.3g} allowed"
-        if shift.bound < 700
-        else "; no γ bounds that, since a column is released in clear"
+        if shift.bound < 700  # exp overflows beyond
+        else "; no γ bounds it, since a column is released in clear"
     )
     reached = (
-        "beyond any bound, by a clear column"
+        "without bound, by a clear column"
         if math.isinf(shift.shift)
         else f"by a factor of {shift.shift:,.3g}"
     )
@@ -483,7 +521,7 @@ def _worst(found: Sequence[Success], learnt: str) -> list[Finding]:
             if shift.shift <= math.exp(min(shift.bound, 700)) * (1 + 1e-9)
             else "contradicted",
             says=f"guesses {best.target} right in {percent(best.whole)}, {percent(best.prior)} without "
-            f"any report; at worst odds (of {shift.target}) moved {reached}{bound}{learnt}",
+            f"any report; at worst odds (of {shift.target}) moved {reached}{bound}{origin}",
             attack="exact posteriors from all reports of a record; averages and the worst only",
             value=best.whole,
             low=best.whole - 2 * best.stderr,
@@ -492,9 +530,9 @@ def _worst(found: Sequence[Success], learnt: str) -> list[Finding]:
     ]
 
 
-def _near_copies(found: Sequence[Success], network: BayesianNetwork, policy: Policy) -> list[Finding]:
-    """Flag variables that others betray, together with those they are linked to."""
-    betrayed = {one.target: one for one in found if one.whole - one.own > EXCESS}
+def _near_copies(successes: Sequence[Success], network: BayesianNetwork, policy: Policy) -> list[Finding]:
+    """Flag variables that reports of other variables reveal, together with the variables linked to them."""
+    betrayed = {one.target: one for one in successes if one.whole - one.own > EXCESS}
     near: dict[str, set[str]] = {name: set() for name in network.schema}
     for name, parents in network.structure.items():
         for parent in parents:
@@ -522,7 +560,7 @@ def _near_copies(found: Sequence[Success], network: BayesianNetwork, policy: Pol
                 verdict="at risk",
                 says=f"are near-copies of one trait: with its own report {worst.target} is guessed right "
                 f"{percent(worst.own)} of the time, with all of them {percent(worst.whole)}",
-                attack="the attacker combines the reports of variables that go together",
+                attack="the attacker combines the reports of correlated variables",
                 value=worst.whole - worst.own,
                 repair=repair,
             )

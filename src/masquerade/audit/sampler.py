@@ -1,4 +1,4 @@
-"""Audit a randomizer as a black box: draw, choose what tells truths apart, and bound ε from below."""
+"""Audit of a sampler as a black box: draw, choose reports that distinguish truths, and bound ε from below."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from masquerade.audit.epsilon_bracket import (
     Counts,
+    channel_p_value,
     choose_position,
     choose_set,
     clopper_pearson,
     epsilon_bracket,
     lower_limit,
-    misdrawn,
 )
 from masquerade.audit.findings import Audit, AuditTable, Finding
 from masquerade.audit.foreign import ForeignSampler, allowed_by_distance
@@ -31,19 +31,22 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.util.formatting import counted, epsilon_text
 
-MOST_REPORTS = 4096  # different reports that are counted one by one
-MOST_VALUES = 16  # different values at one position of a vector
-AT_ONCE = 1 << 16  # draws
+MOST_REPORTS = 4096  # most distinct reports that are counted individually
+MOST_VALUES = 16  # most distinct values at one position of a vector
+AT_ONCE = 1 << 16  # most draws in one call
 FEWEST_DRAWS = 1000
-MOST_PAIRS = 6  # of truths that a classifier is trained for
+MOST_PAIRS = 6  # most pairs of truths for which a classifier is trained
 THRESHOLDS = 200
-READING = 0.05  # limits that are printed for reading are wrong this often at most
-# how often each claim may be contradicted by chance, as a part of alpha: ε, channel and independence
+READING = 0.05  # printed limits are wrong with at most this probability
+# division of alpha among the claims: ε, channel and independence
 SHARE_OF_CLAIM: Final = 1 / 4
 SHARE_OF_TEST: Final = 1 / 2 / len(TESTS)
-ATTACK = "draws of every truth; pair and set of reports chosen on one half, Clopper–Pearson on the other"
+ATTACK = (
+    "draws of every truth; the pair and the set of reports are chosen on one half, Clopper–Pearson limits "
+    "come from the other"
+)
 LIMITED = (
-    "events too rare for these draws: a report that betrays its truth once in a billion is not seen",
+    "events too rare for these draws: a report that reveals its truth once in a billion draws is not seen",
     "low bits of floating point and the state of the generator: only an enumeration proves a sampler",
     "seeds that differ and can be guessed (a fine clock, a process number), and copies of a running process",
 )
@@ -51,11 +54,11 @@ LIMITED = (
 
 @dataclass(frozen=True, slots=True)
 class SamplerDraws:
-    """Draws of every truth, half by half.
+    """Draws of every truth, in two halves.
 
-    `counts` are those of every report where there are few, else `features` are rows of every draw.
-    `positions` are counts at every position, where reports are vectors: truths × positions × values. Of
-    the truths that `watched_truths` names, `stretches` are the reports in the order in which they came.
+    `counts` are the counts of every report if there are few distinct reports. Otherwise `features` has one
+    row per draw. If reports are vectors, `positions` are the counts at every position: truths × positions ×
+    values. `stretches` are the reports, in order, of the truths selected by `watched_truths`.
     """
 
     counts: tuple[Counts, Counts] | None
@@ -67,7 +70,7 @@ class SamplerDraws:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A lower limit of ε for two truths, and the position that shows it, if it is one alone."""
+    """A lower limit of ε for two truths, and the position that shows it if one position is enough."""
 
     lower: float
     first: int
@@ -85,23 +88,51 @@ def audit_sampler(
     alpha: float = 1e-5,
     features: Callable[[Any], Any] | None = None,
 ) -> Audit:
-    """Audit a function that draws reports: its ε, the claim that is made for it, and independence.
+    """Audit a function that draws reports: its ε, its claim, and the independence of its draws.
 
-    `sampler(truth, n)` returns n reports; one that takes a truth alone is called n times. The claim is
-    `epsilon`, or that reports are those of a `channel` (in the order of its codes, as numbers or as its
-    labels). A claim is contradicted only where the draws would do so by chance less often than `alpha`.
-    Where reports are too many to be counted one by one, `features(reports)` are the numbers that a classifier
-    reads; reports that are arrays of numbers are their own.
+    Independence is tested within a call, between calls and truths, in blocks, over long stretches, and in two
+    new processes if the sampler is a function of a module.
 
-    Every sampler is also held to independence: reports within a call, between calls and truths, in blocks,
-    over long stretches, and in two new processes if the sampler is a function of a module.
+    Parameters
+    ----------
+    sampler : callable
+        ``sampler(truth, n)`` returns `n` reports. A function of a truth alone is called `n` times.
+    truths : iterable
+        Truths to draw reports of.
+    epsilon : float, optional
+        Claimed ε.
+    channel : Channel, optional
+        Claimed channel. Truths are in the order of its codes; reports are its codes or its labels.
+    draws : int, optional
+        Number of draws of each truth.
+    alpha : float, optional
+        Largest probability of contradicting a true claim by chance.
+    features : callable, optional
+        ``features(reports)`` returns rows of numbers for a classifier, needed if there are too many distinct
+        reports to count. Reports that are arrays of numbers do not need it.
 
-    Formula: see `epsilon_bracket`; for many reports a logistic classifier chooses the set. For independence
-    see `masquerade.audit.independence`.
+    Returns
+    -------
+    Audit
+        Findings on ε, the channel and independence.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two truths, too few draws, a channel that does not match the truths, or too
+        many distinct reports without `features`.
+
+    Notes
+    -----
+    Formula: see `epsilon_bracket`. For many distinct reports, a logistic classifier chooses the set. For
+    independence see `masquerade.audit.independence`.
     Reference: Bichsel, Steffen, Bogunovic & Vechev (2021), DP-Sniper, for sets chosen by a classifier.
-    Error: `low` is wrong with a chance of at most 5%. A contradiction is wrong with at most `alpha`: a
-    quarter for ε, a quarter for the channel, and a half for the tests of independence, in equal parts.
+    Error: `low` is wrong with probability at most 5%. A contradiction is wrong with probability at most
+    `alpha`: a quarter for ε, a quarter for the channel, and a half for the tests of independence, in equal
+    shares.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> draw = np.random.default_rng()
     >>> def spins(truth, n):
@@ -116,9 +147,11 @@ def audit_sampler(
     if len(named) < 2:
         raise InputError("An audit of a sampler needs two truths or more.")
     if draws < FEWEST_DRAWS:
-        raise InputError(f"{draws:,} draws of every truth show nothing: use {FEWEST_DRAWS:,} or more.")
+        raise InputError(
+            f"{draws:,} draws of each truth are too few to show anything: use {FEWEST_DRAWS:,} or more."
+        )
     if channel is not None and channel.truths != len(named):
-        raise InputError(f"The channel has {channel.truths} truths; {len(named)} were given.")
+        raise InputError(f"The channel has {channel.truths} truths. Got {len(named)} instead.")
     if isinstance(sampler, ForeignSampler) and sampler.vectors:
         return _audit_vectors(sampler, epsilon, draws, alpha)
     claimed = channel.epsilon if channel is not None and epsilon is None else epsilon
@@ -132,10 +165,10 @@ def audit_sampler(
     effort = f"{draws:,} draws of each of {len(named)} truths"
     findings = [_of_epsilon(limit, upper, claimed, effort, wrong=_exceeds(alarm, claimed), alpha=alpha)]
     if channel is not None and sample.counts is not None:
-        fits = misdrawn(sample.counts[0] + sample.counts[1], channel.matrix)
+        fits = channel_p_value(sample.counts[0] + sample.counts[1], channel.matrix)
         findings.append(_of_channel(fits, effort, alpha * SHARE_OF_CLAIM))
     findings += _independence(sampler, named, sample, draws, alpha=alpha, features=features)
-    columns = ("figure", "claimed", "at least", "at most", "draws a truth")
+    columns = ("figure", "claimed", "at least", "at most", "draws per truth")
     row = ("ε", claimed, limit.lower, upper if math.isfinite(upper) else None, draws)
     table = AuditTable("ε from draws", columns, (row,))
     title = f"Audit of a sampler with {counted(len(sample.reports), 'report')}"
@@ -143,7 +176,7 @@ def audit_sampler(
 
 
 def _audit_vectors(sampler: ForeignSampler, epsilon: float | None, draws: int, alpha: float) -> Audit:
-    """Audit a randomizer of bit vectors: whole vectors, every position, every number of differing bits."""
+    """Audit a sampler of bit vectors: whole vectors, every position, every number of differing bits."""
     claimed = sampler.epsilon if epsilon is None else epsilon
     findings: list[Finding] = []
     rows: list[tuple[Any, ...]] = []
@@ -160,7 +193,7 @@ def _audit_vectors(sampler: ForeignSampler, epsilon: float | None, draws: int, a
         finding = _of_epsilon(limit, math.inf, apart * claimed, effort, wrong=wrong, alpha=alpha, apart=apart)
         findings += [finding, *_independence(sampler, vectors, sample, calls, alpha=share, features=None)]
         rows.append((size, apart, apart * claimed, limit.lower, calls))
-    columns = ("bits", "positions that differ", "claimed ε", "at least", "draws a vector")
+    columns = ("bits", "positions that differ", "claimed ε", "at least", "draws per vector")
     title = f"Audit of {sampler.name} on whole vectors of bits"
     return Audit(title, tuple(findings), (AuditTable("ε from draws", columns, tuple(rows)),), LIMITED)
 
@@ -183,11 +216,11 @@ def _exceeds(limit: Limit, claimed: float | None) -> bool:
     return claimed is not None and limit.lower > claimed
 
 
-def sampler_named(path: str) -> Callable[..., Any]:
-    """Return the function that ``module:function`` names."""
+def import_sampler(path: str) -> Callable[..., Any]:
+    """Import the function that ``module:function`` names."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
-        raise InputError(f"--sampler {path!r}: a function is given as module:function.")
+        raise InputError(f"--sampler {path!r}: write the function as module:function.")
     try:
         found: Any = import_module(module)
         for part in name.split("."):
@@ -195,9 +228,9 @@ def sampler_named(path: str) -> Callable[..., Any]:
     except ImportError as error:
         raise InputError(f"--sampler {path!r}: {module} cannot be imported ({error}).") from None
     except AttributeError:
-        raise InputError(f"--sampler {path!r}: there is no {name!r} in {module}.") from None
+        raise InputError(f"--sampler {path!r}: {module} has no {name!r}.") from None
     if not callable(found):
-        raise InputError(f"--sampler {path!r}: this is no function.")
+        raise InputError(f"--sampler {path!r}: this is not a function.")
     return found  # type: ignore[no-any-return]
 
 
@@ -208,7 +241,7 @@ def count_draws(
     features: Callable[[Any], Any] | None,
     channel: Channel | None,
 ) -> SamplerDraws:
-    """Draw `draws` reports of every truth, and count them, half by half."""
+    """Draw `draws` reports of every truth, and count them in two halves."""
     draw = vectorize_sampler(sampler)
     codes: dict[Hashable, int] = {}
     if channel is not None:
@@ -239,8 +272,8 @@ def count_draws(
         raise InputError(f"The sampler gives reports that the channel does not have: {names[known]!r}.")
     if not is_counted and not kept[0][0]:
         raise InputError(
-            f"The sampler gives more than {MOST_REPORTS:,} different reports: give 'features', a function "
-            "that turns a list of reports into rows of numbers."
+            f"The sampler gives more than {MOST_REPORTS:,} distinct reports: pass 'features', a function "
+            "that converts a list of reports to rows of numbers."
         )
     halves = [tuple(np.concatenate(rows) for rows in part) for part in kept] if not is_counted else []
     return SamplerDraws(
@@ -253,7 +286,7 @@ def count_draws(
 
 
 class _Positions:
-    """Counts of values at every position of vectors, while these have few different values."""
+    """Counts of values at every position of vectors, as long as there are few distinct values."""
 
     def __init__(self, truths: int) -> None:
         self.truths = truths
@@ -287,10 +320,11 @@ def _sizes(draws: int) -> list[int]:
 
 
 def best_limit(sample: SamplerDraws, alpha: float, allowed: Floats | None = None) -> Limit:
-    """Return a lower limit of ε, wrong at most as often as alpha, for truths that the first half chooses.
+    """Return a lower limit of ε for the truths that the first half chooses.
 
-    Whole reports, or a classifier of them, and every position on its own are looked at in the first half;
-    the event that tells truths apart best is judged once, in the second.
+    Whole reports (or a classifier of them) and every position are searched in the first half. The event that
+    distinguishes truths best is tested once, on the second half. The limit is wrong with probability at most
+    `alpha`.
     """
     choices: list[tuple[float, Limit]] = []
     if sample.positions is not None and sample.positions[0].shape[1] > 1:
@@ -301,21 +335,21 @@ def best_limit(sample: SamplerDraws, alpha: float, allowed: Floats | None = None
         event = choose_set(sample.counts[0], alpha / 2, allowed)
         lower = event.lower(sample.counts[1], alpha)
         choices.append((event.gain, Limit(lower, event.first, event.second, None)))
-    elif allowed is None:  # a classifier knows one ε for all truths
+    elif allowed is None:  # a classifier assumes one ε for all truths
         choices.append(_classify(*_both(sample), alpha))
     return max(choices, key=lambda choice: choice[0])[1]
 
 
 def _classify(first: Sequence[Floats], second: Sequence[Floats], alpha: float) -> tuple[float, Limit]:
-    """Return the gain and the lower limit of ε by a set that a classifier chooses.
+    """Return the gain and the lower limit of ε of a set that a classifier chooses.
 
-    The first half trains it and chooses pair and threshold; the second half is looked at once.
+    The first half trains the classifier and chooses the pair and the threshold. The second half is used once.
     """
     try:
         from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (loaded for large reports only)
     except ImportError:
         raise InputError(
-            "Reports too many to be counted need scikit-learn: pip install 'masquerade[sklearn]'"
+            "Too many distinct reports to be counted need scikit-learn: pip install 'masquerade[sklearn]'"
         ) from None
     best, chosen = -math.inf, None
     for a, b in _far_pairs(first):
@@ -335,14 +369,14 @@ def _classify(first: Sequence[Floats], second: Sequence[Floats], alpha: float) -
         if gain[place] > best:
             best, chosen = float(gain[place]), (a, b, model, float(levels[place]))
     if chosen is None:
-        raise InputError("A sampler with so many reports needs two truths or more.")
+        raise InputError("A classifier of reports needs two truths or more.")
     a, b, model, level = chosen
     hits = [int((model.decision_function(second[truth]) >= level).sum()) for truth in (a, b)]
     return best, Limit(lower_limit(hits[0], len(second[a]), hits[1], len(second[b]), alpha), a, b, None)
 
 
 def _far_pairs(rows: Sequence[Floats]) -> list[tuple[int, int]]:
-    """Return the ordered pairs of truths whose mean reports lie furthest apart, of all positions."""
+    """Return the ordered pairs of truths with the largest distance between mean reports."""
     every = list(permutations(range(len(rows)), 2))
     if len(every) <= MOST_PAIRS:
         return every
@@ -356,7 +390,7 @@ def _far_pairs(rows: Sequence[Floats]) -> list[tuple[int, int]]:
 
 def _both(sample: SamplerDraws) -> tuple[tuple[Floats, ...], tuple[Floats, ...]]:
     if sample.features is None:
-        raise InputError("There are no features to classify by.")
+        raise InputError("There are no features to train a classifier on.")
     return sample.features
 
 
@@ -377,7 +411,7 @@ def _of_epsilon(
     says += f" ({effort}, 95%)"
     if claimed is not None:
         says += f"; claimed: {epsilon_text(claimed)}"
-        says += f", which draws exceed even at {alpha:g}" if wrong else ", not contradicted"
+        says += f", which the draws exceed at level {alpha:g}" if wrong else ", not contradicted"
     if wrong and limit.position is not None:
         says += f". Position {limit.position + 1} of the report shows it on its own"
     return Finding(
@@ -390,7 +424,7 @@ def _of_epsilon(
         low=limit.lower,
         high=upper if bounded else None,
         level=1 - READING,
-        repair="do not use it at this ε: it gives away more than it says" if wrong else "",
+        repair="do not use it at this ε: it reveals more than it claims" if wrong else "",
     )
 
 
@@ -400,17 +434,17 @@ def _of_channel(fits: float, effort: str, alpha: float) -> Finding:
     return Finding(
         about="channel",
         verdict="contradicted" if other else "not contradicted",
-        says=f"the reports are {'not ' if other else ''}those of the channel ({effort}, {chance})",
+        says=f"the reports {'do not come' if other else 'come'} from the channel ({effort}, {chance})",
         attack="exact binomial tails of every cell, Bonferroni",
         value=fits,
-        repair="estimates by this channel would be biased: find out which one is drawn" if other else "",
+        repair="estimates by this channel would be biased: find out which channel is drawn" if other else "",
     )
 
 
 def _count(reports: Any, codes: dict[Hashable, int], into: NDArray[np.int64]) -> bool:
-    """Add reports to the counts; tell whether there was room for all that differ."""
+    """Add reports to the counts. Return True if the number of distinct reports is within the limit."""
     if isinstance(reports, np.ndarray) and reports.ndim == 1 and reports.dtype.kind in "iu":
-        values, numbers = _tallied(reports)
+        values, numbers = _count_values(reports)
         pairs = list(zip(values.tolist(), numbers.tolist(), strict=True))
     elif isinstance(reports, np.ndarray):
         values, numbers = np.unique(reports, axis=0, return_counts=True)
@@ -429,8 +463,8 @@ def _count(reports: Any, codes: dict[Hashable, int], into: NDArray[np.int64]) ->
     return True
 
 
-def _tallied(reports: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the different numbers and how often each occurs: without sorting where they are small."""
+def _count_values(reports: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the distinct numbers and their counts, without sorting if the numbers are small."""
     if not len(reports) or reports.min() < 0 or reports.max() >= MOST_REPORTS:
         values, numbers = np.unique(reports, return_counts=True)
         return values, numbers.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Calls of a randomizer as a black box: what it takes, what it returns, and names of reports."""
+"""Call a sampler as a black box: its signature, its reports, and their labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def vectorize_sampler(sampler: Callable[..., Any]) -> Draw:
     try:
         parameters = list(inspect.signature(sampler).parameters.values())
     except (TypeError, ValueError):
-        parameters = []  # a function of C without a signature
+        parameters = []  # a C function without a signature
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [p for p in parameters if p.kind in positional and p.default is inspect.Parameter.empty]
     if len(needed) >= 2:
@@ -29,7 +29,7 @@ def vectorize_sampler(sampler: Callable[..., Any]) -> Draw:
 
 
 def draw_reports(draw: Draw, truth: Any, n: int) -> Any:
-    """Return `n` reports of a truth, as an array or a list."""
+    """Draw `n` reports of a truth, as an array or a list."""
     try:
         reports = draw(truth, n)
     except MasqueradeError:
@@ -41,7 +41,7 @@ def draw_reports(draw: Draw, truth: Any, n: int) -> Any:
         if reports and isinstance(reports[0], np.ndarray):
             reports = np.stack(reports)
     if len(reports) != n:
-        raise InputError(f"The sampler was asked for {n:,} reports and gave {len(reports):,}.")
+        raise InputError(f"The sampler must return {n:,} reports. Got {len(reports):,} instead.")
     return reports
 
 
@@ -58,7 +58,7 @@ def plain_label(report: Any) -> Hashable:
 
 
 def code_reports(reports: Any) -> tuple[list[Hashable], NDArray[np.int64]]:
-    """Return the different reports as plain values, and for every report the index of its value."""
+    """Return the distinct reports as plain values, and the index of each report's value."""
     if isinstance(reports, np.ndarray) and reports.dtype.kind in "biuf" and reports.size:
         values, codes = np.unique(reports, axis=0, return_inverse=True)
         return [plain_label(value) for value in values], codes.ravel().astype(np.int64)
@@ -68,14 +68,14 @@ def code_reports(reports: Any) -> tuple[list[Hashable], NDArray[np.int64]]:
 
 
 def hash_reports(reports: Any) -> NDArray[np.uint16]:
-    """Return 16 bits of a hash of every report: equal reports have equal bits, in every process."""
+    """Return 16 bits of a hash of every report, equal for equal reports in every process."""
     labels, codes = code_reports(reports)
     digests = [hashlib.sha256(_text(label).encode()).digest()[:2] for label in labels]
     return np.frombuffer(b"".join(digests), dtype=np.uint16)[codes]
 
 
 def _text(label: Hashable) -> str:
-    """Return the same text for equal labels, whatever the order in which a set was filled."""
+    """Return a text that is the same for equal labels, whatever the order in which a set was filled."""
     if isinstance(label, frozenset):
         return repr(sorted(map(repr, label)))
     return repr(label)

@@ -7,11 +7,11 @@ from masquerade.core.util.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from masquerade.channels.basic import binary as binary
     from masquerade.channels.basic import flip as flip
-    from masquerade.channels.basic import grouped as grouped
     from masquerade.channels.basic import identity as identity
     from masquerade.channels.basic import matrix as matrix
     from masquerade.channels.basic import symmetric as symmetric
     from masquerade.channels.basic import ternary as ternary
+    from masquerade.channels.basic import within_groups as within_groups
     from masquerade.channels.block_designs import block_design as block_design
     from masquerade.channels.block_designs import hadamard_response as hadamard_response
     from masquerade.channels.block_designs import subset_selection as subset_selection
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from masquerade.channels.designs import for_gamma as for_gamma
     from masquerade.channels.designs import invariant as invariant
     from masquerade.channels.optimum import OptimalDesign as OptimalDesign
-    from masquerade.channels.optimum import certified as certified
+    from masquerade.channels.optimum import certify_design as certify_design
     from masquerade.channels.optimum import optimal as optimal
     from masquerade.channels.optimum import optimal_design as optimal_design
     from masquerade.channels.pairwise import only_sensitive as only_sensitive

@@ -1,4 +1,4 @@
-"""The papers' channels: identity, binary, symmetric, ternary, grouped, any matrix, flip."""
+"""Channels from the literature: identity, binary, symmetric, ternary, within_groups, matrix, flip."""
 
 from __future__ import annotations
 
@@ -44,10 +44,29 @@ def matrix(
     labels: Iterable[Category] | None = None,
     columns: Mapping[str, Sequence[Category]] | None = None,
 ) -> Channel:
-    """Return the channel with these rows; rows are truths, columns are reports.
+    """Return the channel with the given transition probabilities.
 
-    Reports that stand in several `columns` are combinations of their labels, the first varying slowest.
+    Parameters
+    ----------
+    rows : sequence of sequences of numbers or str
+        One row per truth, one entry per report. A row sums to 1; write thirds as ``"1/3"``.
+    labels : iterable, optional
+        Labels of the reports. By default a report has the label of the truth with the same index.
+    columns : mapping of str to sequence, optional
+        Names and labels of several report columns. A report is then a combination of their labels, the first
+        column varying slowest.
 
+    Returns
+    -------
+    Channel
+
+    Raises
+    ------
+    ChannelError
+        If a row does not sum to 1 or has a negative entry.
+
+    Examples
+    --------
     >>> mq.channels.matrix([["0.9", "0.1"], ["1/4", "3/4"]]).gamma
     Fraction(15, 2)
     """
@@ -64,8 +83,21 @@ def matrix(
 
 
 def binary(p1: Rational, p2: Rational | None = None) -> Channel:
-    """Return the channel that changes the first category with probability p1, the second with p2 (= p1).
+    """Return the channel that changes one of two categories into the other.
 
+    Parameters
+    ----------
+    p1 : number or str
+        Probability of changing the first category.
+    p2 : number or str, optional
+        Probability of changing the second category. By default `p1`.
+
+    Returns
+    -------
+    Channel
+
+    Examples
+    --------
     >>> mq.channels.binary(0.1, 0.25).gamma
     Fraction(15, 2)
     """
@@ -75,8 +107,23 @@ def binary(p1: Rational, p2: Rational | None = None) -> Channel:
 
 
 def symmetric(categories: int, p: Rational) -> Channel:
-    """Return k-ary randomized response: the truth with probability 1−p, else any other category alike.
+    """Return k-ary randomized response.
 
+    The truth is reported with probability 1−p. Every other category is equally likely.
+
+    Parameters
+    ----------
+    categories : int
+        Number of categories.
+    p : number or str
+        Probability of reporting a category that is not the truth.
+
+    Returns
+    -------
+    Channel
+
+    Examples
+    --------
     >>> mq.channels.symmetric(5, 0.4).gamma
     Fraction(6, 1)
     """
@@ -94,8 +141,8 @@ def symmetric(categories: int, p: Rational) -> Channel:
 def near_symmetric(categories: int, ratio: Fraction) -> Channel:
     """Return a symmetric channel whose P(truth)/P(other) is `ratio`, rounded towards 1 so that γ never rises.
 
-    Error: a ratio from 1 to 2⁶¹ is kept to 2⁻³² of itself, a larger one becomes 2⁶¹, one below 1 moves up
-    by less than 2⁻³².
+    Error: a ratio from 1 to 2⁶¹ has a relative error of at most 2⁻³². A larger ratio becomes 2⁶¹, and a ratio
+    below 1 rises by less than 2⁻³².
     """
     kept = min(ratio, Fraction(2**61))
     other = 1 << max(0, min(32, 61 - (math.ceil(kept) + categories).bit_length()))
@@ -116,8 +163,21 @@ def _two_weights(categories: int, own: int, other: int) -> Channel:
 
 
 def ternary(p1: Rational, p2: Rational | None = None) -> Channel:
-    """Return the cyclic channel on three categories: to the next with p1, to the one after with p2 (= p1).
+    """Return the cyclic channel on three categories.
 
+    Parameters
+    ----------
+    p1 : number or str
+        Probability of reporting the next category.
+    p2 : number or str, optional
+        Probability of reporting the category after that. By default `p1`.
+
+    Returns
+    -------
+    Channel
+
+    Examples
+    --------
     >>> round(float(mq.channels.ternary(0.15, 0.15).gamma), 2)
     4.67
     """
@@ -127,16 +187,37 @@ def ternary(p1: Rational, p2: Rational | None = None) -> Channel:
     return from_rows([{l: 1 - first - second, (l + 1) % 3: first, (l + 2) % 3: second} for l in range(3)], 3)
 
 
-def grouped(groups: Sequence[Sequence[int]], within: Sequence[Channel]) -> Channel:
-    """Return the block channel that changes a category only within its group (the group is disclosed).
+def within_groups(groups: Sequence[Sequence[int]], within: Sequence[Channel]) -> Channel:
+    """Return the block-diagonal channel that changes a category only within its group.
 
-    >>> channel = mq.channels.grouped([[0, 1], [2, 3]], [mq.channels.binary(0.25), mq.channels.binary(0.1)])
+    The report discloses the group.
+
+    Parameters
+    ----------
+    groups : sequence of sequences of int
+        Codes of the categories, each in exactly one group.
+    within : sequence of Channel
+        A square channel for each group, over its categories in the order given.
+
+    Returns
+    -------
+    Channel
+
+    Raises
+    ------
+    ChannelError
+        If a category is in no group or in two, or a channel does not have the size of its group.
+
+    Examples
+    --------
+    >>> masks = [mq.channels.binary(0.25), mq.channels.binary(0.1)]
+    >>> channel = mq.channels.within_groups([[0, 1], [2, 3]], masks)
     >>> channel.row(3)
     {2: Fraction(1, 10), 3: Fraction(9, 10)}
     """
     members = [code for group in groups for code in group]
     if sorted(members) != list(range(len(members))):
-        raise ChannelError("The groups of a grouped channel must hold every category exactly once.")
+        raise ChannelError("The groups of a within_groups channel must contain every category exactly once.")
     if len(groups) != len(within):
         raise ChannelError(f"{len(groups)} groups need {len(groups)} channels. Got {len(within)}.")
     entries = sum(channel.weights.size for channel in within)
@@ -161,17 +242,37 @@ def flip(
 ) -> Channel:
     """Return multivariate randomized response over variables disguised together.
 
-    With probability θ all variables of a group are reported as they are, else all reversed; groups act
-    independently (all variables are one group by default). A binary value has one opposite; a variable
-    with more categories needs a declared involution in `opposites`.
+    All variables of a group are reported unchanged with probability θ, otherwise all are reversed. Groups act
+    independently.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Number of categories of each variable.
+    theta : number or str, or sequence of these
+        Probability of keeping a group unchanged: one for all groups, or one per group.
+    groups : sequence of sequences of int, optional
+        Indices of the variables of each group. By default all variables form one group.
+    opposites : sequence, optional
+        For each variable an involution of its codes, or None. Required for variables with more than two
+        categories; a binary variable has only one.
+
+    Returns
+    -------
+    Channel
+
+    Notes
+    -----
     Reference: Zhan et al. (2004), §3.
 
+    Examples
+    --------
     >>> mq.channels.flip([2, 2], 0.7).row(0)
     {0: Fraction(7, 10), 3: Fraction(3, 10)}
     """
     parts = [tuple(group) for group in (groups or [range(len(sizes))])]
     if sorted(i for part in parts for i in part) != list(range(len(sizes))):
-        raise ChannelError("The groups of a flip channel must hold every variable exactly once.")
+        raise ChannelError("The groups of a flip channel must contain every variable exactly once.")
     keeps = [theta] * len(parts) if isinstance(theta, Rational) else list(theta)
     if len(keeps) != len(parts):
         raise ChannelError(f"{len(parts)} groups need one theta or {len(parts)}. Got {len(keeps)}.")
@@ -208,6 +309,6 @@ def _check_opposite(size: int, opposite: Sequence[int] | None) -> np.ndarray[tup
 
 
 def check_categories(categories: int) -> None:
-    """Refuse a number of categories that is none."""
+    """Raise ChannelError unless the number of categories is a positive integer."""
     if isinstance(categories, bool) or not isinstance(categories, (int, np.integer)) or categories < 1:
         raise ChannelError(f"The number of categories must be a whole number from 1. Got {categories!r}.")

@@ -1,8 +1,8 @@
-"""Channels that report a block of categories: subsets, and balanced designs with far fewer blocks.
+"""Channels that report a block of categories: subset selection, and balanced designs with far fewer blocks.
 
-A report is a block; a truth inside it gives it γ times as often as a truth outside. If every truth is in
-equally many blocks and every two truths are together in equally many, each count has the variance that all
-C(K, d) subsets of that size would give, with some K reports.
+A truth inside a block reports it γ times as often as a truth outside. If every truth is in equally many
+blocks and every two truths are together in equally many, each count has the variance that all C(K, d) subsets
+of that size would give, with about K reports.
 Reference: Ye & Barg (2018) for subsets; Park, Nam & Lee (2023) and Feldman, Nelson, Nguyen & Talwar (2022)
 for designs; Acharya, Sun & Zhang (2019) for Hadamard response.
 """
@@ -32,7 +32,7 @@ Blocks = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class BlockDesign:
+class BalancedDesign:
     """v points, v blocks of k points each, every two points together in λ = k(k−1)/(v−1) blocks."""
 
     family: str
@@ -73,13 +73,38 @@ def block_design(
     breach: Sequence[Rational] | None = None,
     size: int | None = None,
 ) -> Channel:
-    """Return the channel of the balanced block design with the least variance at this γ.
+    """Return the channel of the balanced block design with the least variance at a given γ.
 
-    Reports are the blocks' numbers, from 1. There are Hadamard designs by Paley's residues, projective
-    geometries and their complements, single categories (k-ary randomized response); where there is none for K
-    points the next larger ones lose points. `size` asks for blocks of this size instead.
-    Error: exact, γ is kept; the variance is that of all subsets of the block's size if no points are lost.
+    Reports are the blocks' numbers, from 1.
 
+    Parameters
+    ----------
+    categories : int
+        Number of categories, at least 2.
+    gamma, epsilon, breach : optional
+        Privacy level: γ, or ε = ln γ, or two beliefs (ρ1, ρ2) of which the first may not rise above the
+        second. Give one of them.
+    size : int, optional
+        Categories per block. By default the size with the least variance.
+
+    Returns
+    -------
+    Channel
+
+    Raises
+    ------
+    ChannelError
+        If no known design has blocks of `size`.
+
+    Notes
+    -----
+    The families are Hadamard designs from Paley's residues, projective geometries, their complements, and
+    single categories (k-ary randomized response). If a family has no design for K points, the next larger
+    design drops points.
+    Error: exact, γ is kept. The variance is that of all subsets of the block's size if no points are dropped.
+
+    Examples
+    --------
     >>> channel = mq.channels.block_design(7, 2, size=3)
     >>> channel.gamma, channel.reports
     (Fraction(2, 1), 7)
@@ -89,7 +114,7 @@ def block_design(
     return channel_of_blocks(design.blocks()[:, :categories], bound)
 
 
-def best_design(categories: int, gamma: Fraction, size: int | None = None) -> BlockDesign:
+def best_design(categories: int, gamma: Fraction, size: int | None = None) -> BalancedDesign:
     """Return the design with the least summed second moment; the fewest points among equals."""
     check_categories(categories)
     if categories < 2:
@@ -99,21 +124,21 @@ def best_design(categories: int, gamma: Fraction, size: int | None = None) -> Bl
     if not fitting:
         sizes = sorted({design.size for design in known})
         raise ChannelError(
-            f"no design known here has blocks of {size} for {categories} categories; there are blocks of "
+            f"no known design has blocks of {size} for {categories} categories; there are blocks of "
             f"{', '.join(map(str, sizes[:20]))}."
         )
     return min(fitting, key=lambda design: (design.second_moment(categories, gamma), design.points))
 
 
-def designs(categories: int) -> Iterator[BlockDesign]:
-    """Yield the designs that hold this many points: of each family the smallest that is large enough."""
-    yield BlockDesign("single", categories, 1, 0)
+def designs(categories: int) -> Iterator[BalancedDesign]:
+    """Yield the smallest design of each family that has at least `categories` points."""
+    yield BalancedDesign("single", categories, 1, 0)
     if categories > 2:
-        yield BlockDesign("single", categories, categories - 1, 0, complement=True)
+        yield BalancedDesign("single", categories, categories - 1, 0, complement=True)
     paley = next((q for q in range(max(categories, 3), MOST_REPORTS) if q % 4 == 3 and _prime_power(q)), None)
     if paley is not None:
-        yield BlockDesign("paley", paley, (paley - 1) // 2, paley)
-        yield BlockDesign("paley", paley, (paley + 1) // 2, paley, complement=True)
+        yield BalancedDesign("paley", paley, (paley - 1) // 2, paley)
+        yield BalancedDesign("paley", paley, (paley + 1) // 2, paley, complement=True)
     for q in range(2, LARGEST_FIELD + 1):
         if not _prime_power(q):
             continue
@@ -121,8 +146,8 @@ def designs(categories: int) -> Iterator[BlockDesign]:
         while points < categories:
             points, size = points * q + 1, points
         if points <= MOST_REPORTS and points * categories <= MOST_ENTRIES:
-            yield BlockDesign("geometry", points, size, q)
-            yield BlockDesign("geometry", points, points - size, q, complement=True)
+            yield BalancedDesign("geometry", points, size, q)
+            yield BalancedDesign("geometry", points, points - size, q, complement=True)
 
 
 def subset_selection(
@@ -133,12 +158,36 @@ def subset_selection(
     breach: Sequence[Rational] | None = None,
     size: int | None = None,
 ) -> Channel:
-    """Return subset selection: all subsets of `size` categories (by default the best), numbered in order.
+    """Return subset selection: the report is a subset of `size` categories, numbered in order.
 
-    The optimum for counts of categories that are alike. Where the subsets are too many to list, take a
-    `block_design`: the same variance with some K reports.
-    Reference: Ye & Barg (2018). The best size is the better of the two beside K/(γ+1).
+    It is the optimum for counts of exchangeable categories. If the subsets are too many to list, use a
+    `block_design`: the same variance with about K reports.
 
+    Parameters
+    ----------
+    categories : int
+        Number of categories.
+    gamma, epsilon, breach : optional
+        Privacy level: γ, or ε = ln γ, or two beliefs (ρ1, ρ2) of which the first may not rise above the
+        second. Give one of them.
+    size : int, optional
+        Categories per subset. By default the size with the least variance, next to K/(γ+1).
+
+    Returns
+    -------
+    Channel
+
+    Raises
+    ------
+    ChannelError
+        If `size` is not from 1 to K−1, or there are too many subsets.
+
+    Notes
+    -----
+    Reference: Ye & Barg (2018).
+
+    Examples
+    --------
     >>> channel = mq.channels.subset_selection(6, gamma=2)
     >>> channel.reports, channel.gamma
     (15, Fraction(2, 1))
@@ -193,12 +242,29 @@ def hadamard_response(
     epsilon: Rational | None = None,
     breach: Sequence[Rational] | None = None,
 ) -> Channel:
-    """Return Hadamard response: 2^⌈log₂(K+1)⌉ reports, a truth's half of them γ times as likely as the rest.
+    """Return Hadamard response: 2^⌈log₂(K+1)⌉ reports, half of them γ times as likely for each truth.
 
-    Report m (numbered from 1) is in the half of truth l if entry (l+1, m−1) of Sylvester's matrix is +1.
-    A `block_design` is never worse at the same γ; this one is for comparison with others' collections.
+    Report m (numbered from 1) is in the half of truth l if entry (l+1, m−1) of Sylvester's matrix is +1. A
+    `block_design` is never worse at the same γ; this channel is for comparison with other collections.
+
+    Parameters
+    ----------
+    categories : int
+        Number of categories.
+    gamma, epsilon, breach : optional
+        Privacy level: γ, or ε = ln γ, or two beliefs (ρ1, ρ2) of which the first may not rise above the
+        second. Give one of them.
+
+    Returns
+    -------
+    Channel
+
+    Notes
+    -----
     Reference: Acharya, Sun & Zhang (2019), for small ε.
 
+    Examples
+    --------
     >>> channel = mq.channels.hadamard_response(5, gamma=3)
     >>> channel.reports, channel.gamma
     (8, Fraction(3, 1))
@@ -228,10 +294,10 @@ def channel_of_blocks(blocks: Blocks, gamma: Fraction) -> Channel:
 def staircase_channel(
     categories: int, gamma: Fraction, blocks: Sequence[Sequence[int]], weights: Sequence[int]
 ) -> Channel:
-    """Return the channel with exactly these integer weights, its γ not above `gamma`; reports are numbered.
+    """Return the channel with these integer weights and γ not above `gamma`; reports are numbered.
 
-    A truth gives report m with weight w_m, times γ if it is in block m. What is missing for equal totals
-    goes to one report more, together with as much for every truth as keeps γ.
+    A truth gives report m with weight w_m, times γ if it is in block m. An extra report makes the row totals
+    equal; every truth gets enough weight on it to keep γ.
     """
     if len(blocks) != len(weights) or not blocks or any(weight < 1 for weight in weights):
         raise ChannelError("an optimal channel needs a positive whole weight for every block.")

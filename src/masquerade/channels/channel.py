@@ -1,14 +1,14 @@
-"""A channel: for every truth, the exact rational probabilities of the reports it may be disguised as."""
+"""A channel: the exact rational probabilities of the reports of each truth."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,21 +24,22 @@ if TYPE_CHECKING:
     from masquerade.core.schema import Category, Variable
     from masquerade.kernels.draw import DrawTable
 
+T = TypeVar("T")
 LARGEST_DENOMINATOR = 2**62
-DENOMINATOR = 2**32  # of rows that were rounded
-MOST_ENTRIES = 2**22  # of a matrix: 2,048 categories
-MOST_OPERATIONS = 2**24  # on exact numbers, to build a channel
-MOST_SMALL_OPERATIONS = 2**30  # on numbers of 64 bits
+DENOMINATOR = 2**32  # denominator of rows that were rounded
+MOST_ENTRIES = 2**22  # most entries of a matrix: 2,048 categories
+MOST_OPERATIONS = 2**24  # most operations on exact numbers to build a channel
+MOST_SMALL_OPERATIONS = 2**30  # the same limit for 64-bit numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Channel:
-    """P[l, m] = P(report m | truth l), kept as integer weights over each row's possible reports.
+    """P[l, m] = P(report m | truth l), stored as integer weights of the possible reports of each truth.
 
-    `outcomes[l]` lists the reports truth l may give, `weights[l]` their integer weights (zero pads short
-    rows); a row's probabilities are its weights over their sum. `labels` names the reports when they are
-    not the truths themselves. Reports of several `columns` are their combinations, the first varying slowest.
-    Build one with the functions of `masquerade.channels`.
+    `outcomes[l]` lists the possible reports of truth l, `weights[l]` their integer weights. Short rows are
+    padded with zeros. The probabilities of a row are its weights divided by their sum. `labels` names the
+    reports if they are not the truths themselves. With several `columns`, a report is a combination of their
+    labels, the first column varying slowest. Build a channel with the functions of `masquerade.channels`.
 
     >>> channel = mq.channels.symmetric(3, "0.4")
     >>> channel.gamma, round(channel.epsilon, 3)
@@ -61,7 +62,7 @@ class Channel:
         if self.labels is not None and not len(set(self.labels)) == len(self.labels) == self.reports:
             raise ChannelError(f"A channel with {self.reports} reports needs as many different labels.")
         if self.columns and math.prod(map(len, self.columns)) != self.reports:
-            raise ChannelError(f"The columns of a channel with {self.reports} reports have others.")
+            raise ChannelError(f"The columns of a channel with {self.reports} reports must give as many.")
 
     @property
     def truths(self) -> int:
@@ -82,11 +83,28 @@ class Channel:
     @property
     def rows(self) -> tuple[tuple[Fraction, ...], ...]:
         """Return the whole matrix as exact fractions."""
+        return tuple(map(tuple, self._exact_rows(lambda chance: chance)))
+
+    @property
+    def row_texts(self) -> list[list[str]]:
+        """Return the whole matrix as text of exact fractions, as policy files write it."""
+        return self._exact_rows(str)
+
+    def _exact_rows(self, convert: Callable[[Fraction], T]) -> list[list[T]]:
+        """Return the matrix with every entry converted; equal entries of a row are converted once."""
         self.check_size()
-        return tuple(
-            tuple(self.row(truth).get(report, Fraction(0)) for report in range(self.reports))
-            for truth in range(self.truths)
-        )
+        zero, rows = convert(Fraction(0)), list[list[T]]()
+        for outcomes, weights, total in zip(
+            self.outcomes, self.weights, self.denominators.tolist(), strict=True
+        ):
+            values, positions = np.unique(weights, return_inverse=True)
+            chances = np.empty(len(values), dtype=object)
+            chances[:] = [convert(Fraction(weight, total)) for weight in values.tolist()]
+            row = np.full(self.reports, zero, dtype=object)
+            possible = weights > 0  # padding repeats a report with weight 0
+            row[outcomes[possible]] = chances[positions[possible]]
+            rows.append(row.tolist())
+        return rows
 
     @cached_property
     def matrix(self) -> Floats:
@@ -100,14 +118,14 @@ class Channel:
 
     @cached_property
     def inverse(self) -> Floats:
-        """Return G (M × K) with P·G = I; a channel that cannot be undone is a `SingularChannel`."""
+        """Return G (M × K) with P·G = I. Raise `SingularChannel` if there is no such G."""
         result = np.eye(self.truths) if self.is_identity else unbiased_map(self.matrix)
         result.flags.writeable = False
         return result
 
     @cached_property
     def is_singular(self) -> bool:
-        """Tell whether some truth's count cannot be told from those of others."""
+        """Return True if the counts of some truths cannot be distinguished."""
         if self.is_identity:
             return False
         try:
@@ -117,39 +135,52 @@ class Channel:
         return False
 
     @cached_property
-    def generalised(self) -> Floats:
-        """Return the map (M × K) that gives every count that the reports tell, whatever the rank of P.
+    def generalised_inverse(self) -> Floats:
+        """Return the map (M × K) from reports to every count that they determine, whatever the rank of P.
 
-        It is `inverse` where there is one. Times the summing matrix L of a query it is unbiased exactly if
-        P·(this)·L = L: see `tells`.
+        It equals `inverse` if that exists. For a query with summing matrix L, the estimate is unbiased if and
+        only if P·(this)·L = L: see `tells`.
         """
         result = generalised_map(self.matrix)
         result.flags.writeable = False
         return result
 
     def tells(self, sizes: Sequence[int], keep: Sequence[int]) -> bool:
-        """Tell whether the table of some of the variables, which have these sizes, can be estimated."""
+        """Return True if the table of the variables at `keep` can be estimated from joint reports.
+
+        Parameters
+        ----------
+        sizes : sequence of int
+            Number of categories of each variable disguised together.
+        keep : sequence of int
+            Indices of the variables of the table.
+
+        Returns
+        -------
+        bool
+        """
         cells = lump(tuple(sizes), tuple(keep))
         summing = np.zeros((self.truths, math.prod(sizes[i] for i in keep)))
         summing[np.arange(self.truths), cells] = 1.0
-        return estimable(self.matrix, self.generalised @ summing, summing)
+        return estimable(self.matrix, self.generalised_inverse @ summing, summing)
 
     @cached_property
     def rank(self) -> int:
-        """Return how many linearly independent rows P has."""
+        """Return the number of linearly independent rows of P."""
         return int(np.linalg.matrix_rank(self.matrix, rtol=1e-12 * self.truths))
 
     @cached_property
     def is_identity(self) -> bool:
-        """Tell whether every truth is reported as it is."""
+        """Return True if every truth is reported unchanged."""
         own = (self.outcomes == np.arange(self.truths)[:, None]) | (self.weights == 0)
         return self.truths == self.reports and bool(own.all())
 
     @cached_property
-    def sampled(self) -> SampledChannel | None:
-        """What reports tell whose first column is a group, dealt whatever the truth; None for all others.
+    def sampled_channel(self) -> SampledChannel | None:
+        """Return the channel of each sample if the first report column is a group; None for other channels.
 
-        The groups of a survey design are samples whose sizes are known, and are not estimated again.
+        The group must be assigned independently of the truth. The groups of a survey design are samples whose
+        sizes are known and therefore not estimated.
         """
         if len(self.columns) < 2:
             return None
@@ -174,12 +205,12 @@ class Channel:
 
     @cached_property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
-        """Return the groups of truths that a report tells apart for certain (one group: nothing is)."""
+        """Return the groups of truths that a report distinguishes with certainty; one group means none."""
         return measures.blocks(self)
 
     @cached_property
     def gamma_within(self) -> Fraction | float:
-        """Return the largest γ among truths of one block: what is left once the block is known."""
+        """Return the largest γ among truths of one block, the protection that remains within a block."""
         return max(measures.gamma(self, block) for block in self.blocks)
 
     def entropy(self, prior: Sequence[float] | None = None) -> float:
@@ -189,16 +220,33 @@ class Channel:
     def k_anonymity(
         self, prior: Sequence[float] | None = None, threshold: float = 0.0
     ) -> measures.ProbabilisticAnonymity:
-        """Return (K_p, Dist_K): see `measures.k_anonymity`."""
+        """Return the probabilistic k-anonymity of the reports, (K_p, Dist_K).
+
+        Parameters
+        ----------
+        prior : sequence of float, optional
+            Distribution of the truths. By default uniform.
+        threshold : float, optional
+            Truths whose posterior probability is at most this are not counted.
+
+        Returns
+        -------
+        ProbabilisticAnonymity
+            The least number of possible truths of a report, and their largest distance from uniform in bits.
+
+        Notes
+        -----
+        Formula and reference: `measures.k_anonymity`.
+        """
         return measures.k_anonymity(self.matrix, prior, threshold)
 
     def vulnerability(self, prior: Sequence[float] | None = None) -> float:
-        """Return the chance that the best guess from the report is right."""
+        """Return the probability that the best guess from the report is right."""
         return measures.bayes_vulnerability(self.matrix, prior)
 
     @property
     def capacity(self) -> float:
-        """Return the multiplicative Bayes capacity Σ_m max_l P[l, m]: how much guessing can improve."""
+        """Return the multiplicative Bayes capacity Σ_m max_l P[l, m], the most that guessing can improve."""
         return float(self.matrix.max(axis=0).sum())
 
     def then(self, second: Channel) -> Channel:
@@ -211,8 +259,8 @@ class Channel:
         if operations > MOST_SMALL_OPERATIONS:
             check_cost(operations)
         scale = math.lcm(*np.unique(second.denominators).tolist())
-        onward = _scattered(second, [scale // total for total in second.denominators.tolist()])
-        own = _scattered(self)
+        onward = _full_weights(second, [scale // total for total in second.denominators.tolist()])
+        own = _full_weights(self)
         most = int(self.weights.max()) * max(map(max, onward)) * self.reports
         if most < 2**63:
             product = np.array(own, dtype=np.int64) @ np.array(onward, dtype=np.int64)
@@ -225,8 +273,24 @@ class Channel:
     def marginal(
         self, sizes: Sequence[int], report_sizes: Sequence[int], keep: Sequence[int]
     ) -> Channel | None:
-        """Return the channel of some of the variables disguised together, if it exists.
+        """Return the channel of a subset of the variables disguised together, if it exists.
 
+        Parameters
+        ----------
+        sizes : sequence of int
+            Number of categories of each variable.
+        report_sizes : sequence of int
+            Number of labels of each report column.
+        keep : sequence of int
+            Indices of the variables to keep.
+
+        Returns
+        -------
+        Channel or None
+            None if the report on these variables also depends on the others.
+
+        Notes
+        -----
         Formula: it exists when P·L = L·Q for the summing matrices L (P is lumpable), and then it is Q.
         Reference: Ma (2006), Proposition 7.2 for symmetric channels; checked here for any channel.
         Cost: O(truths · truths kept), computed once.
@@ -247,16 +311,16 @@ class Channel:
 
     @cached_property
     def draw_table(self) -> DrawTable:
-        """Return the integer thresholds that the sampler walks."""
+        """Return the integer thresholds that the sampler uses."""
         from masquerade.kernels.draw import draw_table  # noqa: PLC0415  (numba loads when something is drawn)
 
         return draw_table(self.outcomes, self.weights, self.reports)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return a sha256 of the exact probabilities, the same for every way of writing the channel."""
+        """Return a SHA-256 hash of the exact probabilities, the same for all forms of the channel."""
         digest = hashlib.sha256(f"{self.truths}x{self.reports};".encode())
-        texts: dict[tuple[int, int], str] = {}  # few chances occur often
+        texts: dict[tuple[int, int], str] = {}  # few distinct probabilities occur often
         for outcomes, weights, total in zip(self.outcomes, self.weights, self.denominators, strict=True):
             whole = int(total)
             row = sorted((r, w) for r, w in zip(outcomes.tolist(), weights.tolist(), strict=True) if w)
@@ -287,7 +351,7 @@ class Channel:
         return shown + "".join("\n  " + "  ".join(f"{p!s:>8}" for p in row) for row in self.rows)
 
     def check_size(self) -> None:
-        """Refuse to write out a matrix that would not fit."""
+        """Raise ChannelError if the full matrix would be too large."""
         if self.truths * self.reports > MOST_ENTRIES:
             raise ChannelError(
                 f"A matrix of {self.truths:,} truths × {self.reports:,} reports is too large to write out; "
@@ -297,7 +361,7 @@ class Channel:
 
 @lru_cache(maxsize=1024)
 def lump(sizes: tuple[int, ...], keep: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return, for every joint code of variables with these sizes, the joint code of those kept."""
+    """Return, for every joint code of variables of these sizes, the joint code of the kept variables."""
     codes = np.unravel_index(np.arange(math.prod(sizes)), sizes)
     kept = tuple(codes[i] for i in keep)
     return np.ravel_multi_index(kept, tuple(sizes[i] for i in keep)) if keep else np.zeros_like(codes[0])
@@ -311,7 +375,7 @@ def dense(weights: NDArray[np.integer[Any]], labels: Iterable[Category] | None =
 
 
 def check_cost(operations: int, bits: int = 64) -> None:
-    """Refuse to build what would take too long: so many operations on exact numbers of so many bits."""
+    """Raise ChannelError if `operations` on exact numbers of `bits` bits would take too long."""
     if operations > MOST_OPERATIONS or operations * (1024**2 + bits**2) > MOST_OPERATIONS * 1024**2:
         much = f"{operations:,}" if operations < 10**15 else "more than 10^15"
         raise ChannelError(
@@ -320,8 +384,8 @@ def check_cost(operations: int, bits: int = 64) -> None:
         )
 
 
-def _scattered(channel: Channel, factors: Sequence[int] | None = None) -> list[list[int]]:
-    """Return the weights as a full matrix of Python's integers, rows times factors."""
+def _full_weights(channel: Channel, factors: Sequence[int] | None = None) -> list[list[int]]:
+    """Return the weights as a full matrix of Python integers, each row times its factor."""
     channel.check_size()
     full = []
     for truth, (outcomes, weights) in enumerate(
@@ -363,7 +427,7 @@ def from_weights(rows: Sequence[Sequence[int]], labels: Iterable[Category] | Non
 def from_sparse(
     rows: Sequence[Mapping[int, int]], reports: int, labels: Iterable[Category] | None = None
 ) -> Channel:
-    """Return the channel of whole weights by report, reduced; rounded where they do not fit in 62 bits."""
+    """Return the channel with these integer weights, reduced; rounded if they do not fit into 62 bits."""
     entries = [sorted((report, weight) for report, weight in row.items() if weight) for row in rows]
     width = max(map(len, entries), default=0)
     if not width or not min(map(len, entries)):
@@ -382,19 +446,19 @@ def from_sparse(
     return Channel(outcomes, weights, reports, None if labels is None else tuple(labels))
 
 
-def rounded(rows: Sequence[Sequence[Fraction]], labels: Iterable[Category] | None = None) -> Channel:
+def round_rows(rows: Sequence[Sequence[Fraction]], labels: Iterable[Category] | None = None) -> Channel:
     """Return a channel with denominator 2³² near `rows` whose γ is not larger.
 
-    Impossible reports stay impossible and possible ones stay possible. Where rounding alone would raise γ,
-    the rows are first mixed with a sliver of the uniform distribution, some 2⁻³²/(γ−1) per report. A channel
-    with γ so near to 1 that no sliver helps has its rows made equal: it told nothing that survives rounding.
+    Impossible reports stay impossible and possible reports stay possible. If rounding alone would raise γ,
+    the rows are first mixed with a small share of the uniform distribution, about 2⁻³²/(γ−1) per report. If γ
+    is so near 1 that this does not help, the rows are made equal: the difference would not survive rounding.
     """
     scale = math.lcm(*(chance.denominator for row in rows for chance in row))
     return rounded_weights([[int(chance * scale) for chance in row] for row in rows], labels)
 
 
 def rounded_weights(rows: Sequence[Sequence[int]], labels: Iterable[Category] | None) -> Channel:
-    """Return `rounded` of rows that are whole numbers, each in proportion to its sum."""
+    """Return `round_rows` of integer rows, each divided by its sum."""
     names = None if labels is None else tuple(labels)
     totals = [sum(row) for row in rows]
     whole = math.lcm(*totals)
@@ -404,7 +468,7 @@ def rounded_weights(rows: Sequence[Sequence[int]], labels: Iterable[Category] | 
     sliver = 0
     while 2 * sliver * len(rows[0]) <= DENOMINATOR:
         if sliver and bound < math.inf:
-            lifted, total = [_lifted(row, whole, sliver) for row in same], whole * DENOMINATOR
+            lifted, total = [_lift_row(row, whole, sliver) for row in same], whole * DENOMINATOR
         else:
             lifted, total = same, whole
         result = dense(np.array([_integer_weights(row, total) for row in lifted], dtype=np.int64), names)
@@ -425,21 +489,21 @@ def _largest_ratio(rows: Sequence[Sequence[int]]) -> Fraction | float:
     return best
 
 
-def _lifted(row: Sequence[int], whole: int, sliver: int) -> list[int]:
-    """Return `lift` of a row over `whole` by a sliver over 2³², over the product of both."""
+def _lift_row(row: Sequence[int], whole: int, sliver: int) -> list[int]:
+    """Return `lift` in integers: `row` is over `whole`, `sliver` over 2³², the result over their product."""
     keep = DENOMINATOR - sliver * sum(1 for weight in row if weight)
     return [keep * weight + sliver * whole if weight else 0 for weight in row]
 
 
 def lift(row: Sequence[Fraction], sliver: Fraction) -> list[Fraction]:
-    """Mix a row with the uniform distribution over reports that are possible at all."""
+    """Mix a row with the uniform distribution over its possible reports."""
     possible = sum(1 for chance in row if chance)
     keep = 1 - sliver * possible
     return [keep * chance + sliver if chance else chance for chance in row]
 
 
 def _integer_weights(row: Sequence[int], whole: int) -> list[int]:
-    """Return integers near row·2³²/whole with that sum: largest remainders, no possible report at zero."""
+    """Return integers near row·2³²/whole with the sum 2³² (largest remainders); no possible report gets 0."""
     exact = [weight * DENOMINATOR for weight in row]
     weights = [max(value // whole, 1) if value else 0 for value in exact]
     left = [value - weight * whole for value, weight in zip(exact, weights, strict=True)]

@@ -1,8 +1,8 @@
-"""Staircase designs beyond ten categories: columns that would help are searched for, not listed.
+"""Staircase designs for more than ten categories by column generation.
 
-The problem of `staircase` is solved on a few hundred columns; its multipliers price all others, and those
-that a search finds to help are added, until none is found. Of many categories the same problem over pairs of
-neighbours, which is small, gives the first columns.
+The linear program of `staircase` is solved over a few hundred columns. Its multipliers price all other
+columns, and a search adds those with a positive gain until it finds no more. With many categories, the first
+columns come from the same problem restricted to pairs of neighbours, which is small.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from numpy.typing import ArrayLike, NDArray
 from masquerade.channels.staircase import DesignProblem, DesignSolution, sandwich, solve
 from masquerade.core.axes import Floats
 
-PRECISE = 1e-5  # columns that may bring less than this share of the value are not looked for
-MOST_PRICED = 20  # categories up to which every column is priced, so that the bound is proved
-ROUGH = 2e-2  # beyond: this share, in so many rounds
+PRECISE = 1e-5  # the search ends when better columns can gain less than this share of the value
+MOST_PRICED = 20  # up to this number of categories every column is priced, which proves the bound
+ROUGH = 2e-2  # tolerance above MOST_PRICED categories, within MOST_ROUGH rounds
 ROUNDS, FEW_ROUNDS, MOST_ROUGH = 40, 10, 28
 CHUNK = 1 << 16
-STARTS = 600  # of the search for columns, a round
-NEW = 250  # columns added in a round at most
+STARTS = 600  # starting points of the search for columns, per round
+NEW = 250  # most columns added per round
 
 Blocks = NDArray[np.bool_]
 
 
-def designed(
+def design_columns(
     prior: Floats, wanted: Floats, gamma: float, *, rough: bool = False
 ) -> tuple[Blocks, DesignSolution, float | None]:
-    """Return blocks (rows: who has γ), their weights, and a proved bound if there are few enough categories.
+    """Return blocks (rows: the categories with weight γ), their weights, and a lower bound if it is proved.
 
-    A `rough` design is a beginning for another. Cost: a second for 16 categories, some for 32, minutes for
-    128. Error: beyond 20 categories the search ends after so many rounds, some 1% above the optimum.
+    A `rough` design is a starting point for a further optimisation. Cost: a second for 16 categories, several
+    seconds for 32, minutes for 128. Error: above 20 categories the search stops after a fixed number of
+    rounds, about 1% above the optimum.
     """
     size = len(prior)
     first = [np.eye(size, dtype=bool), np.tri(size, dtype=bool)[:-1]]
@@ -43,7 +44,7 @@ def designed(
         pair = np.arange(size) // 2
         together = (pair[:, None] == np.arange(pair[-1] + 1)).astype(float)
         evenly = together / together.sum(axis=0)
-        blocks, solution, _ = designed(prior @ together, evenly.T @ wanted @ evenly, gamma, rough=True)
+        blocks, solution, _ = design_columns(prior @ together, evenly.T @ wanted @ evenly, gamma, rough=True)
         carried = blocks[solution.weights > ROUGH / 10 * solution.weights.max()][:, pair]
         first = [carried, np.roll(carried, 1, axis=1), first[1]]
     rounds = FEW_ROUNDS if rough else MOST_ROUGH
@@ -59,12 +60,13 @@ def generate(
     tolerance: float = PRECISE,
     rounds: int = ROUNDS,
 ) -> tuple[Blocks, DesignSolution, float | None]:
-    """Return what is found from first blocks; see `designed`.
+    """Return the design that column generation reaches from the `first` blocks; see `design_columns`.
 
-    Formula: a column helps if sᵀBs/(sᵀθ) > μᵀs. It is searched for by single changes from many starts.
+    Formula: a column has a positive gain if sᵀBs/(sᵀθ) > μᵀs. Columns are searched for by single changes from
+    many starts.
     Reference: Desaulniers, Desrosiers & Solomon (2005) for the method; Dette, Pepelyshev & Zhigljavsky (2013)
     for its use on designs.
-    Cost: minutes at 32 categories. Error: the optimum is missed by at most value − bound, where proved.
+    Cost: minutes at 32 categories. Error: at most value − bound above the optimum, where the bound is proved.
     """
     blocks = _unique(np.concatenate([first, ~first]))
     problem = DesignProblem(_levels(blocks, gamma), prior, wanted)
@@ -74,14 +76,14 @@ def generate(
         rounds -= 1
         mu = solution.multipliers
         middle = sandwich(problem, solution.weights)
-        # a rough solution has little weight on many columns, which only make the next one slow
+        # a rough solution puts small weights on many columns, which only slow down the next solution
         heavy = solution.weights > max(0.2 * loose, 1e-7) * solution.weights.max()
         starts = _starts(blocks[heavy], rounds)
         found, gains = _search(starts, gamma, prior, middle, mu)
         helpful = gains > 0.1 * tolerance * solution.value / len(prior)
         order = np.argsort(-gains[helpful], kind="stable")
         new = _without(_unique(found[helpful][order]), blocks)[:NEW]
-        # by how much the bound would fall: the share of the value that better columns may still bring
+        # relative decrease of the bound: the share of the value that better columns may still gain
         raised = gains / _levels(found, gamma).sum(axis=1)
         worst = float(raised.max()) * len(prior) / solution.value
         if rounds <= 0 or (loose <= tolerance and (not len(new) or worst < tolerance)):
@@ -96,7 +98,7 @@ def generate(
 
 
 def proved_bound(problem: DesignProblem, solution: DesignSolution, gamma: float) -> float:
-    """Return a value below every channel with this γ: all 2^K columns are priced."""
+    """Return a lower bound of the value of every channel with this γ; all 2^K columns are priced."""
     size = len(problem.prior)
     middle, mu = sandwich(problem, solution.weights), solution.multipliers
     lift = 0.0
@@ -113,10 +115,10 @@ def _levels(blocks: Blocks, gamma: float) -> Floats:
 
 
 def _starts(kept: Blocks, rounds: int) -> Blocks:
-    """Return blocks to search from: some that carry weight, changed a little, runs of categories, any.
+    """Return start blocks of the search: weighted blocks with small changes, runs, and scattered categories.
 
-    They are spread by multiples of irrational numbers, other ones in each round: the same problem gives the
-    same design.
+    The starts are quasi-random (multiples of irrational numbers) and differ between rounds, so the same
+    problem always gives the same design.
     """
     third, size = STARTS // 3, kept.shape[1]
     turns = np.arange(third)[:, None] + third * rounds
@@ -128,12 +130,12 @@ def _starts(kept: Blocks, rounds: int) -> Blocks:
 
 
 def _spread(values: ArrayLike) -> Floats:
-    """Return the fractional parts."""
+    """Return the fractional parts of the numbers."""
     return np.asarray(np.mod(values, 1.0), dtype=np.float64)
 
 
 def _search(blocks: Blocks, gamma: float, prior: Floats, middle: Floats, mu: Floats) -> tuple[Blocks, Floats]:
-    """Return where single changes lead that raise h(s) = sᵀBs/(sᵀθ) − μᵀs, and h there."""
+    """Return local maxima of h(s) = sᵀBs/(sᵀθ) − μᵀs under single changes, and their h."""
     columns = _levels(blocks, gamma)
     rows = np.arange(len(columns))
     for _ in range(4 * len(prior)):
@@ -152,7 +154,7 @@ def _search(blocks: Blocks, gamma: float, prior: Floats, middle: Floats, mu: Flo
 
 
 def _unique(blocks: Blocks) -> Blocks:
-    """Return different blocks in the order of their first appearance; all or none are the same column."""
+    """Return distinct blocks in order of first appearance; full and empty blocks are the same column."""
     inner = blocks[blocks.any(axis=1) & ~blocks.all(axis=1)]
     packed = np.packbits(inner, axis=1)
     _, places = np.unique(packed, axis=0, return_index=True)

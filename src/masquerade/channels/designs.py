@@ -16,17 +16,32 @@ from masquerade.channels.channel import Channel, check_cost, from_weights, round
 from masquerade.channels.rationals import Rational, rational
 from masquerade.core.errors import ChannelError
 
-SMALLEST_CHANCE = Fraction(1, 2**64)  # of a gaussian tail: far below the denominator, yet not impossible
+SMALLEST_CHANCE = Fraction(1, 2**64)  # probability of a gaussian tail bin: negligible, but not 0
 Noise = Literal["uniform", "gaussian"]
 
 
 def for_gamma(categories: int, gamma: Rational) -> Channel:
     """Return the symmetric channel with exactly this γ: the least change that keeps the guarantee.
 
+    Parameters
+    ----------
+    categories : int
+        Number of categories.
+    gamma : number or str
+        Largest ratio of the probabilities of a report under two truths, at least 1.
+
+    Returns
+    -------
+    Channel
+
+    Notes
+    -----
     Formula: p = (K−1)/(γ+K−1).
     Reference: Kairouz, Oh & Viswanath (2016): optimal among all channels for large γ.
     Error: none while the probabilities fit in 62 bits; beyond, γ is rounded down by less than 2⁻³² of it.
 
+    Examples
+    --------
     >>> mq.channels.for_gamma(5, 19).row(0)[0]
     Fraction(19, 23)
     """
@@ -40,8 +55,23 @@ def for_gamma(categories: int, gamma: Rational) -> Channel:
 
 
 def for_epsilon(categories: int, epsilon: Rational) -> Channel:
-    """Return the symmetric channel with γ at most e^ε, and less than 2⁻³² of it below.
+    """Return the symmetric channel for a budget ε of local differential privacy.
 
+    Its γ is at most e^ε, and less than 2⁻³² of e^ε below it.
+
+    Parameters
+    ----------
+    categories : int
+        Number of categories.
+    epsilon : number or str
+        ε, at least 0.
+
+    Returns
+    -------
+    Channel
+
+    Examples
+    --------
     >>> channel = mq.channels.for_epsilon(3, 1)
     >>> round(channel.epsilon, 6), channel.epsilon <= 1
     (1.0, True)
@@ -60,12 +90,30 @@ def for_epsilon(categories: int, epsilon: Rational) -> Channel:
 
 
 def invariant(prior: Sequence[Rational], base: Channel, strength: Rational = 1) -> Channel:
-    """Return invariant PRAM: a channel that leaves the distribution `prior` as it is.
+    """Return invariant PRAM: a channel that leaves a distribution unchanged.
 
+    Parameters
+    ----------
+    prior : sequence of numbers or str
+        The distribution, exact: it must sum to 1.
+    base : Channel
+        A square channel over the same categories.
+    strength : number or str, optional
+        α from 0 (report the truth) to 1 (apply the base channel and its Bayes inverse in full).
+
+    Returns
+    -------
+    Channel
+
+    Notes
+    -----
     Formula: R = αPQ + (1−α)I with Q[m,l] = π_l P[l,m] / Σ_j π_j P[j,m], so that πᵀR = πᵀ.
-    Reference: Kooiman, Willenborg & Gouweleeuw (1997). Exact while denominators fit in 62 bits; beyond
-    that rounded to denominator 2³² without raising γ, and invariant to about 1e-9.
+    Reference: Kooiman, Willenborg & Gouweleeuw (1997).
+    Error: exact while denominators fit in 62 bits; beyond that rounded to denominator 2³² without raising γ,
+    and invariant to about 1e-9.
 
+    Examples
+    --------
     >>> channel = mq.channels.invariant(["1/4", "3/4"], mq.channels.binary("0.2"))
     >>> ([0.25, 0.75] @ channel.matrix).round(9).tolist()
     [0.25, 0.75]
@@ -90,7 +138,7 @@ def invariant(prior: Sequence[Rational], base: Channel, strength: Rational = 1) 
     back = np.array([chance_scale // c if c else 0 for c in chance], dtype=object)
     mixed = (weights * back) @ weights.T * np.array(whole, dtype=object)
     for m in size:
-        if not chance[m]:  # a report that never comes is taken for the truth of its name
+        if not chance[m]:  # a report of probability 0 is assigned to the truth with the same code
             mixed[:, m] += weights[:, m] * chance_scale
     kept = (mix.denominator - mix.numerator) * base_scale * chance_scale
     result = mixed * mix.numerator + np.diag(np.array([kept] * base.truths, dtype=object))
@@ -98,15 +146,34 @@ def invariant(prior: Sequence[Rational], base: Channel, strength: Rational = 1) 
 
 
 def additive(edges: Sequence[Rational], noise: Noise, scale: Rational, margin: int | None = None) -> Channel:
-    """Return additive noise on binned numbers: middle of the bin plus noise, reported as a bin.
+    """Return additive noise on binned numbers.
 
-    `edges` are K+1 equally spaced ends of the truths' bins. `noise` is ``uniform`` on [−scale, scale] or
-    ``gaussian`` with standard deviation `scale`; reports use the same width and `margin` more bins on each
-    side (enough for uniform noise, four standard deviations for gaussian); the outermost are open.
-    Uniform noise has γ = ∞: an extreme report excludes truths. Gaussian noise has a finite γ, often huge
-    (at most 2³²: no report is rarer than the denominator allows).
+    Noise is added to the middle of the bin, and the bin of the sum is reported.
+
+    Parameters
+    ----------
+    edges : sequence of numbers or str
+        K+1 equally spaced bounds of the truths' bins.
+    noise : {"uniform", "gaussian"}
+        Uniform on [−scale, scale], or gaussian with standard deviation `scale`.
+    scale : number or str
+        Above 0.
+    margin : int, optional
+        Further report bins on each side. By default enough for uniform noise, and four standard deviations
+        for gaussian noise. The outermost bins are open.
+
+    Returns
+    -------
+    Channel
+
+    Notes
+    -----
+    Uniform noise has γ = ∞: an extreme report excludes truths. Gaussian noise has a finite γ, often huge (at
+    most 2³²: no report is rarer than the denominator allows).
     Reference: Agrawal & Srikant (2000).
 
+    Examples
+    --------
     >>> channel = mq.channels.additive([0, 10, 20, 30], "uniform", 10)
     >>> channel.labels
     ('(-inf, 0)', '[0, 10)', '[10, 20)', '[20, 30)', '[30, inf)')
@@ -129,7 +196,7 @@ def additive(edges: Sequence[Rational], noise: Noise, scale: Rational, margin: i
         raise ChannelError(f"'margin' must be at least 0. Got {extra} instead.")
     bins = truths + 2 * extra
     check_cost(8 * truths * bins, (width / spread).denominator.bit_length())
-    # ends of the report bins seen from the middle of the truth's bin, in units of `scale`
+    # limits of the report bins relative to the middle of the truth's bin, in units of `scale`
     first = -extra - truths
     ends = [(step - Fraction(1, 2)) * width / spread for step in range(first, bins)]
     between = [_noise_between(low, high, noise) for low, high in pairwise(ends)]

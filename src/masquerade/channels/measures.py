@@ -1,4 +1,4 @@
-"""What a channel gives away: pure functions of its probabilities."""
+"""Privacy measures of a channel: pure functions of its probabilities."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProbabilisticAnonymity:
-    """How many truths stay possible behind the worst report, and how unevenly."""
+    """Number of truths that stay possible under the worst report, and their distance from uniform.
+
+    `distance` is the largest over reports, `least_distance` the smallest, as Ma (2006) prints it.
+    """
 
     k: int
     distance: float
+    least_distance: float = 0.0
 
 
 def gamma(channel: Channel, truths: Sequence[int]) -> Fraction | float:
-    """Return the amplification factor among some truths, exactly; inf if a report excludes one of them.
+    """Return the amplification factor among the given truths, exactly; inf if a report excludes one of them.
 
     Formula: γ = max_m max_{l1,l2} P[l1,m]/P[l2,m]; ε = ln γ.
     Reference: Evfimievski, Gehrke & Srikant (2003); Duchi et al. (2013) for ε.
@@ -45,7 +49,7 @@ def gamma(channel: Channel, truths: Sequence[int]) -> Fraction | float:
     totals = np.broadcast_to(channel.denominators[chosen, None], possible.shape)[possible][columns]
     chances = weights / totals
     ratios = chances.max(axis=1) / chances.min(axis=1)
-    # floating point finds the reports that can hold the maximum; integers decide among them
+    # floating point finds the reports that may have the maximum; integers decide among them
     near = np.flatnonzero(ratios >= ratios.max() * (1 - 1e-9))
     if np.all(totals == totals[0, 0]):
         ends = np.stack([weights[near].max(axis=1), weights[near].min(axis=1)], axis=1)
@@ -124,7 +128,8 @@ def k_anonymity(
 
     Formula: K_p = min_m #{l : P(l | m) > threshold}; Dist_K = max_m (log₂ #{l : P(l | m) > threshold} −
     H(X | m)), H over those truths. With a threshold a vanishing possibility does not count.
-    Reference: Ma (2006) §3.1.3 (its Dist_K takes the minimum over reports: a slip).
+    Reference: Ma (2006) §3.1.3. Its Dist_K is the minimum over reports, which understates the distance of the
+    worst report: `distance` is the maximum, `least_distance` the printed minimum.
     """
     belief, chance = _posterior(matrix, prior)
     counted = np.where(belief > threshold, belief, 0.0)[:, chance > 0]
@@ -133,7 +138,8 @@ def k_anonymity(
     shares = np.divide(counted, mass, out=np.zeros_like(counted), where=mass > 0)
     logs = np.log2(shares, out=np.zeros_like(shares), where=shares > 0)
     spread = np.log2(np.maximum(size, 1)) + (shares * logs).sum(axis=0)
-    return ProbabilisticAnonymity(int(size.min()), float(max(spread.max(), 0.0)))
+    most, least = (float(max(some, 0.0)) for some in (spread.max(), spread.min()))
+    return ProbabilisticAnonymity(int(size.min()), most, least)
 
 
 def bayes_vulnerability(matrix: Floats, prior: Sequence[float] | None = None) -> float:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize
 
 from masquerade.channels import block_designs, column_generation, staircase
 from masquerade.channels.basic import check_categories
@@ -22,9 +21,9 @@ from masquerade.channels.staircase import DesignProblem
 from masquerade.core.axes import Floats
 from masquerade.core.errors import ChannelError
 
-MOST_CATEGORIES = 128  # of designs for queries other than the categories' own counts
-MOST_LISTED = 4096  # subsets, as reports
-NEGLIGIBLE = 1e-7  # of the largest weight
+MOST_CATEGORIES = 128  # most categories of a design for queries other than the counts of categories
+MOST_LISTED = 4096  # most subsets that are listed as reports
+NEGLIGIBLE = 1e-7  # smaller weights, relative to the largest, are dropped
 RIDGE = 1e-6  # keeps every category estimable where the queries alone would not
 Queries = Literal["counts", "cumulative"] | ArrayLike
 
@@ -33,9 +32,9 @@ Queries = Literal["counts", "cumulative"] | ArrayLike
 class OptimalDesign:
     """An optimal channel and its certificate.
 
-    `value` is the summed second moment of one record's contribution to the queries under the prior;
-    `bound` is a value that no channel with this γ (and the other limits) is below, None if it is not
-    proved; `blocks` are the categories whose reports have weight γ, `weights` the reports' integer weights.
+    `value` is the summed second moment of one record's contribution to the queries under the prior; no
+    channel with this γ (and the other limits) has a value below `bound`, which is None if not proved;
+    `blocks` are the categories whose reports have weight γ, `weights` the reports' integer weights.
 
     >>> design = mq.channels.optimal_design(4, gamma=3)
     >>> design.channel.gamma, design.gap < 1e-9
@@ -53,7 +52,7 @@ class OptimalDesign:
 
     @property
     def gap(self) -> float | None:
-        """Return by how much of itself the value may be above the optimum; None if that is not proved."""
+        """Return an upper bound on the relative distance of the value from the optimum; None if unproved."""
         return None if self.bound is None else max(self.value - self.bound, 0.0) / self.value
 
     @property
@@ -62,14 +61,14 @@ class OptimalDesign:
         return self.value - float(((self.queries @ self.prior) ** 2).sum())
 
     def summary(self) -> str:
-        """Return what was found, in a line."""
+        """Return the size, γ and proof of optimality in one line."""
         gap = self.gap
         proved = "not proved to be optimal" if gap is None else f"optimal to {max(gap, 1e-15):.1e}, proved"
         reports = self.channel.reports
         return f"{self.channel.truths} categories, {reports} reports, γ = {float(self.gamma):.6g}: {proved}"
 
     def spec(self, categories: Sequence[Any]) -> dict[str, Any]:
-        """Return the channel as a policy file writes it: exact weights, and the certificate beside them."""
+        """Return the channel as a policy file has it: exact weights and the certificate."""
         counts = np.array_equal(self.queries, np.eye(len(self.prior)))
         uniform = bool(np.ptp(self.prior) <= 1e-12)
         return {
@@ -93,8 +92,27 @@ def optimal(
     queries: Queries = "counts",
     prior: Sequence[float] | None = None,
 ) -> Channel:
-    """Return the channel with the least variance for the queries; see `optimal_design`, which says how sure.
+    """Return the channel with the least variance for the queries; `optimal_design` adds the certificate.
 
+    Parameters
+    ----------
+    categories : int
+        Number of categories.
+    gamma, epsilon, breach : optional
+        Privacy level: γ, or ε = ln γ, or two beliefs (ρ1, ρ2) of which the first may not rise above the
+        second. Give one of them.
+    queries : {"counts", "cumulative"} or array, optional
+        Queries to estimate: the counts of the categories, cumulative counts, or rows of weights over the
+        categories.
+    prior : sequence of float, optional
+        Expected distribution of the truths, never taken from the data. By default uniform.
+
+    Returns
+    -------
+    Channel
+
+    Examples
+    --------
     >>> mq.channels.optimal(6, epsilon=1).reports
     15
     """
@@ -113,18 +131,45 @@ def optimal_design(
     vulnerability: float | None = None,
     anonymity: tuple[int, float] | None = None,
 ) -> OptimalDesign:
-    """Return the channel with the least summed variance for the queries among all with this γ, and a proof.
+    """Return the channel with the least summed variance for the queries at a given γ, and a proof.
 
-    `queries` are the ``counts`` of the categories, ``cumulative`` counts, or rows of weights over the
-    categories; `prior` is the distribution expected (uniform by default), never the data's own.
-    `vulnerability` bounds the chance of a right guess from the report under the prior; `anonymity` = (k, t)
-    allows only reports behind which k categories have more than probability t. With either limit the optimum
-    is that among staircase reports.
+    Parameters
+    ----------
+    categories : int
+        Number of categories, at least 2.
+    gamma, epsilon, breach : optional
+        Privacy level: γ, or ε = ln γ, or two beliefs (ρ1, ρ2) of which the first may not rise above the
+        second. Give one of them.
+    queries : {"counts", "cumulative"} or array, optional
+        Queries to estimate: the counts of the categories, cumulative counts, or rows of weights over the
+        categories.
+    prior : sequence of float, optional
+        Expected distribution of the truths, never taken from the data. By default uniform.
+    vulnerability : float, optional
+        Largest probability of a right guess from the report under the prior.
+    anonymity : (int, float), optional
+        (k, t): only reports that leave at least k categories with a posterior probability above t.
+
+    Returns
+    -------
+    OptimalDesign
+        The channel, its value, and the lower bound that proves how near it is to the optimum.
+
+    Raises
+    ------
+    ChannelError
+        If there are too many categories, or no channel satisfies all limits.
+
+    Notes
+    -----
+    With `vulnerability` or `anonymity` the optimum is taken among staircase reports.
     Formula: minimise tr(A·M(c)⁻¹) over weights of staircase reports; see `staircase`.
     Reference: Kairouz, Oh & Viswanath (2016); Ye & Barg (2018) for counts under a uniform prior.
-    Cost: about a second for ten categories, minutes for 32; counts under a uniform prior at once for any K.
+    Cost: about a second for ten categories, minutes for 32; counts under a uniform prior immediate for any K.
     Error: `gap`; proved for up to 20 categories, and for counts under a uniform prior.
 
+    Examples
+    --------
     >>> design = mq.channels.optimal_design(3, gamma=4, queries="cumulative")
     >>> design.gap < 1e-6
     True
@@ -147,15 +192,15 @@ def optimal_design(
     wanted = inner + RIDGE * np.trace(inner) / categories * np.eye(categories) if _singular(inner) else inner
     if categories <= staircase.MOST_ENUMERATED:
         columns = staircase.staircase_columns(categories, float(bound))
-        columns, limits = _limited(columns, theta, vulnerability, anonymity)
+        columns, limits = _apply_limits(columns, theta, vulnerability, anonymity)
         problem = DesignProblem(
             columns, theta, wanted, limits, 1.0 if vulnerability is None else vulnerability
         )
-        solution = _solved(problem, vulnerability)
+        solution = _solve_problem(problem, vulnerability)
         certain: float | None = solution.bound
         blocks = columns > 1.0
     else:
-        blocks, solution, certain = column_generation.designed(theta, wanted, float(bound))
+        blocks, solution, certain = column_generation.design_columns(theta, wanted, float(bound))
         problem = DesignProblem(np.where(blocks, float(bound), 1.0), theta, wanted)
     if certain is not None and wanted is not inner:
         asked = DesignProblem(problem.columns, theta, inner, problem.limits, problem.most)
@@ -164,11 +209,22 @@ def optimal_design(
     return replace(found, bound=certain)
 
 
-def certified(design: OptimalDesign) -> OptimalDesign:
-    """Return a design with its value and bound computed anew: what a policy's file claims, checked.
+def certify_design(design: OptimalDesign) -> OptimalDesign:
+    """Recompute the value and the bound of a design, to check the claims of a policy file.
 
+    Parameters
+    ----------
+    design : OptimalDesign
+
+    Returns
+    -------
+    OptimalDesign
+        The same channel with the recomputed value and bound.
+
+    Examples
+    --------
     >>> design = mq.channels.optimal_design(3, gamma=4)
-    >>> mq.channels.certified(design).bound == design.bound
+    >>> mq.channels.certify_design(design).bound == design.bound
     True
     """
     prior = design.prior.tolist()
@@ -222,7 +278,7 @@ def checked_prior(prior: Sequence[float] | None, categories: int) -> Floats:
 
 
 def _alike(wanted: Floats, prior: Floats) -> bool:
-    """Tell whether the problem stays the same when categories are exchanged."""
+    """Return True if the problem stays the same when categories are exchanged."""
     off = wanted[~np.eye(len(wanted), dtype=bool)]
     same = np.ptp(np.diag(wanted)) <= 1e-12 and np.ptp(off) <= 1e-12
     return bool(same and np.ptp(prior) <= 1e-12 and wanted[0, 0] - off[0] > 1e-9 * wanted[0, 0])
@@ -260,10 +316,10 @@ def _subset_design(categories: int, gamma: Fraction, rows: Floats, prior: Floats
     )
 
 
-def _limited(
+def _apply_limits(
     columns: Floats, prior: Floats, vulnerability: float | None, anonymity: tuple[int, float] | None
 ) -> tuple[Floats, Floats | None]:
-    """Return the reports that are allowed, and what each adds to the chance of a right guess."""
+    """Return the allowed reports, and the contribution of each to the chance of a right guess."""
     joint = columns * prior
     if anonymity is not None:
         k, threshold = anonymity
@@ -274,14 +330,14 @@ def _limited(
         allowed = hidden >= k
         if not allowed.any() or np.linalg.matrix_rank(columns[allowed]) < columns.shape[1]:
             raise ChannelError(
-                f"reports behind which {k} categories exceed {threshold:g} do not tell all categories "
-                f"apart at this γ; the most is k = {hidden.max()} for some, so ask for fewer."
+                f"reports that leave {k} categories above {threshold:g} do not distinguish all categories "
+                f"at this γ. The largest k of any report is {hidden.max()}: ask for fewer."
             )
         columns, joint = columns[allowed], joint[allowed]
     return columns, None if vulnerability is None else joint.max(axis=1)
 
 
-def _solved(problem: DesignProblem, vulnerability: float | None) -> staircase.DesignSolution:
+def _solve_problem(problem: DesignProblem, vulnerability: float | None) -> staircase.DesignSolution:
     try:
         return staircase.solve(problem)
     except ChannelError as error:
@@ -290,12 +346,14 @@ def _solved(problem: DesignProblem, vulnerability: float | None) -> staircase.De
             raise
         raise ChannelError(
             f"'vulnerability' {vulnerability:g} is out of reach: guessing without a report is right with "
-            f"{least:.4g}, and a report from which anything can be learnt adds to that."
+            f"{least:.4g}, and every informative report adds to that."
         ) from error
 
 
 def _sparse(problem: DesignProblem, weights: Floats) -> Floats:
-    """Return weights with the same information on fewer reports: at most K(K+1)/2 of them, and a limit's."""
+    """Return weights with the same information on fewer reports: at most K(K+1)/2, and one for a limit."""
+    from scipy import optimize  # noqa: PLC0415  (scipy is slow to import)
+
     kept = weights > NEGLIGIBLE * weights.max()
     size = problem.columns.shape[1]
     result = np.where(kept, weights, 0.0)
@@ -333,7 +391,7 @@ def _rational(blocks: Blocks, weights: Floats, gamma: Fraction, rows: Floats, pr
 
 
 def _small_integers(shares: Floats, blocks: Blocks) -> Any:
-    """Return small whole numbers in the shares' proportions, if there are any that need no report more."""
+    """Return small integers in proportion to the shares, such that no extra report is needed; else None."""
     for scale in range(1, 25):
         near = np.rint(shares * scale)
         if np.all(near >= 1) and np.all(np.abs(shares * scale - near) < 1e-4) and not np.ptp(near @ blocks):

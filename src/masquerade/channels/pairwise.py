@@ -1,4 +1,4 @@
-"""Optimal channels where each pair of truths has a γ of its own, as where only "yes" is sensitive.
+"""Optimal channels with a separate γ for each pair of truths, as when only "yes" is sensitive.
 
 Reports are then the extreme directions of the cone {v : v_l ≤ γ[l, l']·v_l'} instead of staircase columns.
 """
@@ -20,7 +20,7 @@ from masquerade.channels.optimum import (
     second_moment,
     wanted_rows,
 )
-from masquerade.channels.privacy_level import gamma_of, shortened
+from masquerade.channels.privacy_level import gamma_of, shorten_gamma
 from masquerade.channels.rationals import Rational, rational
 from masquerade.channels.staircase import DesignProblem, solve
 from masquerade.core.axes import Floats
@@ -35,26 +35,49 @@ def optimal_pairwise(
     queries: Queries = "counts",
     prior: Sequence[float] | None = None,
 ) -> OptimalDesign:
-    """Return the best channel with `P(report | l) ≤ gammas[l][l']·P(report | l')` for every report.
+    """Return the best channel with ``P(report | l) ≤ gammas[l][l']·P(report | l')`` for every report.
 
-    None is no bound: then a report may exclude l' if l gave it. For "only yes is sensitive" of (yes, no):
-    [[1, γ], [None, 1]], which is a forced "yes". `summary` and `gap` are as for `optimal_design`.
+    Parameters
+    ----------
+    gammas : square table
+        Bounds for each pair of truths, at least 1. None means unbounded: a report of l may then exclude l'.
+        "Only yes is sensitive" of (yes, no) is ``[[1, γ], [None, 1]]``, which gives a forced "yes".
+    queries : {"counts", "cumulative"} or array, optional
+        Queries to estimate, as for `optimal_design`.
+    prior : sequence of float, optional
+        Expected distribution of the truths. By default uniform.
+
+    Returns
+    -------
+    OptimalDesign
+        The channel, its value and `gap`, the proved distance from the optimum.
+
+    Raises
+    ------
+    ChannelError
+        If the table is not square, a bound is below 1, or two truths cannot be distinguished.
+
+    Notes
+    -----
     Reference: Chatzikokolakis et al. (2013) for bounds that differ by pair; Murakami & Kawamoto (2019) for
     sensitive categories.
-    Cost: seconds for seven categories, the most that are taken. Error: `gap`, proved.
+    Cost: seconds for seven categories, the largest number allowed.
+    Error: `gap`, proved.
 
+    Examples
+    --------
     >>> bounds = mq.channels.only_sensitive(2, [0], gamma=3)
     >>> design = mq.channels.optimal_pairwise(bounds)
     >>> round(float(design.channel.matrix[1].max()), 3), design.gap < 1e-6
     (0.667, True)
     """
-    bounds = _checked(gammas)
+    bounds = _check_bounds(gammas)
     size = len(bounds)
     rows, theta = wanted_rows(queries, size), checked_prior(prior, size)
     rays = extreme_rays(bounds)
     columns = np.array([[float(level) for level in ray] for ray in rays])
     if np.linalg.matrix_rank(columns) < size:
-        raise ChannelError("two categories have the bound 1 between them: no report may tell them apart.")
+        raise ChannelError("two categories have the bound 1 between them: no report may distinguish them.")
     solution = solve(DesignProblem(columns, theta, rows.T @ rows))
     kept = np.flatnonzero(solution.weights > NEGLIGIBLE * solution.weights.max())
     channel = _rational([rays[i] for i in kept], solution.weights[kept], bounds)
@@ -68,10 +91,26 @@ def optimal_pairwise(
 def only_sensitive(
     categories: int, sensitive: Iterable[int], gamma: Rational | None = None, epsilon: Rational | None = None
 ) -> Bounds:
-    """Return the bounds under which no report makes a sensitive category likelier by more than γ.
+    """Return bounds under which no report makes a sensitive category likelier by more than γ.
 
-    What is not sensitive may become certain: a report may exclude a sensitive category altogether.
+    A report may exclude a sensitive category altogether: that a truth is not sensitive may become certain.
 
+    Parameters
+    ----------
+    categories : int
+        Number of categories.
+    sensitive : iterable of int
+        Codes of the sensitive categories, at least one.
+    gamma, epsilon : number or str
+        The bound, as γ or as ε = ln γ. Give one of them.
+
+    Returns
+    -------
+    list of lists
+        The table that `optimal_pairwise` takes.
+
+    Examples
+    --------
     >>> mq.channels.only_sensitive(2, [0], gamma=3)
     [[Fraction(1, 1), Fraction(3, 1)], [None, Fraction(1, 1)]]
     """
@@ -99,7 +138,7 @@ def extreme_rays(bounds: Bounds) -> list[tuple[Fraction, ...]]:
             continue
         partial: set[tuple[tuple[int, Fraction], ...]] = {((members[0], Fraction(1)),)}
         for _ in members[1:]:
-            partial = {grown for state in partial for grown in _grown(state, members, bounds)}
+            partial = {grown for state in partial for grown in _extend_state(state, members, bounds)}
         for state in partial:
             level = dict(state)
             top = max(level.values())
@@ -107,10 +146,10 @@ def extreme_rays(bounds: Bounds) -> list[tuple[Fraction, ...]]:
     return list(found)
 
 
-def _grown(
+def _extend_state(
     state: tuple[tuple[int, Fraction], ...], members: Sequence[int], bounds: Bounds
 ) -> Iterable[tuple[tuple[int, Fraction], ...]]:
-    """Yield a state with one entry more, tied to one that is there, if no bound is broken."""
+    """Yield a state with one further entry, tied to an existing entry, if no bound is violated."""
     level = dict(state)
     for new in members:
         if new in level:
@@ -122,15 +161,16 @@ def _grown(
                 yield tuple(sorted((*state, (new, value))))
 
 
-def _checked(gammas: Sequence[Sequence[Rational | None]]) -> Bounds:
+def _check_bounds(gammas: Sequence[Sequence[Rational | None]]) -> Bounds:
     size = len(gammas)
     if not 2 <= size <= MOST_CATEGORIES or any(len(row) != size for row in gammas):
         raise ChannelError(
-            f"'gammas' is a square table of bounds for 2 to {MOST_CATEGORIES} categories; merge some of more."
+            f"'gammas' is a square table of bounds for 2 to {MOST_CATEGORIES} categories. "
+            "If there are more, merge some."
         )
     bounds: Bounds = [
         [
-            None if value is None or value == math.inf else shortened(rational(value, "gammas"))
+            None if value is None or value == math.inf else shorten_gamma(rational(value, "gammas"))
             for value in row
         ]
         for row in gammas
@@ -143,7 +183,7 @@ def _checked(gammas: Sequence[Sequence[Rational | None]]) -> Bounds:
 
 
 def _rational(rays: Sequence[tuple[Fraction, ...]], weights: Floats, bounds: Bounds) -> Channel:
-    """Return the channel with integer weights; what is missing goes to one report more within all bounds."""
+    """Return the channel with integer weights. An extra report within all bounds makes row totals equal."""
     finite = [value for row in bounds for value in row if value is not None and value > 1]
     scale = 2**44
     columns = []

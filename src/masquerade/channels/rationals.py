@@ -5,25 +5,23 @@ from __future__ import annotations
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
-import numpy as np
-
 from masquerade.core.errors import ChannelError
 
 LARGEST_EXPONENT = 330  # beyond all of floating point
-MOST_BITS = 1100  # of a denominator, which a number as small as floating point knows has
+MOST_BITS = 1100  # of a denominator: the smallest floating-point numbers have one this large
 MOST_DIGITS = 1000
 Rational = Fraction | int | str | float | Decimal
 
 
 def rational(value: object, name: str = "value") -> Fraction:
-    """Return the rational that a person means: text "0.1" or "1/3", a number, a decimal.
+    """Return the exact value of a number or text such as "0.1" or "1/3": a float means its shortest decimal.
 
     >>> rational(0.1), rational("1/3"), rational("2.5e-1")
     (Fraction(1, 10), Fraction(1, 3), Fraction(1, 4))
     """
-    if isinstance(value, np.generic):
+    if type(value).__module__ == "numpy":  # which people's devices do not have
         # the text of a 32-bit float is the decimal that was typed; its double is not
-        value = str(value) if isinstance(value, np.floating) else value.item()
+        value = str(value) if "float" in type(value).__name__ else getattr(value, "item", lambda: value)()
     if isinstance(value, bool) or not isinstance(value, (Fraction, int, str, float, Decimal)):
         raise ChannelError(f"{name!r} must be a number such as 0.25 or a text such as '1/4'.")
     try:
@@ -32,12 +30,12 @@ def rational(value: object, name: str = "value") -> Fraction:
         return _within_reach(number)
     except (ValueError, ZeroDivisionError, OverflowError, InvalidOperation):
         raise ChannelError(
-            f"{name!r} must be a number such as 0.25 or '1/4'. Got {shown(value)} instead."
+            f"{name!r} must be a number such as 0.25 or '1/4'. Got {quote_value(value)} instead."
         ) from None
 
 
 def _within_reach(number: Fraction | int | str | Decimal) -> Fraction:
-    """Return a number exactly; refuse one beyond floating point before it can fill the memory."""
+    """Return a number exactly. One beyond floating point raises before it can fill the memory."""
     if isinstance(number, str) and len(number) > MOST_DIGITS:
         raise OverflowError(f"more than {MOST_DIGITS} digits")
     exact = Decimal(number) if isinstance(number, str) and "/" not in number else number
@@ -50,8 +48,8 @@ def _within_reach(number: Fraction | int | str | Decimal) -> Fraction:
     return found
 
 
-def shown(value: object) -> str:
-    """Return a value as an error quotes it: not longer than a line."""
+def quote_value(value: object) -> str:
+    """Return a value as an error message quotes it, at most one line long."""
     try:
         text = repr(value)
     except ValueError:  # a whole number of thousands of digits has no text

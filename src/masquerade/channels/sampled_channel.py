@@ -1,4 +1,4 @@
-"""What reports that name their sample tell: samples whose sizes are known before anybody reports."""
+"""Channels whose reports name their sample, with sample sizes known in advance."""
 
 from __future__ import annotations
 
@@ -12,17 +12,28 @@ from numpy.typing import NDArray
 from masquerade.core.axes import Floats
 from masquerade.estimate.inverse import generalised_map
 
-SMALLEST_RATIO = 1e-9  # singular values further apart than this tell nothing
+SMALLEST_RATIO = 1e-9  # singular values further apart than this carry no information
 
 
 @dataclass(frozen=True, eq=False)
 class SampledChannel:
-    """What the reports of people who were dealt blocks, or groups of a survey design, tell about variables.
+    """The channel from some variables to reports of people in known samples.
 
-    Blocks that share the asked variables, and how they ask for them, are one sample. `lump` gives for every
-    joint report (block, class) its report about these variables; `chances` (truths × such reports) add up to
-    one over every sample; `sample` names the sample of a report (−1: no truth gives it), `dealt` that of a
-    block, and `shares` are the probabilities of being dealt into each sample.
+    A sample is a set of blocks that contain the requested variables in the same way, or a group of a survey
+    design.
+
+    Parameters
+    ----------
+    lump : array of int
+        For every joint report (block, class) its report about these variables.
+    sample : array of int
+        The sample of each such report; −1 if no truth gives it.
+    chances : array of float
+        Probabilities (truths × reports). They sum to one over every sample.
+    dealt : array of int
+        The sample of each block.
+    shares : array of float
+        Probability of being assigned to each sample.
     """
 
     lump: NDArray[np.int32]
@@ -33,7 +44,7 @@ class SampledChannel:
 
     @classmethod
     def of_groups(cls, matrix: Floats, groups: int) -> SampledChannel:
-        """Return the channel to reports (group, answer), where the group is dealt whatever the truth is."""
+        """Return the channel to reports (group, answer) with the group independent of the truth."""
         answers = matrix.shape[1] // groups
         shares = matrix[0].reshape(groups, answers).sum(axis=1)
         of = np.repeat(np.arange(groups, dtype=np.int32), answers)
@@ -43,33 +54,33 @@ class SampledChannel:
         return cls(lump, sample, matrix / used, np.arange(groups, dtype=np.int32), shares)
 
     def channel(self, shares: Floats) -> Floats:
-        """Return the chances of reports that name their sample too, where so many are in each."""
+        """Return the probabilities of (sample, report) for given shares of the samples."""
         scaled = self.chances * np.append(shares, 0.0)[self.sample]
         return np.asarray(scaled)
 
     @cached_property
     def rank(self) -> int:
-        """How many combinations of truths the reports tell apart, where people are dealt as planned."""
+        """The number of combinations of truths that the reports distinguish at the planned shares."""
         return _rank(self.channel(self.shares))
 
     @property
     def estimable(self) -> bool:
-        """Tell whether the table of all these variables follows from the reports: by the channel's rank."""
+        """Return True if the table of all these variables can be estimated: the channel has full rank."""
         return self.rank == len(self.chances)
 
     @cached_property
     def inverse(self) -> Floats:
-        """Return the unbiased map where records are dealt into samples as planned."""
+        """Return the unbiased map at the planned shares."""
         return generalised_map(self.channel(self.shares))
 
-    def settled(self, blocks: Floats) -> tuple[Floats, Floats, Floats | None]:
-        """Return channel, unbiased map and sizes of the samples, given how many were dealt each block.
+    def at_block_sizes(self, blocks: Floats) -> tuple[Floats, Floats, Floats | None]:
+        """Return channel, unbiased map and sample sizes, given the number of people in each block.
 
-        Formula: given the sizes n_T the samples are independent, and the reports of all went through
-        A = (n_1/n·A_1, n_2/n·A_2, …); the map is W⁻¹Aᵀ(AW⁻¹Aᵀ)⁺ at even truths, so that a parity is the mean
-        over all that were dealt it: variance (f² − φ²)/n_u, f = (γ + J − 1)/(γ − 1).
-        Where a sample that is needed has nobody, the planned shares are used, and no sizes are returned: the
-        map is then unbiased over the deal.
+        Formula: given the sizes n_T the samples are independent, and all reports went through
+        A = (n_1/n·A_1, n_2/n·A_2, …). The map is W⁻¹Aᵀ(AW⁻¹Aᵀ)⁺ at uniform truths, so that a parity is the
+        mean over all people whose block contains it: variance (f² − φ²)/n_u, f = (γ + J − 1)/(γ − 1).
+        If a needed sample is empty, the planned shares are used and no sizes are returned: the map is then
+        unbiased over the random assignment.
         """
         sizes = np.bincount(self.dealt, weights=blocks, minlength=len(self.shares)).astype(np.float64)
         total = float(sizes.sum())

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from scipy import linalg, optimize
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import ChannelError, NotConverged
 
 MOST_ENUMERATED = 10  # categories up to which all 2^K columns are columns of the problem
-TOLERANCE = 1e-10  # of the optimum, relative: where the path to it ends
+TOLERANCE = 1e-10  # relative distance from the optimum at which the path to it ends
 STEPS = 60
 
 
@@ -62,7 +61,7 @@ def staircase_columns(categories: int, gamma: float) -> Floats:
 
 
 def solve(problem: DesignProblem, tolerance: float = TOLERANCE) -> DesignSolution:
-    """Return the optimal weights by primal-dual interior-point steps, with a bound on what they may miss.
+    """Return the optimal weights by primal-dual interior-point steps, with a bound on their excess.
 
     Formula: the gradient is −g, g_s = sᵀBs/(sᵀθ), B = M⁻¹AM⁻¹; the Hessian 2(sᵀBt)(sᵀM⁻¹t)/((sᵀθ)(tᵀθ)) has
     rank K(K+1)/2 at most and is inverted in that many dimensions. With z = Sμ − g ≥ 0, c∘z goes to zero.
@@ -82,7 +81,7 @@ def solve(problem: DesignProblem, tolerance: float = TOLERANCE) -> DesignSolutio
 
 
 def lower_bound(problem: DesignProblem, weights: Floats, mu: Floats, price: float = 0.0) -> float:
-    """Return a value that no weights on these columns are below, whatever μ is.
+    """Return a lower bound of the value over all weights on these columns, for any μ.
 
     Formula: if g_s ≤ μᵀs + ν·a_s for every column, f* ≥ 2f − μᵀ1 − ν·V by convexity and Σ c_s g_s = f. A μ
     that is not quite feasible is raised evenly until it is.
@@ -95,7 +94,7 @@ def lower_bound(problem: DesignProblem, weights: Floats, mu: Floats, price: floa
 
 
 def gradient(problem: DesignProblem, weights: Floats) -> Floats:
-    """Return g_s = sᵀBs/(sᵀθ), B = M⁻¹AM⁻¹: by how much more weight on a column lowers the value."""
+    """Return g_s = sᵀBs/(sᵀθ), B = M⁻¹AM⁻¹: the decrease of the value per weight on a column."""
     middle = sandwich(problem, weights)
     columns = problem.columns
     return np.asarray(((columns @ middle) * columns).sum(axis=1) / (columns @ problem.prior))
@@ -120,7 +119,7 @@ class _InteriorPoint:
         self.slacks = problem.value(self.weights[: self.own]) / len(self.weights) / self.weights
 
     def solution(self) -> DesignSolution:
-        """Return where the steps stand."""
+        """Return the current weights, value and bound."""
         own = self.weights[: self.own]
         limited = self.problem.limits is not None
         price = max(float(self.multipliers[-1]), 0.0) if limited else 0.0
@@ -129,7 +128,7 @@ class _InteriorPoint:
         return DesignSolution(own, self.problem.value(own), bound, mu, price)
 
     def advance(self) -> bool:
-        """Take a step; tell whether there was one to take."""
+        """Take one step. Return False if floating point allows no further step."""
         problem, columns = self.problem, self.problem.columns
         weights, slacks = self.weights, self.slacks
         scale = 1.0 / (columns @ problem.prior)
@@ -160,7 +159,7 @@ class _InteriorPoint:
 
 
 def _reach(values: Floats, step: Floats) -> float:
-    """Return how far along a step values stay positive, at most 1."""
+    """Return the step length, at most 1, up to which all values stay positive."""
     falling = step < 0
     return min(1.0, 0.99 * float(np.min(-values[falling] / step[falling]))) if falling.any() else 1.0
 
@@ -182,6 +181,8 @@ def _solve_newton(
     H has rank K(K+1)/2 at most: it is inverted in that many dimensions, or over the columns if they are
     fewer.
     """
+    from scipy import linalg  # noqa: PLC0415  (scipy is slow to import)
+
     size, width = columns.shape
     roots = np.sqrt(diagonal)[:, None]
     scaled = roots * right
@@ -205,7 +206,9 @@ def _solve_newton(
 
 
 def _interior(equations: Floats, right: Floats) -> Floats:
-    """Return weights as far from zero as the equations allow; refuse where there are none."""
+    """Return weights as far from zero as the equations allow. Raise ChannelError if there are none."""
+    from scipy import optimize  # noqa: PLC0415  (scipy is slow to import)
+
     count = len(equations)
     even = equations.sum(axis=0) / right
     if np.ptp(even) <= 1e-12 * even[0]:

@@ -1,7 +1,7 @@
-"""Designs that ask one yes/no question indirectly, and what more truths tell of those who do not play along.
+"""Survey designs that ask a yes/no question indirectly, and extensions that detect noncompliance.
 
-Categories are in the order (yes, no). Somebody who does not follow the instructions is another truth; a
-random group that a person is dealt into is a column of the report, and so are several answers.
+Categories are in the order (yes, no). A respondent who does not follow the instructions is a further truth.
+A random group that a respondent is assigned to is a column of the report, and so is each of several answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import comb, prod
 
 from masquerade.channels.basic import binary
 from masquerade.channels.channel import Channel, check_cost, from_rows, from_weights
-from masquerade.channels.rationals import Rational, probability, shown
+from masquerade.channels.rationals import Rational, probability, quote_value
 from masquerade.core.errors import ChannelError
 from masquerade.core.schema import Category, Variable
 
@@ -34,11 +34,27 @@ def warner(p: Rational) -> Channel:
 
 
 def unrelated_question(p: Rational, prevalence: Rational) -> Channel:
-    """Return the unrelated-question design: with probability p the sensitive question, else a harmless one.
+    """Return the unrelated-question design.
 
-    `prevalence` is the known share of "yes" to the harmless question.
+    The respondent answers the sensitive question with probability p, otherwise a harmless question.
+
+    Parameters
+    ----------
+    p : number or str
+        Probability of the sensitive question.
+    prevalence : number or str
+        Known share of "yes" to the harmless question.
+
+    Returns
+    -------
+    Channel
+
+    Notes
+    -----
     Reference: Greenberg, Abul-Ela, Simmons & Horvitz (1969).
 
+    Examples
+    --------
     >>> mq.channels.unrelated_question(0.7, 0.5).gamma
     Fraction(17, 3)
     """
@@ -48,10 +64,25 @@ def unrelated_question(p: Rational, prevalence: Rational) -> Channel:
 
 
 def forced_response(p_yes: Rational, p_no: Rational) -> Channel:
-    """Return the forced-response design: "yes" on demand with p_yes, "no" with p_no, else the truth.
+    """Return the forced-response design: "yes" or "no" by chance, otherwise the truth.
 
+    Parameters
+    ----------
+    p_yes : number or str
+        Probability of a forced "yes".
+    p_no : number or str
+        Probability of a forced "no".
+
+    Returns
+    -------
+    Channel
+
+    Notes
+    -----
     Reference: Boruch (1971).
 
+    Examples
+    --------
     >>> channel = mq.channels.forced_response("1/6", "1/6")
     >>> channel.row(0), channel.gamma
     ({0: Fraction(5, 6), 1: Fraction(1, 6)}, Fraction(5, 1))
@@ -62,10 +93,25 @@ def forced_response(p_yes: Rational, p_no: Rational) -> Channel:
 
 
 def kuk(p1: Rational, p2: Rational, cards: int = 1) -> Channel:
-    """Return Kuk's (1990) design: "yes" draws from a deck with share p1 of red cards, "no" with share p2.
+    """Return Kuk's (1990) design: cards are drawn from a deck that depends on the answer.
 
-    The report is the number of red cards among `cards` drawn (with replacement).
+    The report is the number of red cards among `cards` cards drawn with replacement.
 
+    Parameters
+    ----------
+    p1 : number or str
+        Share of red cards in the deck for "yes".
+    p2 : number or str
+        Share of red cards in the deck for "no".
+    cards : int, optional
+        Number of cards drawn.
+
+    Returns
+    -------
+    Channel
+
+    Examples
+    --------
     >>> mq.channels.kuk(0.8, 0.2, cards=2).labels
     (0, 1, 2)
     """
@@ -82,7 +128,7 @@ def kuk(p1: Rational, p2: Rational, cards: int = 1) -> Channel:
 
 
 def mangat(p: Rational) -> Channel:
-    """Return Mangat's (1994) design: a "yes" is said as it is, a "no" with probability p, else "yes" too.
+    """Return Mangat's (1994) design: "yes" is always reported, "no" with probability p, otherwise "yes".
 
     >>> mq.channels.mangat(0.75).row(1)
     {0: Fraction(1, 4), 1: Fraction(3, 4)}
@@ -92,7 +138,7 @@ def mangat(p: Rational) -> Channel:
 
 
 def triangular(p: Rational) -> Channel:
-    """Return the triangular design: a circle is drawn by who says no to both questions, else a triangle.
+    """Return the triangular design: a circle means "no" to both questions, a triangle anything else.
 
     `p` is the known share of "yes" to the harmless question. γ is infinite: a circle excludes "yes".
     Reference: Yu, Tian & Tang (2008).
@@ -108,12 +154,25 @@ def triangular(p: Rational) -> Channel:
 def crosswise(p: Rational, anchor: Rational | None = None) -> Channel:
     """Return the crosswise design: "are your answers to both questions the same?".
 
-    `p` is the known share of "yes" to the harmless question (a birthday in some months). With an `anchor`,
-    the same is asked about something that nobody does, with that share of "yes" to its harmless question:
-    truths are then (yes, no, inattentive), who answer both at random; reports have the columns answer and
-    anchor.
+    Parameters
+    ----------
+    p : number or str
+        Known share of "yes" to the harmless question, such as a birthday in certain months.
+    anchor : number or str, optional
+        Known share of "yes" to the harmless question of a second, anchor item, which asks about something
+        that nobody does. Truths are then (yes, no, inattentive), where the inattentive answer both items at
+        random, and reports have the columns answer and anchor.
+
+    Returns
+    -------
+    Channel
+
+    Notes
+    -----
     Reference: Yu, Tian & Tang (2008); Atsusaka & Stevenson (2021) for the anchor.
 
+    Examples
+    --------
     >>> mq.channels.crosswise(0.25).gamma
     Fraction(3, 1)
     >>> [column.name for column in mq.channels.crosswise(0.15, anchor=0.15).columns]
@@ -133,11 +192,28 @@ def crosswise(p: Rational, anchor: Rational | None = None) -> Channel:
 def cheater_detection(p_yes: Pair, p_no: Pair = (0, 0), share: Rational = "1/2") -> Channel:
     """Return the cheater detection design: two groups with different chances of a forced "yes".
 
-    Truths are (yes, no, cheat): who cheats says "no" whatever the instruction is. `p_yes` and `p_no` are the
-    chances of being told to say yes or no, in both groups (with `p_no` it is the symmetric design); `share`
-    is that of the first group. Reports have the columns group and answer.
-    Reference: Clark & Desharnais (1998); Ostapczuk, Moshagen, Zhao & Musch (2009) for the symmetric one.
+    Truths are (yes, no, cheat): a cheater says "no" whatever the instruction. Reports have the columns group
+    and answer.
 
+    Parameters
+    ----------
+    p_yes : pair of numbers or str
+        Probability of a forced "yes" in each group.
+    p_no : pair of numbers or str, optional
+        Probability of a forced "no" in each group. Above 0 it is the symmetric design.
+    share : number or str, optional
+        Share of people in the first group.
+
+    Returns
+    -------
+    Channel
+
+    Notes
+    -----
+    Reference: Clark & Desharnais (1998); Ostapczuk, Moshagen, Zhao & Musch (2009) for the symmetric design.
+
+    Examples
+    --------
     >>> channel = mq.channels.cheater_detection([0.2, 0.8])
     >>> [column.name for column in channel.columns], channel.reports
     (['group', 'answer'], 4)
@@ -154,13 +230,28 @@ def cheater_detection(p_yes: Pair, p_no: Pair = (0, 0), share: Rational = "1/2")
 
 
 def stochastic_lie_detector(p: Pair, share: Rational = "1/2") -> Channel:
-    """Return the stochastic lie detector: those who would say no answer by chance, others may lie.
+    """Return the stochastic lie detector: a true "no" is randomized, a "yes" may be lied about.
 
-    Truths are (yes, no, lying yes). A "no" is said as it is with the probability `p` of the group, else "yes"
-    is said; who lies says "no". The prevalence is that of yes and lying yes together. Reports have the
-    columns group and answer.
+    Truths are (yes, no, lying yes). A liar says "no". The prevalence is the share of yes and lying yes
+    together. Reports have the columns group and answer.
+
+    Parameters
+    ----------
+    p : pair of numbers or str
+        Probability in each group that a "no" is reported unchanged; otherwise "yes" is reported.
+    share : number or str, optional
+        Share of people in the first group.
+
+    Returns
+    -------
+    Channel
+
+    Notes
+    -----
     Reference: Moshagen, Musch & Erdfelder (2012).
 
+    Examples
+    --------
     >>> channel = mq.channels.stochastic_lie_detector([0.9, 0.6])
     >>> [(column.name, column.categories) for column in channel.columns]
     [('group', (1, 2)), ('answer', ('yes', 'no'))]
@@ -175,13 +266,29 @@ def stochastic_lie_detector(p: Pair, share: Rational = "1/2") -> Channel:
 
 
 def unrelated_unknown(p: Pair, share: Rational = "1/2") -> Channel:
-    """Return the unrelated-question design for a harmless question whose prevalence nobody knows.
+    """Return the unrelated-question design for a harmless question of unknown prevalence.
 
-    Truths are combinations of two variables, the sensitive and the harmless answer. `p` are the chances of
-    the sensitive question in both groups (0 in the second: it only answers the harmless one). Reports have
-    the columns group and answer. Both variables can be counted, not their combinations.
+    Truths are combinations of two variables, the sensitive and the harmless answer. Both can be counted, but
+    not their combinations. Reports have the columns group and answer.
+
+    Parameters
+    ----------
+    p : pair of numbers or str
+        Probability of the sensitive question in each group. With 0 the second group answers the harmless
+        question only.
+    share : number or str, optional
+        Share of people in the first group.
+
+    Returns
+    -------
+    Channel
+
+    Notes
+    -----
     Reference: Greenberg, Abul-Ela, Simmons & Horvitz (1969).
 
+    Examples
+    --------
     >>> mq.channels.unrelated_unknown([0.7, 0]).truths
     4
     """
@@ -197,14 +304,33 @@ def unrelated_unknown(p: Pair, share: Rational = "1/2") -> Channel:
 def list_experiment(
     items: int, share: Rational = "1/2", groups: Sequence[Category] = ("control", "treated")
 ) -> Channel:
-    """Return the item count technique: how many of some statements hold, with a sensitive one in one group.
+    """Return the item count technique (list experiment).
 
-    Truths are combinations of two variables: how many of `items` harmless statements hold (0 to items), and
-    the sensitive answer. `share` is that of the control group, the first of `groups`. Reports have the
-    columns group and answer. γ is infinite: in the treated group "none" and "all" disclose the sensitive
-    answer.
-    Reference: Miller (1984); Blair & Imai (2012), whose test of "no design effect" is the misfit test here.
+    Respondents report how many statements hold. One group's list has a sensitive statement in addition.
+    Truths are combinations of two variables: the number of harmless statements that hold, and the sensitive
+    answer. Reports have the columns group and answer.
 
+    Parameters
+    ----------
+    items : int
+        Number of harmless statements.
+    share : number or str, optional
+        Share of people in the control group.
+    groups : pair of labels, optional
+        Names of the control group and the treated group.
+
+    Returns
+    -------
+    Channel
+
+    Notes
+    -----
+    γ is infinite: in the treated group "none" and "all" disclose the sensitive answer.
+    Reference: Miller (1984); Blair & Imai (2012), whose test of "no design effect" is the goodness-of-fit
+    test here.
+
+    Examples
+    --------
     >>> channel = mq.channels.list_experiment(4)
     >>> [(column.name, column.categories) for column in channel.columns]
     [('group', ('control', 'treated')), ('answer', (0, 1, 2, 3, 4, 5))]
@@ -222,13 +348,30 @@ def list_experiment(
 def double_list(
     first: int, second: int, share: Rational = "1/2", groups: Sequence[Category] = ("first", "second")
 ) -> Channel:
-    """Return the double list experiment: everybody counts two lists, the sensitive statement is in one.
+    """Return the double list experiment: all respondents count two lists, one with the sensitive statement.
 
-    Truths are combinations of three variables: how many statements of either list hold, and the sensitive
-    answer, which people of the first of `groups` find in the first list. Reports have the columns group,
-    first and second.
+    Truths are combinations of three variables: the number of statements that hold in each list, and the
+    sensitive answer. Reports have the columns group, first and second.
+
+    Parameters
+    ----------
+    first, second : int
+        Number of harmless statements in each list.
+    share : number or str, optional
+        Share of people in the first group.
+    groups : pair of labels, optional
+        Names of the groups. The first group finds the sensitive statement in the first list.
+
+    Returns
+    -------
+    Channel
+
+    Notes
+    -----
     Reference: Droitcour et al. (1991); Glynn (2013).
 
+    Examples
+    --------
     >>> channel = mq.channels.double_list(3, 3)
     >>> [column.name for column in channel.columns], channel.truths
     (['group', 'first', 'second'], 32)
@@ -244,11 +387,12 @@ def double_list(
 
 
 def self_protective_no(items: Sequence[Channel]) -> Channel:
-    """Return several items of a design where some people say "no" to all, whatever the instruction is.
+    """Return several items of a design where some people answer "no" to all items.
 
-    Truths are combinations of the items' own and of one more variable, (follows, protective). `items` are the
-    channels of the items, "no" being the last report of each; reports have a column for each. More truths
-    than reports: tables need a log-linear model of them, such as independence of the last variable.
+    Truths are combinations of the items' truths and one further variable, (follows, protective). `items` are
+    the channels of the items; the last report of each is "no". Reports have one column per item. There are
+    more truths than reports: tables need a log-linear model of them, such as independence of the last
+    variable.
     Reference: Böckenholt & van der Heijden (2007); Cruyff, van den Hout, van der Heijden & Böckenholt (2007).
 
     >>> items = [mq.channels.forced_response("1/6", "1/6")] * 2
@@ -257,7 +401,7 @@ def self_protective_no(items: Sequence[Channel]) -> Channel:
     (8, 4)
     """
     if len(items) < 2:
-        raise ChannelError("Of one item nothing tells a self-protective 'no': give at least two.")
+        raise ChannelError("A self-protective 'no' cannot be detected from one item: give at least two.")
     reports = prod(item.reports for item in items)
     check_cost(8 * reports * prod(item.truths for item in items))
     nothing = tuple(item.reports - 1 for item in items)
@@ -277,11 +421,11 @@ def self_protective_no(items: Sequence[Channel]) -> Channel:
 
 
 def panel(channel: Channel) -> Channel:
-    """Return what two waves of a panel report whose people were disguised under one memo.
+    """Return the channel of two waves of a panel that were disguised under one memo.
 
-    Truths and reports are combinations of the answers of both waves. Who answers the same again gives the
-    same report again, who answers otherwise gives a fresh one. γ is infinite: reports that differ disclose
-    *that* the answer changed; each wave alone keeps the γ of the channel.
+    Truths and reports are combinations of the answers in both waves. An unchanged answer repeats its report;
+    a changed answer gets a fresh report. γ is infinite: two different reports disclose *that* the answer
+    changed. Each wave alone keeps the γ of the channel.
 
     Formula: P(m, m' | l, l') = P[l, m]·P[l', m'] if l ≠ l', else P[l, m] where m = m'.
 
@@ -322,7 +466,7 @@ def _in_groups(
     groups: Sequence[Category],
     share: Rational,
 ) -> Channel:
-    """Return the channel of two groups that people are dealt into whatever their truth is."""
+    """Return the channel of two groups that people are assigned to at random, whatever their truth."""
     first = probability(share, "share")
     if not 0 < first < 1 or len(groups) != 2:
         raise ChannelError("Both groups need people: the 'share' of the first is above 0 and below 1.")
@@ -341,12 +485,14 @@ def _in_groups(
 def _pair(values: Pair, name: str) -> tuple[Fraction, Fraction]:
     if isinstance(values, (str, bytes)) or len(values) != 2:
         raise ChannelError(
-            f"{name!r} are two probabilities, one for each group. Got {shown(values)} instead."
+            f"{name!r} are two probabilities, one for each group. Got {quote_value(values)} instead."
         )
     return probability(values[0], name), probability(values[1], name)
 
 
 def _items(value: int, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_ITEMS:
-        raise ChannelError(f"{name!r} is a whole number from 1 to {MOST_ITEMS}. Got {shown(value)} instead.")
+        raise ChannelError(
+            f"{name!r} is a whole number from 1 to {MOST_ITEMS}. Got {quote_value(value)} instead."
+        )
     return value

@@ -1,4 +1,4 @@
-"""Disguising records: frames and files, fresh or memoised; and the simulation of it, kept apart."""
+"""Disguise data frames and files, with fresh or memoised draws; `seeded` simulates it for studies."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

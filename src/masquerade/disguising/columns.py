@@ -1,4 +1,4 @@
-"""Columns of a policy disguised, whatever frame or file they stand in; what may pass, what must not."""
+"""Disguise the columns of a policy in any frame or file, and check the columns that may pass in clear."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
+from masquerade.core.util.formatting import category_text
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.report_draws import Draws, disguise_codes
 from masquerade.frames.label_codes import dictionary_of, encode_columns
@@ -17,19 +18,36 @@ from masquerade.frames.metadata import INCOMPLETE, MEMO, MOST_POLICY_TEXT, POLIC
 
 
 def marks(policy: Policy, said: Mapping[str, str], memo: str | None = None) -> dict[str, str]:
-    """Return the marks of disguised records: policy, id of the memo that drew them, what was missing."""
+    """Return the metadata of disguised records: policy, id of the memo, rules for missing values."""
     drawn = {} if memo is None else {MEMO: memo}
     return {"policy": policy.id} | drawn | {key: text for key, text in said.items() if key == INCOMPLETE}
 
 
-def carried(policy: Policy) -> dict[str, str]:
-    """Return the policy as a file of disguised records carries it along, if it is not too large for that."""
+def policy_metadata(policy: Policy) -> dict[str, str]:
+    """Return the policy as metadata for a file of disguised records; empty if it is too large."""
     text = policy.public_text() or ""
     return {POLICY_TEXT: text} if 0 < len(text.encode()) <= MOST_POLICY_TEXT else {}
 
 
+def missing_labels(policy: Policy) -> dict[str, list[str]]:
+    """Return the labels of missing values, as text, of each report column that has any."""
+    return {
+        variable.name: [category_text(label) for label in variable.missing]
+        for variable in policy.observed.variables
+        if variable.missing
+    }
+
+
+def disguised_reports(policy: Policy) -> tuple[str, ...]:
+    """Return the report columns that are disguised: they must not be tabulated as they are."""
+    hidden = set(policy.disguised)
+    return tuple(
+        name for group in policy.groups if hidden.intersection(group.names) for name in group.reports
+    )
+
+
 def refuse_disguised(metadata: Mapping[str, str], what: str) -> None:
-    """Refuse records that say they are disguised already."""
+    """Raise InputError if metadata states that the records are already disguised."""
     if "policy" in metadata:
         raise InputError(
             f"{what}: was disguised under policy {metadata['policy'][:12]} already; estimates from records "
@@ -38,20 +56,20 @@ def refuse_disguised(metadata: Mapping[str, str], what: str) -> None:
 
 
 def checked_keep(keep: Sequence[str] | str, policy: Policy) -> tuple[str, ...]:
-    """Refuse to pass on undisguised what the policy disguises."""
+    """Return the columns to keep; raise InputError if the policy disguises one of them."""
     names = (keep,) if isinstance(keep, str) else tuple(keep)
     for name in names:
         if name in policy.schema:
-            raise InputError(f"{name!r} is a variable of the policy and cannot be kept as it is.")
+            raise InputError(f"{name!r} is a variable of the policy and cannot be kept in clear.")
         if name in policy.observed:
             raise InputError(f"{name!r} is a report of the policy: rename the column to keep it.")
     return names
 
 
 def shown_columns(names: Iterable[str], policy: Policy, kept: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of disguised records, in the order of the clear ones.
+    """Return the columns of disguised records, in the order of the clear columns.
 
-    A report that several variables have in common stands where the first of them stood.
+    A joint report takes the position of its first variable.
     """
     shown: dict[str, None] = {}
     for name in names:
@@ -65,7 +83,7 @@ def shown_columns(names: Iterable[str], policy: Policy, kept: Sequence[str]) -> 
 def disguise_columns(
     columns: Mapping[str, Any], policy: Policy, draws: Draws, *, text: bool
 ) -> dict[str, pa.DictionaryArray]:
-    """Encode and draw the columns of a policy, reports as dictionaries; `text` says they come from a CSV."""
+    """Encode and draw the columns of a policy; `text` states that they come from a CSV."""
     codes = encode_columns(columns, policy.fields, text=text)
     reports = disguise_codes(codes, policy, draws)
     return {
@@ -75,5 +93,5 @@ def disguise_columns(
 
 
 def permutation(rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return a random order of rows from OS randomness (ties among 64-bit keys do not happen)."""
+    """Return a random permutation of the rows from OS randomness (ties among 64-bit keys are negligible)."""
     return np.argsort(Keystream()(8 * rows).view(np.uint64), kind="stable")

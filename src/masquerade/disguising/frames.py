@@ -22,7 +22,7 @@ from masquerade.disguising.columns import (
     refuse_disguised,
     shown_columns,
 )
-from masquerade.disguising.earlier_draws import epsilon_of
+from masquerade.disguising.earlier_draws import check_memo
 from masquerade.disguising.files import disguise_file
 from masquerade.disguising.memo import chosen_draws, memo_of
 from masquerade.disguising.report_draws import disguise_codes, fresh_draws
@@ -40,43 +40,48 @@ def disguise(
     new_memo: bool = False,
     keep: Sequence[str] = (),
     shuffle: bool = False,
+    accept_gamma: float | None = None,
 ) -> Any:
-    """Return the frame (or baskets) with every variable of the policy disguised; other columns are left out.
+    """Return the frame (or baskets) with every variable of the policy disguised; other columns are omitted.
 
-    Randomness comes from the operating system and cannot be seeded. An unknown or missing value is refused by
-    row and column before anything is drawn. A Spark data frame is disguised on its executors: without a memo
-    the reports are kept in Spark's checkpoint folder, so that no second evaluation draws them again.
+    Randomness comes from the operating system and cannot be seeded. An unknown or missing value raises with
+    its row and column before anything is drawn. A Spark data frame is disguised on its executors: without a
+    memo the reports are kept in Spark's checkpoint folder, so that no second evaluation draws them again.
 
     Parameters
     ----------
     frame : data frame, Baskets, str or Path
-        Clear records. For the path of a file an Arrow table comes back (`disguise_file` writes one).
+        Clear records. For the path of a file an Arrow table is returned (`disguise_file` writes a file).
     policy : Policy, str or Path
         Policy, or the path of its file.
     memo : str or Path, optional
-        Secret file by which the same person's same value gets the same report in every release. It must be
-        there, unless `new_memo`.
+        Secret file by which the same person's same value gets the same report in every release. It must
+        exist, unless `new_memo`.
     id : str, optional
         Column that names the person, for `memo`.
     new_memo : bool, default False
-        Make the memo, which must not be there yet: under a second one all people are drawn again, and γ
-        multiplies.
+        Create the memo, which must not exist yet. A second memo draws all people again, and γ multiplies.
     keep : sequence of str, optional
-        Columns that are passed on in clear.
+        Columns to keep in clear.
     shuffle : bool, default False
-        Mix the rows.
+        Shuffle the rows.
+    accept_gamma : float, optional
+        The γ of a record over this release and earlier ones of the memo that is accepted beyond the policy's
+        limit.
 
     Returns
     -------
     data frame or Baskets
-        Reports, of the type that was given.
+        Reports, of the type of `frame`.
 
     Raises
     ------
     FileError
-        If the memo is not there, or with `new_memo` is there.
+        If the memo does not exist, or with `new_memo` exists.
     UnknownValue
         If a value is not one of the policy's categories.
+    InputError
+        If the memo's earlier releases exceed the policy's limit together with this one.
 
     Examples
     --------
@@ -91,7 +96,14 @@ def disguise(
     refuse_unusable(policy)
     if isinstance(frame, (str, Path)):
         return _disguise_whole(
-            frame, policy, memo=memo, person=id, new_memo=new_memo, keep=keep, shuffle=shuffle
+            frame,
+            policy,
+            memo=memo,
+            person=id,
+            new_memo=new_memo,
+            keep=keep,
+            shuffle=shuffle,
+            accepted=accept_gamma,
         )
     if isinstance(frame, Baskets):
         return _disguise_baskets(frame, policy, [memo, id, *keep, shuffle or None, new_memo or None])
@@ -99,7 +111,14 @@ def disguise(
         from masquerade.disguising.spark import disguise_spark  # noqa: PLC0415
 
         return disguise_spark(
-            frame, policy, memo=memo, person=id, new_memo=new_memo, keep=keep, shuffle=shuffle
+            frame,
+            policy,
+            memo=memo,
+            person=id,
+            new_memo=new_memo,
+            keep=keep,
+            shuffle=shuffle,
+            accepted=accept_gamma,
         )
     columns = columns_of(frame)
     said = metadata_of(columns.frame)
@@ -108,16 +127,16 @@ def disguise(
     for name in kept:
         columns[name]
     remembered = memo_of(memo, id, new=new_memo)
-    epsilon = epsilon_of(policy)
+    epsilon = check_memo(policy, remembered, accept_gamma)
     draws = chosen_draws(remembered, id, policy, columns, fresh_draws(Keystream()))
     reports = disguise_columns(columns, policy, draws, text=False)
     shown = shown_columns(columns, policy, kept)
     result = rebuild(columns, {name: reports.get(name) for name in shown})
     if shuffle:
-        result = _shuffled(result, columns.rows)
+        result = _shuffle_rows(result, columns.rows)
     marked = with_metadata(result, marks(policy, said, None if remembered is None else remembered.id))
     if remembered is not None:
-        remembered.saved(policy.id, epsilon)  # last: reports that nobody got need not be remembered
+        remembered.save(policy.id, epsilon)  # last: reports that were never returned need not be stored
     return marked
 
 
@@ -130,12 +149,21 @@ def _disguise_whole(
     new_memo: bool,
     keep: Sequence[str],
     shuffle: bool,
+    accepted: float | None,
 ) -> Any:
     """Return the records of a file disguised, as an Arrow table."""
     with tempfile.TemporaryDirectory(prefix="masquerade-") as folder:
         target = Path(folder) / "disguised.arrow"
         disguise_file(
-            path, target, policy, memo=memo, id=person, new_memo=new_memo, keep=keep, shuffle=shuffle
+            path,
+            target,
+            policy,
+            memo=memo,
+            id=person,
+            new_memo=new_memo,
+            keep=keep,
+            shuffle=shuffle,
+            accept_gamma=accepted,
         )
         with pa.OSFile(str(target)) as file:
             return ipc.open_file(file).read_all()
@@ -150,8 +178,8 @@ def _disguise_baskets(baskets: Baskets, policy: Policy, others: Sequence[object]
     return baskets.through(policy, lambda codes, part: disguise_codes(codes, part, draws))
 
 
-def _shuffled(frame: Any, rows: int) -> Any:
-    """Return the rows in random order; a pandas index is renewed, since it would tell the old one."""
+def _shuffle_rows(frame: Any, rows: int) -> Any:
+    """Return the rows in random order; a pandas index is renewed, because it would reveal the old order."""
     import narwhals as nw  # noqa: PLC0415
 
     native = nw.from_native(frame)

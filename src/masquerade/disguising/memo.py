@@ -1,14 +1,15 @@
-"""The keyed memo: the same person's same value always gets the same report, and nothing is stored but a key.
+"""The keyed memo: a value of a person always gets the same report, although only a key is stored.
 
-A report is decided by a 64-bit word. Fresh draws take the word from a keystream; the memo takes it from a
-pseudo-random function of (policy, person, group, value), so a repeated release repeats the report and
-teaches nothing new. The function is AES-256 on one block per (person, group, value), under a key derived
-by HKDF from the memo's secret and the policy id; persons enter as keyed BLAKE2b tags, never as they are.
-Whoever has the secret can test guesses about a value: guard the file as you guard the data.
+A report is decided by a 64-bit word. Fresh draws take the word from a keystream. The memo takes it from a
+pseudo-random function of (policy, person, group, value), so a repeated release repeats the report and reveals
+nothing new. The function is AES-256 on one block per (person, group, value), under a key derived by HKDF from
+the memo's secret and the policy id. Persons enter as keyed BLAKE2b tags, never as plain ids. A holder of the
+secret can test guesses about a value: guard the file as you guard the data.
 
-A second memo draws all people again, and γ multiplies. So a memo is made only by a caller who says so. Memos
-of format 1 know persons by their ids as they are written; those of format 2, which are made now, by the
-ids' normal form (`person_ids`). An old memo keeps its draws: another form would draw all people again.
+A second memo draws all people again, and γ multiplies. So a memo is created only on explicit request. Memos
+of format 1 identify persons by their ids as written. Memos of format 2, the current format, use the normal
+form of the ids (`person_ids`). An old memo keeps its format, because a different form would draw all people
+again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import FileError, InputError
 from masquerade.core.util.atomic import AtomicFile, write_whole
 from masquerade.core.util.json_text import parse_json
-from masquerade.core.util.private_file import locked, read_private
+from masquerade.core.util.private_file import lock_file, read_private
 from masquerade.crypto.keys import expand
 from masquerade.crypto.symmetric import BlockFunction, code, same
 from masquerade.disguising.person_ids import AS_WRITTEN, NORMAL, ROWS_AT_ONCE, TAG_BYTES, person_tags
@@ -55,10 +56,10 @@ MOST_PLACES = 2**16
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """A secret from which repeated draws follow, and the policies it has served.
+    """A secret that determines repeated draws, and the policies it was used with.
 
-    `releases` has the id of every policy and the ε of a record under it, None where that is not known or has
-    no bound. `form` is the format of the file, which says how persons are known.
+    `releases` maps the id of every policy to the ε of a record under it, None if that is unknown or
+    unbounded. `form` is the format of the file, which determines how persons are identified.
     """
 
     path: Path
@@ -72,7 +73,7 @@ class Memo:
 
     @classmethod
     def open(cls, path: str | Path, *, new: bool = False) -> Memo:
-        """Read a memo file; a `new` one gets a secret and must not be there yet: `saved` makes its file."""
+        """Read a memo file. With `new`, create a memo whose file must not exist yet; `save` writes it."""
         place = Path(path)
         if new:
             if place.exists() or place.is_symlink():
@@ -92,7 +93,7 @@ class Memo:
 
     @classmethod
     def load(cls, path: str | Path) -> Memo:
-        """Read a memo file, which must be its owner's alone; `FileNotFoundError` says that there is none."""
+        """Read a memo file, which must be private to its owner; raise `FileNotFoundError` if missing."""
         place = Path(path)
         try:
             values = parse_json(read_private(place, "a memo"))
@@ -112,10 +113,10 @@ class Memo:
         return cls(path, secrets.token_bytes(32), {}, NORMAL)
 
     @classmethod
-    def kept(cls, path: str | Path) -> Memo:
-        """Return the memo in a file, made now if there is none: of two who make it at once, one is first.
+    def load_or_create(cls, path: str | Path) -> Memo:
+        """Return the memo in a file, created now if missing. Concurrent callers get the same memo.
 
-        Only a service asks so, whose state knows which memo drew what has left.
+        For services only: their state records which memo drew the reports that were sent.
         """
         try:
             return cls.load(path)
@@ -129,24 +130,24 @@ class Memo:
 
     @property
     def id(self) -> str:
-        """Return a name for the draws of this memo, from which nothing about its secret follows."""
+        """Return a public name for the draws of this memo that reveals nothing about its secret."""
         return code(self.secret, b"masquerade memo id").hex()[:16]
 
-    def saved(self, policy_id: str, epsilon: float | None = None) -> Memo:
-        """Write the memo, this policy among its releases, readable by its owner only; durable on return.
+    def save(self, policy_id: str, epsilon: float | None = None) -> Memo:
+        """Write the memo with this policy among its releases: owner-readable only, durable on return.
 
-        Nothing may leave before. If another memo was made in this place meanwhile, that is a
-        `FileError`: two secrets would disguise everybody twice.
+        No report may leave before. Raises `FileError` if a different memo was created at this path
+        concurrently: two secrets would disguise every person twice.
         """
         with suppress(FileExistsError):
             self._make()
         try:
-            with locked(self.path):
+            with lock_file(self.path):
                 found = Memo.load(self.path)
                 if not same(found.secret, self.secret) or found.form != self.form:
                     raise FileError(
-                        f"{self.path}: another memo was made here meanwhile. Nothing was released; begin "
-                        "again, and people are disguised as that memo does."
+                        f"{self.path}: a different memo was created here concurrently. Nothing was "
+                        "released. Start again, and that memo is used."
                     )
                 epsilon_before = found.releases.get(policy_id)
                 bound = None if epsilon == math.inf else epsilon
@@ -165,7 +166,7 @@ class Memo:
         return json.dumps({"masquerade_memo": self.form, "secret": self.secret.hex(), "releases": releases})
 
     def _make(self) -> None:
-        """Make the file, unless there is one: then `FileExistsError`."""
+        """Create the file; raise `FileExistsError` if it exists."""
         try:
             with AtomicFile(self.path) as file:
                 file.stream.write(self.text.encode())
@@ -184,7 +185,7 @@ class Memo:
 
         def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
             if channel.truths > MOST_CODES or place >= MOST_PLACES:
-                raise InputError("The memo takes at most 2**24 categories and 2**16 channels.")
+                raise InputError("A memo supports at most 2**24 categories and 2**16 channels.")
             reports = np.empty(len(codes), dtype=np.min_scalar_type(channel.reports - 1))
             for begin in range(0, len(codes), ROWS_AT_ONCE):
                 some = slice(begin, begin + ROWS_AT_ONCE)
@@ -196,8 +197,8 @@ class Memo:
 
 
 def _releases_of(values: Any, form: object) -> dict[str, float | None]:
-    """Return the policies that a memo file of a format lists; what is not of its form is a `ValueError`."""
-    if type(form) is not int or form not in {AS_WRITTEN, NORMAL}:  # true is 1, too
+    """Return the policies in a memo file of a given format; raise `ValueError` if the content is invalid."""
+    if type(form) is not int or form not in {AS_WRITTEN, NORMAL}:  # `true` would equal 1
         raise ValueError
     if form == AS_WRITTEN and isinstance(values, list):
         return {str(policy): None for policy in values}
@@ -207,7 +208,7 @@ def _releases_of(values: Any, form: object) -> dict[str, float | None]:
 
 
 def memo_of(path: str | Path | None, person: str | None, *, new: bool = False) -> Memo | None:
-    """Return the memo of a file for the persons that a column names; None if neither is given."""
+    """Return the memo of a file for the persons in a column; None if neither is given."""
     if (path is None) != (person is None):
         raise InputError("A memo needs both: the file ('memo') and the column that names the person ('id').")
     if path is None:
@@ -230,7 +231,7 @@ def memo_notes(memo: Memo | None) -> tuple[str, ...]:
 def chosen_draws(
     memo: Memo | None, person: str | None, policy: Policy, columns: Mapping[str, Any], fresh: Draws
 ) -> Draws:
-    """Return how reports are drawn: by a memo if there is one, else fresh."""
+    """Return the function that draws reports: from the memo if there is one, otherwise fresh."""
     if memo is None or person is None:
         return fresh
     return memo.draws(policy.id, columns[person], person)
@@ -239,7 +240,7 @@ def chosen_draws(
 def _reports_of(
     function: BlockFunction, people: NDArray[np.uint8], codes: Codes, channel: Channel, place: int
 ) -> NDArray[np.int64]:
-    """Return the reports of some people, who are known by their tags."""
+    """Return the reports of the people with these tags."""
     words = block_words(function, people, codes, place, 0)
     reports = report_of_word(codes, words, channel.draw_table)
     left = np.flatnonzero(reports < 0)

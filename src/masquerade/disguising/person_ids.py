@@ -1,15 +1,14 @@
-"""Ids of persons, by which a memo repeats draws: one normal form for the spellings that files mix up.
+"""Normal form of person ids, by which a memo repeats draws.
 
-Two spellings of one id must be one person, or that person is drawn twice. Two ids of different persons must
-never be one: their draws would repeat each other, and a report of one could exclude a value of the other. So
-only spellings are taken as one that no system keeps apart:
+Two spellings of one id must be one person, otherwise that person is drawn twice. Ids of different persons
+must never be merged: their draws would repeat each other, and a report of one person could exclude a value of
+the other. So only those spellings are merged that no system distinguishes:
 
-- white space at either end is left out, such as the blanks of a column of fixed width;
-- letters are brought to Unicode NFC;
-- a whole number is its digits, whether it is a number of any type or a text, `7.0` like `7`.
+- white space at either end is removed, such as the padding of a fixed-width column;
+- text is normalised to Unicode NFC;
+- a whole number is represented by its digits, whether it is a number of any type or text: `7.0` equals `7`.
 
-Leading zeros, upper and lower case, and white space inside stay: `007` and `7`, `Ann` and
-`ann` are four persons.
+Leading zeros, case, and inner white space are significant: `007` and `7`, `Ann` and `ann` are four persons.
 """
 
 from __future__ import annotations
@@ -22,17 +21,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from masquerade.core.errors import UnknownValue
-from masquerade.crypto.batch_mac import Texts, keyed_tags
 
 TAG_BYTES = 10
 ROWS_AT_ONCE = 2**18
-MOST_EXACT = 2**53  # beyond it floating point has one number for several
-AS_WRITTEN, NORMAL = 1, 2  # formats of memos, by how they know persons
+MOST_EXACT = 2**53  # larger integers are not exact in floating point
+AS_WRITTEN, NORMAL = 1, 2  # memo formats, by the form of the ids that identify persons
 _WHOLE_DECIMAL = r"^(-?(?:0|[1-9][0-9]*))\.0+$"
 
 
 def normalize_ids(ids: pa.Array, column: str) -> pa.Array:
-    """Return the normal forms of ids, none of them missing, as texts.
+    """Return the normal forms of ids as texts; raise UnknownValue if an id is missing.
 
     >>> normalize_ids(pa.array(["7", " 7 ", "7.0", "007"]), "id").to_pylist()
     ['7', '7', '7', '007']
@@ -47,12 +45,12 @@ def normalize_ids(ids: pa.Array, column: str) -> pa.Array:
     blank = pc.equal(pc.binary_length(texts), 0)
     if pc.any(blank).as_py():
         row = pc.index(blank, value=True).as_py() + 1
-        raise UnknownValue(column, row, "is missing: the memo needs to know whose record it is")
+        raise UnknownValue(column, row, "is missing: the memo needs the person's id")
     return texts
 
 
 def _exact_numbers(ids: pa.Array, column: str) -> pa.Array:
-    """Return floating-point numbers as whole ones where all are; others as texts."""
+    """Return floating-point ids as whole numbers if all are whole; otherwise as texts."""
     numbers = ids.cast(pa.float64()).to_numpy(zero_copy_only=False)
     beyond = np.flatnonzero(~(np.abs(numbers) < MOST_EXACT))
     if len(beyond):
@@ -69,14 +67,14 @@ def _exact_numbers(ids: pa.Array, column: str) -> pa.Array:
 
 
 def person_tags(persons: Any, column: str, key: bytes, form: int = NORMAL) -> NDArray[np.uint8]:
-    """Return a keyed tag for every person, by the ids as a memo of this format knows them.
+    """Return a keyed tag for every person, from ids in the form of the memo's format.
 
-    A missing id is refused by row.
+    Raise UnknownValue with the row if an id is missing.
     """
     missing = pc.is_null(persons, nan_is_null=pa.types.is_floating(persons.type))
     if pc.any(missing).as_py():
         row = pc.index(missing, value=True).as_py() + 1
-        raise UnknownValue(column, row, "is missing: the memo needs to know whose record it is")
+        raise UnknownValue(column, row, "is missing: the memo needs the person's id")
     tags = np.empty((len(persons), TAG_BYTES), dtype=np.uint8)
     for begin in range(0, len(persons), ROWS_AT_ONCE):
         some = persons.slice(begin, ROWS_AT_ONCE)
@@ -85,18 +83,20 @@ def person_tags(persons: Any, column: str, key: bytes, form: int = NORMAL) -> ND
                 some.combine_chunks() if isinstance(some, pa.ChunkedArray) else some, column, key, form
             )
         except UnknownValue as error:
-            raise error.shifted(begin) from None
+            raise error.shift_rows(begin) from None
     return tags
 
 
 def _tags_of(persons: pa.Array, column: str, key: bytes, form: int) -> NDArray[np.uint8]:
     """Return a keyed tag for every person."""
+    from masquerade.crypto.batch_mac import Texts, keyed_tags  # noqa: PLC0415  (only a memo hashes)
+
     if pa.types.is_dictionary(persons.type):
         try:
             entry_tags: NDArray[np.uint8] = _tags_of(persons.dictionary, column, key, form)[
                 persons.indices.to_numpy(zero_copy_only=False)
             ]
-        except UnknownValue:  # of a row, or of an entry that no row has
+        except UnknownValue:  # the invalid id is in a row, or in a dictionary entry that no row uses
             return _tags_of(persons.dictionary_decode(), column, key, form)
         return entry_tags
     ids = persons if form == AS_WRITTEN else normalize_ids(persons, column)

@@ -1,255 +1,259 @@
-"""Draft a policy from clear data: it lists what was seen and leaves every decision to a person.
+"""Draft a policy from clear data. The draft lists the observed values and leaves all decisions to the user.
 
-Categories come from the policy, never silently from data: a draft is refused until it has been edited.
+Categories come from the policy, never silently from data: a draft is refused until the user has edited it.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import yaml
 
 from masquerade.channels.designs import bin_labels
+from masquerade.channels.policy import text as policy_text
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Category
-from masquerade.frames.label_codes import Kind, folded, kind_of
+from masquerade.core.util.formatting import percent
+from masquerade.disguising.column_summary import MOST_CATEGORIES, ColumnSummary
+from masquerade.disguising.draft_bins import BINS, cut_points, plain, round_bins
+from masquerade.disguising.draft_dates import HINT, all_periods, date_lines
 
-MOST_CATEGORIES = 50
 LONGEST_LABEL = 80
-FEW = 5  # so few different values may all differ by chance
+FEW = 5  # up to this number of values, all may be distinct by chance
 MANY_ROWS = 1000
-BINS = 10
-MOST_OTHERS = 12  # different texts among numbers that may stand for missing ones
-RARE, OFTEN, CLOSE = 2, 20, 0.8  # so rarely seen, a text so close to one so often seen looks like a slip
-SHORTEST_WORD = 4
+REPEATS = 20  # numbers with decimals are categories if each occurs at least this often on average
+WIDTH = 105  # width of comments in the draft
 _IDENTIFIER = re.compile(
     r"(?:^|[\W_])(?:id|ids|uuid|guid|ssn|iban|passport|e-?mail|phone|mobile|address|street|name|surname|"
     r"(?:first|last|full|user)_?name|nachname|vorname|kennung|telefon|adresse|stra(?:ss|ß)e)(?:$|[\W_])",
     re.IGNORECASE,
 )
-_NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
-_CODE = r"^[+-]?0\d"  # 007 is a code, not a number
 
+LIMIT_HEADER = """\
+# A policy drafted from data. Settle every DECIDE below before it is used: are these all the categories that
+# may ever occur? Only those that were seen are listed, and that they were seen already reveals something.
+# Remove what nobody will count, and draft again: every variable takes a part of the limit.
+"""
 REFUSED = "masquerade refuses it until every DECIDE below is settled."
 SETTLE = "Settle every DECIDE below before it is used."
 HEADER = f"""\
 # A policy drafted from data. {REFUSED}
 #
-# For each variable somebody has to decide:
+# Decide for each variable:
 #  1. Are these all the categories that may ever occur? Only those that were seen are listed, and that they
-#     were seen already tells something: give the full code list of the variable instead.
+#     were seen already reveals something: give the full code list of the variable instead.
 #  2. Is it sensitive, and which guarantee does it need? Put a channel in place of {{kind: decide}}, such as
 #       channel: {{kind: for_gamma, gamma: 19}}      # no belief of 5% can rise above 50%
-#       channel: {{kind: symmetric, p: 0.3}}         # kept with 70%, else any other category alike
-#     or remove the 'channel' line: then the variable is released as it is.
-#  3. Is it needed at all? Remove what nobody will count: every variable adds to what a record gives away.
+#       channel: {{kind: symmetric, p: 0.3}}         # kept with 70%, else any other, equally likely
+#     or remove the 'channel' line: then the variable is released in clear.
+#  3. Is it needed at all? Remove what nobody will count: every variable adds to what a record reveals.
 #
 # Afterwards: masquerade policy check FILE, masquerade privacy FILE.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnSummary:
-    """What a draft needs to know of a column: never more than a few different values.
+@dataclass(frozen=True)
+class Draft:
+    """The variables of a policy, drafted from data, before their channels are decided.
 
-    `values` are the different ones in order, None if there are more than fifty; `repeats` tells whether
-    some value occurs twice; `na` are the few texts among numbers, `recodes` the texts that look like
-    misspellings of another.
+    Parameters
+    ----------
+    entries : mapping of str to list of str
+        For each variable the lines of YAML that state how it is read.
+    left_out : mapping of str to str
+        The columns that are not variables, each with the reason.
+    rows : int
+        Number of records.
     """
 
-    name: str
-    kind: Kind
+    entries: Mapping[str, Sequence[str]]
+    left_out: Mapping[str, str]
     rows: int
-    missing: bool
-    values: tuple[Category, ...] | None
-    repeats: bool
-    low: float = math.nan
-    high: float = math.nan
-    na: tuple[str, ...] = ()
-    recodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def variables(self) -> dict[str, Any]:
+        """Return the variables as plain values, without channels."""
+        text = "\n".join(self._lines({}))
+        values: dict[str, Any] = policy_text.parse(text, "yaml")
+        return {"masquerade": 1, **values}
+
+    def to_yaml(
+        self,
+        header: str,
+        channels: Mapping[str, Sequence[str]],
+        head: Mapping[str, Any] | None = None,
+        tail: Sequence[str] = (),
+    ) -> str:
+        """Return the policy file.
+
+        Parameters
+        ----------
+        header : str
+            Comments at the top.
+        channels : mapping of str to sequence of str
+            Lines about the channel of each variable.
+        head : mapping, optional
+            Further keys of the file, before the variables.
+        tail : sequence of str, optional
+            Lines after the variables.
+        """
+        lines = [header, "masquerade: 1"]
+        lines += [f"{key}: {_in_one_line(value)}" for key, value in (head or {}).items()]
+        lines += [*self._lines(channels), *tail]
+        if self.left_out:
+            lines += ["", "# Left out (a released record has none of these):"]
+            lines += [
+                f"#   {quote_label(name, key=True)}: {reason}" for name, reason in self.left_out.items()
+            ]
+        return "\n".join(lines) + "\n"
+
+    def _lines(self, channels: Mapping[str, Sequence[str]]) -> list[str]:
+        lines = ["variables:"]
+        for name, entry_lines in self.entries.items():
+            rows = [*entry_lines, *channels.get(name, ())]
+            lines += [f"  {quote_label(name, key=True)}:", *(f"    {line}" for line in rows)]
+        return lines
 
 
-@dataclass(slots=True)
-class _Column:
-    """A column while it is read."""
-
-    name: str
-    rows: int = 0
-    missing: bool = False
-    repeats: bool = False
-    seen: Counter[Any] | None = field(default_factory=Counter)
-    others: set[str] | None = field(default_factory=set)  # texts that are no numbers
-    low: float = math.inf
-    high: float = -math.inf
-    numbers: int = 0
-    fractions: bool = False
-    kind: Kind = "text"
-
-    def add(self, column: Any, *, text: bool) -> None:
-        values = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        self.kind = kind_of(values.type)
-        if pa.types.is_floating(values.type):
-            values = pc.if_else(pc.is_finite(values), values, None)
-        self.missing |= values.null_count > 0
-        values = values.drop_null()
-        counts = pc.value_counts(values) if self.kind != "other" else None
-        different = values if counts is None else counts.field("values")
-        self.rows += len(values)
-        self.repeats |= len(different) < len(values)
-        if counts is None or not len(values):
-            return
-        self._measure(different, values, text=text)
-        if self.seen is not None:
-            few = counts[: MOST_CATEGORIES + 1]
-            self.seen.update(
-                dict(zip(few.field("values").to_pylist(), few.field("counts").to_pylist(), strict=True))
-            )
-            if len(self.seen) > MOST_CATEGORIES:
-                self.seen = None
-
-    def _measure(self, different: Any, values: Any, *, text: bool) -> None:
-        numbers, count = different, len(values)
-        if self.kind == "text":
-            if not text:
-                return
-            is_number = _numeric(different)
-            numbers = different.filter(is_number)
-            if self.others is not None:
-                self.others.update(different.filter(pc.invert(is_number))[: MOST_OTHERS + 1].to_pylist())
-                self.others = None if len(self.others) > MOST_OTHERS else self.others
-            count = len(values) if len(numbers) == len(different) else pc.sum(_numeric(values)).as_py()
-        elif self.kind == "truth":
-            return
-        self.numbers += count
-        if len(numbers):
-            as_floats = numbers.cast(pa.float64())
-            ends = pc.min_max(as_floats).as_py()
-            self.low, self.high = min(self.low, ends["min"]), max(self.high, ends["max"])
-            self.fractions |= pc.any(pc.not_equal(pc.floor(as_floats), as_floats)).as_py()
-
-    def summary(self, *, text: bool) -> ColumnSummary:
-        kind, seen, na = self.kind, self.seen, tuple[str, ...]()
-        if text and kind == "text" and 2 * self.numbers > self.rows and self.others is not None:
-            kind, na = "whole", tuple(sorted(self.others))
-            seen = None if seen is None else Counter({v: n for v, n in seen.items() if v not in self.others})
-        if kind in {"whole", "number"} and (text or kind == "number"):
-            kind = "number" if self.fractions else "whole"
-        recodes = _misspelt(seen) if kind == "text" and seen is not None else {}
-        kept = [] if seen is None else [v for v in seen if not any(v in worse for worse in recodes.values())]
-        values = None if seen is None else _sorted_labels(kept, kind)
-        if text and values and {str(value).lower() for value in values} <= {"true", "false"}:
-            kind, values = "truth", tuple(sorted({str(value).lower() == "true" for value in values}))
-            recodes = {}
-        return ColumnSummary(
-            self.name,
-            kind,
-            self.rows,
-            self.missing or bool(na),
-            values,
-            self.repeats,
-            self.low,
-            self.high,
-            na,
-            recodes,
-        )
-
-
-def _misspelt(seen: Counter[str]) -> dict[str, tuple[str, ...]]:
-    """Return the texts that look like another, far more frequent one: by capitals, blanks, or a letter."""
-    found: dict[str, list[str]] = {}
-    often = [value for value, _ in seen.most_common()]
-    for value in reversed(often):
-        # the most frequent of those that differ in capitals and blanks only is what was meant
-        meant = next(other for other in often if folded(other) == folded(value))
-        if meant == value and len(value) >= SHORTEST_WORD and seen[value] <= RARE:
-            near = get_close_matches(value, [other for other in often if seen[other] >= OFTEN], 1, CLOSE)
-            meant = near[0] if near else value
-        if meant != value:
-            found.setdefault(meant, []).append(value)
-    return {meant: tuple(sorted(worse)) for meant, worse in sorted(found.items())}
-
-
-def _numeric(values: Any) -> Any:
-    return pc.and_(
-        pc.match_substring_regex(values, _NUMBER), pc.invert(pc.match_substring_regex(values, _CODE))
-    )
-
-
-def _sorted_labels(seen: Iterable[Any], kind: Kind) -> tuple[Category, ...]:
-    """Return the different values in order, whole numbers as such."""
-    if kind == "whole":
-        return tuple(sorted({int(float(value)) if "." in str(value) else int(value) for value in seen}))
-    return tuple(sorted(seen)) if kind != "number" else ()
-
-
-def summaries(
-    batches: Iterable[pa.RecordBatch], *, text: bool, progress: Callable[[], None] | None = None
-) -> list[ColumnSummary]:
-    """Return a summary of every column of a stream of batches; memory does not grow with it."""
-    columns: dict[str, _Column] = {}
-    for batch in batches:
-        for name in batch.schema.names:
-            columns.setdefault(name, _Column(name)).add(batch[name], text=text)
-        if progress is not None:
-            progress()
-    return [column.summary(text=text) for column in columns.values()]
-
-
-def draft(
+def draft_variables(
     columns: Sequence[ColumnSummary],
-    epsilon: float | None = None,
     *,
-    per: str = "variable",
     groups: Mapping[str, Sequence[float]] | None = None,
-) -> str:
-    """Return a policy in YAML that says what is still to be decided, for the columns that are variables.
+    named: Iterable[str] = (),
+    most_categories: int | None = None,
+) -> Draft:
+    """Draft the variables of a policy from summaries of columns.
 
-    With `epsilon` every variable has a symmetric channel with this ε, or with an even share of it if it is
-    for a whole record. `groups` are cut points of numbers that were grouped already, such as by MGAS.
+    Parameters
+    ----------
+    columns : sequence of ColumnSummary
+    groups : mapping, optional
+        Cut points of numbers that are already grouped, for example by MGAS.
+    named : iterable of str, optional
+        Columns that the user named. They become variables whatever their name or number of categories.
+    most_categories : int, optional
+        Text columns with more categories than this are left out. Numbers get about half as many bins.
+
+    Returns
+    -------
+    Draft
+
+    Raises
+    ------
+    InputError
+        If no column can be a variable.
     """
-    known = groups or {}
-    left_out = {
-        column.name: why for column in columns if column.name not in known and (why := reason_against(column))
-    }
-    chosen = [column for column in columns if column.name not in left_out]
-    if not chosen:
+    known, wanted = groups or {}, set(named)
+    left_out: dict[str, str] = {}
+    entries: dict[str, list[str]] = {}
+    bins = BINS if most_categories is None else max(most_categories // 2, 2)
+    for column in columns:
+        why = "" if column.name in known else reason_against(column, named=column.name in wanted)
+        if not why and most_categories is not None and column.name not in wanted:
+            why = _too_many(column, most_categories)
+        if why:
+            left_out[column.name] = why
+        else:
+            entries[column.name] = entry(column, known.get(column.name), bins=bins)
+    if not entries:
         why = "; ".join(f"{name}: {reason}" for name, reason in list(left_out.items())[:3])
         raise InputError(
             f"No column can be drafted as a variable ({why})."
             if why
             else "The data have no records to draft from."
         )
+    return Draft(entries, left_out, max((column.seen_rows for column in columns), default=0))
+
+
+def _too_many(column: ColumnSummary, most: int) -> str:
+    """Return the reason if a column has too many categories to count in pairs, otherwise ""."""
+    categories = 0 if _binned(column, most) or column.values is None else len(column.values)
+    if categories <= most:
+        return ""
+    return f"{categories} categories are too many to count well under one limit; --sensitive includes it"
+
+
+def draft_per_answer(draft: Draft, epsilon: float | None = None) -> str:
+    """Return a policy in YAML with one channel per variable, or with a decision left open for each.
+
+    Parameters
+    ----------
+    draft : Draft
+    epsilon : float, optional
+        The ε of every variable. Without it, the user decides on each channel.
+    """
     header, channel = HEADER, ["# DECIDE: which guarantee it needs", "channel: {kind: decide}"]
     if epsilon is not None:
-        share = epsilon / (len(chosen) if per == "record" else 1)
-        spent = f"{math.floor(share * 1e6 + 1e-7) / 1e6:.6f}".rstrip("0").rstrip(".")
-        whose = "an even share of the record's" if per == "record" else "of this variable"
+        spent = f"{math.floor(epsilon * 1e6 + 1e-7) / 1e6:.6f}".rstrip("0").rstrip(".")
         channel = [
-            f"# ε {whose}; masquerade plan finds better",
+            "# ε of this variable alone: over a record all of them add up",
             f"channel: {{kind: for_epsilon, epsilon: {spent}}}",
         ]
         header = header.replace(REFUSED, SETTLE)
-    lines = [header, "masquerade: 1", "variables:"]
-    for column in chosen:
-        rows = [*entry(column, known.get(column.name)), *channel]
-        lines += [f"  {quoted(column.name, key=True)}:", *(f"    {line}" for line in rows)]
-    if left_out:
-        lines += ["", "# Left out (a released record has none of these):"]
-        lines += [f"#   {quoted(name, key=True)}: {reason}" for name, reason in left_out.items()]
-    return "\n".join(lines) + "\n"
+    return draft.to_yaml(header, dict.fromkeys(draft.entries, channel))
 
 
-def reason_against(column: ColumnSummary) -> str:
-    """Say why a column is no variable; nothing if it is one."""
+def draft_with_limit(
+    draft: Draft, costs: Sequence[str], head: Mapping[str, Any], parts: Mapping[str, Any]
+) -> str:
+    """Return a policy in YAML whose channels spend one limit on all variables.
+
+    Parameters
+    ----------
+    draft : Draft
+    costs : sequence of str
+        Descriptions of the guarantee and its cost, for the comments at the top.
+    head : mapping
+        The keys `limit` and `clear`.
+    parts : mapping
+        The channels: 'variables', 'joint' and 'blocks' in the form of a policy file.
+    """
+    channels = {name: [f"channel: {_in_one_line(spec)}"] for name, spec in parts.get("variables", {}).items()}
+    comments = "".join(f"# {part}".rstrip() + "\n" for line in costs for part in _wrap(line))
+    return draft.to_yaml(f"{LIMIT_HEADER}#\n{comments}", channels, head, _tail_lines(parts))
+
+
+def _wrap(line: str) -> list[str]:
+    """Return a sentence wrapped to the width of comments; an indented table row is unchanged."""
+    if line.startswith(" "):
+        return [line]
+    # a name may contain a YAML line break, which would end the comment
+    return textwrap.wrap(" ".join(line.split()), WIDTH, break_on_hyphens=False)
+
+
+def _tail_lines(parts: Mapping[str, Any]) -> list[str]:
+    """Return joint channels and blocks as lines of YAML, one line per channel and per block of a design."""
+    lines: list[str] = []
+    if "joint" in parts:
+        lines += ["joint:", *(f"  - {_in_one_line(entry)}" for entry in parts["joint"])]
+    for block in parts.get("blocks", ()):
+        own = {key: value for key, value in block.items() if key != "design"}
+        first, *rest = (f"{key}: {_in_one_line(value)}" for key, value in own.items())
+        lines += ["blocks:", f"  - {first}", *(f"    {line}" for line in rest)]
+        if "design" in block:
+            lines.append("    design:  # the blocks that are dealt, and how often")
+            lines += [f"      - {_in_one_line(entry)}" for entry in block["design"]]
+    return lines
+
+
+def _in_one_line(value: Any) -> str:
+    text = yaml.safe_dump(
+        policy_text.plain_values(value),
+        default_flow_style=True,
+        width=math.inf,
+        allow_unicode=True,
+        sort_keys=False,
+    )
+    return str(text).removesuffix("...\n").strip()
+
+
+def reason_against(column: ColumnSummary, *, named: bool = False) -> str:
+    """Return the reason if a column is not a variable, else "". A `named` column's name is not checked."""
     several = column.values is None or len(column.values) > FEW
     no_repeat = several and not column.repeats
     constant = column.values is not None and len(column.values) == 1
@@ -257,15 +261,20 @@ def reason_against(column: ColumnSummary) -> str:
     by_kind = {"text": _against_text, "whole": _against_numbers, "number": _against_numbers}
     reasons = (
         (column.rows == 0, "has no values"),
-        (column.kind == "other", "dates, lists and the like: turn it into text or numbers first"),
-        (_IDENTIFIER.search(words) is not None, "looks like an identifier by its name"),
-        (constant, "has one value only: it tells nothing"),
+        (column.kind == "other" and column.is_date, HINT),
+        (column.kind == "other", "lists and the like: turn it into text or numbers first"),
+        (not named and _IDENTIFIER.search(words) is not None, "looks like an identifier by its name"),
+        (constant, "has one value only, so it carries no information"),
     )
     found = next((reason for holds, reason in reasons if holds), "")
     return found or (by_kind[column.kind](column, no_repeat=no_repeat) if column.kind in by_kind else "")
 
 
 def _against_text(column: ColumnSummary, *, no_repeat: bool) -> str:
+    if column.is_date and (column.values is None or no_repeat):
+        return HINT
+    if column.values is None and column.date is not None:
+        return f"more than {MOST_CATEGORIES} {column.date.unit}s: years or ages are bins"
     if column.values is None:
         return f"more than {MOST_CATEGORIES} different texts; if it is a code, list all its categories"
     if max(len(str(value)) for value in column.values) > LONGEST_LABEL:
@@ -277,89 +286,90 @@ def _against_numbers(column: ColumnSummary, *, no_repeat: bool) -> str:
     dense = column.high - column.low < 2 * column.rows
     if column.kind == "whole" and no_repeat and (dense or column.rows >= MANY_ROWS):
         return "no number occurs twice: looks like an identifier"
-    labels = bin_labels(list(map(float, cut_points(column.low, column.high)))) if _binned(column) else ()
+    labels = (
+        bin_labels(list(map(float, round_bins(column.low, column.high, column.sample))))
+        if _binned(column)
+        else ()
+    )
     if len(set(labels)) < len(labels):
         return "the range is too narrow for its size: shift or scale the numbers first"
     return ""
 
 
-def _binned(column: ColumnSummary) -> bool:
+def _binned(column: ColumnSummary, most: int = MOST_CATEGORIES) -> bool:
     if column.kind == "number":
-        return True
+        return not column.values or column.rows < REPEATS * len(column.values)
     several = column.values is None or len(column.values) > FEW
-    return column.kind == "whole" and (column.values is None or (several and not column.repeats))
+    many = column.values is None or len(column.values) > most
+    return column.kind == "whole" and (many or (several and not column.repeats))
 
 
-def entry(column: ColumnSummary, groups: Sequence[float] | None = None) -> list[str]:
-    """Return the lines that say how a variable is read; `groups` are its cut points, if they are known."""
-    lines = []
-    if groups is not None or _binned(column):
+def entry(column: ColumnSummary, groups: Sequence[float] | None = None, *, bins: int = BINS) -> list[str]:
+    """Return the lines that state how a variable is read.
+
+    Parameters
+    ----------
+    column : ColumnSummary
+    groups : sequence of float, optional
+        Cut points that are already known.
+    bins : int, optional
+        Approximate number of bins for numbers.
+    """
+    lines = date_lines(column.date)
+    if groups is not None or _binned(column, MOST_CATEGORIES if bins == BINS else 2 * bins):
         if groups is None:
-            cuts = cut_points(column.low, column.high)
+            cuts = round_bins(column.low, column.high, column.sample, bins)
+            if cuts != cut_points(column.low, column.high, bins):
+                lines.append(
+                    "# bins with about equal numbers of records: the cut points reveal something about them"
+                )
         else:
             cuts = [Decimal(repr(edge)) for edge in groups]
-            lines.append("# grouped by MGAS from these data: the cut points tell something of them")
+            lines.append("# grouped by MGAS from these data: the cut points reveal something about them")
         lines.append("# DECIDE: cut points; a number outside them is refused, so cover all that may occur")
         lines.append(f"bins: [{', '.join(map(plain, cuts))}]")
-        if column.missing:
-            lines.append(
-                "# DECIDE: some values are missing; they become one more category (else they are refused)"
-            )
-            lines.append('missing: "missing"')
+        lines += _missing_lines(column, is_listed=False)
     else:
-        labels = list(column.values or ())
-        stand_in = _missing_label(labels)
+        labels = [*_answers(column), *column.missing_labels]
         lines.append("# DECIDE: all categories that may occur, not only those seen")
-        lines.append(
-            f"categories: [{', '.join(map(quoted, [*labels, stand_in] if column.missing else labels))}]"
-        )
-        if column.kind == "whole" and len(labels) > BINS:
-            edges = ", ".join(map(plain, cut_points(column.low, column.high)))
+        lines.append(f"categories: [{', '.join(map(quote_label, labels))}]")
+        if column.kind == "number" or (column.kind == "whole" and len(column.values or ()) > BINS):
+            edges = ", ".join(map(plain, round_bins(column.low, column.high, column.sample)))
             lines.append(f"# or, as a number, in place of the categories:  bins: [{edges}]")
-        if column.missing:
-            lines.append(
-                "# DECIDE: some values are missing; they become this category (else they are refused)"
-            )
-            lines.append(f"missing: {quoted(stand_in)}")
+        lines += _missing_lines(column, is_listed=True)
     if column.na:
-        lines.append("# DECIDE: these texts stand among numbers; they are read as missing")
-        lines.append(f"na: [{', '.join(map(quoted, column.na))}]")
+        lines.append("# DECIDE: these texts look like empty cells; they are read as missing")
+        lines.append(f"na: [{', '.join(map(quote_label, column.na))}]")
     if column.recodes:
-        lines.append("# DECIDE: these look like slips of the pen; they are read as the category before them")
+        lines.append("# DECIDE: these look like typing errors; they are read as the category before them")
         lines.append("recode:")
         for label, worse in column.recodes.items():
-            lines.append(f"  {quoted(label)}: [{', '.join(map(quoted, worse))}]")
+            lines.append(f"  {quote_label(label)}: [{', '.join(map(quote_label, worse))}]")
     return lines
 
 
-def _missing_label(labels: Sequence[Category]) -> Category:
-    """Return a category for missing values that is not taken, of the same type where there is one."""
-    if all(type(label) is int for label in labels):
-        return min(-1, min(int(label) for label in labels) - 1)
-    return next(word for word in ("missing", "(missing)", "((missing))") if word not in labels)
+def _answers(column: ColumnSummary) -> Sequence[Category]:
+    """Return the categories seen; of quarters and months all from the first to the last."""
+    if column.date is None or column.kind != "text" or not column.values:
+        return column.values or ()
+    return all_periods(column.date, column.values)
 
 
-def cut_points(low: float, high: float) -> list[Decimal]:
-    """Return about ten round, equally wide bins that cover a range.
-
-    >>> [plain(edge) for edge in cut_points(18, 93)]
-    ['10', '20', '30', '40', '50', '60', '70', '80', '90', '100']
-    """
-    wanted = Decimal(repr((high - low) / BINS))
-    unit = Decimal(1).scaleb(wanted.adjusted())
-    step = next(unit * times for times in (1, 2, 5, 10) if unit * times >= wanted)
-    first = math.floor(Decimal(repr(low)) / step)
-    last = max(math.ceil(Decimal(repr(high)) / step), first + 1)
-    return [step * place for place in range(first, last + 1)]
-
-
-def plain(edge: Decimal) -> str:
-    """Return a cut point without exponent or trailing zeros."""
-    shown = f"{edge:f}"
-    return shown.rstrip("0").rstrip(".") if "." in shown else shown
+def _missing_lines(column: ColumnSummary, *, is_listed: bool) -> list[str]:
+    """Return the lines about missing values: their share, and the categories that they become."""
+    labels = column.missing_labels
+    if not labels:
+        return []
+    of_these = "these categories" if len(labels) > 1 else "this category"
+    become = of_these if is_listed else ("one more category" if len(labels) == 1 else "more categories")
+    share, listed = percent(column.missing_share), ", ".join(map(quote_label, labels))
+    return [
+        f"# DECIDE: {share} of the values are missing; they become {become} (else they are refused)",
+        f"missing: {listed}" if len(labels) == 1 else f"missing: [{listed}]",
+    ]
 
 
-def quoted(label: Category, *, key: bool = False) -> str:
+def quote_label(label: Category, *, key: bool = False) -> str:
     """Return a label, or a name, as YAML text on one line."""
     if not isinstance(label, str):
         return str(label).lower()

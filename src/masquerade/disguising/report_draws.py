@@ -1,4 +1,4 @@
-"""From codes of truths to codes of reports: every group through its channel, every stratum with its own."""
+"""Draw report codes from truth codes: each group through its channel, by stratum."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from masquerade.channels.policy import Group, Policy
 from masquerade.kernels.draw import Bytes, draw
 
 Codes = NDArray[np.unsignedinteger[Any]]
-DEALING = 1 << 15  # marks the place of a draw that deals blocks: it shares no word with that of the report
+# flag in `place` of a draw that deals blocks, so that it never shares a random word with the report's draw
+DEALING = 1 << 15
 
 
 class Draws(Protocol):
-    """A way to draw one report for each of some rows."""
+    """A function that draws one report per row."""
 
     def __call__(
         self, codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int
     ) -> Codes:
-        """Draw reports; `rows` are the rows of the batch (None: all), `place` tells channels apart."""
+        """Draw reports; `rows` are the rows of the batch (None: all), `place` is the index of the channel."""
 
 
 def fresh_draws(fresh: Bytes) -> Draws:
@@ -61,7 +62,7 @@ def through(
     rows: NDArray[np.int64] | None,
     first_place: int,
 ) -> dict[str, Codes]:
-    """Send columns through the channels of their groups."""
+    """Apply the channel of each group to its columns."""
     reports: dict[str, Codes] = {}
     for place, group in enumerate(groups, start=first_place):
         columns = [codes[name] for name in group.names]
@@ -91,7 +92,7 @@ def dealt_reports(
     rows: NDArray[np.int64] | None,
     place: int,
 ) -> tuple[Codes, Codes]:
-    """Deal everybody a block, whatever the values are, and draw the report of the class within it."""
+    """Assign every row a block, independently of its values, and draw the report of the row's class."""
     nothing = np.zeros(len(columns[0]), dtype=np.uint8)
     blocks = draws(nothing, response.dealing, rows, place | DEALING)
     classes = response.classes_of(columns, blocks)

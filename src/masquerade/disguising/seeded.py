@@ -1,4 +1,4 @@
-"""Disguise with a seed, for studies: what comes out is marked as simulated and is no release."""
+"""Disguise with a seed, for studies: the result is marked as simulated and must not be released."""
 
 from __future__ import annotations
 
@@ -28,10 +28,31 @@ def seeded_bytes(seed: int | np.random.Generator) -> Bytes:
 
 
 def simulate(frame: Any, policy: Policy, seed: int | np.random.Generator, *, keep: Sequence[str] = ()) -> Any:
-    """Return the frame disguised by a seeded generator: repeatable, and therefore not private.
+    """Disguise a frame with a seeded generator: repeatable, and therefore not private.
 
-    `keep` passes columns on undisguised, as in `disguise`.
+    Parameters
+    ----------
+    frame : data frame or Baskets
+        Clear records.
+    policy : Policy
+        Policy to disguise by.
+    seed : int or numpy.random.Generator
+        The same seed gives the same reports.
+    keep : sequence of str, optional
+        Columns to keep in clear, as in `disguise`.
 
+    Returns
+    -------
+    data frame or Baskets
+        Reports, of the type of `frame`, marked as simulated.
+
+    Raises
+    ------
+    UnknownValue
+        If a value is not one of the policy's categories.
+
+    Examples
+    --------
     >>> policy = mq.data.students_policy()
     >>> first = mq.simulate(mq.data.students(), policy, seed=1)
     >>> first.equals(mq.simulate(mq.data.students(), policy, seed=1))

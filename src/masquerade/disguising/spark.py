@@ -1,9 +1,9 @@
-"""Disguise a Spark frame where its rows are: every executor draws for its own, by the code of other frames.
+"""Disguise a Spark frame on its executors, each of which draws the reports of its own rows.
 
-Spark evaluates a frame again whenever it is used, and again where an executor was lost; a second draw for
-the same value would tell more than the policy allows. So reports drawn afresh are written to the checkpoint
-folder before they are handed out, where a part that was written once is never replaced, and reading a lost
-part fails. Reports drawn from a memo follow from its key, come out the same every time, and stay lazy.
+Spark evaluates a frame again whenever it is used, and also when an executor is lost. A second draw for the
+same value would reveal more than the policy allows. So fresh reports are written to the checkpoint folder
+before they are used. A partition in that folder is never replaced, and reading a lost partition fails.
+Reports drawn from a memo follow from its key, so they are the same every time and stay lazy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from masquerade.disguising.columns import (
     refuse_disguised,
     shown_columns,
 )
-from masquerade.disguising.earlier_draws import epsilon_of
+from masquerade.disguising.earlier_draws import check_memo
 from masquerade.disguising.memo import Memo, chosen_draws, memo_of
 from masquerade.disguising.person_ids import NORMAL, person_tags
 from masquerade.disguising.report_draws import fresh_draws
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField, StructType
 
-MARK = "masquerade"  # the key of what a disguised column says about itself
+MARK = "masquerade"  # metadata key of a disguised column
 ORDER = "masquerade_random_order"
 Batches = Iterable[pa.RecordBatch]
 Step = Callable[["SparkWork", Batches], Iterator[pa.RecordBatch]]
@@ -55,16 +55,18 @@ def disguise_spark(
     new_memo: bool,
     keep: Sequence[str],
     shuffle: bool,
+    accepted: float | None = None,
 ) -> DataFrame:
-    """Return a Spark frame with every variable of the policy disguised, as `disguise` says.
+    """Return a Spark frame with every variable of the policy disguised, as in `disguise`.
 
-    The frame is read twice, first to check its values, then to draw. Without a memo the reports are drawn
-    now and written to Spark's checkpoint folder, which must be set; with one they are drawn when asked
-    for, and the memo's secret goes to the executors, which see the clear values anyway. `shuffle` also
-    needs the folder. Executors need masquerade installed.
+    The frame is read twice, first to check its values and then to draw. Without a memo, the reports are drawn
+    immediately and written to Spark's checkpoint folder, which must be set. With a memo they are drawn on
+    demand, and the memo's secret is sent to the executors, which see the clear values anyway. `shuffle` also
+    needs the checkpoint folder. masquerade must be installed on the executors.
     """
     remembered = memo_of(memo, person, new=new_memo)
-    epsilon, drawn_by = epsilon_of(policy), None if remembered is None else remembered.id
+    epsilon = check_memo(policy, remembered, accepted)
+    drawn_by = None if remembered is None else remembered.id
     _check_kind(frame)
     kept = checked_keep(keep, policy)
     _check_names(frame.columns, [*policy.schema, *kept, *([] if person is None else [person])])
@@ -78,23 +80,23 @@ def disguise_spark(
     schema, arrow = _result(frame, policy, shown, drawn_by, shuffle=shuffle)
     read = tuple(name for name in frame.columns if name in {*policy.schema, *kept, person})
     work = SparkWork(policy, read, shown, person, remembered, arrow)
-    # by number, since PySpark takes a dot or a backtick in a name for syntax
+    # by number, because PySpark parses a dot or a backtick in a name as syntax
     quoted = ["`" + name.replace("`", "``") + "`" for name in read]
     needed = frame.select(*quoted).toDF(*map(str, range(len(read))))
     _refuse_unknown(needed, work)
     if remembered is not None:
-        # before the first report exists: none can ever be drawn otherwise
-        remembered.saved(policy.id, epsilon)
+        # saved before the first report exists, so that no report can be drawn with a different memo
+        remembered.save(policy.id, epsilon)
     reports = _through(needed, work.draw, schema)
     if lazy:
         return reports
-    definite = _written(reports)
-    # by random keys, which are definite by now
+    definite = _checkpoint_reports(reports)
+    # sorted by random keys, which the checkpoint has fixed
     return definite.repartition(ORDER).sortWithinPartitions(ORDER).drop(ORDER) if shuffle else definite
 
 
 def _on_executors(step: Step) -> Step:
-    """Return a step for executors: columns have their names, and errors, which Spark logs, quote no data."""
+    """Decorate a step for executors: restore column names, and keep data out of errors, which Spark logs."""
 
     @wraps(step)
     def guarded(work: SparkWork, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -113,7 +115,7 @@ def _on_executors(step: Step) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class SparkWork:
-    """What the executors do, sent to them whole: no keystream is among it, each task keys its own."""
+    """The work of the executors, sent to them pickled. It has no keystream: each task keys its own."""
 
     policy: Policy
     read: tuple[str, ...]
@@ -124,7 +126,7 @@ class SparkWork:
 
     @_on_executors
     def check(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Yield the first thing that is wrong with a partition: which column, and what, never the value."""
+        """Yield the first problem of a partition: its column and description, never the value."""
         for batch in batches:
             try:
                 for field in self.policy.fields:
@@ -156,7 +158,7 @@ def _through(
     function: Callable[[Batches], Iterator[pa.RecordBatch]],
     schema: StructType | str,
 ) -> DataFrame:
-    """Send a frame through a function in Arrow batches; no pandas is used, so no warning about it either."""
+    """Apply a function to a frame in Arrow batches, without pandas and its warnings."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         return frame.mapInArrow(function, schema)
@@ -187,18 +189,20 @@ def _check_folder(frame: DataFrame) -> None:
         )
 
 
-def _written(reports: DataFrame) -> DataFrame:
-    """Return the reports as they now lie in the checkpoint folder, drawn and never to be drawn again."""
+def _checkpoint_reports(reports: DataFrame) -> DataFrame:
+    """Return the reports from the checkpoint folder: they are drawn now, and never again."""
     try:
         return reports.checkpoint(eager=True)
     except Exception as error:
         folder = reports.sparkSession.sparkContext.getCheckpointDir()
-        error.add_note(f"Some reports may be in {folder}: delete them, for another disguise draws anew.")
+        error.add_note(
+            f"Some reports may be in {folder}: delete them, because disguising again draws new reports."
+        )
         raise
 
 
 def _refuse_unknown(frame: DataFrame, work: SparkWork) -> None:
-    """Refuse values that the policy does not list, before anything is drawn."""
+    """Raise UnknownValue for values that the policy does not list, before anything is drawn."""
     found = _through(frame, work.check, "column string, problem string").collect()
     if found:
         column, problem = min((row["column"], row["problem"]) for row in found)
@@ -208,7 +212,7 @@ def _refuse_unknown(frame: DataFrame, work: SparkWork) -> None:
 def _result(
     frame: DataFrame, policy: Policy, shown: Sequence[str], memo: str | None, *, shuffle: bool
 ) -> tuple[StructType, pa.Schema]:
-    """Return the columns of the result, as Spark and as Arrow name their types."""
+    """Return the columns of the result with their Spark and Arrow types."""
     from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType  # noqa: PLC0415
 
     said = {key: text for field in frame.schema for key, text in field.metadata.get(MARK, {}).items()}
@@ -239,7 +243,7 @@ def _result(
 
 
 def _report_type(clear: pa.Table, name: str, policy: Policy) -> pa.DataType:
-    """Return the type of a column's reports: the one it had, if that holds every label it may get."""
+    """Return the type of a column's reports: the original type if it can represent every label."""
     labels = policy.observed[name].categories
     every = decode(np.arange(len(labels)), labels)
     kind = rebuild(clear, {name: every}).schema.field(name).type

@@ -1,6 +1,6 @@
-"""Plan a survey: the best mask for a purpose, its errors beforehand, and how many people it takes.
+"""Survey planning: the best channels for a purpose, their expected errors, and the people needed.
 
-The package itself can be called, so that `masquerade.plan(...)` means the function whatever was loaded first.
+The package is callable, so that `masquerade.plan(...)` is the function even after this package was imported.
 """
 
 import inspect
@@ -12,6 +12,8 @@ from masquerade.core.util.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade.plan.central import central_epsilon as central_epsilon
+    from masquerade.plan.enough import VisiblePairs as VisiblePairs
+    from masquerade.plan.enough import visible_pairs as visible_pairs
     from masquerade.plan.expected_errors import ExpectedError as ExpectedError
     from masquerade.plan.expected_errors import expected_errors as expected_errors
     from masquerade.plan.planner import plan as plan
@@ -24,7 +26,7 @@ __getattr__, __dir__, __all__ = lazy_exports(__name__)
 
 
 class _Callable(ModuleType):
-    """A package that is also the function of its name."""
+    """A package that can be called like the function of the same name."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Return the plan; see `masquerade.plan.planner.plan`."""

@@ -1,4 +1,4 @@
-"""The ways to disguise a record that a plan compares: variances in closed form, and their policies."""
+"""The designs that a plan compares: variances in closed form, and their channels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from masquerade.channels import optimum
 from masquerade.channels.block_designs import best_design, best_subset_size, subset_second_moment
@@ -18,43 +19,57 @@ from masquerade.channels.privacy_level import gamma_of
 from masquerade.core.axes import Floats
 from masquerade.core.schema import Schema
 from masquerade.core.util.formatting import counted
+from masquerade.plan.block_search import BlockSearch, ListedDeal
 from masquerade.plan.power import PairReports, pair_of_axes, symmetric_matrix
 from masquerade.plan.questions import Table
 from masquerade.plan.split import best_split
 from masquerade.plan.variance import BlockDeal, axis_moments, best_moment
 
-MOST_JOINT = 1024  # combinations in one joint channel
-MOST_CLASSES = 1024  # of a block
+MOST_JOINT = 1024  # most combinations in one joint channel
+MOST_CLASSES = 1024  # most classes of a block
 MOST_BLOCKS = 2**18
-MOST_SOLVED = 8  # categories up to which an optimum for a prior is solved for
-SHARES = tuple(round(0.05 * step, 2) for step in range(1, 21))  # of cells blocks
+MOST_REPORTS = 2**22  # most blocks times classes
+MOST_SOLVED = 8  # most categories for which the optimal channel for a prior is computed
+Flags = NDArray[np.bool_]
+Whole = NDArray[np.int64]
+SHARES = tuple(
+    round(0.05 * step, 2) for step in range(1, 21)
+)  # shares of blocks of cells, rather than of differences
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is planned for: the variables, the tables, the shares expected, and whose ε is bounded."""
+    """The task of a plan: variables, tables, expected shares, and whether ε bounds a record or a variable."""
 
     schema: Schema
     tables: tuple[Table, ...]
     shares: Mapping[str, Floats]
     per: str
     given: frozenset[str] = frozenset()
+    together: tuple[tuple[str, ...], ...] = ()
 
     @cached_property
-    def asked(self) -> tuple[str, ...]:
-        """Return the variables that some table asks for, in order."""
+    def units(self) -> tuple[tuple[str, ...], ...]:
+        """Return the requested variables; those that are reported together form one unit."""
+        used = {name: unit for unit in self.together for name in unit}
+        return tuple(dict.fromkeys(used.get(name, (name,)) for name in self.variables))
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """Return the variables that occur in some table, in the schema's order."""
         used = {name for table in self.tables for name in table}
+        used |= {name for unit in self.together if used.intersection(unit) for name in unit}
         return tuple(name for name in self.schema if name in used)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Return the numbers of categories of the variables asked for."""
-        return {name: len(self.schema[name]) for name in self.asked}
+        """Return the number of categories of each requested variable."""
+        return {name: len(self.schema[name]) for name in self.variables}
 
     @cached_property
     def squares(self) -> Floats:
         """Return ‖θ‖² of every table under the prior."""
-        norms = {name: float((self.shares[name] ** 2).sum()) for name in self.asked}
+        norms = {name: float((self.shares[name] ** 2).sum()) for name in self.variables}
         return np.array([math.prod(norms[name] for name in table) for table in self.tables])
 
     @cached_property
@@ -63,14 +78,14 @@ class Task:
         return np.array([math.prod(self.sizes[name] for name in table) for table in self.tables], dtype=float)
 
     @cached_property
-    def floors_known(self) -> bool:
-        """Tell whether the least possible variance is known: under a prior that is uniform."""
+    def has_floors(self) -> bool:
+        """Return True if the least possible variance is known, which is the case for a uniform prior."""
         return not self.given
 
     def floor(self, epsilon: float) -> Floats:
-        """Return a mean cell variance that no mechanism with this ε has less of, for each table by itself.
+        """Return a lower bound of the mean cell variance of any mechanism with this ε, for each table.
 
-        Formula: whoever asks one table alone has at best the optimal channel over its cells.
+        Formula: for one table alone, no mechanism is better than the optimal channel over its cells.
         """
         widths = [len(table) if self.per == "variable" else 1 for table in self.tables]
         best = [
@@ -81,7 +96,7 @@ class Task:
 
 
 class Candidate(ABC):
-    """A way to disguise the record at any ε."""
+    """A design: a way to disguise a record at any ε."""
 
     title = ""
 
@@ -90,7 +105,7 @@ class Candidate(ABC):
 
     @abstractmethod
     def variances(self, epsilon: float) -> Floats:
-        """Return for every table the variance of a cell's share for one record, averaged over the cells."""
+        """Return the variance of a cell's share from one record, averaged over the cells of each table."""
 
     @abstractmethod
     def per_variable(self, epsilon: float) -> dict[str, float]:
@@ -102,35 +117,35 @@ class Candidate(ABC):
 
     @abstractmethod
     def channels(self, epsilon: float) -> dict[str, Any]:
-        """Return the policy's channels: 'variables', 'joint' and 'blocks' as a policy file has them."""
+        """Return the channels in the form of a policy file: 'variables', 'joint' and 'blocks'."""
 
     @abstractmethod
     def reports(self, epsilon: float) -> float:
-        """Return how many different records can be reported."""
+        """Return the number of distinct reports."""
 
     @abstractmethod
     def pair(self, first: str, second: str, epsilon: float) -> PairReports | None:
-        """Return how a record tells about two variables; None if it does not."""
+        """Return how a record reports on two variables; None if no record reports on both."""
 
     def cannot(self) -> list[str]:
-        """Say which questions records disguised in this way do not answer."""
+        """Describe the queries that records of this design cannot answer."""
         return []
 
 
 class Split(Candidate):
-    """Every variable by itself: the record's ε divided, or ε for each."""
+    """One channel per variable: the record's ε divided among them, or the full ε for each."""
 
     def __init__(self, task: Task, *, even: bool, symmetric: bool) -> None:
         super().__init__(task)
         self.even, self.symmetric = even, symmetric
         self._found: dict[float, Floats] = {}
-        apart = task.per == "variable" or len(task.asked) == 1
+        apart = task.per == "variable" or len(task.variables) == 1
         kind = "symmetric channels" if symmetric else "best channels"
         self.title = f"{kind}" if apart else f"{'even' if even else 'best'} split, {kind}"
 
     def epsilons(self, epsilon: float) -> Floats:
-        """Return the ε of each variable asked for."""
-        names = self.task.asked
+        """Return the ε of each requested variable."""
+        names = self.task.variables
         if self.task.per == "variable":
             return np.full(len(names), epsilon)
         if self.even:
@@ -143,10 +158,10 @@ class Split(Candidate):
         return self._found[epsilon]
 
     def variances(self, epsilon: float) -> Floats:
-        """Return Π t_i − ‖θ‖² over the number of cells."""
+        """Return (Π t_i − ‖θ‖²) / (number of cells)."""
         moments = {
             name: self._moment(name, math.exp(min(value, 500.0)))
-            for name, value in zip(self.task.asked, self.epsilons(epsilon), strict=True)
+            for name, value in zip(self.task.variables, self.epsilons(epsilon), strict=True)
         }
         totals = np.array([math.prod(moments[name] for name in table) for table in self.task.tables])
         return np.asarray((totals - self.task.squares) / self.task.cells)
@@ -158,14 +173,14 @@ class Split(Candidate):
         return subset_second_moment(size, gamma, 1) if self.symmetric else best_moment(size, gamma)
 
     def per_variable(self, epsilon: float) -> dict[str, float]:
-        """Return the shares of ε."""
-        return dict(zip(self.task.asked, self.epsilons(epsilon).tolist(), strict=True))
+        """Return the ε of each variable."""
+        return dict(zip(self.task.variables, self.epsilons(epsilon).tolist(), strict=True))
 
     def channels(self, epsilon: float) -> dict[str, Any]:
-        """Return a channel for every variable."""
+        """Return one channel per variable."""
         return {
             "variables": {
-                name: self._channel(name, rounded_down(value))
+                name: self._channel(name, format_rounded_down(value))
                 for name, value in self.per_variable(epsilon).items()
             }
         }
@@ -182,11 +197,13 @@ class Split(Candidate):
             return {"kind": "block_design", "epsilon": epsilon}
         plain = {"kind": "subset_selection", "epsilon": epsilon, "size": subset}
         return (
-            self._solved(name, epsilon, plain) if name in self.task.given and size <= MOST_SOLVED else plain
+            self._solve_for_prior(name, epsilon, plain)
+            if name in self.task.given and size <= MOST_SOLVED
+            else plain
         )
 
-    def _solved(self, name: str, epsilon: str, plain: dict[str, Any]) -> dict[str, Any]:
-        """Return the optimum for the prior where it is better than the one for categories that are alike."""
+    def _solve_for_prior(self, name: str, epsilon: str, plain: dict[str, Any]) -> dict[str, Any]:
+        """Return the optimal channel for the prior if it is better than the one for a uniform prior."""
         variable, shares = self.task.schema[name], self.task.shares[name]
         if np.any(shares <= 0):
             return plain
@@ -206,7 +223,7 @@ class Split(Candidate):
         return result
 
     def pair(self, first: str, second: str, epsilon: float) -> PairReports | None:
-        """Return both channels side by side; subsets tell as much as symmetric ones of their variance."""
+        """Return both channels; subset selection is approximated by a symmetric channel of equal variance."""
         spent = self.per_variable(epsilon)
         sizes = (self.task.sizes[first], self.task.sizes[second])
         sides = [
@@ -216,7 +233,7 @@ class Split(Candidate):
         return pair_of_axes(*sides)
 
     def _like_symmetric(self, size: int, gamma: float) -> float:
-        """Return γ of the symmetric channel with the variance of the channel that is used."""
+        """Return γ of the symmetric channel that has the same variance as the channel that is used."""
         if self.symmetric or size < 2:
             return gamma
         # (K−1)(γ+K−1)²/(K(γ−1)²) + 1/K = t, solved for γ
@@ -225,17 +242,17 @@ class Split(Candidate):
 
 
 class Joint(Candidate):
-    """All variables through one symmetric channel over their combinations."""
+    """One symmetric channel over all combinations of the variables."""
 
     title = "one joint channel"
 
     @property
     def combinations(self) -> int:
-        """Return how many combinations there are."""
+        """Return the number of combinations."""
         return math.prod(self.task.sizes.values())
 
     def variances(self, epsilon: float) -> Floats:
-        """Return t(Γ, J, J_S) − ‖θ‖² over the number of cells."""
+        """Return (t(Γ, J, J_S) − ‖θ‖²) / (number of cells)."""
         joint, top = self.combinations, math.exp(epsilon)
         whole = top + joint - 1
         share = joint / self.task.cells
@@ -243,24 +260,24 @@ class Joint(Candidate):
         return np.asarray((totals - self.task.squares) / self.task.cells)
 
     def per_variable(self, epsilon: float) -> dict[str, float]:
-        """Return the record's ε for each: whoever knows the others learns so much about one."""
-        return dict.fromkeys(self.task.asked, epsilon)
+        """Return the record's ε for each variable, because an attacker may know all other variables."""
+        return dict.fromkeys(self.task.variables, epsilon)
 
     def record_epsilon(self, epsilon: float) -> float:
-        """Return ε: it is spent once."""
+        """Return ε, because it is spent once."""
         return epsilon
 
     def channels(self, epsilon: float) -> dict[str, Any]:
         """Return one joint channel."""
-        spec = {"kind": "for_epsilon", "epsilon": rounded_down(epsilon)}
-        return {"joint": [{"variables": list(self.task.asked), "channel": spec}]}
+        spec = {"kind": "for_epsilon", "epsilon": format_rounded_down(epsilon)}
+        return {"joint": [{"variables": list(self.task.variables), "channel": spec}]}
 
     def reports(self, epsilon: float) -> float:  # noqa: ARG002  (the same at every ε)
         """Return the number of combinations."""
         return float(self.combinations)
 
     def pair(self, first: str, second: str, epsilon: float) -> PairReports | None:
-        """Return the pair's part of the joint channel."""
+        """Return the marginal of the joint channel over the pair."""
         sizes = (self.task.sizes[first], self.task.sizes[second])
         return PairReports(
             sizes, ((1.0, symmetric_matrix(sizes[0] * sizes[1], math.exp(epsilon), self.combinations)),)
@@ -268,8 +285,8 @@ class Joint(Candidate):
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt:
-    """The best deal at an ε: k, the share of cells blocks, and the variances."""
+class BlockChoice:
+    """The best blocks at an ε: their size k, the share of blocks of cells, and the variances."""
 
     k: int
     cells: float
@@ -277,20 +294,20 @@ class Dealt:
 
 
 class Blocks(Candidate):
-    """Class response: everybody is dealt a few variables at random and reports them at the full ε."""
+    """Class response: each person is dealt a few variables at random and reports them at the full ε."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.widest = max(len(table) for table in task.tables)
         self.title = "dealt blocks"
-        self._found: dict[float, Dealt] = {}
+        self._found: dict[float, BlockChoice] = {}
 
-    def dealt(self, epsilon: float) -> Dealt:
-        """Return the deal with the least summed variance over all cells of all tables."""
+    def best_deal(self, epsilon: float) -> BlockChoice:
+        """Return the blocks with the least variance summed over all cells of all tables."""
         if epsilon not in self._found:
             task = self.task
             tried = [
-                Dealt(k, cells, self._of(k, cells, epsilon))
+                BlockChoice(k, cells, self._of(k, cells, epsilon))
                 for k in self._ks()
                 for cells in (SHARES if self._differences(k) else (1.0,))
             ]
@@ -298,27 +315,40 @@ class Blocks(Candidate):
         return self._found[epsilon]
 
     def variances(self, epsilon: float) -> Floats:
-        """Return the variances of the best deal."""
-        return self.dealt(epsilon).variances
+        """Return the variances of the best blocks."""
+        return self.best_deal(epsilon).variances
 
     @property
     def possible(self) -> bool:
-        """Tell whether there are blocks small enough that hold every table."""
+        """Return True if blocks that are small enough to be listed contain every table."""
         return next(self._ks(), None) is not None
 
+    @property
+    def limited(self) -> bool:
+        """Return True if larger blocks were not tried because there are too many to list."""
+        return max(self._ks(), default=0) < len(self.task.variables)
+
     def _ks(self) -> Iterator[int]:
-        names = len(self.task.asked)
+        names = len(self.task.variables)
         classes = sorted(self.task.sizes.values(), reverse=True)
         for k in range(1, names + 1):
             wide_enough = k >= self.widest or (self.widest == 2 and k == 1 and self._differences(1))
-            small = math.prod(classes[:k]) <= MOST_CLASSES and math.comb(names, k) <= MOST_BLOCKS
-            if wide_enough and small:
+            most = math.prod(classes[:k])
+            blocks = math.comb(names, k)
+            if (
+                wide_enough
+                and most <= MOST_CLASSES
+                and blocks <= MOST_BLOCKS
+                and blocks * most <= MOST_REPORTS
+            ):
                 yield k
 
     def _differences(self, k: int) -> bool:
-        """Tell whether blocks of differences can help: pairs of binary variables, enough of them."""
+        """Return True if blocks of differences apply: binary variables, tables of two, few enough blocks."""
+        names = len(self.task.variables)
         binary = all(size == 2 for size in self.task.sizes.values())
-        return binary and self.widest == 2 and k + 1 <= len(self.task.asked)
+        blocks = math.comb(names, k) + math.comb(names, k + 1)
+        return binary and self.widest == 2 and k + 1 <= names and blocks * 2**k <= MOST_REPORTS
 
     def _of(self, k: int, cells: float, epsilon: float) -> Floats:
         task = self.task
@@ -329,7 +359,7 @@ class Blocks(Candidate):
 
     @cached_property
     def _kinds(self) -> tuple[list[int], list[int]]:
-        """Return a table of each kind, and every table's kind: by sizes and unevenness of its variables."""
+        """Return one table per type, and each table's type, given by the sizes and norms of its variables."""
         task = self.task
         mark = {name: (size, float((task.shares[name] ** 2).sum())) for name, size in task.sizes.items()}
         first: dict[tuple[tuple[int, float], ...], int] = {}
@@ -344,33 +374,33 @@ class Blocks(Candidate):
         return kinds, members
 
     def per_variable(self, epsilon: float) -> dict[str, float]:
-        """Return the record's ε for each: a block may hold any."""
-        return dict.fromkeys(self.task.asked, epsilon)
+        """Return the record's ε for each variable, because a block may contain any of them."""
+        return dict.fromkeys(self.task.variables, epsilon)
 
     def record_epsilon(self, epsilon: float) -> float:
-        """Return ε: it is spent once, on the block that was dealt."""
+        """Return ε, because it is spent once, on the block that was dealt."""
         return epsilon
 
     def channels(self, epsilon: float) -> dict[str, Any]:
-        """Return the blocks as policy files have them."""
-        deal = self.dealt(epsilon)
-        entry: dict[str, Any] = {"variables": list(self.task.asked), "k": deal.k}
-        entry["epsilon"] = rounded_down(epsilon)
+        """Return the blocks in the form of a policy file."""
+        deal = self.best_deal(epsilon)
+        entry: dict[str, Any] = {"variables": list(self.task.variables), "k": deal.k}
+        entry["epsilon"] = format_rounded_down(epsilon)
         if deal.cells < 1:
             entry["cells"] = str(deal.cells)
         return {"blocks": [entry]}
 
     def reports(self, epsilon: float) -> float:
-        """Return blocks times classes."""
-        deal, names = self.dealt(epsilon), len(self.task.asked)
+        """Return the number of blocks times classes."""
+        deal, names = self.best_deal(epsilon), len(self.task.variables)
         blocks = math.comb(names, deal.k) + (math.comb(names, deal.k + 1) if deal.cells < 1 else 0)
         return blocks * math.prod(sorted(self.task.sizes.values())[-deal.k :])
 
     def pair(self, first: str, second: str, epsilon: float) -> PairReports | None:
-        """Return the blocks that hold both variables, and those of their difference."""
-        deal, task = self.dealt(epsilon), self.task
+        """Return the blocks that contain both variables, and the blocks of their difference."""
+        deal, task = self.best_deal(epsilon), self.task
         sizes = (task.sizes[first], task.sizes[second])
-        gamma, names = math.exp(epsilon), len(task.asked)
+        gamma, names = math.exp(epsilon), len(task.variables)
         parts: list[tuple[float, Floats]] = []
         block = BlockDeal(task.sizes, deal.k, gamma, deal.cells)
         if deal.k >= 2:
@@ -385,17 +415,97 @@ class Blocks(Candidate):
         return PairReports(sizes, tuple(parts)) if parts else None
 
     def cannot(self) -> list[str]:
-        """Say that wider tables than planned for may not be estimable."""
-        if self.widest >= len(self.task.asked):
+        """Warn that tables of more variables than planned may not be estimable."""
+        if self.widest >= len(self.task.variables):
             return []
         most = counted(self.widest, "variable")
-        wider = f"tables of more than {most}: plan for the widest that anybody will ask"
+        wider = f"tables of more than {most}: plan for the widest table you will need"
         return [wider]
 
 
+class DesignedBlocks(Candidate):
+    """Class response with an explicit list of blocks, each as large as the limit on classes allows."""
+
+    title = "dealt blocks of different sizes"
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        place = {name: index for index, unit in enumerate(task.units) for name in unit}
+        sizes = tuple(math.prod(task.sizes[name] for name in unit) for unit in task.units)
+        tables = {tuple(sorted({place[name] for name in table})) for table in task.tables}
+        self._search = BlockSearch(sizes, tuple(sorted(tables)))
+        self._found: dict[float, tuple[Flags, Whole]] = {}
+
+    @property
+    def possible(self) -> bool:
+        """Return True if every table is within some block."""
+        return self._search.possible
+
+    def design(self, epsilon: float) -> tuple[Flags, Whole]:
+        """Return the blocks (blocks × units) and their weights at ε."""
+        if epsilon not in self._found:
+            self._found[epsilon] = self._search.weigh(math.exp(min(epsilon, 500.0)))
+        return self._found[epsilon]
+
+    def _deal(self, epsilon: float) -> ListedDeal:
+        blocks, weights = self.design(epsilon)
+        unit_of = {name: index for index, unit in enumerate(self.task.units) for name in unit}
+        columns = [unit_of[name] for name in self.task.variables]
+        return ListedDeal(self.task.sizes, blocks[:, columns], weights, math.exp(min(epsilon, 500.0)))
+
+    def variances(self, epsilon: float) -> Floats:
+        """Return the mean cell variances of the tables, from the explicit blocks."""
+        deal, task = self._deal(epsilon), self.task
+        totals = [deal.variance(table, task.shares) for table in task.tables]
+        return np.array(totals) / task.cells
+
+    def per_variable(self, epsilon: float) -> dict[str, float]:
+        """Return the record's ε for each variable, because a block may contain any of them."""
+        return dict.fromkeys(self.task.variables, epsilon)
+
+    def record_epsilon(self, epsilon: float) -> float:
+        """Return ε, because it is spent once, on the block that was dealt."""
+        return epsilon
+
+    def channels(self, epsilon: float) -> dict[str, Any]:
+        """Return the design in the form of a policy file."""
+        blocks, weights = self.design(epsilon)
+        units = self.task.units
+        design = [
+            {
+                "variables": [name for index in np.flatnonzero(block) for name in units[index]],
+                "weight": int(weight),
+            }
+            for block, weight in zip(blocks, weights, strict=True)
+        ]
+        names = [unit[0] if len(unit) == 1 else list(unit) for unit in units]
+        return {"blocks": [{"variables": names, "epsilon": format_rounded_down(epsilon), "design": design}]}
+
+    def reports(self, epsilon: float) -> float:
+        """Return the number of blocks times the classes of the largest block."""
+        deal = self._deal(epsilon)
+        return len(deal.blocks) * float(deal.classes.max())
+
+    def pair(self, first: str, second: str, epsilon: float) -> PairReports | None:
+        """Return the blocks that contain both variables, by their number of classes."""
+        own = (self.task.sizes[first], self.task.sizes[second])
+        parts = tuple(
+            (chance, symmetric_matrix(own[0] * own[1], math.exp(epsilon), classes))
+            for classes, chance in self._deal(epsilon).holding((first, second)).items()
+        )
+        return PairReports(own, parts) if parts else None
+
+    def cannot(self) -> list[str]:
+        """Describe the tables that no block contains."""
+        widest = max(len(table) for table in self.task.tables)
+        if widest >= len(self.task.variables):
+            return []
+        return [f"tables of more than {counted(widest, 'variable')}: plan for the widest table you will need"]
+
+
 def candidates(task: Task) -> list[Candidate]:
-    """Return the ways that are worth comparing for a task."""
-    apart = task.per == "variable" or len(task.asked) == 1
+    """Return the designs to compare for a task."""
+    apart = task.per == "variable" or len(task.variables) == 1
     found: list[Candidate] = [Split(task, even=True, symmetric=True)]
     if any(size > 2 for size in task.sizes.values()):
         found.append(Split(task, even=apart, symmetric=False))
@@ -405,16 +515,17 @@ def candidates(task: Task) -> list[Candidate]:
         return found
     if math.prod(task.sizes.values()) <= MOST_JOINT:
         found.append(Joint(task))
-    blocks = Blocks(task)
-    if blocks.possible:
-        found.append(blocks)
-    return found
+    uniform = len(set(task.sizes.values())) == 1 and len(task.units) == len(task.variables)
+    blocks: list[Blocks | DesignedBlocks] = [] if len(task.units) < len(task.variables) else [Blocks(task)]
+    if not uniform or blocks[0].limited:  # type: ignore[union-attr]
+        blocks.append(DesignedBlocks(task))
+    return [*found, *(way for way in blocks if way.possible)]
 
 
-def rounded_down(epsilon: float) -> str:
-    """Return ε as a short decimal that is not above it.
+def format_rounded_down(epsilon: float) -> str:
+    """Format ε as a short decimal, rounded down.
 
-    >>> rounded_down(1.5), rounded_down(0.28333333)
+    >>> format_rounded_down(1.5), format_rounded_down(0.28333333)
     ('1.5', '0.283333')
     """
     return f"{math.floor(epsilon * 1e6 + 1e-7) / 1e6:.6f}".rstrip("0").rstrip(".")

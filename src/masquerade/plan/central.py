@@ -1,4 +1,4 @@
-"""What published counts of disguised records guarantee, if nobody sees the records or their order."""
+"""Central differential privacy of published counts, if nobody sees the disguised records or their order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy import stats
 
 ASSUMPTION = "only counts of the disguised records are published and nobody sees the records or their order"
 
@@ -38,7 +37,9 @@ def central_epsilon(epsilon: float, n: int, delta: float = 1e-6, categories: int
 
 
 def _delta(epsilon: float, gamma: float, n: int, clones: float) -> float:
-    """Return δ at ε: the chance that n records tell more than e^ε about one of them."""
+    """Return δ at ε: the probability that the counts reveal more than e^ε about one record."""
+    from scipy import stats  # noqa: PLC0415  (scipy is slow to import)
+
     alpha, growth = gamma / (gamma + 1), math.exp(epsilon)
     beta = 1 - alpha
     if alpha - growth * beta <= 0 or n < 2:

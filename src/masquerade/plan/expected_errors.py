@@ -1,4 +1,4 @@
-"""The errors that a policy will have, before anybody was asked: from its channels and the shares expected."""
+"""Expected errors of a policy before any data are collected, from its channels and expected shares."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import NotEstimable, SingularChannel
 from masquerade.estimate.inverse import estimable
+from masquerade.plan.block_search import ListedDeal
 from masquerade.plan.questions import Table
 from masquerade.plan.variance import AxisMoments, BlockDeal, axis_moments
 
@@ -22,14 +23,14 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class ExpectedError:
-    """What a table's cells will be off by.
+    """The expected error of a table's cells.
 
-    `variance` is that of a cell's share for one record, averaged over the cells, `worst` that of the cell
-    with the largest; divide by n. Infinite: the table cannot be estimated.
+    `variance` is the variance of a cell's share for one record, averaged over the cells; `worst` is the
+    largest over the cells. Divide by n. An infinite variance means that the table cannot be estimated.
 
     >>> plan = mq.plan({"smoker": ["yes", "no"]}, privacy=1.5, n=3000, queries="singles")
     >>> [expected] = plan.errors
-    >>> round(expected.stderr(3000), 4), round(expected.needed(0.03))
+    >>> round(expected.stderr(3000), 4), round(expected.people_needed(0.03))
     (0.0144, 2645)
     """
 
@@ -43,34 +44,34 @@ class ExpectedError:
         return math.sqrt(self.variance / n)
 
     def margin(self, n: float, level: float = LEVEL) -> float:
-        """Return the half-width of an interval: ± this at the level, 95% by default."""
+        """Return the half-width of a confidence interval, at 95% by default."""
         return two_sided_quantile(level) * self.stderr(n)
 
-    def needed(self, margin: float, level: float = LEVEL) -> float:
-        """Return how many records bring the margin down to this."""
+    def people_needed(self, margin: float, level: float = LEVEL) -> float:
+        """Return the number of records needed for this margin."""
         return self.variance * (two_sided_quantile(level) / margin) ** 2
 
 
 def expected_errors(
     policy: Policy, tables: Sequence[Table], shares: Mapping[str, Floats]
 ) -> list[ExpectedError]:
-    """Return the expected error of every table: exact for the maps that estimates use, prior by prior.
+    """Return the expected error of every table, exact for the linear estimates and the given shares.
 
-    Formula: Var = Σ_m λ_m G[m, cell]² − θ²; variables disguised apart multiply. Variables are taken as
-    independent with these shares: of a table's cells the second moments depend on no more where each is
-    disguised symmetrically.
+    Formula: Var = Σ_m λ_m G[m, cell]² − θ². Moments of variables that are disguised separately multiply.
+    Variables are assumed independent with these shares. The second moments depend on nothing else if each
+    variable is disguised symmetrically.
     """
     parts: dict[tuple[str, ...], AxisMoments | None] = {}
     found = []
     for table in tables:
         sizes = policy.schema.shape(table)
-        dealt = _dealt(policy, table)
+        dealt = _block_deal(policy, table)
         if dealt is not None:
             total = dealt.variance(table, shares)
             mean = total / math.prod(sizes)
             found.append(ExpectedError(table, math.prod(sizes), mean, mean))
             continue
-        axes = [_part(policy, names, shares, parts) for names in _grouped(policy, table)]
+        axes = [_part(policy, names, shares, parts) for names in _split_by_group(policy, table)]
         known = [axis for axis in axes if axis is not None]
         if len(known) < len(axes):
             found.append(ExpectedError(table, math.prod(sizes), math.inf, math.inf))
@@ -84,8 +85,8 @@ def expected_errors(
     return found
 
 
-def _grouped(policy: Policy, table: Table) -> list[tuple[str, ...]]:
-    """Return the table's variables, those that are disguised together together."""
+def _split_by_group(policy: Policy, table: Table) -> list[tuple[str, ...]]:
+    """Return the table's variables, grouped by those that are disguised together."""
     together: dict[tuple[str, ...], list[str]] = {}
     for name in table:
         together.setdefault(policy.group(name).names, []).append(name)
@@ -116,10 +117,10 @@ def _part(
 def _dealt_part(
     group: Group, response: ClassResponse, names: tuple[str, ...], shares: Mapping[str, Floats]
 ) -> AxisMoments | None:
-    """Return the moments of variables that are dealt in blocks, beside others that are not."""
+    """Return the moments of variables dealt in blocks, in a table with variables that are not."""
     places = [group.names.index(name) for name in names]
     inside = tuple(sorted(places))
-    sampled = response.sampled(inside)
+    sampled = response.sampled_channel(inside)
     if not sampled.estimable:
         return None
     theta, own = np.ones(1), np.ones(1)
@@ -133,7 +134,7 @@ def _dealt_part(
 
 
 def _joint(policy: Policy, names: tuple[str, ...], shares: Mapping[str, Floats]) -> AxisMoments:
-    """Return the moments of some variables of a joint channel: its map, summed over the others."""
+    """Return the moments of the named variables of a joint channel, summed over its other variables."""
     group = policy.group(names[0])
     theta = np.ones(1)
     for name in group.names:
@@ -150,17 +151,21 @@ def _joint(policy: Policy, names: tuple[str, ...], shares: Mapping[str, Floats])
         [codes[group.names.index(name)] for name in names], policy.schema.shape(names)
     )
     summing = np.eye(len(own))[kept]
-    weights = channel.generalised @ summing
+    weights = channel.generalised_inverse @ summing
     if not estimable(channel.matrix, weights, summing):
         raise NotEstimable(f"{', '.join(names)}: this table does not follow from the joint report.")
     return AxisMoments(np.asarray((theta @ channel.matrix) @ weights**2), own)
 
 
-def _dealt(policy: Policy, table: Table) -> BlockDeal | None:
-    """Return how the table's variables are dealt, if they are in blocks."""
+def _block_deal(policy: Policy, table: Table) -> BlockDeal | ListedDeal | None:
+    """Return the blocks that the table's variables are dealt in, or None."""
     group = policy.group(table[0])
-    mechanism = group.channel
-    if not isinstance(mechanism, ClassResponse) or not set(table) <= set(group.names):
+    response = group.channel
+    if not isinstance(response, ClassResponse) or not set(table) <= set(group.names):
         return None
     sizes = dict(zip(group.names, group.sizes, strict=True))
-    return BlockDeal(sizes, mechanism.k, float(mechanism.gamma), float(mechanism.cells))
+    if not response.design and len(response.units) == len(sizes):
+        return BlockDeal(sizes, response.k, float(response.gamma), float(response.cells))
+    blocks = np.zeros((response.blocks, len(sizes) + 1), dtype=bool)  # the last column is padding
+    np.put_along_axis(blocks, response.by_cells.astype(np.int64), values=True, axis=1)
+    return ListedDeal(sizes, blocks[:, :-1], response.dealing.weights[0], float(response.gamma))

@@ -1,4 +1,4 @@
-"""What a survey is to reach: an error, or an association to be found; and the people that takes."""
+"""Goals of a survey, an error or an association to detect, and the number of people needed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError
 from masquerade.plan.candidates import Candidate, Task
 from masquerade.plan.expected_errors import LEVEL
-from masquerade.plan.power import Rule, associated, needed
+from masquerade.plan.power import Rule, associated_table, people_needed
 
 MOST_PEOPLE = 10**10
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """An association of size φ that is to be found with a power, by a test at a level or by BIC."""
+    """An association of size φ to detect with a given power, by a test at a given level or by BIC."""
 
     phi: float
     power: float = 0.8
@@ -27,7 +27,7 @@ class Detection:
 
     @classmethod
     def of(cls, given: float | Mapping[str, Any]) -> Detection:
-        """Return what is to be found; a number is φ."""
+        """Parse an association to detect; a number is φ."""
         values = dict(given) if isinstance(given, Mapping) else {"phi": given}
         unknown = set(values) - {"phi", "power", "rule", "level"}
         if unknown or "phi" not in values:
@@ -44,26 +44,26 @@ class Detection:
         return found
 
     def words(self) -> str:
-        """Say what is to be found."""
+        """Describe the association."""
         way = "a BIC link" if self.rule == "bic" else f"a test at {100 * self.level:g}%"
-        return f"an association of φ = {self.phi:g} found with power {self.power:g} by {way}"
+        return f"an association of φ = {self.phi:g} detected with power {self.power:g} by {way}"
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
-    """How many people are asked, and what they are to suffice for; what is None is to be computed."""
+class PlanGoal:
+    """The number of people, and the error or association to reach; a value of None is computed."""
 
     n: int | None = None
     error: float | None = None
     detect: Detection | None = None
 
     @classmethod
-    def of(cls, n: int | None, error: float | None, detect: float | Mapping[str, Any] | None) -> Goal:
-        """Return a goal that makes sense, or say why it does not."""
+    def of(cls, n: int | None, error: float | None, detect: float | Mapping[str, Any] | None) -> PlanGoal:
+        """Return a goal, or raise InputError if it is not valid."""
         if n is not None and (
             isinstance(n, bool) or not _number(n) or n != int(n) or not 1 <= n <= MOST_PEOPLE
         ):
-            raise InputError(f"'n' is a number of people, from 1. Got {n!r} instead.")
+            raise InputError(f"'n' must be a number of people, at least 1. Got {n!r} instead.")
         if error is not None and not (_number(error) and 0 < error < 1):
             raise InputError(f"'error' is between 0 and 1: 0.03 for ±3 points. Got {error!r} instead.")
         if error is not None and detect is not None:
@@ -73,11 +73,11 @@ class Goal:
 
     @property
     def targeted(self) -> bool:
-        """Tell whether there is an error or an association to reach."""
+        """Return True if there is an error or an association to reach."""
         return self.error is not None or self.detect is not None
 
     def words(self) -> str:
-        """Say what was asked."""
+        """Describe the goal."""
         parts = [] if self.n is None else [f"{self.n:,} people"]
         if self.error is not None:
             parts.append(f"±{100 * self.error:g} points")
@@ -90,8 +90,8 @@ def _number(value: object) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def people(way: Candidate, task: Task, goal: Goal, epsilon: float) -> float:
-    """Return how many records a way takes to reach the goal; without one, its largest variance."""
+def people(way: Candidate, task: Task, goal: PlanGoal, epsilon: float) -> float:
+    """Return the number of records that a design needs for the goal; without a goal, its largest variance."""
     if goal.detect is not None:
         return people_to_detect(way, task, goal.detect, epsilon)
     largest = float(way.variances(epsilon).max())
@@ -99,7 +99,7 @@ def people(way: Candidate, task: Task, goal: Goal, epsilon: float) -> float:
 
 
 def people_to_detect(way: Candidate, task: Task, sought: Detection, epsilon: float) -> float:
-    """Return how many records find the association in every pair that is asked."""
+    """Return the number of records that detect the association in every requested pair."""
     found: dict[Any, float] = {}
     for first, second in pairs_in(task):
         sides = (task.shares[first], task.shares[second])
@@ -107,17 +107,17 @@ def people_to_detect(way: Candidate, task: Task, sought: Detection, epsilon: flo
         key = (*map(tuple, sides), round(spent[first], 9), round(spent[second], 9))
         if key not in found:
             reports = way.pair(first, second, epsilon)
-            truth = associated(*sides, sought.phi)
+            truth = associated_table(*sides, sought.phi)
             found[key] = (
                 math.inf
                 if reports is None
-                else float(needed(reports, truth, sought.power, sought.rule, sought.level))
+                else float(people_needed(reports, truth, sought.power, sought.rule, sought.level))
             )
     return max(found.values())
 
 
 def pairs_in(task: Task) -> list[tuple[str, str]]:
-    """Return the pairs of variables that stand in some table together."""
+    """Return the pairs of variables that occur together in some table."""
     together = {
         (first, second) for table in task.tables for i, first in enumerate(table) for second in table[i + 1 :]
     }

@@ -1,4 +1,4 @@
-"""Pictures of a plan: error and people against ε, the error of every table, what can be found."""
+"""Plots of a plan: error and people by ε, the error of every table, detectable associations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from masquerade.core.distributions import two_sided_quantile
-from masquerade.core.plots.drawing import INCHES_PER_ROW, MOST_ROWS, new_axes, shortened
+from masquerade.core.plots.drawing import INCHES_PER_ROW, MOST_ROWS, new_axes, shorten_label
 from masquerade.core.plots.palette import ESTIMATE, GRID, INK, LINE, MUTED, NAIVE, SERIES, STYLES, TYPE
 from masquerade.plan.expected_errors import LEVEL
 from masquerade.plan.questions import title
@@ -21,28 +21,30 @@ if TYPE_CHECKING:
 
     from masquerade.plan.result import Plan
 
-MOST_NAMES = 30  # of a matrix
+MOST_NAMES = 30  # most names on an axis of a matrix
 
 
 def error_curves(plan: Plan, ax: Axes | None = None) -> Axes:
-    """Draw the largest margin against ε, one line a design; below the shaded edge no mechanism can be."""
+    """Plot the largest margin by ε, one line per design; no mechanism reaches the shaded area."""
     curve = plan.curve()
     with mpl.rc_context(TYPE):  # type: ignore[arg-type]
         axes = _log_axes(ax)
-        if plan.task.floors_known:
+        if plan.task.has_floors:
             floor = curve.drop_duplicates("epsilon")
             bottom = 0.5 * min(floor["floor"].min(), curve["margin"].min())
             axes.fill_between(floor["epsilon"], floor["floor"], bottom, color=GRID, linewidth=0, zorder=0)
             axes.plot([], [], color=GRID, linewidth=7, label="out of reach of any mechanism")
         _lines(axes, plan, curve, "margin")
-        top = min(float(curve["margin"].max()) * 1.1, 1.0)  # beyond ±100 points nothing is told
-        axes.set_ylim(bottom if plan.task.floors_known else None, top)
+        top = min(
+            float(curve["margin"].max()) * 1.1, 1.0
+        )  # an error beyond ±100 points carries no information
+        axes.set_ylim(bottom if plan.task.has_floors else None, top)
         axes.plot(plan.epsilon, plan.error, "o", color=NAIVE, markersize=8, zorder=5, label="this plan")
         if plan.goal.error is not None:
             axes.axhline(plan.goal.error, color=LINE, linewidth=1, linestyle=":")
             axes.annotate(
                 f"wanted: ±{100 * plan.goal.error:g} points",
-                (0, plan.goal.error),  # on the left, where the designs are far above
+                (0, plan.goal.error),  # in the left corner, where the lines of all designs are far above
                 xycoords=("axes fraction", "data"),
                 xytext=(4, 3),
                 textcoords="offset points",
@@ -56,7 +58,7 @@ def error_curves(plan: Plan, ax: Axes | None = None) -> Axes:
 
 
 def needed_curves(plan: Plan, ax: Axes | None = None) -> Axes:
-    """Draw the people that the goal takes against ε, one line a design."""
+    """Plot the number of people needed for the goal by ε, one line per design."""
     if not plan.goal.targeted:
         return error_curves(plan, ax)
     curve = plan.curve()
@@ -68,12 +70,12 @@ def needed_curves(plan: Plan, ax: Axes | None = None) -> Axes:
         axes.yaxis.set_minor_formatter(NullFormatter())
         what = plan.goal.detect.words() if plan.goal.detect else f"±{100 * (plan.goal.error or 0):g} points"
         axes.set_ylabel("people needed")
-        _finish(axes, plan, shortened(f"People needed for {what}", 84))
+        _finish(axes, plan, shorten_label(f"People needed for {what}", 84))
     return axes
 
 
 def query_bars(plan: Plan, ax: Axes | None = None) -> Axes:
-    """Draw the margin of every table, the widest first; a tick is the least possible."""
+    """Plot the margin of every table, largest first; a tick marks the least possible margin."""
     ranked = sorted(
         zip(plan.errors, plan.task.floor(plan.epsilon), strict=True), key=lambda pair: -pair[0].variance
     )
@@ -83,13 +85,13 @@ def query_bars(plan: Plan, ax: Axes | None = None) -> Axes:
         places = np.arange(len(shown))
         margins = [item.margin(plan.n) for item, _ in shown]
         axes.barh(places, margins, color=ESTIMATE, height=0.62)
-        if plan.task.floors_known:
+        if plan.task.has_floors:
             floors = [two_sided_quantile(LEVEL) * math.sqrt(floor / plan.n) for _, floor in shown]
             axes.vlines(floors, places - 0.36, places + 0.36, color=INK, linewidth=1.6)
-        axes.set_yticks(places, [shortened(title(item.table)) for item, _ in shown])
+        axes.set_yticks(places, [shorten_label(title(item.table)) for item, _ in shown])
         axes.set_ylim(len(shown) - 0.4, -0.6)
         left_out = len(ranked) - len(shown)
-        more = f"\n({left_out:,} more tables have smaller ones)" if left_out else ""
+        more = f"\n({left_out:,} more tables have smaller margins)" if left_out else ""
         axes.set_xlabel(f"± points at 95%, {plan.n:,} people; the line is the least possible{more}")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:g}"))
         _quiet(axes, "x")
@@ -97,9 +99,9 @@ def query_bars(plan: Plan, ax: Axes | None = None) -> Axes:
 
 
 def detectable_matrix(plan: Plan, ax: Axes | None = None) -> Axes:
-    """Draw the least association φ of each pair that is found with power 0.8 by a test at 5%."""
+    """Plot the least association φ of each pair that a test at 5% detects with power 0.8."""
     found = plan.detectable()
-    names = [name for name in plan.task.asked if any(name in pair for pair in found)][:MOST_NAMES]
+    names = [name for name in plan.task.variables if any(name in pair for pair in found)][:MOST_NAMES]
     size = len(names)
     values = np.full((size, size), np.nan)
     for (first, second), phi in found.items():
@@ -110,9 +112,9 @@ def detectable_matrix(plan: Plan, ax: Axes | None = None) -> Axes:
         axes = new_axes(side + 0.6, side) if ax is None else ax
         image = axes.imshow(values[1:, :-1], cmap="cividis", vmin=0, vmax=max(np.nanmax(values), 0.1))
         axes.set_xticks(
-            range(size - 1), [shortened(name, 18) for name in names[:-1]], rotation=45, ha="right"
+            range(size - 1), [shorten_label(name, 18) for name in names[:-1]], rotation=45, ha="right"
         )
-        axes.set_yticks(range(size - 1), [shortened(name, 18) for name in names[1:]])
+        axes.set_yticks(range(size - 1), [shorten_label(name, 18) for name in names[1:]])
         if size <= 14:
             middle = 0.55 * max(float(np.nanmax(values)), 0.1)
             for row in range(1, size):
@@ -134,7 +136,7 @@ def detectable_matrix(plan: Plan, ax: Axes | None = None) -> Axes:
         axes.tick_params(length=0)
         bar = axes.figure.colorbar(image, ax=axes, shrink=0.7)
         bar.outline.set_visible(False)
-        heading = f"Smallest association φ that {plan.n:,} people show\n(power 0.8; –: none of this kind)"
+        heading = f"Smallest association φ that {plan.n:,} people show\n(power 0.8; –: not detectable)"
         axes.set_title(heading, loc="left", fontsize=10)
     return axes
 
@@ -186,7 +188,7 @@ def _points_axis(axes: Axes) -> None:
 
 
 def _leading(value: float) -> str:
-    """Return points at 2 and 5 times a power of ten, nothing in between."""
+    """Return the label of a tick at 2 or 5 times a power of ten, and no label for other ticks."""
     lead = value / 10 ** math.floor(math.log10(value)) if value > 0 else 0
     return f"{100 * value:g}" if round(lead, 6) in {2.0, 5.0} else ""
 

@@ -1,8 +1,8 @@
-"""Power of tests and of BIC links between two variables behind masks, and the people they take.
+"""Power of tests and of BIC links between two disguised variables, and the number of people needed.
 
-The statistic is the deviance of the reports from independence. Under a truth its non-centrality is 2n times
-the Kullback–Leibler divergence of the reports' law from that of the fitted null, which holds for rare
-categories too, where the local Fisher information does not.
+The statistic is the deviance of the reports from independence. Under a given truth its non-centrality is 2n
+times the Kullback–Leibler divergence of the distribution of the reports from the fitted null distribution.
+This also holds for rare categories, where the approximation by the local Fisher information fails.
 """
 
 from __future__ import annotations
@@ -13,43 +13,42 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import optimize, stats
 
 from masquerade.core.axes import Floats
 from masquerade.core.distributions import chi_square_point
 from masquerade.core.errors import InputError
 
 Rule = Literal["test", "bic"]
-FEWEST = 10.0  # an expected report below this: powers are simulated
+FEWEST = 10.0  # if some report is expected less often than this, the power is simulated
 RUNS = 4000
-FITTED = 1000  # runs where each takes two fits
+FITTED = 1000  # number of simulations if each needs two fits
 STEPS, HALVINGS = 40, 12
 MOST_PEOPLE = 10**12
 
 
 @dataclass(frozen=True, slots=True)
 class PairReports:
-    """How records report on two variables: the channels of each, or of both together, and how often.
+    """How records report on two variables: separately or jointly, and with what probability.
 
-    `parts` are (chance that a record tells about the pair in this way, P over the pair's cells × reports).
+    `parts` are pairs: the probability of a form of report, and its matrix P (cells of the pair × reports).
     """
 
     sizes: tuple[int, int]
     parts: tuple[tuple[float, Floats], ...]
 
     def divergence(self, truth: Floats) -> float:
-        """Return KL of the reports under a truth from the nearest law with independent variables."""
+        """Return the Kullback–Leibler divergence of the reports from the closest independent distribution."""
         return _nearest(self, truth)
 
     def rarest(self, truth: Floats) -> float:
-        """Return the least probability of a report that is possible."""
+        """Return the least positive probability of a report."""
         flat = truth.ravel()
         laws = [chance * (flat @ matrix) for chance, matrix in self.parts]
         return min(float(law[law > 0].min()) for law in laws)
 
 
-def associated(first: Floats, second: Floats, phi: float) -> Floats:
-    """Return the table with these margins and effect size φ, rising along both variables.
+def associated_table(first: Floats, second: Floats, phi: float) -> Floats:
+    """Return the table with these margins and effect size φ, with positive association of the codes.
 
     Formula: θ = π_x π_z + s·a bᵀ with a, b the centred scores times the margins, Σ(θ−θ0)²/θ0 = φ².
     """
@@ -65,10 +64,30 @@ def associated(first: Floats, second: Floats, phi: float) -> Floats:
         if phi > _room(independent, -change):
             most = max(largest, _room(independent, -change))
             raise InputError(
-                f"an association of φ = {phi:g} is impossible with these margins; at most {most:.3g} is."
+                f"an association of φ = {phi:g} is impossible with these margins; the largest is {most:.3g}."
             )
         change = -change
     return np.asarray(independent + phi * change)
+
+
+def largest_association(first: Floats, second: Floats) -> tuple[Floats, float]:
+    """Return the change of the table with these margins at φ = 1, and the largest φ of this direction.
+
+    Formula: towards the table in which both variables rise together as far as the margins allow, or one rises
+    as the other falls, whichever has the larger φ.
+    Reference: Fréchet (1951).
+    """
+    independent = np.outer(first, second)
+    below, above = np.cumsum(first), np.cumsum(second)
+    together = np.minimum.outer(below, above)
+    apart = np.maximum(np.add.outer(below, above) - 1, 0.0)
+    directions = []
+    for corner in (together, apart):
+        table = np.diff(np.diff(corner, axis=0, prepend=0.0), axis=1, prepend=0.0)
+        size = math.sqrt(float(np.sum((table - independent) ** 2 / independent)))
+        directions.append((size, (table - independent) / max(size, 1e-300)))
+    size, change = max(directions, key=lambda pair: pair[0])
+    return change, size
 
 
 def _scores(margin: Floats) -> Floats:
@@ -83,25 +102,29 @@ def _room(independent: Floats, change: Floats) -> float:
 
 
 def power(reports: PairReports, truth: Floats, n: int, rule: Rule = "test", level: float = 0.05) -> float:
-    """Return the chance that an association is found in n records.
+    """Return the probability that an association is detected in n records.
 
-    Formula: P(χ'²_df(2n·KL) > threshold), the threshold χ²_{df,1−level} or df·ln n. Simulated, with a fixed
-    seed, where a report is expected fewer than ten times; behind channels that are not two square ones
-    apart the deviance is that between the fitted likelihoods of any table and of independent variables.
+    Formula: P(χ'²_df(2n·KL) > threshold), the threshold χ²_{df,1−level} or df·ln n. If a report is expected
+    fewer than ten times, the power is simulated with a fixed seed. Unless the variables have two separate
+    square channels, the deviance compares the fitted likelihoods of any table and of independent variables.
     Reference: Cohen (1988) for the test; Rao & Scott (1981) for the design effect that this replaces.
     """
+    from scipy import stats  # noqa: PLC0415  (scipy is slow to import)
+
     freedom = (reports.sizes[0] - 1) * (reports.sizes[1] - 1)
     if n * reports.rarest(truth) < FEWEST:
-        found = _simulated if _separate(reports) else _simulated_fits
+        found = _simulate_power if _separate(reports) else _simulate_power_by_fits
         return found(reports, truth, n, _threshold(freedom, n, rule, level))
     centre = 2 * n * reports.divergence(truth)
     return float(stats.ncx2.sf(_threshold(freedom, n, rule, level), freedom, max(centre, 1e-12)))
 
 
-def needed(
+def people_needed(
     reports: PairReports, truth: Floats, wanted: float = 0.8, rule: Rule = "test", level: float = 0.05
 ) -> int:
-    """Return the fewest records in which an association is found with the wanted power, by the formula."""
+    """Return the least number of records that detects an association with the requested power."""
+    from scipy import optimize, stats  # noqa: PLC0415  (scipy is slow to import)
+
     freedom = (reports.sizes[0] - 1) * (reports.sizes[1] - 1)
     divergence = reports.divergence(truth)
     if divergence <= 1e-300:
@@ -131,16 +154,18 @@ def detectable(
     rule: Rule = "test",
     level: float = 0.05,
 ) -> float:
-    """Return the least φ that is found in n records with the wanted power; infinite if none is."""
+    """Return the least φ that n records detect with the requested power; infinite if there is none."""
+    from scipy import optimize, stats  # noqa: PLC0415  (scipy is slow to import)
+
     independent = np.outer(*margins)
-    change = associated(*margins, phi=1e-6) - independent
+    change = associated_table(*margins, phi=1e-6) - independent
     most = 0.999 * _room(independent, change / 1e-6)
     freedom = (reports.sizes[0] - 1) * (reports.sizes[1] - 1)
     threshold = _threshold(freedom, n, rule, level)
     centre = optimize.brentq(lambda c: float(stats.ncx2.sf(threshold, freedom, c) - wanted), 1e-9, 1e7)
 
     def short(phi: float) -> float:
-        return float(2 * n * reports.divergence(associated(*margins, phi=phi)) - centre)
+        return float(2 * n * reports.divergence(associated_table(*margins, phi=phi)) - centre)
 
     if short(most) < 0:
         return math.inf
@@ -152,7 +177,9 @@ def _threshold(freedom: int, n: float, rule: Rule, level: float) -> float:
 
 
 def _nearest(reports: PairReports, truth: Floats) -> float:
-    """Return the least divergence from independence, searched from the margins of the truth."""
+    """Return the least divergence from independence; the search starts at the margins of the true table."""
+    from scipy import optimize  # noqa: PLC0415  (scipy is slow to import)
+
     laws = [(chance, truth.ravel() @ matrix, matrix) for chance, matrix in reports.parts]
     margins = [truth.sum(axis=1), truth.sum(axis=0)]
 
@@ -179,7 +206,7 @@ def _nearest(reports: PairReports, truth: Floats) -> float:
 
 
 def _separate(reports: PairReports) -> bool:
-    """Tell whether the pair is reported by two square channels apart: then the truth's margins fit best."""
+    """Return True if the pair has two separate square channels; then the true margins fit best."""
     if len(reports.parts) != 1:
         return False
     matrix = reports.parts[0][1]
@@ -191,8 +218,8 @@ def _separate(reports: PairReports) -> bool:
     return bool(np.allclose(parts, across[:, None, :, None] * down[None, :, None, :], atol=1e-12))
 
 
-def _simulated(reports: PairReports, truth: Floats, n: int, threshold: float) -> float:
-    """Return the share of runs whose reports deviate from independence by more than the threshold."""
+def _simulate_power(reports: PairReports, truth: Floats, n: int, threshold: float) -> float:
+    """Return the share of simulations whose reports deviate from independence by more than the threshold."""
     law = truth.ravel() @ reports.parts[0][1]
     drawn = np.random.default_rng(8675309).multinomial(n, law / law.sum(), size=RUNS)
     tables = drawn.reshape(RUNS, *reports.sizes).astype(float)
@@ -202,8 +229,8 @@ def _simulated(reports: PairReports, truth: Floats, n: int, threshold: float) ->
     return float(np.mean(deviance > threshold))
 
 
-def _simulated_fits(reports: PairReports, truth: Floats, n: int, threshold: float) -> float:
-    """Return the share of runs in which fitting any table is better than independence by the threshold."""
+def _simulate_power_by_fits(reports: PairReports, truth: Floats, n: int, threshold: float) -> float:
+    """Return the share of simulations in which a saturated table fits better by more than the threshold."""
     rng = np.random.default_rng(8675309)
     told = rng.multinomial(n, _chances(reports), size=FITTED)
     drawn = []
@@ -212,7 +239,7 @@ def _simulated_fits(reports: PairReports, truth: Floats, n: int, threshold: floa
         drawn.append(rng.multinomial(told[:, place], law / law.sum()).astype(float))
     start = truth.ravel()
     cells = len(start)
-    free = np.eye(cells)[:, :-1] - np.eye(cells)[:, -1:]  # changes of a table that keep its sum
+    free = np.eye(cells)[:, :-1] - np.eye(cells)[:, -1:]  # directions that preserve the sum of a table
 
     def any_table(values: Floats) -> tuple[Floats, Floats]:
         return start + values @ free.T, np.broadcast_to(free, (len(values), *free.shape))
@@ -237,13 +264,13 @@ def _simulated_fits(reports: PairReports, truth: Floats, n: int, threshold: floa
         return table.reshape(len(values), cells), slopes.reshape(len(values), cells, -1)
 
     matrices = [matrix for _, matrix in reports.parts]
-    gain = _fitted(drawn, matrices, any_table, cells - 1)
-    gain -= _fitted(drawn, matrices, independent, rows + columns - 2)
+    gain = _maximise_likelihoods(drawn, matrices, any_table, cells - 1)
+    gain -= _maximise_likelihoods(drawn, matrices, independent, rows + columns - 2)
     return float(np.mean(2 * gain > threshold))
 
 
 def _chances(reports: PairReports) -> Floats:
-    """Return how often a record tells about the pair in each way, and at last: not at all."""
+    """Return the probability of each form of report, and last that the pair is not reported."""
     chances = np.array([chance for chance, _ in reports.parts])
     return np.append(chances, max(1.0 - chances.sum(), 0.0))
 
@@ -253,13 +280,13 @@ def _softmax(values: Floats) -> Floats:
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
-def _fitted(
+def _maximise_likelihoods(
     drawn: Sequence[Floats],
     matrices: Sequence[Floats],
     model: Callable[[Floats], tuple[Floats, Floats]],
     width: int,
 ) -> Floats:
-    """Return the largest log-likelihood of each run's reports, by Fisher scoring from the truth."""
+    """Maximise the log-likelihood of each simulation's reports by Fisher scoring from the true table."""
     runs = len(drawn[0])
 
     def likelihood(values: Floats) -> Floats:
@@ -298,13 +325,13 @@ def _fitted(
 
 
 def pair_of_axes(first: Floats, second: Floats) -> PairReports:
-    """Return the reports of two variables disguised apart."""
+    """Return the reports of two variables that are disguised separately."""
     both = np.asarray(np.kron(first, second), dtype=np.float64)
     return PairReports((len(first), len(second)), ((1.0, both),))
 
 
 def symmetric_matrix(cells: int, gamma: float, joint: int | None = None) -> Floats:
-    """Return P of cells that are part of a symmetric channel over `joint` combinations."""
+    """Return P restricted to cells within a symmetric channel over `joint` combinations."""
     whole = cells if joint is None else joint
     other = (whole / cells) / (gamma + whole - 1)
     result = np.full((cells, cells), other)

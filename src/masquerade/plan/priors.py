@@ -1,4 +1,4 @@
-"""What is expected before anybody was asked: shares from a file, from a published release, or uniform."""
+"""Expected shares of a plan: from a file, from a published release, or uniform."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Prior = Mapping[str, Sequence[float] | Mapping[object, float]] | str | Path | Ta
 
 
 def expected_shares(prior: Prior | None, schema: Schema) -> tuple[dict[str, Floats], frozenset[str]]:
-    """Return the shares expected of every variable, and for which of them they were given.
+    """Return the expected shares of every variable, and the variables for which they were given.
 
     A prior is a mapping from variables to shares (in the schema's order, or by category), a YAML or JSON file
-    with one, or a release that was already made, such as a pilot's: its counts are asked as anybody's. The
-    clear data themselves are no prior: a plan made with them would publish them.
+    of such a mapping, or a published release, such as a pilot study, whose counts are estimated. Clear data
+    are not accepted: a plan made with them would publish them.
 
     >>> from masquerade.plan import expected_shares
     >>> schema = mq.Schema({"smoker": ["yes", "no"], "region": ["north", "south"]})
@@ -43,21 +43,21 @@ def expected_shares(prior: Prior | None, schema: Schema) -> tuple[dict[str, Floa
     else:
         raise InputError(
             "'prior' must be shares by variable, a file of them, or a release: mq.tally(pilot, policy). "
-            f"Got a {type(prior).__name__}. Clear data are no prior: the plan would publish them."
+            f"Got a {type(prior).__name__}. Clear data are not accepted: the plan would publish them."
         )
     if not isinstance(values, Mapping):
-        raise InputError("a prior lists variables with their shares, such as {smoker: [0.2, 0.8]}.")
+        raise InputError("a prior must list variables with their shares, such as {smoker: [0.2, 0.8]}.")
     for name, shares in values.items():
         if name not in schema:
-            raise InputError(f"the prior names {name!r}, no variable.{did_you_mean(name, schema)}")
-        uniform[name] = _checked(shares, name, schema)
+            raise InputError(f"the prior names an unknown variable, {name!r}.{did_you_mean(name, schema)}")
+        uniform[name] = _check_shares(shares, name, schema)
     return uniform, frozenset(map(str, values))
 
 
 def _of_release(release: Tally, schema: Schema) -> dict[str, list[float]]:
     shared = [name for name in schema if name in release.schema and release.schema[name] == schema[name]]
     if not shared:
-        raise InputError("the release given as a prior has none of the variables, with the same categories.")
+        raise InputError("the release given as a prior has no variable of the plan with the same categories.")
     tables = release.answer([Query(by=name) for name in shared])
     found = {}
     for name, table in zip(shared, tables, strict=True):
@@ -66,7 +66,7 @@ def _of_release(release: Tally, schema: Schema) -> dict[str, list[float]]:
     return found
 
 
-def _checked(shares: object, name: str, schema: Schema) -> Floats:
+def _check_shares(shares: object, name: str, schema: Schema) -> Floats:
     variable = schema[name]
     if isinstance(shares, Mapping):
         listed: list[object] = [0.0] * len(variable)

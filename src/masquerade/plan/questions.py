@@ -1,9 +1,9 @@
-"""What will be asked: tables by their variables, listed one by one or named by the learner that asks them."""
+"""The tables that a survey must estimate: listed, or given by the learner that needs them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 from math import comb
 
@@ -12,17 +12,21 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 
 MOST_TABLES = 50_000
+MOST_NAMES = 12  # most names of variables in a message
 _CALL = re.compile(r"^(?:learner:)?\s*(\w+)\s*(?:\(([^)]*)\))?$")
 _CROSS = re.compile(r"\s*[×*]\s*")
 Table = tuple[str, ...]
 Questions = str | Query | Sequence[str | Query | Sequence[str]]
 
 
-def tables_of(questions: Questions, schema: Schema) -> tuple[Table, ...]:
-    """Return the tables that are asked, each by its variables in the schema's order, none twice.
+def tables_of(questions: Questions, schema: Schema, clear: Collection[str] = ()) -> tuple[Table, ...]:
+    """Return the requested tables without duplicates, each as its variables in the schema's order.
 
-    A text is ``singles``, ``pairs``, tables such as "smoker×region, age", or a learner:
-    ``structure(max_parents=2)``, ``naive_bayes(target)``, ``rules(size=3)``, ``tree(target, depth=2)``.
+    Variables in `clear` are omitted from tables: a table by a clear group is a comparison of its groups.
+
+    A text is ``singles``, ``pairs``, ``singles, pairs``, a list of tables such as "smoker×region, age", or a
+    learner: ``structure(max_parents=2)``, ``naive_bayes(target)``, ``rules(size=3)``, ``tree(target,
+    depth=2)``.
 
     >>> from masquerade.plan import tables_of
     >>> schema = mq.Schema({"smoker": ["yes", "no"], "region": ["north", "south"], "age": ["young", "old"]})
@@ -42,22 +46,32 @@ def tables_of(questions: Questions, schema: Schema) -> tuple[Table, ...]:
                 found += _of_text(part, schema)
             else:
                 found.append(part.names if isinstance(part, Query) else tuple(part))
-    order = {name: place for place, name in enumerate(schema)}
-    tables = []
-    for names in found:
-        for name in names:
-            if name not in schema:
-                raise InputError(f"queries: there is no variable {name!r}.{did_you_mean(name, schema)}")
-        if not names or len(set(names)) < len(names):
-            raise InputError("queries: a table names at least one variable, and none twice.")
-        tables.append(tuple(sorted(names, key=order.__getitem__)))
-    if not tables:
-        raise InputError("queries: nothing is asked; try 'pairs', or tables such as 'smoker×region, age'.")
-    return tuple(dict.fromkeys(tables))
+    if not found:
+        raise InputError("queries: no table is named; try 'pairs', or tables such as 'smoker×region, age'.")
+    return tuple(dict.fromkeys(_checked_table(names, schema, clear) for names in found))
+
+
+def _checked_table(listed: Sequence[str], schema: Schema, clear: Collection[str]) -> Table:
+    """Return the disguised variables of a table in the schema's order; raise InputError for other names."""
+    names = [name for name in listed if name not in clear]
+    for name in names:
+        if name not in schema:
+            raise InputError(f"queries: there is no variable {name!r}.{_known_names(name, schema)}")
+    if listed and not names:
+        raise InputError(f"queries: {title(tuple(listed))} is released in clear: there is nothing to plan.")
+    if not names or len(set(names)) < len(names):
+        raise InputError("queries: a table needs at least one variable, and none twice.")
+    return tuple(sorted(names, key=list(schema).index))
+
+
+def _known_names(name: str, schema: Schema) -> str:
+    """Return the name that was probably meant, or some of the names that exist."""
+    more = f" and {len(schema) - MOST_NAMES} more" if len(schema) > MOST_NAMES else ""
+    return did_you_mean(name, schema) or f" There are {', '.join(list(schema)[:MOST_NAMES])}{more}."
 
 
 def title(table: Table) -> str:
-    """Return how a table is written.
+    """Format the title of a table.
 
     >>> title(("smoker", "region"))
     'smoker×region'
@@ -75,7 +89,13 @@ def _of_text(text: str, schema: Schema) -> list[Table]:
             f"queries: {call[1]!r} is not known.{did_you_mean(call[1], _FAMILIES)} Or name tables, such as "
             "'smoker×region, age'."
         )
-    return [tuple(_CROSS.split(part.strip())) for part in text.split(",") if part.strip()]
+    tables: list[Table] = []
+    for part in (part.strip() for part in text.split(",")):
+        if part in _FAMILIES and part not in schema:
+            tables += _FAMILIES[part]([], schema)
+        elif part:
+            tables.append(tuple(_CROSS.split(part)))
+    return tables
 
 
 def _up_to(size: int, schema: Schema) -> list[Table]:
@@ -85,7 +105,7 @@ def _up_to(size: int, schema: Schema) -> list[Table]:
     if count > MOST_TABLES:
         raise InputError(
             f"queries: {count:,} tables of up to {size} variables are too many to plan (at most "
-            f"{MOST_TABLES:,}); ask for smaller ones, or name those that matter."
+            f"{MOST_TABLES:,}); ask for smaller tables, or name those that matter."
         )
     return [table for width in range(1, size + 1) for table in combinations(names, width)]
 
@@ -121,7 +141,7 @@ def _tree(values: Sequence[str], schema: Schema) -> list[Table]:
     others = [name for name in schema if name != target]
     sizes = range(1, min(depth, len(others)) + 1)
     if sum(comb(len(others), size) for size in sizes) > MOST_TABLES:
-        raise InputError("queries: a tree this deep asks too many tables to plan; let 'depth' be smaller.")
+        raise InputError("queries: a tree of this depth needs too many tables to plan; reduce 'depth'.")
     return [(*chosen, target) for size in sizes for chosen in combinations(others, size)]
 
 
@@ -137,7 +157,7 @@ _FAMILIES = {
 
 def _none_of(values: Sequence[str], name: str) -> None:
     if values:
-        raise InputError(f"queries: {name!r} takes nothing in brackets.")
+        raise InputError(f"queries: {name!r} takes no arguments.")
 
 
 def _number(values: Iterable[str], name: str, default: int, family: str) -> int:
@@ -159,6 +179,6 @@ def _target(values: Sequence[str], schema: Schema, family: str) -> str:
     name = values[0].partition("=")[2].strip() or values[0] if len(values) == 1 else ""
     if name not in schema:
         raise InputError(
-            f"queries: {family}(target) names one variable of the schema.{did_you_mean(name, schema)}"
+            f"queries: {family}(target) names one variable of the schema.{_known_names(name, schema)}"
         )
     return name

@@ -1,4 +1,4 @@
-"""How an ε over a whole record is best divided among its variables."""
+"""Optimal division of the ε of a whole record among its variables."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize
 
 from masquerade.channels.block_designs import best_subset_size, subset_second_moment
 from masquerade.core.axes import Floats
 from masquerade.plan.variance import moment_slope
 
-LEAST_SHARE = 1e-3  # of an even share: a variable that is asked for gets something
+LEAST_SHARE = 1e-3  # relative to an even share: every requested variable gets at least this
 
 
 def best_split(
     sizes: Sequence[int], tables: Sequence[Sequence[int]], epsilon: float, *, symmetric: bool = False
 ) -> Floats:
-    """Return the ε of every variable, adding up to ε, with the least summed variance of the tables' cells.
+    """Divide ε among variables so that the summed variance of the tables' cells is least.
 
-    Formula: minimise log Σ_tables Π_i t_i(ε_i) subject to Σ ε_i = ε. log t is convex in ε, so the sum's
-    logarithm is, and there is one optimum. t is that of the best channel of each variable, or of the
-    `symmetric` one. A variable that no table asks for gets nothing.
+    Formula: minimise log Σ_tables Π_i t_i(ε_i) subject to Σ ε_i = ε. log t is convex in ε, so the logarithm
+    of the sum is convex too, and there is one optimum. t is the second moment of the best channel of each
+    variable, or of the `symmetric` channel. A variable in no table gets nothing.
     Reference: Boyd & Vandenberghe (2004), §4.5, for sums of log-convex terms.
     Cost: some 50 evaluations. Error: 1e-9 of the objective.
 
@@ -30,6 +29,8 @@ def best_split(
     >>> best_split([2, 2, 5], [(0,), (1,)], epsilon=2).round(3).tolist()
     [1.0, 1.0, 0.0]
     """
+    from scipy import optimize  # noqa: PLC0415  (scipy is slow to import)
+
     asked = sorted({place for table in tables for place in table})
     groups = _by_width(tables)
     start = np.full(len(asked), epsilon / len(asked))

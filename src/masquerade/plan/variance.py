@@ -1,7 +1,7 @@
-"""Second moments in closed form: everything that a plan needs of a mask is what one record adds to a count.
+"""Second moments of channels in closed form, from which a plan computes variances.
 
-For a linear estimate of shares the variances of a table's cells add up to (t − ‖θ‖²)/n, t the summed second
-moment of one record's contribution. Reference: Agrawal & Haritsa (2005) for the estimate.
+For a linear estimate of shares, the variances of a table's cells sum to (t − ‖θ‖²)/n, where t is the summed
+second moment of one record's contribution. Reference: Agrawal & Haritsa (2005) for the estimate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from masquerade.core.axes import Floats
 
 
 def best_moment(categories: int, gamma: float) -> float:
-    """Return the least t of any channel over categories that are alike."""
+    """Return the least t of any channel over equally likely categories."""
     return (
         1.0
         if categories == 1
@@ -37,19 +37,19 @@ def moment_slope(categories: int, gamma: float, size: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AxisMoments:
-    """What one variable's channel adds: second moments by cell, summed (`total`), and the expected shares."""
+    """Second moments of one variable's channel by cell, their sum (`total`), and the expected shares."""
 
     cells: Floats
     shares: Floats
 
     @property
     def total(self) -> float:
-        """Return t of the variable."""
+        """Return t, the sum over the cells."""
         return float(self.cells.sum())
 
 
 def axis_moments(channel: Channel, shares: Floats) -> AxisMoments:
-    """Return the second moments of a variable behind its channel, at the map that estimates use."""
+    """Return the second moments of a disguised variable, for the linear map that estimates use."""
     if channel.is_identity:
         return AxisMoments(shares.copy(), shares)
     inverse = channel.inverse
@@ -57,9 +57,9 @@ def axis_moments(channel: Channel, shares: Floats) -> AxisMoments:
 
 
 def component_norms(sizes: Sequence[int], shares: Sequence[Floats]) -> dict[tuple[int, ...], float]:
-    """Return ‖θ_u‖² of every interaction u of a product distribution: the part that depends on exactly u.
+    """Return ‖θ_u‖² for every interaction u of a product distribution, its component that depends on u only.
 
-    Formula: a product's components multiply: ‖θ_i − 1/K_i‖² for i in u, 1/K_i for the others.
+    Formula: the components of a product multiply: ‖θ_i − 1/K_i‖² for i in u, 1/K_i for the others.
     """
     centred = [float(((share - 1 / size) ** 2).sum()) for size, share in zip(sizes, shares, strict=True)]
     return {
@@ -75,12 +75,12 @@ def _subsets(size: int) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True)
 class BlockDeal:
-    """Class response: a record is dealt k variables (share `cells`), or differences among k + 1 binary ones.
+    """Class response: each record gets k variables (probability `cells`) or differences of k + 1 binary ones.
 
-    Formula: an interaction u of a table is estimated from all blocks that hold it, each by its own scale
-    a = (γ−1)/(γ+J−1), J the classes of the block; conditionally on how many were dealt what. Where all
-    blocks have J classes its variance is (f²·dim_u/J_S − ‖θ_u‖²)/(n·q_u), f = 1/a, q_u the chance of a block
-    that holds it.
+    Formula: an interaction u of a table is estimated from all blocks that contain it, conditional on the
+    number of records in each block. Each block has its scale a = (γ−1)/(γ+J−1), where J is its number of
+    classes. If all blocks have J classes, the variance is (f²·dim_u/J_S − ‖θ_u‖²)/(n·q_u), where f = 1/a and
+    q_u is the probability of a block that contains u.
     """
 
     sizes: Mapping[str, int]
@@ -106,7 +106,7 @@ class BlockDeal:
         return total
 
     def chance(self, table: Sequence[str]) -> float:
-        """Return how likely a record is dealt a block with all of these variables, as cells."""
+        """Return the probability that a record is dealt a block of cells with all of these variables."""
         d, width = len(self.sizes), len(table)
         return (
             self.cells * math.comb(d - width, self.k - width) / math.comb(d, self.k)
@@ -115,7 +115,7 @@ class BlockDeal:
         )
 
     def _holding(self, part: Sequence[str]) -> Iterator[tuple[float, float]]:
-        """Yield (chance, scale a) of the blocks that hold an interaction, equal sizes together."""
+        """Yield (probability, scale a) of the blocks that contain an interaction, by number of classes."""
         d, width = len(self.sizes), len(part)
         if width <= self.k and self.cells > 0:
             for classes, ways in self.completions(tuple(part)).items():
@@ -128,7 +128,7 @@ class BlockDeal:
         return (self.gamma - 1) / (self.gamma + classes - 1)
 
     def completions(self, part: tuple[str, ...]) -> dict[int, int]:
-        """Return how many blocks with these variables there are, by their number of classes."""
+        """Return the number of blocks with these variables, by their number of classes."""
         counts = _remaining(
             tuple(sorted(self.sizes.values())), tuple(sorted(self.sizes[n] for n in part)), self.k
         )
@@ -137,7 +137,7 @@ class BlockDeal:
 
 @lru_cache(maxsize=4096)
 def _remaining(sizes: tuple[int, ...], chosen: tuple[int, ...], k: int) -> tuple[tuple[int, int], ...]:
-    """Return (classes, blocks) of the blocks of k that hold variables of the sizes `chosen`."""
+    """Return (classes, number) of the blocks of k variables that include variables of sizes `chosen`."""
     rest = list(sizes)
     for size in chosen:
         rest.remove(size)

@@ -1,8 +1,8 @@
-"""The policy file's channels, validated: one small model per kind, each builds its `Channel`.
+"""Channels of policy files: one validated model per kind, which builds its `Channel`.
 
-A kind of another package is an entry point of the group ``masquerade.channels``: its name is the `kind` in
-policy files, and it leads to a `PolicyPart` model with that `kind` and `build`. γ and the rest follow from
-the probabilities of what it builds.
+Another package adds a kind by an entry point in the group ``masquerade.channels``. Its name is the `kind` in
+policy files. It refers to a subclass of `PolicyPart` with that `kind` and a `build` method. γ and other
+properties follow from the probabilities of the channel that it builds.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class PolicyPart(BaseModel):
     Fraction(1, 3)
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # most policies use few kinds: the validator of a kind is built when it is first used
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Identity(PolicyPart):
@@ -87,7 +88,7 @@ class Binary(PolicyPart):
 
 
 class Symmetric(PolicyPart):
-    """The truth with probability 1 − p, else any other category alike; also over several variables."""
+    """The truth with probability 1 − p, else another category, equally likely; of one or more variables."""
 
     kind: Literal["symmetric"]
     p: Number
@@ -97,7 +98,7 @@ class Symmetric(PolicyPart):
 
 
 class Ternary(PolicyPart):
-    """Three categories in a ring: to the next with probability p1, to the one after with p2; or both p."""
+    """Three categories in a ring: moved by one with probability p1, by two with p2; or p for both."""
 
     kind: Literal["ternary"]
     p: Number | None = None
@@ -131,7 +132,7 @@ class Grouped(PolicyPart):
                     f"{len(parts)} groups need {len(parts)} channels. Got {len(self.channels)}."
                 )
             within = [spec.build([part]) for spec, part in zip(self.channels, parts, strict=True)]
-        return basic.grouped(codes, within)
+        return basic.within_groups(codes, within)
 
 
 class Matrix(PolicyPart):
@@ -153,7 +154,7 @@ class Matrix(PolicyPart):
 
 
 class Flip(PolicyPart):
-    """Multivariate randomized response: a whole group of variables as it is with theta, else reversed."""
+    """Multivariate randomized response: a group of variables, unchanged with theta, else reversed."""
 
     kind: Literal["flip"]
     theta: Number | list[Number]
@@ -228,7 +229,7 @@ class Crosswise(PolicyPart):
 
 
 class Mangat(PolicyPart):
-    """'Yes' is said as it is, 'no' with probability p, else 'yes' too."""
+    """'Yes' is reported unchanged, 'no' with probability p, otherwise 'yes'."""
 
     kind: Literal["mangat"]
     p: Number
@@ -287,7 +288,7 @@ class UnrelatedUnknown(PolicyPart):
 
 
 class ListExperiment(PolicyPart):
-    """How many statements hold, with a sensitive one in the second group; for that number and its answer."""
+    """Number of statements that hold, with a sensitive statement in the second group's list."""
 
     kind: Literal["list_experiment"]
     share: Number = Fraction(1, 2)
@@ -312,7 +313,7 @@ class DoubleList(PolicyPart):
 
 
 class SelfProtectiveNo(PolicyPart):
-    """Items of one design; the last variable tells who follows it and who says 'no' to all of them."""
+    """Items of one design; the last variable states who follows it and who says 'no' to all items."""
 
     kind: Literal["self_protective_no"]
     item: ChannelSpec
@@ -367,7 +368,7 @@ class ForEpsilon(PolicyPart):
 
 
 class BlockDesign(PolicyPart):
-    """A balanced block of categories is reported, γ times as often if it holds the truth."""
+    """A balanced block of categories is reported, γ times as often if it contains the truth."""
 
     kind: Literal["block_design"]
     gamma: Number | None = None
@@ -380,7 +381,7 @@ class BlockDesign(PolicyPart):
 
 
 class SubsetSelection(PolicyPart):
-    """Any subset of 'size' categories is reported, γ times as often if it holds the truth."""
+    """Any subset of 'size' categories is reported, γ times as often if it contains the truth."""
 
     kind: Literal["subset_selection"]
     gamma: Number | None = None
@@ -405,10 +406,10 @@ class HadamardResponse(PolicyPart):
 
 
 class Optimal(PolicyPart):
-    """The least variance for some queries at γ, as it was computed: report m has weight γ inside block m.
+    """The least variance for some queries at γ, as computed: report m has weight γ inside block m.
 
-    The weights are the channel; 'queries', 'prior', 'second_moment' and 'lower_bound' say what they are
-    optimal for and how nearly, and change nothing. Nothing is solved when the file is read.
+    The weights are the channel. 'queries', 'prior', 'second_moment' and 'lower_bound' state what they are
+    optimal for and how nearly, and have no effect. Nothing is solved when the file is read.
     """
 
     kind: Literal["optimal"]
@@ -429,7 +430,7 @@ class Optimal(PolicyPart):
 
 
 class Invariant(PolicyPart):
-    """Invariant PRAM: leaves the given distribution as it is."""
+    """Invariant PRAM: leaves the given distribution unchanged."""
 
     kind: Literal["invariant"]
     prior: list[Number]
@@ -458,7 +459,7 @@ class Additive(PolicyPart):
 
 
 class Composition(PolicyPart):
-    """Several channels one after the other."""
+    """Several channels in sequence."""
 
     kind: Literal["composition"]
     steps: list[ChannelSpec] = Field(min_length=1)
@@ -473,7 +474,7 @@ class Composition(PolicyPart):
 
 
 class Undecided(PolicyPart):
-    """What a drafted policy holds until a person decides."""
+    """Placeholder of a drafted policy until a person decides."""
 
     kind: Literal["decide"]
 
@@ -484,8 +485,8 @@ class Undecided(PolicyPart):
         )
 
 
-def _brought(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    """Validate a channel: by the model of another package, if its kind is one of theirs, else by ours."""
+def _validate_channel(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """Validate a channel by the model of its kind, which is built in or from a plug-in."""
     kind = value.get("kind") if isinstance(value, Mapping) else None
     if isinstance(kind, str) and kind not in KINDS and kind in plugins("channels"):
         return model_of(kind).model_validate(value)
@@ -493,14 +494,14 @@ def _brought(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 
 
 def model_of(kind: str) -> type[PolicyPart]:
-    """Return the model of a kind of channel, ours or another package's."""
+    """Return the model of a kind of channel, built in or from a plug-in."""
     found: type[PolicyPart] = KINDS[kind] if kind in KINDS else load_plugin("channels", kind, _problem)
     return found
 
 
 def _problem(part: Any) -> str | None:
     known = isinstance(part, type) and issubclass(part, PolicyPart) and callable(getattr(part, "build", None))
-    return None if known else "it must lead to a model, a PolicyPart of channel_spec, that has 'build'"
+    return None if known else "it must name a model: a subclass of PolicyPart with a 'build' method"
 
 
 OwnSpec = Annotated[
@@ -537,14 +538,11 @@ OwnSpec = Annotated[
     | Undecided,
     Field(discriminator="kind"),
 ]
-ChannelSpec = Annotated[OwnSpec, WrapValidator(_brought)]
+ChannelSpec = Annotated[OwnSpec, WrapValidator(_validate_channel)]
 KINDS: dict[str, type[PolicyPart]] = {
     model.model_fields["kind"].annotation.__args__[0]: model
     for model in OwnSpec.__origin__.__args__  # type: ignore[attr-defined]
 }
-
-for model in (Grouped, Invariant, Composition, SelfProtectiveNo, Panel):
-    model.model_rebuild()
 
 
 def _joint_size(variables: Sequence[Variable]) -> int:
@@ -566,7 +564,7 @@ def _need_size(variables: Sequence[Variable], size: int, kind: str) -> None:
 
 
 def _need_sizes(variables: Sequence[Variable], sizes: Sequence[int | None], kind: str) -> None:
-    """Refuse variables that are not as many as a design has, or have other numbers of categories."""
+    """Raise ChannelError unless the variables have the numbers of categories that a design needs."""
     found = [len(variable) for variable in variables]
     fits = [size in (None, own) for size, own in zip(sizes, found, strict=False)]
     if len(found) != len(sizes) or not all(fits):
@@ -579,7 +577,7 @@ def _need_sizes(variables: Sequence[Variable], sizes: Sequence[int | None], kind
 
 
 def _one_or_two(p: Fraction | None, p1: Fraction | None, p2: Fraction | None) -> tuple[Any, Any]:
-    """Return (p1, p2) from either spelling."""
+    """Return (p1, p2), given either `p` or both `p1` and `p2`."""
     if p is not None and p1 is None and p2 is None:
         return p, p
     if p is None and p1 is not None and p2 is not None:

@@ -1,38 +1,42 @@
-"""Whether anything can be estimated from the reports of a policy: asked before they are drawn."""
+"""Check that reports of a policy allow estimates, before any report is drawn."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from masquerade.channels.channel import MOST_ENTRIES, Channel
-from masquerade.channels.policy.policy import Group, Policy
+from masquerade.channels.policy.group import Group
+from masquerade.channels.policy.policy import Policy
 from masquerade.core.errors import PolicyError, SingularChannel
 from masquerade.estimate.inverse import UNRELATED
 
 NOTHING = "every report is as likely under any truth (γ = 1): nothing can be learnt."
 SMALLER = " Take a smaller probability of change, or leave the variable out of the policy."
-SAME = 1e-12  # chances of a report that differ by less are equal
-LARGE = 2**16  # entries of a channel that is not inverted on the way to a release: its rows are compared
+SAME = 1e-12  # probabilities of a report that differ by less are treated as equal
+LARGE = 2**16  # larger channels are not inverted before a release: their rows are compared
 
 
 def unusable(policy: Policy) -> dict[tuple[str, ...], str]:
-    """Return the groups whose reports tell nothing about some category, and why."""
-    return _found(policy, MOST_ENTRIES)
+    """Return the groups whose reports carry no information about some category, with the reason."""
+    return _uninformative_groups(policy, MOST_ENTRIES)
 
 
 def refuse_unusable(policy: Policy) -> None:
-    """Refuse a policy by which reports would be drawn of which nothing can be learnt, all of them at once.
+    """Raise PolicyError with all variables whose reports would carry no information.
 
-    Variables that are disguised together may tell of tables what they do not tell of each: they pass.
+    Variables disguised jointly pass, because their joint reports may determine tables that no single report
+    determines.
     """
-    said = [f"{names[0]}: {why}" for names, why in _found(policy, LARGE).items() if len(names) == 1]
+    said = [
+        f"{names[0]}: {why}" for names, why in _uninformative_groups(policy, LARGE).items() if len(names) == 1
+    ]
     if said:
         raise PolicyError(" ".join(said))
 
 
-def _found(policy: Policy, most: int) -> dict[tuple[str, ...], str]:
-    """Return what tells nothing in any stratum, and why; channels above a size are not inverted."""
-    known: dict[tuple[int, tuple[int, ...]], str] = {}  # items of baskets have one channel, thousands of them
+def _uninformative_groups(policy: Policy, most: int) -> dict[tuple[str, ...], str]:
+    """Return the groups uninformative in every stratum, with the reason; large channels are not inverted."""
+    known: dict[tuple[int, tuple[int, ...]], str] = {}  # thousands of basket items share one channel
     told: dict[tuple[str, ...], str] = {}
     for stratum in policy.strata or (None,):
         for group in policy.groups_of(stratum):
@@ -44,7 +48,7 @@ def _found(policy: Policy, most: int) -> dict[tuple[str, ...], str]:
 
 
 def _why(group: Group, most: int) -> str:
-    """Return why a group's reports tell nothing about some category; "" if they do."""
+    """Return the reason why a group's reports are uninformative about some category; "" if they are not."""
     channel = group.channel
     if not isinstance(channel, Channel) or channel.is_identity:
         return ""

@@ -1,13 +1,14 @@
-"""The policy file as pydantic validates it, and its errors in one line."""
+"""Pydantic models of the policy file, and validation errors in one line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field as Item
-from pydantic import ValidationError, field_validator
+from pydantic import ValidationError, field_validator, model_validator
 
 from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.designs import for_epsilon
@@ -20,8 +21,10 @@ from masquerade.channels.policy.channel_models import (
     Undecided,
     model_of,
 )
+from masquerade.channels.privacy_level import PrivacyLimit
 from masquerade.core.errors import ChannelError, PolicyError, did_you_mean, in_one_line
-from masquerade.core.schema import Variable
+from masquerade.core.schema import DateReading, DateUnit, Variable
+from masquerade.core.util import validation
 from masquerade.core.util.plugins import plugins
 
 if TYPE_CHECKING:
@@ -32,23 +35,61 @@ Name = Annotated[str, Item(min_length=1)]
 ReportColumns = Name | Annotated[list[Name], Item(min_length=1)]
 
 
+class DateSpec(PolicyPart):
+    """What dates are read as: ages on a day, years, quarters or months."""
+
+    as_: DateUnit = Item(alias="as")
+    on: date | None = Item(default=None, description="the day of an age, as 2026-01-31")
+
+    @model_validator(mode="after")
+    def day_of_an_age(self) -> DateSpec:
+        """Raise ValueError unless an age, and nothing else, has its day."""
+        if (self.as_ == "age") != (self.on is not None):
+            raise ValueError("'as: age' needs the day 'on', as 2026-01-31; the others have none.")
+        return self
+
+    @property
+    def reading(self) -> DateReading:
+        """Return what dates are read as."""
+        return DateReading(self.as_, self.on)
+
+
 class VariableSpec(PolicyPart):
     """One column: its categories (or bins of a number), its channel, what a missing value stands for."""
 
     categories: list[Label] | None = None
     bins: list[Number] | None = Item(default=None, description="rising cut points of a number")
-    channel: ChannelSpec | None = Item(default=None, description="left out: released undisguised")
-    missing: Label | None = Item(default=None, description="the category of a missing value; none: refused")
+    channel: ChannelSpec | None = Item(default=None, description="if omitted: released undisguised")
+    missing: Label | Annotated[list[Label], Item(min_length=1)] | None = Item(
+        default=None,
+        description="the missing category, or a list of them, the first for an empty cell; without it, "
+        "missing values are refused",
+    )
+    clear_missing: Literal["accepted"] | None = Item(
+        default=None,
+        description="'accepted': the channel is for the answers alone, and reports show in clear whether the "
+        "answer is missing",
+    )
     na: list[Label] = Item(default_factory=list, description="values that are read as missing")
     recode: dict[Label, list[Label]] = Item(
-        default_factory=dict, description="of a category, or of a number in bins, other values read as it"
+        default_factory=dict, description="by category, or by a number in a bin: values that are read as it"
+    )
+    date: DateSpec | None = Item(
+        default=None, description="what the column's dates are read as, before categories or bins"
     )
     note: str | None = None
+
+    @property
+    def missing_labels(self) -> tuple[bool | int | str, ...]:
+        """Return the missing categories."""
+        if self.missing is None:
+            return ()
+        return tuple(self.missing) if isinstance(self.missing, list) else (self.missing,)
 
     @field_validator("channel", mode="before")
     @classmethod
     def not_empty(cls, channel: Any) -> Any:
-        """Refuse 'channel:' with nothing behind it, which would release the variable undisguised."""
+        """Raise ValueError for an empty 'channel:', which would release the variable undisguised."""
         if channel is None:
             raise ValueError("is empty: give a channel, or leave 'channel' out to release it undisguised.")
         return channel
@@ -64,18 +105,43 @@ class JointSpec(PolicyPart):
     channel: ChannelSpec
 
 
-class BlocksSpec(PolicyPart):
-    """Variables of which everybody is dealt a random few, and reports these at the full γ."""
+class DesignBlock(PolicyPart):
+    """One block of a design: the variables that it asks for, and how often it is dealt."""
 
-    variables: list[str] = Item(min_length=1)
-    k: int = Item(ge=1, description="variables in a cells block, one less than in a difference block")
+    variables: list[Name] = Item(min_length=1)
+    weight: int = Item(default=1, ge=1)
+
+
+class BlocksSpec(PolicyPart):
+    """Variables of which each person is dealt a random few, and reports these at the full γ."""
+
+    variables: list[Name | Annotated[list[Name], Item(min_length=1)]] = Item(
+        min_length=1,
+        description="variables; an inner list is dealt together, such as a question and its follow-up",
+    )
+    k: int | None = Item(
+        default=None,
+        ge=1,
+        description="variables in a cells block, one less than in a difference block; or give a design",
+    )
+    design: list[DesignBlock] = Item(default_factory=list, description="the blocks, instead of all of k")
     gamma: Number | None = None
     epsilon: Number | None = None
     cells: Number = Item(default=Fraction(1), description="share of cells blocks; the rest are differences")
-    order: int | None = Item(default=None, ge=1, description="tables of so many variables must be estimable")
+    order: int | None = Item(default=None, ge=1, description="tables of this many variables are estimable")
     report: ReportColumns | None = Item(
         default=None, description="begins the names of the report columns, or all of them"
     )
+
+    @property
+    def units(self) -> list[list[str]]:
+        """Return the variables that are dealt together, a list per unit."""
+        return [[unit] if isinstance(unit, str) else unit for unit in self.variables]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return all variables in order."""
+        return tuple(name for unit in self.units for name in unit)
 
     def build(self, variables: Sequence[Variable]) -> ClassResponse:
         """Return the mechanism."""
@@ -83,7 +149,27 @@ class BlocksSpec(PolicyPart):
             raise ChannelError("give either 'gamma' or 'epsilon'.")
         bound = self.gamma if self.epsilon is None else for_epsilon(2, self.epsilon).gamma
         assert isinstance(bound, Fraction)  # noqa: S101  (for the type checker: one of both is given)
-        return ClassResponse(tuple(map(len, variables)), self.k, bound, self.cells)
+        places = iter(range(len(variables)))
+        units = tuple(tuple(next(places) for _ in unit) for unit in self.units)
+        design = self._design()
+        if (self.k is None) == (not design):
+            raise ChannelError("give either 'k' or a 'design'.")
+        k = max(len(block) for block, _ in design) if self.k is None else self.k
+        return ClassResponse(tuple(map(len, variables)), k, bound, self.cells, units, design)
+
+    def _design(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Return the blocks by the indices of their units; a unit is named by its variables, all of them."""
+        unit_of = {name: index for index, unit in enumerate(self.units) for name in unit}
+        design = []
+        for block in self.design:
+            unknown = [name for name in block.variables if name not in unit_of]
+            if unknown:
+                raise ChannelError(f"a block of the design names {unknown[0]!r}, which is not dealt here.")
+            chosen = sorted({unit_of[name] for name in block.variables})
+            if sorted(name for index in chosen for name in self.units[index]) != sorted(block.variables):
+                raise ChannelError("a block of the design names all variables of a unit, each once, or none.")
+            design.append((tuple(chosen), block.weight))
+        return tuple(design)
 
 
 class StrataSpec(PolicyPart):
@@ -93,11 +179,36 @@ class StrataSpec(PolicyPart):
     channels: dict[Label, dict[str, ChannelSpec]]
 
 
+class LimitSpec(PolicyPart):
+    """The most that a whole record may reveal: one of a breach, γ and ε."""
+
+    breach: str | None = Item(
+        default=None, description="two beliefs, such as 5%:50%: a belief of 5% may rise to 50% at most"
+    )
+    gamma: Number | None = None
+    epsilon: Number | None = None
+    delta: Number = Item(default=Fraction(0), description="must be 0")
+
+    @model_validator(mode="after")
+    def check(self) -> LimitSpec:
+        """Raise ValueError if the limit is not one that can be computed."""
+        self.build()
+        return self
+
+    def build(self) -> PrivacyLimit:
+        """Return the limit."""
+        return PrivacyLimit.parse(self.model_dump())
+
+
 class PolicySpec(PolicyPart):
     """A masquerade policy."""
 
     masquerade: int = Item(description="format version, 1")
     title: str | None = None
+    limit: LimitSpec | None = Item(default=None, description="the most that a whole record may reveal")
+    clear: Literal["accepted"] | None = Item(
+        default=None, description="'accepted': variables without a channel are released in clear"
+    )
     variables: dict[str, VariableSpec] = Item(min_length=1)
     joint: list[JointSpec] = Item(default_factory=list)
     blocks: list[BlocksSpec] = Item(default_factory=list)
@@ -106,26 +217,15 @@ class PolicySpec(PolicyPart):
 
 MOST_NAMED = 30  # variables of a draft
 LABELS = {"bool", "int", "str"}
-WORDS = {
+SENTENCES = {
+    **validation.SENTENCES,
     "union_tag_not_found": "needs a 'kind'.",
-    "missing": "is missing.",
-    "string_type": "must be text; quote it.",
-    "list_type": "must be a list, such as [a, b].",
-    "dict_type": "must be keys with values.",
-    "model_type": "must be keys with values.",
     "model_attributes_type": "must be keys with values, such as {{kind: binary, p: 0.25}}.",
-    "int_type": "must be a whole number.",
-    "int_parsing": "must be a whole number.",
-    "int_from_float": "must be a whole number.",
-    "too_short": "must not be empty.",
-    "greater_than_equal": "must be at least {ge}.",
-    "less_than_equal": "must be at most {le}.",
-    "literal_error": "must be {expected}.",
 }
 
 
 def refuse_draft(spec: PolicySpec) -> None:
-    """Refuse a policy in which something is still to be decided, and name all of it."""
+    """Raise PolicyError with the names of all variables that are still to be decided."""
     names = [name for name, entry in spec.variables.items() if isinstance(entry.channel, Undecided)]
     if names:
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
@@ -136,35 +236,30 @@ def refuse_draft(spec: PolicySpec) -> None:
 
 
 def explain(error: ValidationError, values: object) -> str:
-    """Return the problems of a policy in one line; of many, the first and how many other places are wrong."""
-    problems: dict[str, str] = {}
-    for problem in error.errors(include_url=False, include_input=False):
+    """Return the problems of a policy in one line; of many, the first and the number of others."""
+
+    def describe(problem: ErrorDetails) -> tuple[validation.KeyPath, str]:
         path, model, tags = place(problem["loc"], values)
-        # an entry tried against several types reports each: the first says where, all say the same
-        problems.setdefault(".".join(path), _words(problem, path[-1], model, tags))
-    # of a value tried both as a number and as a list, the entry of the list says more
-    deepest = [path for path in problems if not any(other.startswith(f"{path}.") for other in problems)]
-    return in_one_line([f"{path}: {problems[path]}" for path in deepest])
+        return tuple(path), _describe(problem, path[-1], model, tags)
+
+    problems = validation.describe_errors(error, describe)
+    return in_one_line([f"{'.'.join(path)}: {sentence}" for path, sentence in problems.items()])
 
 
-def _words(problem: ErrorDetails, key: str, model: type[PolicyPart], tags: Sequence[object]) -> str:
-    """Return what is wrong with one entry in plain words."""
-    kind, context = problem["type"], problem.get("ctx", {})
-    if kind == "union_tag_invalid":
-        known = [*KINDS, *plugins("channels")]
-        return f"unknown kind {context['tag']!r}.{did_you_mean(context['tag'], known)}"
-    if kind == "extra_forbidden":
-        return f"is not a known key.{did_you_mean(key, model.model_fields)}"
-    if LABELS.intersection(map(str, tags)):
+def _describe(problem: ErrorDetails, key: str, model: type[PolicyPart], tags: Sequence[object]) -> str:
+    """Describe the problem of one entry in plain words."""
+    if problem["type"] == "union_tag_invalid":
+        kind = problem["ctx"]["tag"]
+        return f"unknown kind {kind!r}.{did_you_mean(kind, [*KINDS, *plugins('channels')])}"
+    if problem["type"] != "extra_forbidden" and LABELS.intersection(map(str, tags)):
         return "must be text, a whole number or true/false; quote it."
-    told = problem["msg"].removeprefix("Value error, ").removeprefix("'value' ")
-    return WORDS[kind].format(**context) if kind in WORDS else told
+    return validation.describe_error(problem, key, model.model_fields, SENTENCES)
 
 
 def place(location: Sequence[object], values: object) -> tuple[list[str], type[PolicyPart], list[object]]:
-    """Split pydantic's location into the path in the file, the model it ends in, and names of its own.
+    """Split pydantic's location into the path in the file, the model it ends in, and pydantic's own names.
 
-    A part that the file does not hold at that point is pydantic's: a channel's kind or a type it tried.
+    A part that the file does not contain at that point is pydantic's: a channel's kind or a type it tried.
     The last part may be a missing key.
     """
     path: list[str] = []
@@ -195,5 +290,6 @@ PARTS: dict[str, type[PolicyPart]] = {
     "joint": JointSpec,
     "blocks": BlocksSpec,
     "strata": StrataSpec,
+    "limit": LimitSpec,
 }
-PART_DEPTH = {"variables": 2, "joint": 2, "blocks": 2, "strata": 1}
+PART_DEPTH = {"variables": 2, "joint": 2, "blocks": 2, "strata": 1, "limit": 1}

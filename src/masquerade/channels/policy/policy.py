@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -14,75 +16,44 @@ from typing import Any
 from pydantic import ValidationError
 
 from masquerade.channels.basic import identity
-from masquerade.channels.channel import MOST_ENTRIES, Channel
+from masquerade.channels.channel import Channel
 from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.policy import text as policy_text
-from masquerade.channels.policy.channel_models import ChannelSpec
 from masquerade.channels.policy.fields import (
     Columns,
-    category_named,
-    field_of,
-    known_variable,
+    blocks_in_file,
+    channel_in_file,
     matrix_spec,
+    missing_in_file,
     one_or_all,
     plain_columns,
     recodes_in_file,
     without_none,
 )
+from masquerade.channels.policy.group import Group, check_telling, report_labels
+from masquerade.channels.policy.missing_reports import (
+    check_clear_missing,
+    clear_missing_in,
+    report_field,
+)
 from masquerade.channels.policy.models import (
     FORMAT,
-    BlocksSpec,
     PolicySpec,
-    StrataSpec,
     explain,
     refuse_draft,
 )
-from masquerade.core.errors import ChannelError, InputError, PolicyError, SchemaError
+from masquerade.channels.policy.overview import PolicyOverview
+from masquerade.channels.policy.record import record_gamma
+from masquerade.channels.policy.resolution import resolve
+from masquerade.channels.policy.strata_reports import check_same_reports, unite_labels
+from masquerade.channels.privacy_level import PrivacyLimit
+from masquerade.core.errors import InputError, PolicyError
 from masquerade.core.schema import Category, Field, Schema, Variable
 from masquerade.core.util.atomic import write_whole
-
-MOST_JUDGED = 512  # combinations of a joint channel that is judged when a policy is read
-MOST_POLICY_ENTRIES = 4 * MOST_ENTRIES  # of all channels together
+from masquerade.core.util.formatting import gamma_words
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Variables that go through one channel together; alone in most policies.
-
-    Reports stand in the columns `reports`, one for every variable and of its name unless the group has a
-    report of its own; `report_sizes` are their numbers of labels.
-    """
-
-    names: tuple[str, ...]
-    channel: Channel | ClassResponse
-    sizes: tuple[int, ...]
-    report_sizes: tuple[int, ...]
-    reports: tuple[str, ...]
-
-    @property
-    def disguised(self) -> bool:
-        """Tell whether the channel hides anything."""
-        return not self.channel.is_identity
-
-    @property
-    def response(self) -> ClassResponse | None:
-        """The blocks that the variables are dealt in, None where all go through one channel."""
-        return self.channel if isinstance(self.channel, ClassResponse) else None
-
-    @property
-    def own_report(self) -> bool:
-        """Tell whether reports stand in columns that no variable has."""
-        return self.reports != self.names
-
-    @property
-    def matrix_channel(self) -> Channel:
-        """The channel over all combinations; there is none for variables that are dealt in blocks."""
-        if isinstance(self.channel, ClassResponse):
-            raise PolicyError(f"{', '.join(self.names)} are dealt in blocks: they have no channel in common.")
-        return self.channel
-
-
-class Policy:
+class Policy(PolicyOverview):
     """Schema, channels and their sha256 id.
 
     >>> policy = mq.Policy.from_dict({"masquerade": 1, "variables": {
@@ -101,17 +72,26 @@ class Policy:
         strata: tuple[str, Mapping[Category, Mapping[str, Channel]]] | None = None,
         source: Mapping[str, Any] | None = None,
         reports: Mapping[tuple[str, ...], Columns] | None = None,
+        *,
+        limit: PrivacyLimit | None = None,
+        clear_accepted: bool = False,
     ) -> None:
         self.fields = tuple(fields)
         self.schema = Schema(field.variable for field in fields)
         self.report_names = dict(reports or {})
+        if strata:
+            channels, strata = unite_labels(self.schema, channels, strata)
         self.groups = self._arrange(channels)
-        self.observed = self._observed()
+        self.observed = self._report_schema()
         self.stratum_variable: str | None = None
         self._strata: dict[Category, tuple[Group, ...]] = {}
         if strata:
             self._stratify(*strata)
         self._source = None if source is None else policy_text.plain_values(source)
+        self.limit, self.clear_accepted = limit, clear_accepted
+        check_clear_missing(self._all_groups, {one.variable.name: one for one in self.fields}, self.schema)
+        if limit is not None:
+            self._check_limit(limit)
 
     @classmethod
     def build(
@@ -119,24 +99,63 @@ class Policy:
         variables: Schema | Mapping[str, Sequence[Category]],
         channels: Mapping[str | tuple[str, ...], Channel | ClassResponse],
         reports: Mapping[tuple[str, ...], Columns] | None = None,
+        limit: PrivacyLimit | Mapping[str, Any] | None = None,
+        *,
+        clear_accepted: bool = False,
+        clear_missing: Iterable[str] = (),
     ) -> Policy:
-        """Return a policy from categories and channels; variables not named in `channels` are undisguised.
+        """Return a policy from categories and channels.
 
-        Variables that report one value of its own, or are dealt in blocks, have a name for it in `reports`;
-        where that takes several columns it begins their names, or all are named.
+        Parameters
+        ----------
+        variables : Schema or mapping of str to sequence
+            The variables and their categories.
+        channels : mapping
+            A channel for each variable, or for each tuple of variables that are disguised together.
+            Variables without one are released in clear.
+        reports : mapping, optional
+            Column names of joint reports: of a joint channel whose report is not one column per variable, and
+            of variables in blocks. A single name is the prefix of all columns.
+        limit : PrivacyLimit or mapping, optional
+            The most that a whole record may reveal, such as {"breach": "5%:50%"} or {"gamma": 19}.
+        clear_accepted : bool, optional
+            Whether the clear variables may be released. Needed if there are any and a limit is given.
+        clear_missing : iterable of str, optional
+            Disguised variables whose reports may show in clear whether the answer is missing.
+
+        Returns
+        -------
+        Policy
+
+        Raises
+        ------
+        PolicyError
+            If the record's γ is above the limit, or clear variables were not accepted.
+
+        Examples
+        --------
+        >>> masks = {"smoker": mq.channels.binary("0.25")}
+        >>> mq.Policy.build({"smoker": ["yes", "no"]}, masks, limit={"gamma": 3}).limit.gamma
+        Fraction(3, 1)
         """
         schema = variables if isinstance(variables, Schema) else Schema(variables)
         keyed = {
             (names,) if isinstance(names, str) else names: channel for names, channel in channels.items()
         }
-        return cls([Field(variable) for variable in schema.variables], keyed, reports=reports)
+        bound = limit if limit is None or isinstance(limit, PrivacyLimit) else PrivacyLimit.parse(limit)
+        clear_names = set(clear_missing)
+        fields = [
+            replace(report_field(variable), clear_missing=variable.name in clear_names)
+            for variable in schema.variables
+        ]
+        return cls(fields, keyed, reports=reports, limit=bound, clear_accepted=clear_accepted)
 
     @classmethod
     def clear(cls, schema: Schema) -> Policy:
         """Return the policy that disguises nothing."""
         return cls.build(schema, {})
 
-    def undisguised(self) -> Policy:
+    def without_channels(self) -> Policy:
         """Return the policy that reads the same clear columns and disguises nothing."""
         return Policy(self.fields, {})
 
@@ -154,7 +173,16 @@ class Policy:
         except ValidationError as error:
             raise PolicyError(explain(error, values)) from None
         refuse_draft(spec)
-        return _resolve(spec, values)
+        parts = resolve(spec)
+        return cls(
+            parts.fields,
+            parts.channels,
+            parts.strata,
+            values,
+            parts.reports,
+            limit=None if spec.limit is None else spec.limit.build(),
+            clear_accepted=spec.clear is not None,
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
@@ -187,12 +215,14 @@ class Policy:
                 {"categories": list(field.variable.categories)} if edges is None else {"bins": edges}
             )
             if field.missing is not None:
-                entry["missing"] = field.missing
+                entry["missing"] = missing_in_file(field.variable) or field.missing
             entry |= recodes_in_file(field)
             group = self.group(field.variable.name)
             alone = len(group.names) == 1 and group.names not in self.report_names and not group.response
             if alone and (group.disguised or group.channel.labels):
-                entry["channel"] = matrix_spec(group.matrix_channel)
+                entry |= channel_in_file(
+                    field.variable, group.matrix_channel, clear_missing=group.names[0] in self.clear_missing
+                )
             variables[field.variable.name] = entry
         joint = [
             {"variables": list(group.names)}
@@ -203,24 +233,22 @@ class Policy:
             and isinstance(group.channel, Channel)
         ]
         blocks = [
-            {
-                "variables": list(group.names),
-                "report": plain_columns(self.report_names.get(group.names)),
-                "k": group.response.k,
-                "cells": str(group.response.cells),
-                "gamma": str(group.response.gamma),
-            }
+            blocks_in_file(group.names, group.response)
+            | without_none({"report": plain_columns(self.report_names.get(group.names))})
             for group in self.groups
             if group.response is not None
         ]
         return (
-            {"masquerade": FORMAT, "variables": variables}
+            {"masquerade": FORMAT}
+            | ({} if self.limit is None else {"limit": self.limit.to_dict()})
+            | ({"clear": "accepted"} if self.clear_accepted else {})
+            | {"variables": variables}
             | ({"joint": joint} if joint else {})
-            | ({"blocks": [without_none(entry) for entry in blocks]} if blocks else {})
+            | ({"blocks": blocks} if blocks else {})
         )
 
     def select(self, names: Iterable[str]) -> Policy:
-        """Return the policy of some variables: those disguised together stay together, strata keep theirs."""
+        """Return the policy of the given variables; those disguised together must all be given."""
         chosen = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
         wanted = {self.schema[name].name for name in chosen}
         by = self.stratum_variable
@@ -231,7 +259,7 @@ class Policy:
                     f"{', '.join(group.names)} are disguised together: select all or none of them."
                 )
         if by is not None and by not in wanted:
-            raise PolicyError(f"{by!r} tells which channels hold: select it too.")
+            raise PolicyError(f"{by!r} determines the channels: select it too.")
         own = {
             label: {
                 group.names[0]: group.matrix_channel
@@ -246,12 +274,14 @@ class Policy:
             None if by is None else (by, own),
             None,
             {names: report for names, report in self.report_names.items() if names[0] in wanted},
+            limit=self.limit,
+            clear_accepted=self.clear_accepted,
         )
 
     def public_text(self) -> str | None:
-        """Return what disguised records carry along, as JSON: without notes, and without odd clear values.
+        """Return the policy text that disguised records include, as JSON.
 
-        None for a policy that cannot be written.
+        It omits notes and recoded clear values. None for a policy that cannot be written.
         """
         try:
             values = self.to_dict()
@@ -265,7 +295,7 @@ class Policy:
 
     @classmethod
     def from_public_text(cls, text: str, expected: str) -> Policy:
-        """Return the policy that records carry along; one whose id is not the expected one is refused."""
+        """Return the policy included in records. Raise PolicyError if its id is not the expected one."""
         policy = cls.from_dict(policy_text.parse(text, "json"))
         if policy.id != expected:
             raise PolicyError("the policy that the records carry is not the one they were disguised under.")
@@ -283,11 +313,11 @@ class Policy:
     def id(self) -> str:
         """Return the sha256 of the normalised policy: the same for every spelling of the same mechanism.
 
-        Which other values are read as a category is no part of it: reports mean the same.
+        It does not depend on recoded values: the reports mean the same.
         """
 
         def groups(listed: Iterable[Group]) -> list[Any]:
-            # reports of their own are named; a group without one has the id that it always had
+            # only groups with their own report columns are named, so that all other ids stay as they were
             return [
                 [group.names, group.channel.fingerprint, *([group.reports] if group.own_report else [])]
                 for group in listed
@@ -323,17 +353,22 @@ class Policy:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def group(self, name: str) -> Group:
-        """Return the group that a variable belongs to."""
+        """Return the group of a variable."""
         return self._owners[self.schema[name].name]
 
     def groups_of(self, stratum: Category | None) -> tuple[Group, ...]:
-        """Return the groups that hold in a stratum."""
+        """Return the groups of a stratum."""
         return self.groups if stratum is None else self._strata[stratum]
 
     @property
     def strata(self) -> tuple[Category, ...]:
         """Return the categories of the stratum variable, if the policy has strata."""
         return tuple(self._strata)
+
+    @property
+    def _all_groups(self) -> tuple[Group, ...]:
+        """Return the groups of all strata."""
+        return tuple(group for groups in (self.groups, *self._strata.values()) for group in groups)
 
     @cached_property
     def _owners(self) -> dict[str, Group]:
@@ -342,14 +377,89 @@ class Policy:
     @cached_property
     def disguised(self) -> tuple[str, ...]:
         """Return the variables that some channel hides."""
-        hidden = {
-            name
-            for groups in (self.groups, *self._strata.values())
-            for group in groups
-            if group.disguised
-            for name in group.names
-        }
+        hidden = {name for group in self._all_groups if group.disguised for name in group.names}
         return tuple(name for name in self.schema if name in hidden)
+
+    @property
+    def clear_variables(self) -> tuple[str, ...]:
+        """Return the variables that every record discloses in clear."""
+        hidden = set(self.disguised)
+        return tuple(name for name in self.schema if name not in hidden)
+
+    @cached_property
+    def clear_missing(self) -> tuple[str, ...]:
+        """Return the disguised variables whose reports show in clear whether the answer is missing."""
+        names = {name for group in self._all_groups for name in clear_missing_in(group, self.schema)}
+        return tuple(name for name in self.schema if name in names)
+
+    @property
+    def report_fields(self) -> tuple[Field, ...]:
+        """Return the fields by which the columns of disguised records are read."""
+        return tuple(report_field(variable) for variable in self.observed.variables)
+
+    @cached_property
+    def record_gamma(self) -> Fraction | float:
+        """Return γ over all disguised variables of a record, given its clear ones; inf if unbounded."""
+        return record_gamma(self)
+
+    def with_limit(self, limit: PrivacyLimit | None, *, clear_accepted: bool | None = None) -> Policy:
+        """Return the same mechanism with a different limit.
+
+        Parameters
+        ----------
+        limit : PrivacyLimit or None
+            None removes the limit.
+        clear_accepted : bool, optional
+            Whether clear variables may be released. Unchanged if not given.
+
+        Returns
+        -------
+        Policy
+            Its id is unchanged: a limit is not part of the mechanism.
+
+        Raises
+        ------
+        PolicyError
+            If the record's γ is above the limit.
+        """
+        accepted = self.clear_accepted if clear_accepted is None else clear_accepted
+        values = self._source or self.to_dict()
+        head: dict[str, Any] = {} if limit is None else {"limit": limit.to_dict()}
+        head |= {"clear": "accepted"} if accepted else {}
+        rest = {key: value for key, value in values.items() if key not in {"masquerade", "limit", "clear"}}
+        return Policy.from_dict({"masquerade": FORMAT} | head | rest)
+
+    def _check_limit(self, limit: PrivacyLimit) -> None:
+        clear = self.clear_variables
+        if clear and not self.clear_accepted:
+            raise PolicyError(
+                f"every record would disclose in clear: {', '.join(clear)}. Give them a channel, leave them "
+                "out, or state 'clear: accepted'."
+            )
+        if self.disguised and self.record_gamma > limit.gamma:
+            raise PolicyError(
+                f"a whole record has {gamma_words(self.record_gamma)}, above the policy's limit ({limit}). "
+                f"{self._advice()}"
+            )
+
+    def _advice(self) -> str:
+        """Return advice on how to lower the γ of a record."""
+        if self.record_gamma == math.inf:
+            unbounded = [
+                name
+                for label in self.strata or (None,)
+                for group in self.groups_of(label)
+                if not (group.disguised and isinstance(group.channel.gamma, Fraction))
+                for name in group.names
+                if name in self.disguised
+            ]
+            return (
+                f"Some report reveals the truth of {', '.join(dict.fromkeys(unbounded))}: change the channel."
+            )
+        return (
+            f"γ multiplies over its {len(self.disguised)} disguised variables: 'masquerade policy init' and "
+            "'masquerade plan' spend one limit on all of them."
+        )
 
     def __eq__(self, other: object) -> bool:
         """Two policies are equal if they are the same mechanism."""
@@ -382,19 +492,20 @@ class Policy:
     def _group(self, names: tuple[str, ...], channel: Channel | ClassResponse | None) -> Group:
         sizes = self.schema.shape(names)
         if isinstance(channel, ClassResponse):
-            return self._dealt(names, channel, sizes)
+            return self._block_group(names, channel, sizes)
         used = identity(prod(sizes)) if channel is None else channel
         if used.truths != prod(sizes):
             raise PolicyError(
-                f"the channel of {', '.join(names)} is for {used.truths} categories, there are {prod(sizes)}."
+                f"the channel of {', '.join(names)} is for {used.truths} categories, but there are "
+                f"{prod(sizes)}."
             )
-        if used.columns:  # a design: where no table follows, a model of it may
+        if used.columns:  # a design: a model may be estimable even if no table is
             parts = tuple(len(column) for column in used.columns)
             begins = names[0] if len(names) == 1 else None
             columns = self._report_columns(names, [column.name for column in used.columns], begins)
             return Group(names, used, sizes, parts, columns)
         if names in self.report_names:
-            _check_telling(names, used, sizes)
+            check_telling(names, used, sizes)
             return Group(names, used, sizes, (used.reports,), self._report_columns(names, [""], None))
         if len(names) == 1:
             return Group(names, used, sizes, (used.reports,), names)
@@ -405,16 +516,16 @@ class Policy:
             )
         return Group(names, used, sizes, sizes, names)
 
-    def _dealt(self, names: tuple[str, ...], response: ClassResponse, sizes: tuple[int, ...]) -> Group:
+    def _block_group(self, names: tuple[str, ...], response: ClassResponse, sizes: tuple[int, ...]) -> Group:
         if response.sizes != sizes:
-            raise PolicyError(f"the blocks of {', '.join(names)} are of variables with other categories.")
+            raise PolicyError(f"the blocks of {', '.join(names)} are for variables with other categories.")
         columns = self._report_columns(names, ["block", "class"], None)
         return Group(names, response, sizes, response.report_sizes, columns)
 
     def _report_columns(
         self, names: tuple[str, ...], parts: Sequence[str], begins: str | None
     ) -> tuple[str, ...]:
-        """Return the columns of a group's own reports: named, or by what their names begin with."""
+        """Return the columns of a group's own reports, from their names or from a common prefix."""
         named = self.report_names.get(names, begins)
         if named is None or isinstance(named, str):
             columns = tuple("_".join(filter(None, (named, part))) for part in parts)
@@ -432,25 +543,27 @@ class Policy:
                 )
         return columns
 
-    def _observed(self) -> Schema:
-        """Return the columns of disguised records; a group's own stand where its first variable stood."""
+    def _report_schema(self) -> Schema:
+        """Return the columns of disguised records; a joint report takes its first variable's position."""
         columns: list[Variable] = []
         for field in self.fields:
             group = self.group(field.variable.name)
             if not group.own_report:
-                columns.append(Variable(field.variable.name, _labels(group, field.variable)))
+                labels = report_labels(group, field.variable)
+                absent = tuple(label for label in field.variable.missing if label in labels)
+                columns.append(Variable(field.variable.name, labels, absent))
             elif all(column.name != group.reports[0] for column in columns):
                 own = group.channel.columns if isinstance(group.channel, Channel) else ()
-                labels = [column.categories for column in own] or [
+                parts = [column.categories for column in own] or [
                     group.channel.labels or tuple(range(1, size + 1)) for size in group.report_sizes
                 ]
-                columns += [Variable(name, found) for name, found in zip(group.reports, labels, strict=True)]
+                columns += [Variable(name, found) for name, found in zip(group.reports, parts, strict=True)]
         return Schema(columns)
 
     def _stratify(self, by: str, channels: Mapping[Category, Mapping[str, Channel]]) -> None:
         variable = self.schema[by]
         if self.group(by).disguised or len(self.group(by).names) > 1:
-            raise PolicyError(f"strata are told apart by {by!r}, so it cannot be disguised.")
+            raise PolicyError(f"{by!r} defines the strata, so it cannot be disguised.")
         for label in channels:
             variable.code(label)
         for label in variable.categories:
@@ -459,15 +572,7 @@ class Policy:
                 group = self.group(name)
                 if name == by or len(group.names) > 1 or group.response is not None:
                     raise PolicyError(f"strata.channels.{label}: {name!r} cannot have a channel per stratum.")
-                same = group.matrix_channel
-                if (channel.reports, channel.labels, channel.columns) != (
-                    same.reports,
-                    same.labels,
-                    same.columns,
-                ):
-                    raise PolicyError(
-                        f"strata.channels.{label}.{name}: the reports must be the same in all strata."
-                    )
+                check_same_reports(channel, group.matrix_channel, f"strata.channels.{label}.{name}")
             self._strata[label] = tuple(
                 self._group(group.names, own[group.names[0]]) if group.names[0] in own else group
                 for group in self.groups
@@ -475,121 +580,15 @@ class Policy:
         self.stratum_variable = by
 
 
-def _resolve(spec: PolicySpec, source: Mapping[str, Any]) -> Policy:
-    fields = [field_of(name, entry) for name, entry in spec.variables.items()]
-    schema = Schema(field.variable for field in fields)
-    channels: dict[tuple[str, ...], Channel | ClassResponse] = {}
-    reports: dict[tuple[str, ...], Columns] = {}
-    entries = 0
-    for name, entry in spec.variables.items():
-        if entry.channel is not None:
-            where = f"variables.{name}.channel"
-            channels[name,] = built = _built(entry.channel, [schema[name]], entry.bins, where)
-            entries = _within_bounds(entries, built.weights.size, where)
-    for i, joint in enumerate(spec.joint):
-        where = f"joint[{i}]"
-        variables = [known_variable(schema, name, where) for name in joint.variables]
-        names = tuple(joint.variables)
-        if any((name,) in channels for name in names):
-            raise PolicyError(f"{where}: a variable disguised jointly cannot have a channel of its own too.")
-        channels[names] = built = _built(joint.channel, variables, None, where)
-        entries = _within_bounds(entries, built.weights.size, where)
-        if joint.report is not None:
-            reports[names] = joint.report
-    for i, dealt in enumerate(spec.blocks):
-        names = tuple(dealt.variables)
-        channels[names] = response = _dealt_in(dealt, schema, channels, f"blocks[{i}]", entries)
-        entries += response.reports
-        if dealt.report is not None:
-            reports[names] = dealt.report
-    strata = None if spec.strata is None else _strata_of(spec, spec.strata, schema, entries)
-    return Policy(fields, channels, strata, source, reports)
-
-
-def _strata_of(
-    spec: PolicySpec, strata: StrataSpec, schema: Schema, entries: int
-) -> tuple[str, dict[Category, dict[str, Channel]]]:
-    by = known_variable(schema, strata.by, "strata.by")
-    own: dict[Category, dict[str, Channel]] = {}
-    for label, specs in strata.channels.items():
-        chosen = own.setdefault(category_named(by, label, "strata.channels"), {})
-        for name, channel in specs.items():
-            where = f"strata.channels.{label}"
-            variable = known_variable(schema, name, where)
-            chosen[name] = _built(channel, [variable], spec.variables[name].bins, f"{where}.{name}")
-            entries = _within_bounds(entries, chosen[name].weights.size, where)
-    return by.name, own
-
-
-def _dealt_in(
-    spec: BlocksSpec, schema: Schema, channels: Mapping[tuple[str, ...], object], where: str, entries: int
-) -> ClassResponse:
-    variables = [known_variable(schema, name, where) for name in spec.variables]
-    if any(name in names for names in channels for name in spec.variables):
-        raise PolicyError(f"{where}: a variable that is dealt in blocks cannot have another channel too.")
-    try:
-        response = spec.build(variables)
-    except ChannelError as error:
-        raise PolicyError(f"{where}: {error}") from None
-    _within_bounds(entries, response.reports, where)  # before anything is listed
-    if spec.order is not None and response.order < spec.order:
-        raise PolicyError(
-            f"{where}: tables of {spec.order} variables do not follow from these blocks, only those of "
-            f"{response.order}: let 'k' be {spec.order}, or 'order' {response.order}."
-        )
-    return response
-
-
-def _labels(group: Group, variable: Variable) -> tuple[Category, ...]:
-    """Return the labels of the reports of a variable that reports stand for itself."""
-    own = group.channel.labels if len(group.names) == 1 else None
-    if own is not None:
-        return own
-    same = len(group.names) > 1 or group.channel.reports == len(variable)
-    return variable.categories if same else tuple(range(1, group.channel.reports + 1))
-
-
-def _check_telling(names: tuple[str, ...], channel: Channel, sizes: tuple[int, ...]) -> None:
-    """Refuse a joint channel from whose reports no table at all can be estimated."""
-    if channel.truths > MOST_JUDGED:
-        if channel.gamma == 1:
-            raise PolicyError(f"{', '.join(names)}: every truth gives the same reports: they tell nothing.")
-        return
-    if not any(channel.tells(sizes, (place,)) for place in range(len(names))):
-        raise PolicyError(
-            f"{', '.join(names)}: no table of any of them follows from their joint report, not even of one. "
-            "Change the channel's probabilities."
-        )
-
-
-def _built(
-    spec: ChannelSpec, variables: Sequence[Variable], bins: Sequence[Any] | None, where: str
-) -> Channel:
-    try:
-        if bins is not None and len(variables) == 1 and hasattr(spec, "build_binned"):
-            binned: Channel = spec.build_binned(bins, len(variables[0]))
-            return binned
-        return spec.build(variables)
-    except (ChannelError, SchemaError) as error:
-        raise PolicyError(f"{where}: {error}") from None
-
-
-def _within_bounds(entries: int, more: int, where: str) -> int:
-    """Return the entries of all channels so far; refuse a policy whose channels together are too large."""
-    if entries + more > MOST_POLICY_ENTRIES:
-        raise PolicyError(f"{where}: the channels of this policy are too large together; use smaller groups.")
-    return entries + more
-
-
 def policy_of(given: Policy | Mapping[str, Any] | str | Path) -> Policy:
-    """Return a policy given as such, as a path or as plain values."""
+    """Return a policy given as a Policy, a path or plain values."""
     if isinstance(given, (str, Path)):
         return Policy.load(given)
     return Policy.from_dict(given) if isinstance(given, Mapping) else check_policy(given)
 
 
 def check_policy(policy: object) -> Policy:
-    """Return a policy; a path, a dict or what a device has of one is refused."""
+    """Return the argument if it is a Policy; raise PolicyError otherwise."""
     if not isinstance(policy, Policy):
         raise PolicyError(
             f"A Policy is needed, got a {type(policy).__name__}: read one with Policy.load(path) or "

@@ -1,9 +1,8 @@
-"""What a policy guarantees: computed from its channels, figure by figure."""
+"""Privacy figures of a policy, computed from its channels."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,27 +13,29 @@ from typing import Any
 from masquerade.channels import measures
 from masquerade.channels.channel import MOST_ENTRIES, Channel
 from masquerade.channels.class_response import ClassResponse
-from masquerade.channels.policy.policy import Group, Policy, policy_of
+from masquerade.channels.policy.group import Group
+from masquerade.channels.policy.policy import Policy, policy_of
+from masquerade.channels.policy.record import gamma_of, record_gamma
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.guarantee import READER, Disclosure, Guarantee
+from masquerade.core.record_gamma import describe_clear_missing
 from masquerade.core.schema import Category
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import category_text, exact_text, gamma_words, log_gamma, printable
 
-ANYONE = "whoever sees the disguised records"
 ASSUMPTIONS = (
     "every value is drawn once per person (memoise repeated releases; each further draw multiplies γ)",
     "the disguise used OS randomness that nobody recorded",
 )
 DEALT = (
-    "blocks were dealt at random before anybody answered and are public: they tell nothing; a variable in a "
-    "block has the γ of the whole record, and fresh blocks in a later wave are a further draw"
+    "blocks were dealt at random before the first answer and are public: they reveal nothing; a variable in "
+    "a block has the γ of the whole record, and fresh blocks in a later wave are a further draw"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelPrivacy:
-    """The figures of one channel: a variable alone, or a group of variables disguised together."""
+    """The figures of one channel: of a single variable, or of variables disguised together."""
 
     variables: tuple[str, ...]
     stratum: Category | None
@@ -51,7 +52,7 @@ class ChannelPrivacy:
 
     @property
     def title(self) -> str:
-        """Return the variables, and the stratum if the channel holds there only."""
+        """Return the variables, and the stratum if the channel is used only there."""
         names = " + ".join(self.variables)
         return names if self.stratum is None else f"{names} (stratum {category_text(self.stratum)})"
 
@@ -63,7 +64,7 @@ class ChannelPrivacy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPrivacy(Printed):
-    """What a whole policy guarantees."""
+    """The privacy figures of a whole policy."""
 
     policy_id: str
     variables: tuple[ChannelPrivacy, ...]
@@ -71,30 +72,36 @@ class PolicyPrivacy(Printed):
     clear: tuple[str, ...]
     record_gamma: Fraction | float
     guarantee: Guarantee
+    clear_missing: tuple[str, ...] = ()
 
     @printable
     def summary(self) -> str:
-        """Return γ and ε of every channel and of the record, and what is disclosed in clear, a line each."""
+        """Return γ and ε of every channel and of the record, and what is in clear, one line per item.
+
+        Missing answers in clear come first.
+        """
         rows = [(", ".join(item.variables), item.gamma) for item in (*self.variables, *self.groups)]
         lines = [
             f"{name}: {gamma_words(gamma)}" for name, gamma in [*rows, ("whole record", self.record_gamma)]
         ]
         clear = [f"disclosed in clear: {', '.join(self.clear)}"] if self.clear else []
-        return "\n".join(lines + clear)
+        missing = [describe_clear_missing(self.clear_missing)] if self.clear_missing else []
+        return "\n".join(missing + lines + clear)
 
     def __repr__(self) -> str:
         """Show the summary."""
         return self.summary()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON: exact γ as text, its float beside it, null for infinity.
+        """Return plain values for JSON: the exact γ as text, γ as a float, null for infinity.
 
         A γ whose fraction would have thousands of digits is rounded up.
         """
         return {
             "policy": self.policy_id,
-            "record": _gamma_figures(self.record_gamma),
+            "record": gamma_figures(self.record_gamma),
             "disclosed_in_clear": list(self.clear),
+            "missing_in_clear": list(self.clear_missing),
             "variables": [_channel_dict(item) for item in self.variables],
             "groups": [_channel_dict(item) for item in self.groups],
             "guarantee": self.guarantee.to_dict(),
@@ -107,11 +114,31 @@ def privacy(
     beliefs: Sequence[float] = (0.01, 0.05, 0.1, 0.5),
     threshold: float = 0.0,
 ) -> PolicyPrivacy:
-    """Return every figure that the channels of a policy (or of the policy in a file) imply.
+    """Return every privacy figure that the channels of a policy imply.
 
-    `priors` are distributions of variables (uniform where none is given) for entropy, anonymity and
-    vulnerability; `beliefs` are the ρ1 whose bound ρ2* is wanted; γ and ε need neither.
+    Parameters
+    ----------
+    policy : Policy, str or Path
+        A policy, or the path of a policy file.
+    priors : mapping of str to sequence of float, optional
+        Distributions of variables, for entropy, anonymity and vulnerability. By default uniform. γ and ε do
+        not depend on them.
+    beliefs : sequence of float, optional
+        Prior beliefs ρ1 whose largest posterior ρ2* is computed.
+    threshold : float, optional
+        Truths with a posterior probability up to this do not count for k-anonymity.
 
+    Returns
+    -------
+    PolicyPrivacy
+
+    Raises
+    ------
+    InputError
+        If a prior is given for an unknown variable, or does not sum to 1.
+
+    Examples
+    --------
     >>> found = mq.privacy(mq.data.students_policy())
     >>> found.record_gamma
     Fraction(12, 1)
@@ -126,7 +153,7 @@ def privacy(
     for name in given:
         if name not in policy.schema:
             raise InputError(
-                f"A prior is given for {name!r}, no variable.{did_you_mean(name, policy.schema)}"
+                f"A prior is given for {name!r}, an unknown variable.{did_you_mean(name, policy.schema)}"
             )
     figure_of = partial(_figure, policy, priors=given, beliefs=beliefs, threshold=threshold)
     disguised = set(policy.disguised)
@@ -146,32 +173,10 @@ def privacy(
                 listed |= {item.variables for item in (*single, joint) if item is not None}
     clear = tuple(name for name in policy.schema if name not in disguised)
     gamma = record_gamma(policy)
-    return PolicyPrivacy(policy.id, tuple(alone), tuple(together), clear, gamma, guarantee_of(policy))
-
-
-def record_gamma(policy: Policy) -> Fraction | float:
-    """Return γ over all disguised variables of a record, the largest of any stratum; inf without a bound."""
-    disguised, largest = set(policy.disguised), Fraction(1)
-    for stratum in policy.strata or (None,):
-        factors: Counter[Fraction] = Counter()
-        for group in policy.groups_of(stratum):
-            if group.disguised:
-                gamma = group.channel.gamma
-                if not isinstance(gamma, Fraction):
-                    return math.inf
-                factors[gamma] += 1
-            elif not disguised.isdisjoint(group.names):
-                return math.inf  # hidden in other strata, seen as it is in this one
-        largest = max(largest, _product([gamma**times for gamma, times in factors.items()]))
-    return largest
-
-
-def _product(factors: list[Fraction]) -> Fraction:
-    """Return a product of many fractions, halves first: numbers stay short for as long as they can."""
-    if len(factors) < 3:
-        return math.prod(factors, start=Fraction(1))
-    half = len(factors) // 2
-    return _product(factors[:half]) * _product(factors[half:])
+    guarantee = guarantee_of(policy)
+    return PolicyPrivacy(
+        policy.id, tuple(alone), tuple(together), clear, gamma, guarantee, policy.clear_missing
+    )
 
 
 def _figure(
@@ -184,15 +189,15 @@ def _figure(
     beliefs: Sequence[float],
     threshold: float,
 ) -> ChannelPrivacy | None:
-    """Return the figures of some variables of a group, None if they have no channel of their own."""
+    """Return the figures of the variables `names` of a group; None if they have no channel of their own."""
     places = [group.names.index(name) for name in names]
     prior = priors.get(names[0]) if len(names) == 1 else None
     if group.response is not None:
         bounds = tuple((belief, measures.breach_bound(group.channel.gamma, belief)) for belief in beliefs)
         alone = places[0] if len(names) == 1 else None
         figures = _dealt_figures(group.response, alone, prior, threshold)
-        gamma = group.response.gamma
-        return ChannelPrivacy(names, stratum, gamma, gamma, (), bounds, *figures)
+        dealt_gamma = group.response.gamma
+        return ChannelPrivacy(names, stratum, dealt_gamma, dealt_gamma, (), bounds, *figures)
     channel: Channel | None = group.matrix_channel
     if names != group.names:
         channel = None if group.own_report else marginal_of(group, places)
@@ -202,13 +207,14 @@ def _figure(
     anonymity = channel.k_anonymity(prior, threshold) if small else None
     labels = policy.schema[names[0]].categories if len(names) == 1 else tuple(range(channel.truths))
     blocks = channel.blocks
+    gamma = gamma_of(group, policy) if names == group.names else channel.gamma
     return ChannelPrivacy(
         names,
         stratum,
-        channel.gamma,
+        gamma,
         channel.gamma_within,
         tuple(tuple(labels[code] for code in block) for block in blocks) if len(blocks) > 1 else (),
-        tuple((belief, measures.breach_bound(channel.gamma, belief)) for belief in beliefs),
+        tuple((belief, measures.breach_bound(gamma, belief)) for belief in beliefs),
         measures.entropy(measures.check_prior(prior, channel.truths)),
         channel.entropy(prior) if small else None,
         anonymity.k if anonymity else None,
@@ -219,20 +225,20 @@ def _figure(
 
 
 def marginal_of(group: Group, places: Sequence[int]) -> Channel | None:
-    """Return the channel of some variables of a group that have reports of their own, if there is one."""
+    """Return the channel of the variables at `places` if their reports depend on them alone."""
     return group.matrix_channel.marginal(group.sizes, group.report_sizes, places)
 
 
 def _dealt_figures(
     response: ClassResponse, place: int | None, prior: Sequence[float] | None, threshold: float
 ) -> tuple[float | None, float | None, int | None, float | None, float | None, float | None]:
-    """Return the figures of a variable that is dealt in blocks, over all that a report tells about it.
+    """Return the figures of a variable in class response, over everything that a report reveals about it.
 
-    They need a prior; γ does not, and is that of the record, for every variable in a block.
+    They need a prior. γ does not, and is that of the record for every variable in a block.
     """
     if place is None:
         return None, None, None, None, None, None
-    sampled = response.sampled((place,))
+    sampled = response.sampled_channel((place,))
     matrix = sampled.channel(sampled.shares)
     anonymity = measures.k_anonymity(matrix, prior, threshold)
     return (
@@ -246,27 +252,30 @@ def _dealt_figures(
 
 
 def guarantee_of(policy: Policy) -> Guarantee:
-    """Return who learns what from records disguised by a policy: γ by group, the largest over strata."""
+    """Return the disclosures of records disguised by a policy: γ by group, the largest over strata."""
     gammas: dict[tuple[str, ...], Fraction | float] = {}
     for stratum in policy.strata or (None,):
         for group in policy.groups_of(stratum):
-            bound = group.channel.gamma if group.disguised else math.inf
+            bound = gamma_of(group, policy) if group.disguised else math.inf
             gammas[group.names] = max(gammas.get(group.names, Fraction(1)), bound)
     disguised = set(policy.disguised)
     clear = tuple(name for name in policy.schema if name not in disguised)
     disclosures = [
-        Disclosure(ANYONE, "disguised values", names, gamma if isinstance(gamma, Fraction) else None)
+        Disclosure(READER, "disguised values", names, gamma if isinstance(gamma, Fraction) else None)
         for names, gamma in gammas.items()
         if not disguised.isdisjoint(names)
     ]
     if clear:
-        disclosures.append(Disclosure(ANYONE, "clear values", clear, None))
+        disclosures.append(Disclosure(READER, "clear values", clear, None))
+    if policy.clear_missing:
+        disclosures.insert(0, Disclosure(READER, "clear missing answers", policy.clear_missing, None))
     dealt = any(group.response is not None for group in policy.groups)
     assumptions = (*ASSUMPTIONS, DEALT) if dealt else ASSUMPTIONS
     return Guarantee(tuple(disclosures), assumptions if disguised else ())
 
 
-def _gamma_figures(gamma: Fraction | float) -> dict[str, Any]:
+def gamma_figures(gamma: Fraction | float) -> dict[str, Any]:
+    """Return plain values of a γ for JSON: its float, the exact fraction as text, and ε."""
     if not isinstance(gamma, Fraction):
         return {"gamma": None, "gamma_exact": None, "epsilon": None}
     epsilon = log_gamma(gamma)
@@ -275,11 +284,11 @@ def _gamma_figures(gamma: Fraction | float) -> dict[str, Any]:
 
 
 def _channel_dict(item: ChannelPrivacy) -> dict[str, Any]:
-    within = _gamma_figures(item.gamma_within)
+    within = gamma_figures(item.gamma_within)
     return {
         "variables": list(item.variables),
         "stratum": item.stratum,
-        **_gamma_figures(item.gamma),
+        **gamma_figures(item.gamma),
         "within_group": within if item.disclosed_groups else None,
         "disclosed_groups": [list(group) for group in item.disclosed_groups],
         "breach": [{"rho1": before, "rho2": after} for before, after in item.breach],

@@ -1,7 +1,7 @@
-"""Policy text in and out: YAML 1.2 and JSON, decimals kept as written, no key twice.
+"""Read and write policy text: YAML 1.2 and JSON, decimals kept as written, no duplicate keys.
 
-Text may come from anybody. It is read within bounds: so many bytes, so many levels, so many values once
-anchors are written out; merge keys, with which a short text can stand for a huge one, are refused.
+Text may be untrusted. It is read within limits on bytes, levels, and values after anchors are expanded. Merge
+keys, with which a short text can represent a huge one, are refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PolicyLoader(yaml.SafeLoader):
     }
 
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:
-        """Refuse brackets that nest too deeply: scanning them takes the square of their number."""
+        """Raise PolicyError if brackets nest too deeply: scanning them takes quadratic time."""
         if self.flow_level > MOST_DEPTH:
             raise PolicyError(f"line {self.line + 1}: nested deeper than {MOST_DEPTH} levels.")
         super().fetch_flow_collection_start(TokenClass)
@@ -88,7 +88,7 @@ def _short(node: yaml.ScalarNode, digits: str) -> str:
 
 
 def construct_unique(loader: PolicyLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    """Build a mapping and refuse a key that occurs twice (YAML would keep the last in silence)."""
+    """Build a mapping; raise an error for a key that occurs twice (YAML would silently keep the last)."""
     result: dict[Any, Any] = {}
     for key, value in node.value:
         pair = (loader.construct_object(key, deep=True), loader.construct_object(value, deep=True))
@@ -99,7 +99,7 @@ def construct_unique(loader: PolicyLoader, node: yaml.MappingNode) -> dict[Any, 
 PolicyLoader.add_constructor("tag:yaml.org,2002:float", _construct_decimal)
 PolicyLoader.add_constructor("tag:yaml.org,2002:int", _construct_whole)
 PolicyLoader.add_constructor("tag:yaml.org,2002:map", construct_unique)
-for _tag in ("binary", "omap", "pairs", "set", "timestamp"):  # what only YAML knows, and no policy holds
+for _tag in ("binary", "omap", "pairs", "set", "timestamp"):  # types of YAML that no policy contains
     PolicyLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _construct_nothing)
 
 
@@ -128,8 +128,8 @@ def load_yaml(text: str, loader_class: type[PolicyLoader] = PolicyLoader) -> Any
 
 
 def _check_node(root: yaml.Node) -> None:
-    """Refuse a graph of nodes with merge keys, with a circle, too deep, or too large once written out."""
-    sizes: dict[yaml.Node, int] = {}  # a node that is being written out has none yet
+    """Raise PolicyError for merge keys, cycles, too many levels, or too many expanded values."""
+    sizes: dict[yaml.Node, int] = {}  # a node that is being expanded has no size yet
 
     def size(node: yaml.Node, depth: int) -> int:
         line = f"line {node.start_mark.line + 1}: "
@@ -144,7 +144,7 @@ def _check_node(root: yaml.Node) -> None:
             pairs = node.value if isinstance(node, yaml.MappingNode) else [(entry,) for entry in node.value]
             sizes[node] = 1 + sum(size(part, depth + 1) for pair in pairs for part in pair)
         if not sizes[node]:
-            raise PolicyError(f"{line}an anchor must not stand inside itself.")
+            raise PolicyError(f"{line}an anchor must not contain itself.")
         if sizes[node] > MOST_VALUES:
             raise PolicyError(f"{line}more than {MOST_VALUES:,} values once anchors are written out.")
         return sizes[node]
@@ -153,7 +153,7 @@ def _check_node(root: yaml.Node) -> None:
 
 
 def _add_unique(result: dict[Any, Any], pair: tuple[Any, Any], where: str = "") -> None:
-    """Add a key and its value; refuse a key that is there already or is none."""
+    """Add a key and its value; raise PolicyError if the key is a duplicate or not valid."""
     key, value = pair
     if not isinstance(key, (str, int, bool)):
         raise PolicyError(f"{where}a key must be text, a whole number or true/false; quote it.")
@@ -205,7 +205,7 @@ def write(values: Any, form: str) -> str:
 
 
 def plain_values(values: Any) -> Any:
-    """Return values that JSON knows; fractions as text, exactly."""
+    """Return values that JSON supports; fractions as exact text."""
     if isinstance(values, Mapping):
         return {key: plain_values(value) for key, value in values.items()}
     if isinstance(values, (list, tuple)):

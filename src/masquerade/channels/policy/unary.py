@@ -1,9 +1,9 @@
-"""Optimised unary encoding: a yes/no bit for every category, for variables too large for one channel.
+"""Optimised unary encoding: one yes/no bit per category, for variables too large for one channel.
 
-A category becomes a yes/no variable, as an item of a basket does; the bits of a person are disguised one by
-one. Counts of the categories, their errors and everything that asks for one category at a time work as for
-any policy. What a policy cannot know is that exactly one bit is set: its own γ over a record is that of
-arbitrary baskets, and `unary_gamma` is that of one category.
+Each category becomes a yes/no variable, like an item of a basket. The bits of a person are disguised
+independently. Counts of categories, their errors and all queries about a single category work as for any
+policy. The policy does not use the fact that exactly one bit is set: its γ over a record is the γ of
+arbitrary baskets, while `unary_gamma` is the γ of one category.
 """
 
 from __future__ import annotations
@@ -27,13 +27,30 @@ def unary_encoding(
     epsilon: Rational | None = None,
     breach: Sequence[Rational] | None = None,
 ) -> Policy:
-    """Return the policy of the bits ``name=category``: true is kept with 1/2, false with γ/(γ+1).
+    """Return the policy of the bits ``name=category``: true is kept with probability 1/2, false with γ/(γ+1).
 
-    Disguise records whose bits say which category holds (exactly one is true).
+    Disguise records of bits in which only the bit of the person's category is true.
+
+    Parameters
+    ----------
+    variable : Variable
+        The variable to encode, with at least two categories.
+    gamma, epsilon, breach : optional
+        Privacy level of a record: γ, or ε = ln γ, or two beliefs (ρ1, ρ2). Give one of them.
+
+    Returns
+    -------
+    Policy
+        One yes/no variable per category.
+
+    Notes
+    -----
     Formula: with q = 1/(γ+1) the variance of a rare category's count is 4γn/(γ−1)², near the least possible
-    for many categories; a person reports K bits.
+    for many categories. A person reports K bits, one per category.
     Reference: Wang, Blocki, Li & Jha (2017).
 
+    Examples
+    --------
     >>> town = mq.Variable("town", ["Ulm", "Trier", "Jena"])
     >>> policy = mq.channels.unary_encoding(town, gamma=3)
     >>> list(policy.schema)
@@ -49,9 +66,10 @@ def unary_encoding(
 
 
 def unary_gamma(policy: Policy) -> Fraction:
-    """Return γ of the bits of one category: two of them differ between any two truths.
+    """Return γ of the bits of one category: any two truths differ in two bits.
 
-    Formula: P(bits | l)/P(bits | l') has only the factors of l and l', at most p(1−q)/((1−p)q) together.
+    Formula: in P(bits | l)/P(bits | l') only the bits l and l' differ. Their factors are at most
+    p(1−q)/((1−p)q).
 
     >>> town = mq.Variable("town", ["Ulm", "Trier", "Jena"])
     >>> mq.channels.unary_gamma(mq.channels.unary_encoding(town, gamma=3))
@@ -59,7 +77,7 @@ def unary_gamma(policy: Policy) -> Fraction:
     """
     bits = [policy.group(name).matrix_channel for name in policy.schema]
     if len(bits) < 2 or any((bit.truths, bit.reports) != (2, 2) for bit in bits):
-        raise ChannelError("this policy is no unary encoding: it has variables other than yes and no.")
+        raise ChannelError("this policy is not a unary encoding: some variables are not yes/no bits.")
     return max(_most(bit, 0, 1) for bit in bits) * max(_most(bit, 1, 0) for bit in bits)
 
 
