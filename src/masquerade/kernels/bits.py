@@ -1,4 +1,4 @@
-"""Sets of items on packed bits, counted with shared prefixes; and sums of products of weights."""
+"""Support counts of itemsets on packed bits with shared prefixes, and sums of products of weights."""
 
 from typing import Any, Final
 
@@ -14,23 +14,23 @@ Ints = NDArray[np.int64]
 Sets = NDArray[np.int32]
 
 _TILE: Final = 512  # words: a prefix of 4 kB stays in the first-level cache
-_WORK: Final = 1 << 22  # words × sets below which a second thread costs more than it saves
+_WORK: Final = 1 << 22  # with fewer words × sets a second thread costs more than it saves
 
 
 def pack(column: NDArray[Any], wanted: NDArray[np.bool_]) -> Words:
-    """Return one bit a row, set where the row's code is a wanted one; the last word is padded with zeros.
+    """Return one bit per row, set if the row's code is wanted; the last word is padded with zeros.
 
-    Cost: a byte read and an eighth written for each row.
+    Cost: per row, one byte is read and one bit is written.
     """
     codes = np.flatnonzero(wanted)
     hit = column == codes[0] if len(codes) == 1 else wanted[column]
-    return _padded(np.packbits(hit, bitorder="little"))
+    return _pad(np.packbits(hit, bitorder="little"))
 
 
-def _padded(octets: NDArray[np.uint8]) -> Words:
-    room = np.zeros(-(-octets.size // 8) * 8, dtype=np.uint8)
-    room[: octets.size] = octets
-    return room.view(np.uint64)
+def _pad(octets: NDArray[np.uint8]) -> Words:
+    buffer = np.zeros(-(-octets.size // 8) * 8, dtype=np.uint8)
+    buffer[: octets.size] = octets
+    return buffer.view(np.uint64)
 
 
 def unpack(words: Words, rows: int) -> NDArray[np.uint8]:
@@ -39,30 +39,30 @@ def unpack(words: Words, rows: int) -> NDArray[np.uint8]:
 
 
 def count_ones(words: Words) -> int:
-    """Return how many bits are set."""
+    """Return the number of bits that are set."""
     return int(np.bitwise_count(words).sum(dtype=np.int64))
 
 
 def count_sets(columns: Words, sets: Sets, threads: int) -> Ints:
-    """Count the rows in which all columns of a set are ones; `columns` are rows of packed words.
+    """Count the rows in which all columns of a set are 1; `columns` are rows of packed words.
 
-    Formula: popcount(c₁ ∧ … ∧ c_k) for every set; sets in lexicographic order share what they begin with.
-    Cost: one AND and one popcount a word for the last item, and for each prefix once.
+    Formula: popcount(c₁ ∧ … ∧ c_k) for each set; sets in lexicographic order share their prefixes.
+    Cost: one AND and one popcount per word for the last item, and one AND per prefix.
     """
     words = columns.shape[1]
     parts = min(threads, max(1, words * len(sets) // _WORK), max(1, words // _TILE))
 
-    def counted(part: slice) -> Ints:
+    def count_part(part: slice) -> Ints:
         counts = np.zeros(len(sets), dtype=np.int64)
         _count(columns, sets, part.start, part.stop, counts)
         return counts
 
-    return np.asarray(np.sum(run(counted, split(words, parts)), axis=0))
+    return np.asarray(np.sum(run(count_part, split(words, parts)), axis=0))
 
 
 @compiled
 def _ones(word: np.uint64) -> np.uint64:
-    """Count the bits of a word; written the way that compilers know as one instruction."""
+    """Return the number of set bits, in a form that compilers turn into one instruction."""
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -76,7 +76,7 @@ def _meet(before: Words, column: Words, target: Words) -> None:
 
 
 @compiled
-def _met(before: Words, column: Words) -> np.int64:
+def _count_met(before: Words, column: Words) -> np.int64:
     ones = np.uint64(0)
     for i in range(column.size):
         ones += _ones(before[i] & column[i])
@@ -86,7 +86,7 @@ def _met(before: Words, column: Words) -> np.int64:
 @compiled
 def _count(columns: Words, sets: Sets, first: int, last: int, counts: Ints) -> None:
     size = sets.shape[1]
-    prefix = np.full((size, _TILE), ~np.uint64(0), dtype=np.uint64)  # row k: the first k items met
+    prefix = np.full((size, _TILE), ~np.uint64(0), dtype=np.uint64)  # row k: AND of the first k items
     for begin in range(first, last, _TILE):
         end = min(begin + _TILE, last)
         length = end - begin
@@ -98,14 +98,14 @@ def _count(columns: Words, sets: Sets, first: int, last: int, counts: Ints) -> N
             for k in range(same, size - 1):
                 column = columns[sets[row, k], begin:end]
                 _meet(prefix[k, :length], column, prefix[k + 1, :length])
-            counts[row] += _met(prefix[size - 1, :length], columns[sets[row, size - 1], begin:end])
+            counts[row] += _count_met(prefix[size - 1, :length], columns[sets[row, size - 1], begin:end])
 
 
 @compiled
 def weigh(weights: Floats, sets: Sets, root: Floats, times: Floats, sums: Floats) -> None:
-    """Add Σ m·w and Σ m·w² to the sums of every set, w = root·Π weights[member] over the rows of a tile.
+    """Add Σ m·w and Σ m·w² over the rows of a tile to the sums of each set, w = root·Π weights[member].
 
-    Sets list members in order, −1 pads short ones; sets in lexicographic order share prefixes.
+    Sets list members in order, padded with −1; sets in lexicographic order share prefixes.
     """
     size = sets.shape[1]
     prefix = np.empty((size + 1, root.size))

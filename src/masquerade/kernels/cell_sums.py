@@ -1,26 +1,36 @@
-"""Compiled loops over tiles of rows: fold columns into one cell index, then add rows to cells."""
+"""Compiled loops over tiles of rows: fold columns into one cell index, then add rows to cells.
+
+Each loop that small tables need has a twin in NumPy, which gives the same counts and sums to the last bit.
+"""
 
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.kernels.jit import compiled
+from masquerade.kernels.jit import compiled, numpy_twin
 
 Codes = NDArray[np.unsignedinteger[Any]]
 Index = NDArray[np.integer[Any]]
 
-LANED: Final = 1 << 10  # up to this many cells, four tables fit the first-level cache together
+_SPARSE: Final = 8  # with more cells per row than this, adding rows singly is faster than a full table
+LANED: Final = 1 << 10  # four tables of up to this many cells fit into the first-level cache
 
 
 @compiled
 def start(index: Index, column: Codes) -> int:
-    """Begin an index with its first column; return the column's largest code."""
+    """Start an index with its first column; return the column's largest code."""
     top = column[0]
     for i in range(column.size):
         index[i] = column[i]
         top = max(top, column[i])
     return int(top)
+
+
+@numpy_twin(start)
+def _start(index: Index, column: Codes) -> int:
+    index[:] = column
+    return int(column.max())
 
 
 @compiled
@@ -33,11 +43,17 @@ def fold(index: Index, size: int, column: Codes) -> int:
     return int(top)
 
 
+@numpy_twin(fold)
+def _fold(index: Index, size: int, column: Codes) -> int:
+    index[:] = index.astype(np.int64) * size + column
+    return int(column.max())
+
+
 @compiled
 def add_rows(index: Index, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], d: NDArray[Any]) -> None:
-    """Add each row to its cell of one of four tables in turn, which may be one and the same.
+    """Add each row to its cell, in one of four tables in turn; the four may be the same table.
 
-    Four tables keep rows that fall into one cell from waiting for each other's store.
+    With four separate tables, consecutive rows of one cell need not wait for each other's store.
     """
     whole = index.size & ~3
     for i in range(0, whole, 4):
@@ -47,6 +63,15 @@ def add_rows(index: Index, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], d:
         d[index[i + 3]] += 1
     for i in range(whole, index.size):
         a[index[i]] += 1
+
+
+@numpy_twin(add_rows)
+def _add_rows(index: Index, a: NDArray[Any], *_lanes: NDArray[Any]) -> None:
+    """Add all rows to the first table, because only the sum of the four matters."""
+    if a.size > _SPARSE * index.size:
+        np.add.at(a, index, 1)
+    else:
+        a += np.bincount(index, minlength=a.size).astype(a.dtype)
 
 
 @compiled
@@ -59,8 +84,8 @@ def add_to_tables(
 ) -> None:
     """Add the rows of ``columns`` (column, row) to many small tables, as `start`, `fold`, `add_rows` do.
 
-    Block b folds the columns ``members[b, :widths[b]]``; its table begins at ``begins[b]``, and where it has
-    at most `LANED` cells three more follow, for every other row. Codes must lie within their sizes.
+    Block b folds the columns ``members[b, :widths[b]]``. Its table starts at ``begins[b]``; if it has at most
+    `LANED` cells, three more tables follow, which rows use in turn. Codes must be within their sizes.
     """
     members, widths, begins = blocks
     rows = columns.shape[1]
@@ -92,6 +117,22 @@ def add_to_tables(
                 tables[first + index[i]] += 1
 
 
+@numpy_twin(add_to_tables, work=lambda columns, blocks, *_: columns.shape[1] * int(blocks[1].sum()))
+def _add_to_tables(
+    columns: Codes,
+    blocks: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+    sizes: NDArray[np.int64],
+    _index: Index,
+    tables: NDArray[np.uint32],
+) -> None:
+    for members, width, begin in zip(*blocks, strict=True):
+        cells, index = 1, np.zeros(columns.shape[1], dtype=np.int64)
+        for member in members[:width]:
+            cells *= int(sizes[member])
+            index = index * int(sizes[member]) + columns[member]
+        tables[begin : begin + cells] += np.bincount(index, minlength=cells).astype(np.uint32)
+
+
 @compiled
 def add_lanes(
     tables: NDArray[np.uint32],
@@ -99,7 +140,7 @@ def add_lanes(
     ends: NDArray[np.int64],
     totals: NDArray[np.int64],
 ) -> None:
-    """Add tables as `add_to_tables` fills them to totals; those of block b end at ``ends[b]``."""
+    """Add tables filled by `add_to_tables` to totals; the totals of block b end at ``ends[b]``."""
     first = 0
     for b in range(ends.size):
         cells = ends[b] - first
@@ -110,6 +151,23 @@ def add_lanes(
         first = ends[b]
 
 
+@numpy_twin(add_lanes)
+def _add_lanes(
+    tables: NDArray[np.uint32],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    totals: NDArray[np.int64],
+) -> None:
+    first = 0
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        cells = end - first
+        lanes = 4 if cells <= LANED else 1
+        totals[first:end] += (
+            tables[begin : begin + lanes * cells].reshape(lanes, cells).sum(axis=0, dtype=np.int64)
+        )
+        first = end
+
+
 @compiled
 def lay_out(
     counts: NDArray[np.int64],
@@ -118,10 +176,10 @@ def lay_out(
     strides: NDArray[np.int64],
     tables: NDArray[np.float64],
 ) -> None:
-    """Copy tables one behind the other with other orders of their axes.
+    """Copy tables, concatenated, with their axes reordered.
 
-    Table t begins at ``begins[t]`` of the counts; its axis a has ``shapes[t, a]`` cells, ``strides[t, a]``
-    apart. Axes that it does not have are of one cell.
+    Table t starts at ``begins[t]`` of the counts; its axis a has ``shapes[t, a]`` cells, ``strides[t, a]``
+    apart. Missing axes have one cell each.
     """
     axes = shapes.shape[1]
     place = np.zeros(axes, dtype=np.int64)
@@ -148,9 +206,14 @@ def lay_out(
 
 @compiled
 def add_repeated(index: Index, multiplicity: NDArray[np.int64], table: NDArray[np.int64]) -> None:
-    """Add each row to its cell as often as it is repeated."""
+    """Add each row to its cell with its multiplicity."""
     for i in range(index.size):
         table[index[i]] += multiplicity[i]
+
+
+@numpy_twin(add_repeated)
+def _add_repeated(index: Index, multiplicity: NDArray[np.int64], table: NDArray[np.int64]) -> None:
+    np.add.at(table, index, multiplicity)
 
 
 @compiled
@@ -160,13 +223,23 @@ def multiply(product: NDArray[np.float64], codes: Codes, vector: NDArray[np.floa
         product[i] *= vector[codes[i]]
 
 
+@numpy_twin(multiply)
+def _multiply(product: NDArray[np.float64], codes: Codes, vector: NDArray[np.float64]) -> None:
+    product[: codes.size] *= vector[codes]
+
+
 @compiled
 def largest(column: Codes) -> int:
-    """Return the largest code of a column that is not empty."""
+    """Return the largest code of a nonempty column."""
     top = column[0]
     for i in range(column.size):
         top = max(top, column[i])
     return int(top)
+
+
+@numpy_twin(largest)
+def _largest(column: Codes) -> int:
+    return int(column.max())
 
 
 @compiled
@@ -189,6 +262,24 @@ def add_weighted(
         cell[2] += repeated * v
 
 
+@numpy_twin(add_weighted)
+def _add_weighted(
+    index: Index,
+    product: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    multiplicity: NDArray[np.int64],
+    sums: NDArray[np.float64],
+) -> None:
+    lanes, rows = sums.shape[0], index.size
+    v = weights[:rows]
+    weighted = v * product[:rows]
+    repeated = multiplicity[:rows] * weighted
+    terms = repeated, repeated * weighted, repeated * v
+    for lane in range(lanes):
+        for place, values in enumerate(terms):  # `add.at` adds row after row, in the order of the loop
+            np.add.at(sums[lane, :, place], index[lane::lanes], values[lane::lanes])
+
+
 @compiled
 def add_keys(
     keys: Index,
@@ -199,7 +290,7 @@ def add_keys(
 ) -> int:
     """Count keys in an open-addressing table with a power-of-two number of slots.
 
-    Returns how many slots are used, or a number beyond ``limit`` as soon as more would be needed.
+    Return the number of used slots, or a number above ``limit`` as soon as more would be needed.
     """
     mask = np.uint64(slots.size - 1)
     for i in range(keys.size):

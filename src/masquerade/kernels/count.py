@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from masquerade.kernels import cell_sums
 from masquerade.kernels.cell_sums import Codes
-from masquerade.kernels.cover import Block, cover
+from masquerade.kernels.cover import TableBlock, cover
+from masquerade.kernels.jit import expect_rows, is_little
 from masquerade.kernels.tiles import (
     SHARE,
     TILE,
-    Coded,
-    coded,
+    CheckedColumns,
+    check_columns,
     index_type,
     row_count,
     run,
@@ -33,14 +34,15 @@ LARGEST_TABLE: Final = 1 << 27
 LARGEST_HASH: Final = 1 << 20
 _SAMPLE: Final = 1 << 13
 _LANED: Final = cell_sums.LANED
-_COPIED: Final = 1 << 20  # beyond this many cells, a table for each thread costs more than it saves
-_LONGEST_PART: Final = 1 << 31  # so that 32-bit cells cannot overflow
+_COPIED: Final = 1 << 20  # with more cells, one table per thread costs more than it saves
+_LONGEST_PART: Final = 1 << 31  # rows per part, so that 32-bit cells cannot overflow
 _FLOAT_PARTS: Final = 8
-_TOGETHER: Final = 8  # tables from which on codes are brought together for all of them
+_TOGETHER: Final = 8  # from this number of tables on, they are counted together
 _FEW_CELLS: Final = 1 << 16  # so that 16 bits are enough for an index
 _INDEXED: Final = 1 << 13  # rows whose index stays in the first-level cache
-_SHARED: Final = 1 << 21  # rows times tables from which on a second thread saves more than it costs
-_SAVING: Final = 8  # rows for each distinct one below which compressing them does not pay
+_SHARED: Final = 1 << 21  # from this number of rows × tables on, a second thread pays
+_SORTED: Final = 32  # sorting a row takes as long as passing this number of elements through a loop
+_SAVING: Final = 8  # with fewer rows per distinct row, compression does not pay
 
 
 def count(columns: Sequence[Codes], sizes: Sequence[int], multiplicity: Counts | None = None) -> Counts:
@@ -48,7 +50,7 @@ def count(columns: Sequence[Codes], sizes: Sequence[int], multiplicity: Counts |
 
     Formula: ``T[a, b, …] = Σ_i m_i 1{columns[:, i] = (a, b, …)}``.
 
-    Cost: about half a nanosecond a row plus an eighth for each column, on each core.
+    Cost: about half a nanosecond per row plus an eighth per column, on each core.
     """
     return count_many(columns, sizes, [tuple(range(len(columns)))], multiplicity)[0]
 
@@ -59,17 +61,18 @@ def count_many(
     subsets: Sequence[tuple[int, ...]],
     multiplicity: Counts | None = None,
 ) -> list[Counts]:
-    """Count a table for each subset of columns, sharing passes where that pays.
+    """Count one table per subset of columns, sharing passes where that pays.
 
-    Formula: as `count`; requests are read off as marginals of the fewer, larger tables that `cover` chose.
+    Formula: as `count`; requests are marginals of the fewer, larger tables chosen by `cover`.
 
-    Cost: one pass over the rows in tiles; for each row that of `count` for each table of the cover.
+    Cost: one pass over the rows in tiles; per row the cost of `count` for each table of the cover.
     """
-    data = coded(columns, sizes)
+    data = check_columns(columns, sizes)
     rows = row_count([*columns, *([] if multiplicity is None else [multiplicity])])
+    expect_rows(rows)
     for subset in subsets:
         if len(set(subset)) < len(subset):
-            raise ValueError(f"a column is asked for twice in {subset}")
+            raise ValueError(f"a column is listed twice in {subset}")
         _cells(data, subset)
     plan = cover(data.sizes, subsets, rows)
     answers: dict[int, Counts] = {}
@@ -82,14 +85,14 @@ def count_many(
 def count_flat(
     columns: Sequence[Codes], sizes: Sequence[int], members: Counts, multiplicity: Counts | None = None
 ) -> Counts:
-    """Count a table for each row of `members`, one behind the other; a row has its columns, then −1.
+    """Count one table per row of `members`, concatenated; a row has its columns, padded with −1.
 
-    Cost: that of `count_many`, without its Python for each table where rows are too few to share passes.
+    Cost: as `count_many`, but without Python's overhead per table if rows are too few to share passes.
     """
     cells = np.where(members >= 0, np.array(sizes)[members], 1).prod(axis=1)
     rows = row_count(columns)
     if multiplicity is None and rows <= TILE and len(members) and cells.max() <= _FEW_CELLS:
-        return _count_together(coded(columns, sizes), members, rows)
+        return _count_together(check_columns(columns, sizes), members, rows)
     subsets = [tuple(c for c in row if c >= 0) for row in members.tolist()]
     tables = count_many(columns, sizes, subsets, multiplicity)
     return np.concatenate([table.ravel() for table in tables])
@@ -102,26 +105,27 @@ def count_weighted(
     row_weights: NDArray[np.float64] | None = None,
     multiplicity: Counts | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Add up products of per-code factors over the rows of each cell.
+    """Sum products of per-code factors over the rows of each cell.
 
-    Formula: ``Σ m v w``, ``Σ m (v w)²``, ``Σ m v² w`` with ``w = Π vector[codes]``, ``v`` the row weight.
+    Formula: ``Σ m v w``, ``Σ m (v w)²``, ``Σ m v² w`` with ``w = Π vector[codes]`` and the row weight ``v``.
 
-    Cost: about two nanoseconds a row plus one for each factor, on each core. The order of summation
-    depends on the number of rows alone, so results repeat to the last bit however many cores there are.
+    Cost: about two nanoseconds per row plus one per factor, on each core. The order of summation depends only
+    on the number of rows, so results are identical to the last bit on any number of cores.
     """
-    data = coded(columns, sizes)
+    data = check_columns(columns, sizes)
     vectors = [np.ascontiguousarray(vector, dtype=np.float64) for _, vector in factors]
-    multiplied = coded([codes for codes, _ in factors], [vector.size for vector in vectors])
+    multiplied = check_columns([codes for codes, _ in factors], [vector.size for vector in vectors])
     extras = [array for array in (row_weights, multiplicity) if array is not None]
     rows = row_count([*data.columns, *multiplied.columns, *extras])
+    expect_rows(rows)
     used = range(len(columns))
     cells = _cells(data, used)
 
     def add_up(part: slice) -> NDArray[np.float64]:
         sums = np.zeros((4 if cells <= _LANED else 1, cells, 3))
-        room = min(TILE, rows)
-        buffer, product = np.empty(room, dtype=index_type(cells)), np.empty(room)
-        ones, once = np.ones(room), np.ones(room, dtype=np.int64)
+        length = min(TILE, rows)
+        buffer, product = np.empty(length, dtype=index_type(cells)), np.empty(length)
+        ones, once = np.ones(length), np.ones(length, dtype=np.int64)
         for tile in tiles(part):
             multiplied.check(tile)
             product[:] = 1.0
@@ -139,13 +143,14 @@ def count_weighted(
 
 
 def distinct(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[list[Codes], Counts] | None:
-    """Return the distinct rows in lexicographic order and their multiplicities, or None if too many.
+    """Return the distinct rows in lexicographic order and their multiplicities; None if there are too many.
 
-    Cost: that of `count` where the full table is small; else a sample of rows rules out hopeless cases and
-    a hash table counts the others, given up as soon as it holds more rows than would pay.
+    Cost: as `count` if the full table is small. Otherwise a sample of rows rules out hopeless cases, and a
+    hash table counts the rest. It is abandoned as soon as compression no longer pays.
     """
-    data = coded(columns, sizes)
+    data = check_columns(columns, sizes)
     rows = row_count(data.columns)
+    expect_rows(rows)
     cells = prod(data.sizes)
     limit = min(rows // _SAVING, LARGEST_HASH)
     if limit == 0 or cells > 1 << 62:
@@ -153,19 +158,21 @@ def distinct(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[list[Codes
     if cells <= limit:
         table = count(data.columns, data.sizes).ravel()
         keys = np.flatnonzero(table)
-        return _decoded(data, keys), table[keys]
+        return _decode_keys(data, keys), table[keys]
     counted = None if _looks_diverse(data, rows, limit) else _count_keys(data, rows, limit)
-    return counted and (_decoded(data, counted[0]), counted[1])
+    return counted and (_decode_keys(data, counted[0]), counted[1])
 
 
-def _cells(data: Coded, used: Sequence[int]) -> int:
+def _cells(data: CheckedColumns, used: Sequence[int]) -> int:
     cells = prod(data.sizes[c] for c in used)
     if cells > LARGEST_TABLE:
         raise ValueError(f"a table of {cells} cells is too large to count; the limit is {LARGEST_TABLE}")
     return cells
 
 
-def _count_blocks(data: Coded, plan: Sequence[Block], multiplicity: Counts | None, rows: int) -> list[Counts]:
+def _count_blocks(
+    data: CheckedColumns, plan: Sequence[TableBlock], multiplicity: Counts | None, rows: int
+) -> list[Counts]:
     shapes = [[data.sizes[c] for c in block.columns] for block in plan]
     small = [i for i, shape in enumerate(shapes) if shape and prod(shape) <= _FEW_CELLS]
     if multiplicity is not None or len(small) < _TOGETHER:
@@ -181,8 +188,10 @@ def _count_blocks(data: Coded, plan: Sequence[Block], multiplicity: Counts | Non
     return [table.reshape(shapes[i]) for i, table in sorted(found, key=itemgetter(0))]
 
 
-def _count_apart(data: Coded, plan: Sequence[Block], multiplicity: Counts | None, rows: int) -> list[Counts]:
-    """Count blocks one after the other, tile by tile."""
+def _count_apart(
+    data: CheckedColumns, plan: Sequence[TableBlock], multiplicity: Counts | None, rows: int
+) -> list[Counts]:
+    """Count blocks in sequence, tile by tile."""
     cells = [_cells(data, block.columns) for block in plan]
 
     def count_part(part: slice) -> list[Counts]:
@@ -195,17 +204,17 @@ def _count_apart(data: Coded, plan: Sequence[Block], multiplicity: Counts | None
                     cell_sums.add_rows(index, *tables)
                 else:
                     cell_sums.add_repeated(index, multiplicity[tile], tables[0])
-        return [_merged(tables) for tables in lanes]
+        return [_add_tables(tables) for tables in lanes]
 
     threads = threads_for(rows) if sum(cells) <= _COPIED else 1
     parts = run(count_part, split(rows, max(threads, -(-rows // _LONGEST_PART))))
-    return [_merged(tables) for tables in zip(*parts, strict=True)]
+    return [_add_tables(tables) for tables in zip(*parts, strict=True)]
 
 
-def _count_together(data: Coded, members: Counts, rows: int) -> Counts:
-    """Count many small tables in one compiled loop, one behind the other; threads share out rows, or tables.
+def _count_together(data: CheckedColumns, members: Counts, rows: int) -> Counts:
+    """Count many small tables in one compiled loop, concatenated; threads share the rows or the tables.
 
-    A row of `members` has the columns of a table, then −1.
+    A row of `members` has the columns of a table, padded with −1.
     """
     used, place = np.unique(members, return_inverse=True)
     gap = int(used[0] < 0)
@@ -246,8 +255,8 @@ def _empty_lanes(cells: int, *, exact: bool) -> list[NDArray[Any]]:
     return [np.zeros(cells, dtype=np.uint32) for _ in range(4)]
 
 
-def _merged(tables: Sequence[NDArray[Any]]) -> Counts:
-    """Add up tables, each of them once even if it stands for several lanes."""
+def _add_tables(tables: Sequence[NDArray[Any]]) -> Counts:
+    """Return the sum of tables; a table that serves several lanes counts once."""
     different = list({id(table): table for table in tables}.values())
     total = different[0].astype(np.int64, copy=False)
     for table in different[1:]:
@@ -256,7 +265,7 @@ def _merged(tables: Sequence[NDArray[Any]]) -> Counts:
 
 
 def _marginals(table: Counts, held: tuple[int, ...], wanted: Sequence[tuple[int, ...]]) -> list[Counts]:
-    """Sum columns away one at a time, lowest first, so that requests share what they sum in common."""
+    """Sum out columns one at a time, lowest first, so that requests share intermediate tables."""
     known = {held: table}
     answers = []
     for request in wanted:
@@ -275,23 +284,33 @@ def _marginals(table: Counts, held: tuple[int, ...], wanted: Sequence[tuple[int,
     return answers
 
 
-def _looks_diverse(data: Coded, rows: int, limit: int) -> bool:
-    """Judge from a sample whether there are many more distinct rows than ``limit``.
+def _looks_diverse(data: CheckedColumns, rows: int, limit: int) -> bool:
+    """Return True if a sample suggests many more distinct rows than ``limit``.
 
-    Formula: s rows drawn from N equally frequent ones repeat about ``s² / 2N`` times; fewer than a quarter
-    of what ``N = limit`` would give is taken as a sign of more. Skewed rows repeat more often, which only
-    leads to an attempt that is given up later.
+    Formula: s rows drawn from N equally frequent ones repeat about ``s² / 2N`` times; fewer than a quarter of
+    the repeats expected for ``N = limit`` suggest a larger N. Skewed rows repeat more often, which only leads
+    to an attempt that is abandoned later.
     """
     step = -(-rows // _SAMPLE)
-    sample = Coded(tuple(np.ascontiguousarray(c[::step]) for c in data.columns), data.sizes)
+    sample = CheckedColumns(tuple(np.ascontiguousarray(c[::step]) for c in data.columns), data.sizes)
     size = sample.columns[0].size
     keys = sample.index(range(len(data.sizes)), slice(0, size), np.empty(size, dtype=np.int64))
     repeats = size - np.unique(keys).size
     return repeats < size * size / (2 * limit) / 4
 
 
-def _count_keys(data: Coded, rows: int, limit: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Return the distinct keys in order and their counts, or None if there are more than ``limit``."""
+def _count_keys(
+    data: CheckedColumns, rows: int, limit: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return the distinct keys in order and their counts; None if there are more than ``limit``."""
+    if is_little(_SORTED * rows):
+        buffer = np.empty(rows, dtype=np.int64)
+        keys, counts = np.unique(
+            data.index(range(len(data.sizes)), slice(0, rows), buffer), return_counts=True
+        )
+        if keys.size > limit:
+            return None
+        return keys.astype(np.int64, copy=False), counts.astype(np.int64, copy=False)
     slots = np.zeros(1 << (2 * limit - 1).bit_length(), dtype=np.int64)
     times = np.zeros(slots.size, dtype=np.int64)
     buffer = np.empty(TILE, dtype=np.int64)
@@ -306,8 +325,8 @@ def _count_keys(data: Coded, rows: int, limit: int) -> tuple[NDArray[np.int64], 
     return slots[order] - 1, times[order]
 
 
-def _decoded(data: Coded, keys: NDArray[np.int64]) -> list[Codes]:
-    """Take keys apart into a column of codes for each of the data's columns."""
+def _decode_keys(data: CheckedColumns, keys: NDArray[np.int64]) -> list[Codes]:
+    """Return keys split into one column of codes per column of the data."""
     columns: list[Codes] = []
     for column, size in zip(reversed(data.columns), reversed(data.sizes), strict=True):
         keys, codes = np.divmod(keys, size)

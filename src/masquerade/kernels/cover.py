@@ -1,4 +1,4 @@
-"""Choose which few tables to count so that all the requested ones are their marginals."""
+"""Choose few tables to count such that all requested tables are marginals of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Nanoseconds measured on a 2.6 GHz EPYC; only their ratios matter.
+# nanoseconds, measured on a 2.6 GHz EPYC; only their ratios matter
 _FOLD: Final = 0.08
 _MERGE: Final = 4.0
 _MARGINAL: Final = 0.3
@@ -20,19 +20,19 @@ _CAPS: Final = (1 << 10, 1 << 12, 1 << 14, 1 << 17)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """A table to count, over ascending columns, and the requests it answers."""
+class TableBlock:
+    """A table to count, over ascending columns, and the requests that it answers."""
 
     columns: tuple[int, ...]
     requests: tuple[int, ...]
 
 
-def cover(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], rows: int) -> list[Block]:
-    """Cover every subset of columns by a block that contains it, as cheaply as the cost model knows.
+def cover(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], rows: int) -> list[TableBlock]:
+    """Return blocks such that each subset of columns is contained in one, at the lowest modelled cost.
 
     Formula: cost = Σ over blocks of rows · (fold · columns + scatter(cells)) + cells · (merge + requests).
 
-    Cost: R² greedy steps at most for each of a few caps on a block's cells, tried only if they can pay.
+    Cost: at most R² greedy steps for each of a few limits of a block's cells, tried only if they can pay.
     """
     separate = _assign([tuple(sorted(subset)) for subset in _maximal(subsets)], subsets)
     direct = _cost(sizes, separate, rows)
@@ -42,17 +42,17 @@ def cover(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], rows: int) -
     return min(plans, key=lambda plan: _cost(sizes, plan, rows))
 
 
-def cover_within(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], cap: int) -> list[Block]:
-    """Cover every subset by few, large blocks: none has more cells than `cap` unless a request itself has.
+def cover_within(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], cap: int) -> list[TableBlock]:
+    """Return few, large blocks that cover all subsets; none has more than `cap` cells unless a request has.
 
-    Cost: R² greedy steps at most. For sources where one more table costs far more than a larger one.
+    Cost: at most R² greedy steps. For sources where one more table costs far more than a larger one.
     """
     return _assign(_greedy(sizes, subsets, cap), subsets)
 
 
 @lru_cache(maxsize=4096)
 def scatter_cost(cells: int) -> float:
-    """Return the nanoseconds it takes to add one row to a table of that many cells."""
+    """Return the nanoseconds needed to add one row to a table of this many cells."""
     bits = log2(max(cells, 1))
     for (left, low), (right, high) in pairwise(_SCATTER_KNOTS):
         if bits <= right:
@@ -60,7 +60,7 @@ def scatter_cost(cells: int) -> float:
     return _SCATTER_KNOTS[-1][1]
 
 
-def _cost(sizes: Sequence[int], plan: Sequence[Block], rows: int) -> float:
+def _cost(sizes: Sequence[int], plan: Sequence[TableBlock], rows: int) -> float:
     total = 0.0
     for block in plan:
         cells = prod(sizes[c] for c in block.columns)
@@ -80,8 +80,8 @@ def _maximal(subsets: Sequence[tuple[int, ...]]) -> list[frozenset[int]]:
     return largest
 
 
-def _assign(blocks: Sequence[tuple[int, ...]], subsets: Sequence[tuple[int, ...]]) -> list[Block]:
-    """Give each request to the smallest block that contains it."""
+def _assign(blocks: Sequence[tuple[int, ...]], subsets: Sequence[tuple[int, ...]]) -> list[TableBlock]:
+    """Assign each request to the smallest block that contains it."""
     contents = [frozenset(columns) for columns in blocks]
     exact = {content: b for b, content in enumerate(contents)}
     requests: list[list[int]] = [[] for _ in blocks]
@@ -92,7 +92,7 @@ def _assign(blocks: Sequence[tuple[int, ...]], subsets: Sequence[tuple[int, ...]
             continue
         holders = [b for b, content in enumerate(contents) if content.issuperset(subset)]
         requests[min(holders, key=lambda b: len(contents[b]))].append(number)
-    return [Block(c, tuple(r)) for c, r in zip(blocks, requests, strict=True) if r]
+    return [TableBlock(c, tuple(r)) for c, r in zip(blocks, requests, strict=True) if r]
 
 
 def _greedy(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], cap: int) -> list[tuple[int, ...]]:
@@ -117,7 +117,7 @@ def _grow(
     while True:
         missing = wanted & ~inside
         lacking = missing.sum(axis=1)
-        # A request that lacks one column counts in full, one that lacks more for ever less.
+        # a request that lacks one column counts fully, requests that lack more count less and less
         gain = 16.0 ** -np.maximum(lacking - 1, 0) @ missing / bits
         gain[cells * sizes > cap] = 0
         best = int(np.argmax(gain))

@@ -1,4 +1,4 @@
-"""Draw reports with exactly rational probabilities from uniform bytes."""
+"""Draw reports with exact rational probabilities from uniform bytes."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.kernels.jit import compiled
+from masquerade.kernels.jit import compiled, expect_rows, numpy_twin
 
 Bytes = Callable[[int], NDArray[np.uint8]]
 Integers = NDArray[np.integer[Any]]
@@ -21,32 +21,32 @@ UNDECIDED: Final = 65535
 _LARGEST_TOTAL: Final = 1 << 62
 _CHUNK: Final = 1 << 19
 _LINEAR: Final = 8
-_SHARE: Final = 1 << 19  # below this many codes a second thread costs more than it saves
-_LARGEST_SCREEN: Final = 1 << 18  # entries of `first`: beyond this it falls out of the cache
-_MOST_STARTS: Final = 1 << 12  # rows
+_SHARE: Final = 1 << 19  # with fewer codes, a second thread costs more than it saves
+_LARGEST_SCREEN: Final = 1 << 18  # most entries of `first`: a larger table does not fit into the cache
+_MOST_STARTS: Final = 1 << 12  # most rows of `start`
 _NARROW: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.int32))
 
 
 @dataclass(frozen=True, slots=True)
 class DrawTable:
-    """Which 64-bit words give which report, for each true code.
+    """Intervals of 64-bit words for each report, by true code.
 
     Attributes
     ----------
     outcomes
-        ``(K, S)`` reports a code may turn into, padded on the right.
+        ``(K, S)`` possible reports of each code, padded on the right.
     last
-        ``(K, S)`` last word of each outcome's interval, padded with the row's own last value.
+        ``(K, S)`` last word of each outcome's interval, padded with the row's last value.
     support
         ``(K,)`` number of outcomes of each row.
     first
-        ``(K, 256)`` report decided by a word's top byte alone, or ``UNDECIDED``;
-        ``(0, 256)`` when looking at the top byte first would not pay.
+        ``(K, 256)`` report that a word's top byte alone determines, or ``UNDECIDED``; ``(0, 256)`` if a
+        lookup by top byte does not pay off.
     reports
         Number of report codes, M.
     start
-        ``(K, 257)`` number of intervals that end before each top byte, where a word's search begins;
-        ``(0, 257)`` when there are too many rows to hold it.
+        ``(K, 257)`` number of intervals that end before each top byte, where the search for a word starts;
+        ``(0, 257)`` if there are too many rows.
     """
 
     outcomes: NDArray[np.int32]
@@ -58,15 +58,15 @@ class DrawTable:
 
     @property
     def intervals(self) -> Intervals:
-        """The arrays that turn a whole word into a report."""
+        """The arrays that map a full word to a report."""
         return self.outcomes, self.last, self.support, self.start
 
 
 def draw_table(outcomes: Integers, weights: Integers, reports: int) -> DrawTable:
-    """Lay out the intervals of 64-bit words that turn code ``l`` into ``outcomes[l, j]``.
+    """Return the intervals of 64-bit words that map code ``l`` to ``outcomes[l, j]``.
 
-    Formula: outcome j owns ``w_j q`` consecutive words, ``q = floor(2^64 / D)``, ``D = Σ w_j``; words from
-    ``D q`` on are rejected, so an accepted word gives j with probability exactly ``w_j / D``.
+    Formula: outcome j has ``w_j q`` consecutive words, ``q = floor(2^64 / D)``, ``D = Σ w_j``; words from ``D
+    q`` on are rejected, so an accepted word gives j with probability exactly ``w_j / D``.
 
     Cost: O(K S) memory, O(K (S + 256 log S)) time.
     """
@@ -76,7 +76,7 @@ def draw_table(outcomes: Integers, weights: Integers, reports: int) -> DrawTable
     codes = np.take_along_axis(outcomes, order, axis=1).astype(np.int32)
     cumulated = np.cumsum(packed, axis=1)
     support = np.count_nonzero(packed, axis=1).astype(np.int32)
-    # Modulo 2^64 on purpose: only D·q = 2^64 wraps, to 0, and the 1 taken off brings it back to 2^64 − 1.
+    # modulo 2^64 on purpose: only D·q = 2^64 wraps to 0, and subtracting 1 gives 2^64 − 1
     q = np.array([((1 << 64) // int(total)) % (1 << 64) for total in cumulated[:, -1]], dtype=np.uint64)
     last = cumulated.astype(np.uint64) * q[:, None] - np.uint64(1)
     first = _first_bytes(codes, last, support, reports)
@@ -84,15 +84,16 @@ def draw_table(outcomes: Integers, weights: Integers, reports: int) -> DrawTable
 
 
 def draw(codes: Integers, table: DrawTable, fresh: Bytes) -> NDArray[np.unsignedinteger[Any]]:
-    """Draw one report for each code.
+    """Draw one report per code.
 
     Formula: report ~ ``w[code] / D[code]``, exactly, if ``fresh`` yields independent uniform bytes.
 
-    Cost: about one byte and one table lookup a code where the top byte decides, else one word and a
-    binary search. A source of which every thread has its own (`Keystream`) is used from several threads; any
-    other from this one, in order.
+    Cost: about one byte and one table lookup per code where the top byte decides, else one word and a binary
+    search. A thread-local source (`Keystream`) is called from several threads, any other source from this
+    thread only, in order.
     """
     codes = _checked_codes(codes, table)
+    expect_rows(codes.size)
     reports = np.empty(codes.size, dtype=np.min_scalar_type(table.reports - 1))
     shared = isinstance(fresh, threading.local)
     threads = min(os.cpu_count() or 1, codes.size // _SHARE) if shared else 1
@@ -107,7 +108,7 @@ def draw(codes: Integers, table: DrawTable, fresh: Bytes) -> NDArray[np.unsigned
 
 
 def report_of_word(codes: Integers, words: NDArray[np.uint64], table: DrawTable) -> NDArray[np.int64]:
-    """Return the report that each word gives its code, −1 where the word is rejected."""
+    """Return the report that each word gives for its code; −1 if the word is rejected."""
     codes = _checked_codes(codes, table)
     words = np.ascontiguousarray(words, dtype=np.uint64)
     if words.shape != codes.shape:
@@ -121,7 +122,7 @@ def report_of_word(codes: Integers, words: NDArray[np.uint64], table: DrawTable)
 def tagged_blocks(
     tags: NDArray[np.uint8], codes: NDArray[np.uint32], place: int, attempt: int, blocks: NDArray[np.uint8]
 ) -> None:
-    """Write a block a row: tag (10 bytes) | place (2, high first) | code (3, low first) | attempt (1)."""
+    """Write one block per row: tag (10 bytes) | place (2, high first) | code (3, low first) | attempt (1)."""
     for row in range(len(codes)):
         for i in range(10):
             blocks[row, i] = tags[row, i]
@@ -131,22 +132,32 @@ def tagged_blocks(
         blocks[row, 15] = attempt
 
 
+@numpy_twin(tagged_blocks)
+def _tagged_few(
+    tags: NDArray[np.uint8], codes: NDArray[np.uint32], place: int, attempt: int, blocks: NDArray[np.uint8]
+) -> None:
+    blocks[:, :10] = tags[:, :10]
+    blocks[:, 10], blocks[:, 11], blocks[:, 15] = place >> 8, place & 255, attempt
+    for i in range(3):
+        blocks[:, 12 + i] = (codes >> np.uint32(8 * i)) & np.uint32(255)
+
+
 def _check_weights(outcomes: Integers, weights: Integers, reports: int) -> None:
     if weights.ndim != 2 or weights.size == 0 or outcomes.shape != weights.shape:
         raise ValueError(
-            f"outcomes and weights must be K by S alike, got {outcomes.shape} and {weights.shape}"
+            f"outcomes and weights must both be K by S, got {outcomes.shape} and {weights.shape}"
         )
     if weights.min() < 0:
         raise ValueError("a weight is negative")
-    # A float total first: the integer one could wrap round before it is compared.
+    # compare a float total first, because the integer total could wrap around
     if weights.sum(axis=1, dtype=np.float64).max() > 1.5 * _LARGEST_TOTAL:
         raise ValueError("the weights of a row add up to more than 2^62")
     totals = weights.sum(axis=1, dtype=np.int64)
     if totals.min() < 1 or totals.max() > _LARGEST_TOTAL:
-        raise ValueError("the weights of each row must add up to something from 1 to 2^62")
+        raise ValueError("the weights of each row must add up to a number from 1 to 2^62")
     possible = outcomes[weights > 0]
     if possible.min() < 0 or possible.max() >= reports:
-        raise ValueError(f"an outcome lies outside 0..{reports - 1}")
+        raise ValueError(f"an outcome is outside 0..{reports - 1}")
 
 
 def _checked_codes(codes: Integers, table: DrawTable) -> Integers:
@@ -154,7 +165,7 @@ def _checked_codes(codes: Integers, table: DrawTable) -> Integers:
         raise ValueError(f"codes must be one-dimensional integers, got {codes.dtype} of shape {codes.shape}")
     rows = table.support.size
     if codes.size and (int(codes.max()) >= rows or int(codes.min()) < 0):
-        raise ValueError(f"a code lies outside 0..{rows - 1}")
+        raise ValueError(f"a code is outside 0..{rows - 1}")
     return np.ascontiguousarray(codes, dtype=codes.dtype if codes.dtype in _NARROW else np.int32)
 
 
@@ -187,12 +198,12 @@ def _starts(last: NDArray[np.uint64], support: NDArray[np.int32]) -> NDArray[np.
 
 
 def _fill(codes: Integers, table: DrawTable, fresh: Bytes, reports: NDArray[np.unsignedinteger[Any]]) -> None:
-    room = np.empty(min(_CHUNK, codes.size), dtype=np.int64)
+    undecided = np.empty(min(_CHUNK, codes.size), dtype=np.int64)
     for start in range(0, codes.size, _CHUNK):
         chunk, target = codes[start : start + _CHUNK], reports[start : start + _CHUNK]
         if table.first.size:
             top = fresh(chunk.size)
-            waiting = room[: _screen(chunk, top, table.first, target, room)]
+            waiting = undecided[: _screen(chunk, top, table.first, target, undecided)]
             words = _words(fresh, waiting.size)
             _complete(words, top, waiting)
         else:
@@ -215,7 +226,7 @@ def _screen(
     reports: Integers,
     waiting: NDArray[np.int64],
 ) -> int:
-    """Decide by top bytes; list the undecided in ``waiting`` and return their number."""
+    """Decide reports by top bytes; list undecided rows in ``waiting`` and return their number."""
     left = 0
     for i in range(codes.size):
         report = first[codes[i], top[i]]
@@ -226,11 +237,31 @@ def _screen(
     return left
 
 
+@numpy_twin(_screen)
+def _screen_few(
+    codes: Integers,
+    top: NDArray[np.uint8],
+    first: NDArray[np.uint16],
+    reports: Integers,
+    waiting: NDArray[np.int64],
+) -> int:
+    report = first[codes, top]
+    reports[:] = report
+    rows = np.flatnonzero(report == UNDECIDED)
+    waiting[: rows.size] = rows
+    return int(rows.size)
+
+
 @compiled
 def _complete(words: NDArray[np.uint64], top: NDArray[np.uint8], waiting: NDArray[np.int64]) -> None:
-    """Put the top byte that was already drawn in front of 56 fresh bits."""
+    """Prepend the top byte that was already drawn to 56 fresh bits."""
     for k in range(waiting.size):
         words[k] = (np.uint64(top[waiting[k]]) << np.uint64(56)) | (words[k] >> np.uint64(8))
+
+
+@numpy_twin(_complete)
+def _complete_few(words: NDArray[np.uint64], top: NDArray[np.uint8], waiting: NDArray[np.int64]) -> None:
+    words[:] = (top[waiting].astype(np.uint64) << np.uint64(56)) | (words >> np.uint64(8))
 
 
 @compiled
@@ -241,7 +272,7 @@ def _settle(
     intervals: Intervals,
     reports: Integers,
 ) -> int:
-    """Decide by whole words; move the rejected to the front of ``waiting`` and return their number."""
+    """Decide reports by full words; move rejected rows to the front of ``waiting``, return their number."""
     outcomes, last, support, start = intervals
     left = 0
     for k in range(waiting.size):
@@ -260,16 +291,37 @@ def _settle(
     return left
 
 
+@numpy_twin(_settle)
+def _settle_few(
+    codes: Integers,
+    waiting: NDArray[np.int64],
+    words: NDArray[np.uint64],
+    intervals: Intervals,
+    reports: Integers,
+) -> int:
+    outcomes, last, support, _ = intervals
+    rows = codes[waiting]
+    interval = np.empty(waiting.size, dtype=np.int64)
+    for row in np.unique(rows):
+        own = rows == row
+        interval[own] = np.searchsorted(last[row, : support[row]], words[: waiting.size][own])
+    decided = interval < support[rows]
+    reports[waiting[decided]] = outcomes[rows[decided], interval[decided]]
+    rejected = waiting[~decided]
+    waiting[: rejected.size] = rejected
+    return int(rejected.size)
+
+
 @compiled
 def _interval(last: NDArray[np.uint64], low: int, high: int, word: np.uint64) -> int:
-    """Return how many intervals end before the word, knowing that it is from ``low`` to ``high``."""
+    """Return the number of intervals that end before the word, which is between ``low`` and ``high``."""
     while high - low > _LINEAR:
         middle = (low + high) >> 1
         if last[middle] < word:
             low = middle + 1
         else:
             high = middle
-    # Counting the last few has no branch that uniform words could mispredict.
+    # counting the last few intervals avoids a branch that random words would mispredict
     below = low
     for j in range(low, high):
         below += last[j] < word

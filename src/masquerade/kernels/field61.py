@@ -1,8 +1,8 @@
-"""Arithmetic modulo the Mersenne prime 2⁶¹ − 1, for many small polynomials at once.
+"""Arithmetic modulo the Mersenne prime 2⁶¹ − 1, for many small polynomials together.
 
-Elements are ``uint64`` below the prime. A product of two is taken in 31-bit halves so that nothing overflows;
-reduction is a shift and an addition, because 2⁶¹ ≡ 1. Nothing here is constant-time: it is for whoever
-already holds the shares.
+Elements are ``uint64`` below the prime. Products are computed in 31-bit halves so that nothing overflows;
+reduction is a shift and an addition, because 2⁶¹ ≡ 1. Nothing here is constant-time: the caller already holds
+the shares.
 """
 
 from typing import Final, TypeAlias
@@ -43,7 +43,7 @@ def sub(a: np.uint64, b: np.uint64) -> np.uint64:
 
 @compiled
 def mul(a: np.uint64, b: np.uint64) -> np.uint64:
-    """Return a·b, with a = a₁2³¹ + a₀ and b likewise: 2⁶²a₁b₁ ≡ 2a₁b₁, the middle terms split at bit 30."""
+    """Return a·b with a = a₁2³¹ + a₀ and b likewise: 2⁶²a₁b₁ ≡ 2a₁b₁, the middle terms split at bit 30."""
     a1, a0, b1, b0 = a >> _31, a & _LOW31, b >> _31, b & _LOW31
     middle = a0 * b1 + a1 * b0
     return reduce(((a1 * b1) << _ONE) + (middle >> _30) + ((middle & _LOW30) << _31) + a0 * b0)
@@ -51,7 +51,7 @@ def mul(a: np.uint64, b: np.uint64) -> np.uint64:
 
 @compiled
 def inverse(a: np.uint64) -> np.uint64:
-    """Return 1/a = a^(p−2) for a ≠ 0; p − 2 has ones everywhere but in bit 1."""
+    """Return 1/a = a^(p−2) for a ≠ 0; p − 2 has ones everywhere except in bit 1."""
     result, power = _ONE, a
     for bit in range(61):
         if bit != 1:
@@ -62,7 +62,7 @@ def inverse(a: np.uint64) -> np.uint64:
 
 @compiled
 def fold_pairs(low: Elements, high: Elements) -> Elements:
-    """Return (high·2⁶⁴ + low) modulo the prime: 128 uniform bits become an element, biased by 2⁻⁶⁷."""
+    """Return (high·2⁶⁴ + low) modulo the prime: 128 uniform bits become an element with a bias of 2⁻⁶⁷."""
     folded = np.empty(low.size, dtype=np.uint64)
     for i in range(low.size):
         folded[i] = add(mul(reduce(high[i]), np.uint64(8)), reduce(low[i]))
@@ -71,14 +71,13 @@ def fold_pairs(low: Elements, high: Elements) -> Elements:
 
 @compiled
 def lagrange_at_zero(xs: Elements, ys: Elements, starts: NDArray[np.int64], k: int) -> Elements:
-    """Return what the polynomials through k points are at 0: (groups, limbs).
+    """Return the values at 0 of the polynomials through k points each: (groups, limbs).
 
-    Group g has the points ``starts[g] … starts[g] + k − 1``, their x distinct and not zero; ys is (points,
-    limbs).
+    Group g has the points ``starts[g] … starts[g] + k − 1``, with distinct nonzero x; ys is (points, limbs).
 
-    Formula: Σ_i y_i·λ_i, λ_i = Π_{j≠i} x_j/(x_j − x_i) = Πx / (x_i·Π_{j≠i}(x_j − x_i)); one inversion for a
+    Formula: Σ_i y_i·λ_i, λ_i = Π_{j≠i} x_j/(x_j − x_i) = Πx / (x_i·Π_{j≠i}(x_j − x_i)); one inversion per
     group.
-    Cost: k² products for a group, whatever the number of limbs.
+    Cost: k² products per group, whatever the number of limbs.
     """
     limbs = ys.shape[1]
     secrets = np.zeros((starts.size, limbs), dtype=np.uint64)
@@ -90,7 +89,7 @@ def lagrange_at_zero(xs: Elements, ys: Elements, starts: NDArray[np.int64], k: i
         for j in range(k):
             x = points[j]
             product = mul(product, x)
-            for i in range(k):  # independent of each other, so that the processor takes several at once
+            for i in range(k):  # independent products, which the processor computes in parallel
                 below[i] = mul(below[i], sub(x, points[i]) if i != j else _ONE)
         for i in range(k):
             before[i] = running
@@ -106,7 +105,7 @@ def lagrange_at_zero(xs: Elements, ys: Elements, starts: NDArray[np.int64], k: i
 
 @compiled
 def evaluate(coefficients: Elements, xs: Elements, which: NDArray[np.int64]) -> Elements:
-    """Return polynomial ``which[i]`` at ``xs[i]``: (points, limbs), by Horner's rule.
+    """Return polynomial ``which[i]`` at ``xs[i]``, (points, limbs), by Horner's rule.
 
     Coefficients are (polynomials, k, limbs), the constant terms first.
     """
@@ -158,7 +157,7 @@ def _vanishing(xs: Elements) -> Elements:
 
 @compiled
 def _through(xs: Elements, ys: Elements) -> Elements:
-    """Return the polynomial through all points, by divided differences with one inversion an order."""
+    """Return the polynomial through all points, by divided differences with one inversion per order."""
     m = xs.size
     differences = ys.copy()
     spans = np.empty(m, dtype=np.uint64)
@@ -184,7 +183,7 @@ def _through(xs: Elements, ys: Elements) -> Elements:
 
 @compiled
 def decode(xs: Elements, ys: Elements, k: int) -> tuple[bool, Elements]:
-    """Return whether a polynomial of degree < k meets all but (m − k)/2 of m points, and its coefficients.
+    """Return True and the coefficients if a polynomial of degree < k fits all but (m − k)/2 of m points.
 
     There is at most one. The x are distinct.
 
@@ -216,3 +215,38 @@ def decode(xs: Elements, ys: Elements, k: int) -> tuple[bool, Elements]:
     if found:
         coefficients[:] = quotient[:k]
     return found, coefficients
+
+
+@compiled
+def subtract_rows(rows: Elements, pivots: NDArray[np.int64], vector: Elements) -> int:
+    """Reduce a vector by the rows, in place; return its first nonzero column, −1 if none.
+
+    Each row has 1 in its pivot column, where all other rows have 0, so one pass is enough.
+    """
+    for r in range(pivots.size):
+        factor = vector[pivots[r]]
+        if factor != _ZERO:
+            row = rows[r]
+            for c in range(vector.size):
+                if row[c] != _ZERO:
+                    vector[c] = sub(vector[c], mul(factor, row[c]))
+    for c in range(vector.size):
+        if vector[c] != _ZERO:
+            return c
+    return -1
+
+
+@compiled
+def append_row(rows: Elements, rank: int, vector: Elements, pivot: int) -> None:
+    """Append the vector left by `subtract_rows` to the first `rank` rows; clear its pivot column there."""
+    lead = inverse(vector[pivot])
+    last = rows[rank]
+    for c in range(vector.size):
+        last[c] = mul(lead, vector[c]) if vector[c] != _ZERO else _ZERO
+    for r in range(rank):
+        row = rows[r]
+        factor = row[pivot]
+        if factor != _ZERO:
+            for c in range(vector.size):
+                if last[c] != _ZERO:
+                    row[c] = sub(row[c], mul(factor, last[c]))

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from masquerade.kernels.bits import Floats, Ints, Sets
 from masquerade.kernels.jit import compiled
 
-LONGEST_PART: Final = 20  # items of a set whose subsets are all tabulated
+LONGEST_PART: Final = 20  # largest set whose subsets are all tabulated
 
 
 class Nodes(NamedTuple):
-    """The arrays of an `ItemTree` that compiled loops read; `known` are firsts or squares."""
+    """Arrays of an `ItemTree` for compiled loops; `known` is its `firsts` or `squares`."""
 
     items: int
     keys: Ints
@@ -22,8 +22,8 @@ class Nodes(NamedTuple):
     known: Floats
 
 
-class Weighed(NamedTuple):
-    """What the blocks of sets weigh: the block of every item, base and step by row and block."""
+class BlockWeights(NamedTuple):
+    """Weights of the blocks of sets: the block of each item, and base and step by row and block."""
 
     blocks: NDArray[np.int8]
     base: Floats
@@ -31,11 +31,11 @@ class Weighed(NamedTuple):
 
 
 class ItemTree:
-    """Counted sets by size, with the sums that `_undo` needs of them.
+    """Counted sets by size, with the sums that `_undo` needs.
 
-    Flat arrays: nodes stand by level, the root is node 0 (the empty set, all rows); the key of a node is its
-    parent's number × items + its last item, and keys ascend within a level because sets do.
-    `firsts` and `squares` hold level + 1 sums a node, for the weights and for their squares.
+    Nodes are stored in flat arrays, ordered by level. The root is node 0 (the empty set, all rows). The key
+    of a node is its parent's number × items + its last item. Keys ascend within a level because sets are
+    sorted. `firsts` and `squares` have level + 1 sums per node, for the weights and for their squares.
     """
 
     def __init__(self, items: int, rows: int) -> None:
@@ -48,7 +48,7 @@ class ItemTree:
         self.squares = np.array([rows], dtype=np.float64)
 
     def cut(self, size: int) -> None:
-        """Forget sets of this size and above."""
+        """Delete sets of this size and above."""
         if size < len(self.starts) - 1:
             nodes, sums = self.starts[size], self.offsets[size]
             self.starts, self.offsets = self.starts[: size + 1], self.offsets[: size + 1]
@@ -56,26 +56,26 @@ class ItemTree:
             self.firsts, self.squares = self.firsts[:sums], self.squares[:sums]
 
     def find(self, sets: Sets) -> Ints | None:
-        """Return the nodes of sets of one size, or None if one of them was never counted."""
+        """Return the nodes of sets of one size; None if one of them was not counted."""
         nodes = np.empty(len(sets), dtype=np.int64)
         return nodes if find(sets, self._nodes(self.firsts), nodes) else None
 
     def sums(self, nodes: Ints, size: int) -> tuple[Floats, Floats]:
-        """Return the corrected sums of known sets of one size."""
+        """Return the corrected sums of counted sets of one size."""
         places = self.offsets[size] + (nodes - self.starts[size]) * (size + 1)
         return self.firsts[places], self.squares[places]
 
-    def add(self, sets: Sets, weighed: Weighed, counts: Ints) -> tuple[Floats, Floats] | None:
+    def add(self, sets: Sets, weighed: BlockWeights, counts: Ints) -> tuple[Floats, Floats] | None:
         """Add all sets of the next size, in order; return their sums of weights and of squares.
 
-        None, and nothing added, if a set without one of its disguised blocks or last item is not there.
+        Return None and add nothing if a set without one of its disguised blocks or its last item is missing.
         """
         size = sets.shape[1]
         parents = self.find(np.ascontiguousarray(sets[:, :-1])) if len(self.starts) == size + 1 else None
         if parents is None:
             return None
         blocks, base, step = weighed
-        squared = Weighed(blocks, base**2, (base + step) ** 2 - base**2)
+        squared = BlockWeights(blocks, base**2, (base + step) ** 2 - base**2)
         firsts, squares = np.zeros((2, len(sets), size + 1))
         if not (
             _undo(sets, weighed, self._nodes(self.firsts), counts, firsts)
@@ -90,8 +90,10 @@ class ItemTree:
         self.offsets = np.append(self.offsets, len(self.firsts))
         return firsts[:, 0], squares[:, 0]
 
-    def products(self, sets: Sets, parts: NDArray[np.bool_], whole: Weighed, part: Weighed) -> Floats | None:
-        """Return Σ (weight of a set)·(weight of its part) over rows; None if a subset is not there."""
+    def products(
+        self, sets: Sets, parts: NDArray[np.bool_], whole: BlockWeights, part: BlockWeights
+    ) -> Floats | None:
+        """Return Σ (weight of a set)·(weight of its subset) over rows; None if a needed subset is missing."""
         result = np.zeros(len(sets))
         terms = np.stack(
             [whole.base * part.base, whole.base * part.step, whole.step * (part.base + part.step)], axis=2
@@ -105,7 +107,7 @@ class ItemTree:
 
 @compiled
 def child(keys: Ints, first: int, last: int, key: int) -> int:
-    """Return the place of a key among sorted keys[first:last], or −1."""
+    """Return the position of a key among sorted keys[first:last], or −1."""
     low, high = first, last
     while low < high:
         middle = (low + high) >> 1
@@ -118,7 +120,7 @@ def child(keys: Ints, first: int, last: int, key: int) -> int:
 
 @compiled
 def _below(tree: Nodes, level: int, parent: int, item: int) -> int:
-    """Return the node of a set on a level, given its first items' node and its last item; −1 if missing."""
+    """Return the node of a set on a level from its parent's node and its last item; −1 if missing."""
     if level + 1 >= tree.starts.size:
         return -1
     return child(tree.keys, tree.starts[level], tree.starts[level + 1], parent * tree.items + item)
@@ -126,7 +128,7 @@ def _below(tree: Nodes, level: int, parent: int, item: int) -> int:
 
 @compiled
 def _walk(row: Sets, blocks: NDArray[np.int8], without: int, tree: Nodes) -> tuple[int, int]:
-    """Return the node and the size of a set without one of its blocks; node −1 if it is not in the tree."""
+    """Return the node and size of a set without one of its blocks; node −1 if it is not in the tree."""
     node, level = 0, 0
     for place in range(row.size):
         if blocks[place] != without and node >= 0:
@@ -137,7 +139,7 @@ def _walk(row: Sets, blocks: NDArray[np.int8], without: int, tree: Nodes) -> tup
 
 @compiled
 def find(sets: Sets, tree: Nodes, nodes: Ints) -> bool:
-    """Find the node of every set; False if one is missing."""
+    """Find the node of each set; return False if one is missing."""
     whole = np.zeros(sets.shape[1], dtype=np.int8)
     for row in range(sets.shape[0]):
         nodes[row] = _walk(sets[row], whole, -1, tree)[0]
@@ -147,14 +149,14 @@ def find(sets: Sets, tree: Nodes, nodes: Ints) -> bool:
 
 
 @compiled
-def _undo(sets: Sets, weighed: Weighed, tree: Nodes, counts: Ints, result: Floats) -> bool:
-    """Sum Π (base + step·[all items of the block are reported]) over rows, for every set of blocks.
+def _undo(sets: Sets, weighed: BlockWeights, tree: Nodes, counts: Ints, result: Floats) -> bool:
+    """Sum Π (base + step·[all items of the block are reported]) over rows, for each set of blocks.
 
-    Formula: let V_C[j] be the sum with the first j blocks counted as reported and the others corrected.
-    Then V_C[all] is the observed support and V_C[j−1] = base_j·V_{C∖j}[j−1] + step_j·V_C[j]: inclusion and
-    exclusion in as many steps as blocks, since every C∖j was counted before. V_C[0] is the sum.
+    Formula: let V_C[j] be the sum with the first j blocks counted as reported and the others corrected. Then
+    V_C[all] is the observed support and V_C[j−1] = base_j·V_{C∖j}[j−1] + step_j·V_C[j]: inclusion–exclusion
+    in as many steps as blocks, because each C∖j was counted before. V_C[0] is the sum.
     Reference: Ma (2006), Proposition 7.4, with the alternating sum over all subsets replaced by a recursion.
-    Cost: one search of the tree for each block that is disguised.
+    Cost: one search of the tree per disguised block.
     """
     blocks, base, step = weighed.blocks, weighed.base, weighed.step
     for row in range(sets.shape[0]):
@@ -181,12 +183,12 @@ def _undo_products(
     tree: Nodes,
     result: Floats,
 ) -> bool:
-    """Sum, over rows, the weight of a set times the weight of its part.
+    """Sum, over rows, the weight of a set times the weight of its part (a subset).
 
     Formula: in a block the product is (a + b·[part reported])·(c + d·[whole reported])
-    = ac + bc·[part] + (a + b)d·[whole]: the three `terms`. Multiplied out over the blocks they become
-    observed supports of subsets.
-    Cost: two or three terms a disguised block, and one search for each subset that occurs.
+    = ac + bc·[part] + (a + b)d·[whole]: the three `terms`. Their product over the blocks is a sum of observed
+    supports of subsets.
+    Cost: two or three terms per disguised block, and one search per subset that occurs.
     """
     size = sets.shape[1]
     blocks, terms = weighed
@@ -199,7 +201,7 @@ def _undo_products(
         masks[0, 0], values[0, 0], used, side = 0, 1.0, 1, 0
         for block in range(blocks[row].max() + 1):
             places = _places(blocks[row], parts[row], block)
-            used = _multiplied((masks, values), side, used, terms[row, block], places)
+            used = _multiply_terms((masks, values), side, used, terms[row, block], places)
             side = 1 - side
         for i in range(used):
             found = _subset(sets[row], masks[side, i], node, tree)
@@ -211,7 +213,7 @@ def _undo_products(
 
 @compiled
 def _places(blocks: NDArray[np.int8], part: NDArray[np.bool_], block: int) -> tuple[int, int]:
-    """Return the items of a block that are in the part, and all of them, as bits."""
+    """Return the items of a block that are in the part, and all items of the block, as bits."""
     inside, whole = 0, 0
     for place in range(blocks.size):
         if blocks[place] == block:
@@ -221,10 +223,10 @@ def _places(blocks: NDArray[np.int8], part: NDArray[np.bool_], block: int) -> tu
 
 
 @compiled
-def _multiplied(
+def _multiply_terms(
     held: tuple[Ints, Floats], side: int, used: int, terms: Floats, places: tuple[int, int]
 ) -> int:
-    """Multiply a sum of terms by those of a block, from one side of the buffers to the other."""
+    """Multiply a sum of terms by the terms of a block, from one half of the buffers to the other."""
     masks, values = held
     inside, whole = places
     none, part, both = terms[0], terms[1], terms[2]
@@ -242,7 +244,7 @@ def _multiplied(
 
 @compiled
 def _subset(row: Sets, mask: int, node: Ints, tree: Nodes) -> int:
-    """Return the node of a subset, remembered with those of all its beginnings."""
+    """Return the node of a subset, cached with the nodes of all its prefixes."""
     held, level, at = 0, 0, 0
     for place in range(row.size):
         if mask & (1 << place) and at >= 0:

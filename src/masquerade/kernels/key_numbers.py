@@ -1,4 +1,4 @@
-"""Keys of rows as small numbers: equal keys get one, in the order in which they first come."""
+"""Number the keys of rows: equal keys get equal small integers, in order of first occurrence."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,9 @@ Int64 = NDArray[np.int64]
 
 @compiled
 def number_keys(keys: Int64, numbers: Int32) -> int:
-    """Write the number of every key, -1 for negative keys; return how many distinct ones there are.
+    """Write the number of each key, −1 for a negative key; return the number of distinct keys.
 
-    Cost: one look into an open-addressing table for each key, 12 to 24 bytes of memory for each.
+    Cost: per key, one lookup in an open-addressing table and 12 to 24 bytes of memory.
     """
     wanted = 0
     for row in range(keys.size):

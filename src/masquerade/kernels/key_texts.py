@@ -1,4 +1,4 @@
-"""Keys of records in normal form, row after row, where they are plain ASCII."""
+"""Normalized keys of records, for texts in plain ASCII."""
 
 from typing import Any, TypeAlias
 
@@ -7,15 +7,15 @@ from numpy.typing import NDArray
 
 from masquerade.kernels.jit import compiled
 
-Texts: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.signedinteger[Any]]]  # bytes, and where rows begin
+Texts: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.signedinteger[Any]]]  # bytes, and the offsets of rows
 
 
 @compiled
 def ascii_forms(texts: Texts, lead: int, most: int, into: Texts, left: NDArray[np.int64]) -> int:
-    """Write every text without white space around it, runs of it as one space, in lower case.
+    """Write each text in lower case, stripped, with runs of white space as one space.
 
-    Each has its length before it, in `lead` bytes. Rows that are not ASCII, or would have no byte or more
-    than `most`, are listed in `left` and take no room; returned is how many these are.
+    Each text is preceded by its length, in `lead` bytes. Rows that are not ASCII, or would be empty or longer
+    than `most` bytes, are listed in `left` and are not written. Return the number of these rows.
     """
     (data, offsets), (out, ends) = texts, into
     at, others = 0, 0
@@ -49,8 +49,8 @@ def ascii_forms(texts: Texts, lead: int, most: int, into: Texts, left: NDArray[n
 
 
 @compiled
-def merged_rows(texts: Texts, others: Texts, rows: NDArray[np.int64], into: Texts) -> None:
-    """Write texts, those of some `rows` (in order) from a second list."""
+def merge_rows(texts: Texts, others: Texts, rows: NDArray[np.int64], into: Texts) -> None:
+    """Write texts, replacing those of `rows` (in order) by texts from a second list."""
     (data, offsets), (more, more_offsets), (out, ends) = texts, others, into
     at, place = 0, 0
     for row in range(len(ends) - 1):

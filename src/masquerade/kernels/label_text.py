@@ -1,4 +1,4 @@
-"""Texts to places in a short list of labels, and rows of such places back to text."""
+"""Look up texts in a short list of labels, and write rows of codes as text."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.kernels.jit import compiled
+from masquerade.kernels.jit import compiled, expect_rows, numpy_twin
 from masquerade.kernels.key_texts import Texts
 
-MOST_LABELS: Final = 256  # beyond this many the table of slots falls out of the cache
+MOST_LABELS: Final = 256  # a larger table of slots does not fit into the cache
 _WORD: Final = 8
 _TRIES: Final = 64
-_PIECE: Final = 1 << 20  # bytes of text made at a time: they stay in the cache until they are written
+_PIECE: Final = 1 << 20  # bytes of text per piece, which stay in the cache until they are written
 _ODD: Final = 0x9E3779B97F4A7C15
 _MASKS: Final = np.array([(1 << (8 * size)) - 1 for size in range(_WORD + 1)], dtype=np.uint64)
-U = np.uint64  # indices of this type are not looked at for a sign, which costs more than all the rest
+U = np.uint64  # unsigned indices avoid numba's check for negative indices, which dominates the cost
 
 
 @dataclass(frozen=True, slots=True)
 class LabelTable:
-    """Labels known by their first and last eight bytes and their length, each in a slot of its own.
+    """Labels identified by their first and last eight bytes and their length, each in its own slot.
 
     Attributes
     ----------
     words
-        ``(K, 2)`` first and last bytes of every label, low byte first; of a short one, all of them twice.
+        ``(K, 2)`` first and last eight bytes of each label, low byte first; a short label is stored twice.
     sizes
         ``(K,)`` numbers of bytes.
     slots
-        The label that a text can be, by the top bits of ``factor`` times a mixture of its words.
+        Candidate label of a text, indexed by the top bits of ``factor`` times a mixture of its words.
     texts
-        The bytes of all labels, and where each begins.
+        The bytes of all labels, and their offsets.
     """
 
     words: NDArray[np.uint64]
@@ -48,7 +48,7 @@ class LabelTable:
 
 @lru_cache(maxsize=1024)
 def label_table(labels: tuple[str, ...]) -> LabelTable | None:
-    """Return a table of distinct labels; None if there are too many, or some differ in the middle only."""
+    """Return a table of distinct labels; None if there are too many, or if some differ only in the middle."""
     if not 0 < len(labels) <= MOST_LABELS:
         return None
     spelled = [label.encode() for label in labels]
@@ -57,7 +57,7 @@ def label_table(labels: tuple[str, ...]) -> LabelTable | None:
     sizes = np.array([len(own) for own in spelled], dtype=np.int64)
     offsets = np.array([0, *accumulate(map(len, spelled))], dtype=np.int64)
     bits = 2 * len(labels).bit_length()
-    mixed = _mixed(words[:, 0], words[:, 1], sizes.astype(U))
+    mixed = _mix_words(words[:, 0], words[:, 1], sizes.astype(U))
     for attempt in range(1, _TRIES):
         factor = (_ODD * (2 * attempt - 1)) % (1 << 64)
         places = (mixed * U(factor)) >> U(64 - bits)
@@ -72,27 +72,28 @@ def label_table(labels: tuple[str, ...]) -> LabelTable | None:
 def mark_texts(
     texts: Texts, table: LabelTable, marks: NDArray[np.integer[Any]], out: NDArray[np.integer[Any]]
 ) -> None:
-    """Write to ``out`` the mark of every text's label; of a text that is none of them, the last mark.
+    """Write the mark of each text's label to ``out``; unknown texts get the last mark.
 
-    Cost: two words read and one slot looked at for a text, without a branch that texts could mispredict; a
-    longer text than two words is compared to its end.
+    Cost: two words and one slot are read per text, without a branch that texts could mispredict. A text
+    longer than two words is compared in full.
     """
     data, offsets = texts
+    expect_rows(out.size)
     known = table.words, table.sizes, table.slots, *table.texts
     shift = 65 - len(table.slots).bit_length()
-    _mark((_fixed(data), _fixed(offsets)), known, (U(table.factor), U(shift), _MASKS), marks, out)
+    _mark((_read_only(data), _read_only(offsets)), known, (U(table.factor), U(shift), _MASKS), marks, out)
 
 
 def label_rows(
     codes: Sequence[NDArray[np.integer[Any]]], labels: Sequence[Sequence[bytes]]
 ) -> Iterator[memoryview]:
-    """Yield the text of rows, piece by piece: in every row the label of each column's code, nothing between.
+    """Yield the text of rows in pieces; a row is the concatenation of the labels of its codes.
 
-    A piece is overwritten by the next one. A code outside its column's labels is an `IndexError`.
+    Each piece is overwritten by the next. Raise IndexError if a code is outside its column's labels.
     """
     for column, own in zip(codes, labels, strict=True):
         if column.size and not 0 <= int(column.min()) <= int(column.max()) < len(own):
-            raise IndexError(f"a code lies outside 0..{len(own) - 1}")
+            raise IndexError(f"a code is outside 0..{len(own) - 1}")
     table = [label for column in labels for label in column]
     padded = [label.ljust(-(-len(label) // _WORD) * _WORD, b"\0") for label in table]
     begins = [0, *accumulate(len(label) // _WORD for label in padded)]
@@ -114,22 +115,24 @@ def label_rows(
         yield room.data[: _write(some, len(part), first, spelled, room)]
 
 
-def _fixed(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the same as numbers that nobody writes to: one compiled form serves all."""
+def _read_only(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only view, so that one compiled version serves all arrays."""
     shown = values.view()
     shown.flags.writeable = False
     return shown
 
 
-@compiled
-def _mixed(first: Any, last: Any, size: Any) -> Any:
-    """Return a number in which all bits of the words and the size have a part."""
+def _mix_words(first: Any, last: Any, size: Any) -> Any:
+    """Return a number that depends on all bits of the words and the size."""
     return (first ^ (last >> U(29)) ^ (last << U(35))) + size
+
+
+_mix = compiled(_mix_words)
 
 
 @compiled
 def _word(data: NDArray[np.uint8], at: Any) -> Any:
-    """Return eight bytes as one number; the compiler makes one load of it, wherever they begin."""
+    """Return eight bytes as one number, in a form that compiles to one unaligned load."""
     at = U(at)
     return (
         U(data[at])
@@ -145,7 +148,7 @@ def _word(data: NDArray[np.uint8], at: Any) -> Any:
 
 @compiled
 def _last_word(data: NDArray[np.uint8], at: int) -> Any:
-    """Return the same of the few bytes that are left at the end."""
+    """Return the remaining bytes at the end as one number."""
     word = U(0)
     for place in range(data.size - at):
         word |= U(data[at + place]) << U(8 * place)
@@ -173,12 +176,38 @@ def _mark(
         else:
             head = _last_word(data, begin) & mask
             tail = head
-        label = U(slots[(_mixed(head, tail, U(size)) * factor) >> shift])
+        label = U(slots[(_mix(head, tail, U(size)) * factor) >> shift])
         same = (words[label, U(0)] == head) & (words[label, U(1)] == tail) & (sizes[label] == size)
         if same and size > 16:
             for place in range(8, size - 8):
                 same &= data[begin + place] == spelled[begins[label] + place]
         out[row] = marks[label] if same else unknown
+
+
+@numpy_twin(_mark)
+def _mark_few(
+    texts: Texts,
+    known: tuple[Any, ...],
+    hashing: tuple[Any, ...],
+    marks: NDArray[np.integer[Any]],
+    out: NDArray[np.integer[Any]],
+) -> None:
+    (data, offsets), (words, sizes, slots, spelled, begins) = texts, known
+    factor, shift, masks = hashing
+    padded = np.zeros(data.size + _WORD, dtype=np.uint8)
+    padded[: data.size] = data
+    word_at = np.ndarray(data.size + 1, dtype="<u8", buffer=padded, strides=(1,))  # unaligned words
+    begin = offsets[: out.size].astype(np.int64)
+    size = offsets[1 : out.size + 1] - begin
+    mask = masks[np.minimum(size, _WORD)]
+    head, tail = word_at[begin] & mask, word_at[begin + np.maximum(size - _WORD, 0)] & mask
+    label = slots[(_mix_words(head, tail, size.astype(U)) * factor) >> shift]
+    same = (words[label, 0] == head) & (words[label, 1] == tail) & (sizes[label] == size)
+    for long in np.flatnonzero(sizes > 2 * _WORD):
+        rows = np.flatnonzero(same & (label == long))
+        inner = np.arange(_WORD, sizes[long] - _WORD)
+        same[rows] = (data[begin[rows, None] + inner] == spelled[begins[long] + inner]).all(axis=1)
+    out[:] = np.where(same, marks[:-1][np.minimum(label, len(marks) - 2)], marks[-1])
 
 
 @compiled
@@ -189,7 +218,7 @@ def _write(
     labels: tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]],
     out: NDArray[np.uint8],
 ) -> Any:
-    """Write labels as whole words, each over what the one before wrote too much; return where they end."""
+    """Write labels as full words, each overwriting the padding of the one before; return the end."""
     words, begins, sizes = labels
     at = U(0)
     for row in range(rows):
@@ -202,3 +231,23 @@ def _write(
                     out[to + U(byte)] = np.uint8(word >> U(8 * byte))
             at += size
     return np.int64(at)
+
+
+@numpy_twin(_write)
+def _write_few(
+    codes: NDArray[np.unsignedinteger[Any]],
+    rows: int,
+    first: NDArray[np.uint64],
+    labels: tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]],
+    out: NDArray[np.uint8],
+) -> int:
+    words, begins, sizes = labels
+    padded = words.tobytes()
+    texts = [
+        padded[_WORD * begin : _WORD * begin + size]
+        for begin, size in zip(begins.tolist(), sizes.tolist(), strict=True)
+    ]
+    label = (codes[:, :rows].astype(U) + first[:, None]).T.ravel()
+    text = b"".join([texts[place] for place in label.tolist()])
+    out[: len(text)] = np.frombuffer(text, dtype=np.uint8)
+    return len(text)

@@ -1,7 +1,7 @@
-"""Compiled fits of links: is a child independent of a new parent, given the parents already there?
+"""Compiled fits of links: is a child independent of a new parent, given the other parents?
 
-Tables stand one behind the other in flat arrays, each in C order over (parents already there …, new parent,
-child). The channel of an axis is clear, even (a·x + b·Σx, one pass over the table) or a matrix.
+Tables are concatenated in flat arrays, each in C order over (other parents …, new parent, child). The channel
+of an axis is clear, even (a·x + b·Σx, one pass over the table) or a general matrix.
 """
 
 from typing import Final, NamedTuple, cast
@@ -17,27 +17,28 @@ Ints = NDArray[np.int64]
 CLEAR: Final = 0
 EVEN: Final = 1
 MATRIX: Final = 2
-# the ways through a channel; plain constants would be compiled for each of their values
+# directions through a channel; typed, because each value of a plain constant would be compiled separately
 _THERE: Final = cast("int", np.int64(0))
 _BACK: Final = cast("int", np.int64(1))
 _INVERSE: Final = cast("int", np.int64(2))
 _ONE: Final = cast("int", np.int64(1))
 
-_LEAST: Final = 1e-3  # share of an even margin that a start has at least: EM cannot leave a zero
-_LEVEL: Final = 0.7  # of the way towards margins that do not depend on the parents: the second start
-_VANISHED: Final = 1e-13  # share of the records below which a parameter is not extrapolated
-_FAR: Final = 12.0  # the most that the logarithm of a parameter moves in one extrapolation
-_SLOW: Final = 1e4  # how much further than a step the slowest direction is taken to go at most
+_LEAST: Final = 1e-3  # minimum share of a uniform margin in the start: EM cannot leave a zero
+_LEVEL: Final = 0.7  # the second start moves this far towards margins that do not depend on the parents
+_VANISHED: Final = 1e-13  # parameters below this share of the records are not extrapolated
+_FAR: Final = 12.0  # maximum change of a parameter's logarithm in one extrapolation
+_SLOW: Final = 1e4  # most steps that the slowest direction is assumed to be from its limit
 _CYCLES: Final = 2000
-_ROUNDING: Final = 1e-13  # of the records: what rounding makes of a deviance
+_ROUNDING: Final = 1e-13  # rounding error of a deviance, relative to the number of records
 
 
 class Links(NamedTuple):
     """Many tables and their channels.
 
-    Axis a of table i has `sizes[i, 0, a]` truths and `sizes[i, 1, a]` reports. For the ways there, back and
-    inverse its channel has `scalars[i, way, a]` = (a, b) if it is even, or a matrix (before × after) from
-    `entries[starts[i, way, a]]` on. Reports and truths of it begin at `offsets[0, i]`, `offsets[1, i]`.
+    Axis a of table i has `sizes[i, 0, a]` truths and `sizes[i, 1, a]` reports. The index `way` is the
+    direction through its channel: forward, back or inverse. The channel has `scalars[i, way, a]` = (a, b) if
+    it is even, or a matrix (before × after) that starts at `entries[starts[i, way, a]]`. The reports and
+    truths of table i start at `offsets[0, i]` and `offsets[1, i]`.
     """
 
     reports: Floats
@@ -50,8 +51,8 @@ class Links(NamedTuple):
     starts: Ints
 
 
-class Found(NamedTuple):
-    """What the fits found: deviances (independent, free), states (see `fit_links`; EM steps), both tables."""
+class LinkFitArrays(NamedTuple):
+    """Results of fits: deviances (independent, free), states (see `fit_links`) with EM steps, both tables."""
 
     deviances: Floats
     states: Ints
@@ -71,7 +72,7 @@ class _Link(NamedTuple):
 
 
 class _Model(NamedTuple):
-    """Configurations of the parents, categories of the new one and of the child; (cells, 0, 0) if free."""
+    """Numbers of parent configurations, new-parent and child categories; (cells, 0, 0) if saturated."""
 
     given: int
     parents: int
@@ -117,7 +118,7 @@ def _even(x: Floats, shape: tuple[int, int, int], a: float, b: float, sums: Floa
 
 @compiled
 def _matrix(x: Floats, y: Floats, shape: tuple[int, int, int, int], entries: Floats, start: int) -> None:
-    """Contract an axis of x with a matrix (before × after, flat from its start on) into y."""
+    """Contract an axis of x with a matrix (before × after, flat from `start`) into y."""
     outer, before, after, inner = shape
     for o in range(outer):
         for m in range(after):
@@ -133,7 +134,7 @@ def _matrix(x: Floats, y: Floats, shape: tuple[int, int, int, int], entries: Flo
 
 @compiled
 def _contract(link: _Link, way: int, room: _Room) -> None:
-    """Contract every axis of room.x with its channel, there, back or inverse."""
+    """Contract each axis of room.x with its channel in the given direction."""
     before = 0 if way == _THERE else 1
     x, spare = room.x, room.spare
     outer = inner = _ONE
@@ -161,7 +162,7 @@ def _total(counts: Floats) -> float:
 
 @compiled
 def _deviance(observed: Floats, expected: Floats) -> float:
-    """Return 2Σ[Ñ log(Ñ/e) − Ñ + e], a sum of terms that are not negative."""
+    """Return 2Σ[Ñ log(Ñ/e) − Ñ + e], a sum of nonnegative terms."""
     total = 0.0
     for i in range(observed.size):
         seen, fitted = observed[i], expected[i]
@@ -174,7 +175,7 @@ def _deviance(observed: Floats, expected: Floats) -> float:
 
 
 @compiled
-def _composed(theta: Floats, model: _Model, truth: Floats) -> float:
+def _compose(theta: Floats, model: _Model, truth: Floats) -> float:
     """Fill the table with the model's counts; return their sum."""
     given, parents, children = model
     total = 0.0
@@ -197,8 +198,8 @@ def _composed(theta: Floats, model: _Model, truth: Floats) -> float:
 
 
 @compiled
-def _maximised(counts: Floats, model: _Model, theta: Floats, weights: Floats) -> None:
-    """Fit the model to clear counts: theta M_jz/√M_j and M_jx/√M_j, weights M_jz and M_jx."""
+def _maximize(counts: Floats, model: _Model, theta: Floats, weights: Floats) -> None:
+    """Fit the model to clear counts: set theta to M_jz/√M_j and M_jx/√M_j, weights to M_jz and M_jx."""
     given, parents, children = model
     if parents == 0:
         for i in range(given):
@@ -226,28 +227,28 @@ def _maximised(counts: Floats, model: _Model, theta: Floats, weights: Floats) ->
 
 
 @compiled
-def _expected(theta: Floats, model: _Model, link: _Link, room: _Room) -> None:
-    """Leave the model's table in room.truth and the reports that it expects in room.x."""
-    _composed(theta, model, room.truth)
+def _expect(theta: Floats, model: _Model, link: _Link, room: _Room) -> None:
+    """Write the model's table to room.truth and its expected reports to room.x."""
+    _compose(theta, model, room.truth)
     _copy(room.truth, room.x, link.cells)
     _contract(link, _THERE, room)
 
 
 @compiled
 def _em(target: Floats, model: _Model, link: _Link, room: _Room) -> None:
-    """Take the EM step from what `_expected` left."""
+    """Take the EM step from the result of `_expect`."""
     observed, x, truth = link.observed, room.x, room.truth
     for i in range(observed.size):
         x[i] = observed[i] / max(x[i], 1e-300) if observed[i] > 0.0 else 0.0
     _contract(link, _BACK, room)
     for i in range(link.cells):
         truth[i] *= x[i]
-    _maximised(truth, model, target, room.weights)
+    _maximize(truth, model, target, room.weights)
 
 
 @compiled
 def _logs(size: int, moving: float, room: _Room) -> tuple[float, float]:
-    """Turn the second and third point into a step r and its change v, as logarithms; return their squares."""
+    """Convert the second and third point to a log step r and its change v; return their squared lengths."""
     far = bend = 0.0
     first, second, third = room.first, room.second, room.third
     for i in range(size):
@@ -264,13 +265,13 @@ def _logs(size: int, moving: float, room: _Room) -> tuple[float, float]:
 
 
 @compiled
-def _jumped(length: float, size: int, n: float, model: _Model, room: _Room) -> None:
-    """Extrapolate along the steps, and scale to n records."""
+def _extrapolate(length: float, size: int, n: float, model: _Model, room: _Room) -> None:
+    """Extrapolate along the steps, and rescale to n records."""
     first = room.first
     for i in range(size):
         move = 2.0 * length * room.second[i] + length * length * room.third[i]
         first[i] *= np.exp(min(max(move, -_FAR), _FAR))
-    scale = n / _composed(first, model, room.truth)
+    scale = n / _compose(first, model, room.truth)
     for i in range(model.given * max(model.parents, 1)):
         first[i] *= scale
 
@@ -279,26 +280,27 @@ def _jumped(length: float, size: int, n: float, model: _Model, room: _Room) -> N
 def _climb(
     start: Floats, model: _Model, link: _Link, room: _Room, goals: tuple[float, float]
 ) -> tuple[float, int, int]:
-    """Climb from the model's fit to `start` to its likeliest table, which replaces `start`.
+    """Maximize the likelihood from the model's fit to `start`; the most likely table replaces `start`.
 
-    EM with squared extrapolation on the scale of logarithms; a jump that is less likely is taken back to the
-    plain steps. Returns the deviance, 1 if it stands still to the tolerance, 0 if not after many steps and −1
-    if it fell to the least that matters and was given up, and the number of EM steps.
+    The method is EM with squared extrapolation on the log scale. An extrapolation that is less likely is
+    replaced by the plain steps. Return the deviance, a state and the number of EM steps. The state is 1 if
+    the fit converged, 0 if it did not within the limit, and −1 if the deviance fell below the threshold and
+    the fit was stopped.
     """
     least, tolerance = goals
     first, plain = room.first, room.plain
     size = model.given * max(model.parents + model.children, 1)
     n = _total(link.observed)
-    _maximised(start, model, first, room.weights)
+    _maximize(start, model, first, room.weights)
     lowest, longest, slowest = np.inf, 4.0, 1.0
     calm, steps, ended = 0, 0, 0
     for _ in range(_CYCLES):
-        _expected(first, model, link, room)
+        _expect(first, model, link, room)
         now = _deviance(link.observed, room.x)
         if now > lowest + _ROUNDING * n:
             longest = max(longest / 4.0, 1.0)
             _copy(plain, first, size)
-            _expected(first, model, link, room)
+            _expect(first, model, link, room)
             now = _deviance(link.observed, room.x)
             steps += 1
         gained, lowest = lowest - now, now
@@ -306,14 +308,14 @@ def _climb(
             ended = -1
             break
         _em(room.second, model, link, room)
-        _expected(room.second, model, link, room)
+        _expect(room.second, model, link, room)
         _em(room.third, model, link, room)
         steps += 2
         _copy(room.third, plain, size)
         far, bend = _logs(size, _VANISHED * n, room)
         length = np.sqrt(far / bend) if bend > 0.0 else 1.0
         slowest = max(min(length, _SLOW), 0.5 * slowest)
-        # what the deviance still lacks, if the slowest direction stood for all
+        # estimate of the missing deviance, as if all directions were as slow as the slowest
         calm = calm + 1 if slowest * far < tolerance and gained < tolerance else 0
         if calm > 1 or far <= _ROUNDING**2 * n:
             ended = 1
@@ -322,16 +324,16 @@ def _climb(
             length = longest
             longest *= 4.0
         if length > 1.0:
-            _jumped(length, size, n, model, room)
+            _extrapolate(length, size, n, model, room)
         else:
             _copy(plain, first, size)
-    _composed(first, model, start)
+    _compose(first, model, start)
     return lowest, ended, steps
 
 
 @compiled
-def _lifted(margin: Floats, begin: int, end: int, least: float) -> float:
-    """Raise entries of a margin to the least; return their sum."""
+def _raise_to(margin: Floats, begin: int, end: int, least: float) -> float:
+    """Raise entries of a margin to a minimum; return their sum."""
     total = 0.0
     for i in range(begin, end):
         margin[i] = max(margin[i], least)
@@ -340,15 +342,15 @@ def _lifted(margin: Floats, begin: int, end: int, least: float) -> float:
 
 
 @compiled
-def _started(moment: Floats, model: _Model, certain: tuple[bool, bool, bool], room: _Room) -> None:
-    """Leave parameters in room.weights and room.first: the margins of an unbiased table, made positive.
+def _start(moment: Floats, model: _Model, certain: tuple[bool, bool, bool], room: _Room) -> None:
+    """Write starting parameters to room.weights and room.first: margins of an unbiased table, made positive.
 
-    `certain` tells which margins (given; given and parent; given and child) were not disguised at all: their
-    zeros are zeros.
+    `certain` marks the margins (given; given and parent; given and child) that were not disguised, whose
+    zeros are exact.
     """
     given, parents, children = model
     margins = room.weights
-    _maximised(moment, model, room.first, margins)
+    _maximize(moment, model, room.first, margins)
     n = _total(moment)
     for j in range(given):
         rows, columns = j * parents, given * parents + j * children
@@ -356,9 +358,9 @@ def _started(moment: Floats, model: _Model, certain: tuple[bool, bool, bool], ro
         for z in range(rows, rows + parents):
             total += margins[z]
         total = max(total, 0.0 if certain[0] else _LEAST * n / given)
-        left = _lifted(margins, rows, rows + parents, 0.0 if certain[1] else _LEAST * total / parents)
+        left = _raise_to(margins, rows, rows + parents, 0.0 if certain[1] else _LEAST * total / parents)
         least = 0.0 if certain[2] else _LEAST * total / children
-        right = _lifted(margins, columns, columns + children, least)
+        right = _raise_to(margins, columns, columns + children, least)
         for z in range(rows, rows + parents):
             room.first[z] = margins[z] / left * total if left > 0.0 else 0.0
         for x in range(columns, columns + children):
@@ -366,8 +368,8 @@ def _started(moment: Floats, model: _Model, certain: tuple[bool, bool, bool], ro
 
 
 @compiled
-def _levelled(model: _Model, room: _Room) -> None:
-    """Move the distributions of parent and child in every configuration towards their average over all."""
+def _level(model: _Model, room: _Room) -> None:
+    """Move the distributions of parent and child in each configuration towards their overall average."""
     given, parents, children = model
     first, mean = room.first, room.second
     for i in range(parents + children):
@@ -409,19 +411,20 @@ def _fit(
     _contract(link, _INVERSE, room)
     _copy(room.x, free, link.cells)
     if n <= 0.0 or (certain and clear[0] and clear[1]):
-        _maximised(free, model, room.first, room.weights)
-        _composed(room.first, model, null)
+        _maximize(free, model, room.first, room.weights)
+        _compose(room.first, model, null)
         return _deviance(observed, null) if n > 0.0 else 0.0, 0.0, 1, 0
-    _started(free, model, (certain, certain and clear[0], certain and clear[1]), room)
-    scale = n / _composed(room.first, model, null)
+    _start(free, model, (certain, certain and clear[0], certain and clear[1]), room)
+    scale = n / _compose(room.first, model, null)
     for i in range(link.cells):
         null[i] *= scale
     independent, state, steps = _climb(null, model, link, room, goals)
     if state >= 0 and not certain:
-        # given disguised parents there may be other tops, mostly where parent and child vary less with them
-        _started(free, model, (certain, False, False), room)
-        _levelled(model, room)
-        scale = n / _composed(room.first, model, room.another)
+        # with disguised parents there may be other maxima, mostly where parent and child depend less on the
+        # parents
+        _start(free, model, (certain, False, False), room)
+        _level(model, room)
+        scale = n / _compose(room.first, model, room.another)
         for i in range(link.cells):
             room.another[i] *= scale
         again, arrived, more = _climb(room.another, model, link, room, goals)
@@ -430,10 +433,10 @@ def _fit(
             independent, state = again, arrived
             _copy(room.another, null, link.cells)
     best, other, more = 0.0, 1, 0
-    # with as many reports as truths an unbiased table without negative cells explains the reports exactly
-    positive = _lifted(free, link.cells - link.cells, link.cells, 0.0) <= n * (1.0 + _ROUNDING)
+    # with as many reports as truths, an unbiased table without negative cells fits the reports exactly
+    positive = _raise_to(free, link.cells - link.cells, link.cells, 0.0) <= n * (1.0 + _ROUNDING)
     if state >= 0 and not (positive and observed.size == link.cells):
-        scale = n / _lifted(free, link.cells - link.cells, link.cells, _LEAST * n / link.cells)
+        scale = n / _raise_to(free, link.cells - link.cells, link.cells, _LEAST * n / link.cells)
         for i in range(link.cells):
             free[i] *= scale
         best, other, more = _climb(free, _Model(link.cells, 0, 0), link, room, (-np.inf, goals[1]))
@@ -442,13 +445,13 @@ def _fit(
 
 
 @compiled
-def fit_links(which: Ints, links: Links, least: Floats, tolerance: float, found: Found) -> None:
-    """Fit independence given the other parents, then no model at all, to the tables `which`.
+def fit_links(which: Ints, links: Links, least: Floats, tolerance: float, results: LinkFitArrays) -> None:
+    """Fit independence given the other parents, and then the saturated model, to the tables `which`.
 
-    A state is 1 if both fits stand still to the tolerance, 0 if one does not, −1 if the link was given up
-    because its deviance of independence is at most the least that matters.
+    A state is 1 if both fits converged, 0 if one did not, and −1 if the link was stopped because its
+    independence deviance is at most the threshold `least`.
 
-    Cost: a forward and a backward contraction an EM step: some nanoseconds a cell and axis.
+    Cost: one forward and one backward contraction per EM step: some nanoseconds per cell and axis.
     """
     largest = 1
     for i in which:
@@ -482,7 +485,7 @@ def fit_links(which: Ints, links: Links, least: Floats, tolerance: float, found:
             links.starts[i],
         )
         independent, free, state, steps = _fit(
-            link, room, (least[i], tolerance), found.expected[begin:end], found.likely[begin:end]
+            link, room, (least[i], tolerance), results.expected[begin:end], results.likely[begin:end]
         )
-        found.deviances[i, 0], found.deviances[i, 1] = independent, free
-        found.states[i, 0], found.states[i, 1] = state, steps
+        results.deviances[i, 0], results.deviances[i, 1] = independent, free
+        results.states[i, 0], results.states[i, 1] = state, steps

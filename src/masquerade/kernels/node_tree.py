@@ -1,4 +1,4 @@
-"""Binary trees of 16-byte nodes that both holders of a shared function walk, level by level."""
+"""Binary trees of 16-byte nodes for distributed point functions, expanded level by level."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ Bits = NDArray[np.uint8]
 
 @compiled
 def twice(nodes: Words) -> Words:
-    """Return what both children of every node are made of, side by side."""
+    """Return the inputs of both children of each node, side by side."""
     keys, count = nodes.shape[:2]
     both = np.empty((keys, 2 * count, 2), dtype=np.uint64)
     for key in range(keys):
@@ -23,10 +23,10 @@ def twice(nodes: Words) -> Words:
 
 
 @compiled
-def corrected(
+def correct_children(
     made_of: Words, encrypted: Words, flags: Bits, correction: Words, flag: Bits
 ) -> tuple[Words, Bits]:
-    """Return the children: what they are made of, hashed, corrected below nodes whose bit is on."""
+    """Return the children: their inputs are hashed, and corrected below nodes whose bit is set."""
     keys, count = made_of.shape[:2]
     bits = np.empty((keys, count), dtype=np.uint8)
     for key in range(keys):
@@ -41,8 +41,8 @@ def corrected(
 
 
 @compiled
-def ended(made_of: Words, encrypted: Words, flags: Bits, leaves: Words, party: int) -> Words:
-    """Return the values of all leaves, two each."""
+def leaf_values(made_of: Words, encrypted: Words, flags: Bits, leaves: Words, party: int) -> Words:
+    """Return the values of all leaves, two per leaf."""
     keys, count = made_of.shape[:2]
     values = np.empty((keys, 2 * count), dtype=np.uint64)
     for key in range(keys):
@@ -56,10 +56,10 @@ def ended(made_of: Words, encrypted: Words, flags: Bits, leaves: Words, party: i
 
 @compiled
 def windows(units: Words, tables: Words, which: NDArray[np.int64], at: NDArray[np.int64], out: Words) -> None:
-    """Add up cyclic tables under shares of unit vectors, at as many distances as ``out`` has columns.
+    """Sum cyclic tables weighted by shares of unit vectors, at one distance per column of ``out``.
 
-    Entry ``j`` of line ``i`` is the sum over ``k`` of ``units[i, k] · table[at[i] − j·width − k]``, the table
-    being number ``which[i]``.
+    Entry ``j`` of line ``i`` is the sum over ``k`` of ``units[i, k] · table[at[i] − j·width − k]`` for table
+    number ``which[i]``.
     """
     lines, width = units.shape
     size = tables.shape[1]

@@ -16,12 +16,12 @@ P = TypeVar("P")
 T = TypeVar("T")
 
 TILE: Final = 1 << 17
-SHARE: Final = 1 << 18  # below this many rows a second thread costs more than it saves
+SHARE: Final = 1 << 18  # with fewer rows a second thread costs more than it saves
 
 
 @dataclass(frozen=True, slots=True)
-class Coded:
-    """Contiguous columns of unsigned codes and how many codes each may hold."""
+class CheckedColumns:
+    """Contiguous columns of unsigned codes, and the number of codes of each."""
 
     columns: tuple[Codes, ...]
     sizes: tuple[int, ...]
@@ -38,34 +38,34 @@ class Coded:
         return index
 
     def check(self, tile: slice) -> None:
-        """Refuse codes that would lie outside a table."""
+        """Raise ValueError if a code is outside its table."""
         for c, column in enumerate(self.columns):
             self._check(c, cell_sums.largest(column[tile]))
 
     def check_within(self, used: Sequence[int], codes: Codes) -> None:
-        """Refuse codes of the used columns (column, row) that would lie outside a table."""
+        """Raise ValueError if a code of the used columns (column, row) is outside its table."""
         for c, top in zip(used, codes.max(axis=1).tolist() if codes.size else (), strict=False):
             self._check(c, top)
 
     def _check(self, column: int, top: int) -> None:
         if top >= self.sizes[column]:
-            raise ValueError(f"column {column} holds the code {top}, outside 0..{self.sizes[column] - 1}")
+            raise ValueError(f"column {column} has the code {top}, outside 0..{self.sizes[column] - 1}")
 
 
-def coded(columns: Sequence[Codes], sizes: Sequence[int]) -> Coded:
-    """Pair columns with their sizes, refusing what the compiled loops could not read."""
+def check_columns(columns: Sequence[Codes], sizes: Sequence[int]) -> CheckedColumns:
+    """Return checked columns with their sizes; raise ValueError if compiled loops could not read them."""
     if len(columns) != len(sizes):
         raise ValueError(f"{len(columns)} columns need as many sizes, got {len(sizes)}")
     for column in columns:
         if column.dtype.kind != "u" or column.dtype.itemsize > 4:
             raise ValueError(f"codes must be unsigned and at most 32 bits wide, got {column.dtype}")
-    return Coded(tuple(np.ascontiguousarray(c) for c in columns), tuple(int(s) for s in sizes))
+    return CheckedColumns(tuple(np.ascontiguousarray(c) for c in columns), tuple(int(s) for s in sizes))
 
 
 def row_count(arrays: Sequence[NDArray[Any]]) -> int:
     """Return the common length of one-dimensional arrays."""
     if not arrays:
-        raise ValueError("without a column, a factor, a weight or a multiplicity there is no number of rows")
+        raise ValueError("at least one column, factor, weight or multiplicity is needed to count rows")
     shapes = {array.shape for array in arrays}
     if len(shapes) > 1 or arrays[0].ndim != 1:
         raise ValueError(f"columns must be one-dimensional and equally long, got shapes {sorted(shapes)}")
@@ -73,7 +73,7 @@ def row_count(arrays: Sequence[NDArray[Any]]) -> int:
 
 
 def index_type(cells: int) -> type[np.uint16 | np.uint32]:
-    """Return the narrowest type of index into that many cells: half the bytes, twice the speed."""
+    """Return the narrowest index type for this number of cells: half the bytes, twice the speed."""
     return np.uint16 if cells <= 1 << 16 else np.uint32
 
 
@@ -84,13 +84,13 @@ def split(rows: int, parts: int) -> list[slice]:
 
 
 def tiles(part: slice) -> Iterator[slice]:
-    """Walk through a part of the rows."""
+    """Yield the tiles of a part of the rows."""
     for begin in range(part.start, part.stop, TILE):
         yield slice(begin, min(begin + TILE, part.stop))
 
 
 def threads_for(rows: int) -> int:
-    """Return how many threads are worth starting for that many rows."""
+    """Return the number of threads worth starting for this number of rows."""
     return 1 if rows < 2 * SHARE else min(os.cpu_count() or 1, rows // SHARE)
 
 

@@ -1,12 +1,10 @@
-"""Learners: functions from answers to counting questions to models; they import the core and nothing else."""
+"""Learners: functions that turn answers to counting queries into models. They import the core only."""
 
 from typing import TYPE_CHECKING
 
 from masquerade.core.util.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from masquerade.learn.catalogue import Learner as Learner
-    from masquerade.learn.catalogue import Option as Option
     from masquerade.learn.catalogue import learner as learner
     from masquerade.learn.classifiers.bayes import NaiveBayes as NaiveBayes
     from masquerade.learn.classifiers.bayes import naive_bayes as naive_bayes
@@ -23,11 +21,14 @@ if TYPE_CHECKING:
     from masquerade.learn.count_tables import tables as tables
     from masquerade.learn.density import Density as Density
     from masquerade.learn.density import reconstructed_density as reconstructed_density
+    from masquerade.learn.learner_types import Learner as Learner
+    from masquerade.learn.learner_types import Option as Option
+    from masquerade.learn.missing_cells import network_with_missing as network_with_missing
     from masquerade.learn.model_file import load as load
     from masquerade.learn.model_file import save as save
     from masquerade.learn.networks import scores as scores
     from masquerade.learn.networks.averaged_network import AveragedNetwork as AveragedNetwork
-    from masquerade.learn.networks.averaged_network import averaged as averaged
+    from masquerade.learn.networks.averaged_network import average_structures as average_structures
     from masquerade.learn.networks.averaged_network import resampled_network as resampled_network
     from masquerade.learn.networks.graph import cpdag as cpdag
     from masquerade.learn.networks.graph import shd as shd
@@ -36,17 +37,17 @@ if TYPE_CHECKING:
     from masquerade.learn.networks.network import ConditionalTable as ConditionalTable
     from masquerade.learn.networks.network import bayesian_network as bayesian_network
     from masquerade.learn.networks.network import known_network as known_network
-    from masquerade.learn.networks.network import read_bif as read_bif
-    from masquerade.learn.networks.network import write_bif as write_bif
+    from masquerade.learn.networks.network_files import read_bif as read_bif
+    from masquerade.learn.networks.network_files import write_bif as write_bif
     from masquerade.learn.networks.scores import Constant as Constant
     from masquerade.learn.networks.scores import DesignEffect as DesignEffect
     from masquerade.learn.networks.scores import Eta as Eta
     from masquerade.learn.networks.scores import Likelihood as Likelihood
     from masquerade.learn.networks.scores import Uncorrected as Uncorrected
     from masquerade.learn.networks.structure_search import structure as structure
-    from masquerade.learn.rules.association_rules import Rules as Rules
     from masquerade.learn.rules.association_rules import association_rules as association_rules
     from masquerade.learn.rules.itemsets import Itemsets as Itemsets
     from masquerade.learn.rules.itemsets import frequent_itemsets as frequent_itemsets
+    from masquerade.learn.rules.rules_model import AssociationRules as AssociationRules
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

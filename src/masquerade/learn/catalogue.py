@@ -1,15 +1,16 @@
-"""What can be learnt: an entry for every learner, its options and what it asks; commands and sessions use it.
+"""Catalogue of learners: options and queries of each, for commands, sessions and the studio.
 
-A learner of another package takes part by an entry point of the group ``masquerade.learners``: its name is
-the learner's, and it leads to a `Learner`. Entries load what they describe only when it is used.
+A learner of another package is registered by an entry point of the group ``masquerade.learners``. Its name is
+the learner's name, and it refers to a `Learner`. An entry imports its learner only when it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import masquerade.learn as learn  # noqa: PLR0402  (its own package, whose names load when they are used)
@@ -18,187 +19,37 @@ from masquerade.core.util.plugins import load_plugin, plugins
 from masquerade.learn import option_types as kinds
 
 if TYPE_CHECKING:
-    from masquerade.core.errors import Refusal
-    from masquerade.core.guarantee import Guarantee
-    from masquerade.core.query import Query
-    from masquerade.core.schema import Schema
-    from masquerade.core.table import CountTable
     from masquerade.core.tally import Tally
+from masquerade.learn.learner_types import FirstQueries, Learner, Option, Options, Rehearsal
 
-Options = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """Something that a learner can be told: the name of the parameter, the kind of its value, what it means.
-
-    `for_summary` marks what says how a model is shown, and goes to its `summary` instead of the learner;
-    `typed_as` is the name of a command's option where it is another one.
-
-    >>> [option] = [option for option in mq.learn.learner("tree").options if option.name == "max_depth"]
-    >>> option.flag, option.default
-    ('--max-depth', None)
-    """
-
-    name: str
-    kind: kinds.Kind
-    default: Any
-    help: str
-    metavar: str | None = None
-    for_summary: bool = False
-    typed_as: str = ""
-
-    @property
-    def flag(self) -> str:
-        """Return the option of a command."""
-        return f"--{self.typed_as or self.name.replace('_', '-')}"
+EM: Mapping[str, Any] = {"em": "families", "em-joint": "joint"}  # tables by value of `missing`
+MOST_CELLS = 20_000  # of the table of a survival curve or a regression
 
 
-def _own_picture(source: Tally, model: Any) -> Any:  # noqa: ARG001  (the form that `draw` has)
+def _own_picture(source: Tally, model: Any) -> Any:  # noqa: ARG001  (the signature of `draw`)
     return model.plot()
 
 
-class _Asked(Exception):
-    """A learner has asked its first questions."""
-
-    def __init__(self, queries: Iterable[Query]) -> None:
-        self.queries = list(queries)
-        super().__init__(self.queries)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rehearsal:
-    """A source that answers nothing: whoever asks it has checked what it was told."""
-
-    schema: Schema
-
-    @property
-    def guarantee(self) -> Guarantee:
-        from masquerade.core.guarantee import Guarantee  # noqa: PLC0415
-
-        return Guarantee(())
-
-    def check(self, queries: Iterable[Query]) -> list[Refusal]:  # noqa: ARG002
-        return []
-
-    def answer(self, queries: Iterable[Query]) -> list[CountTable]:
-        raise _Asked(queries)
-
-
-@dataclass(frozen=True, slots=True)
-class Learner:
-    """A way to learn: what it is called and told, the function, the model that comes out, what it asks.
-
-    `needs` lists options of which exactly one must be given. `learn` takes a source of counts and the options
-    by name, and returns a model with `summary` and `to_dict`; `model` returns its class, which `from_dict`
-    reads back. If it learns `in_steps` it takes `progress` too, which is told how many of how many are done.
-    `asks` tells whether a table of some variables may be asked for, given the options: parties consent to no
-    other. `limits` are options of which each, where it is given, names all variables that are asked about;
-    without them it may ask about any. One that asks `at_once` asks nothing after its first batch. `draw`
-    makes a picture of the source and the model; None where there is none.
-    Without `command` there is no ``masquerade learn NAME``.
-
-    >>> learner = mq.learn.learner("naive-bayes")
-    >>> [option.name for option in learner.options]
-    ['target', 'features', 'alpha']
-    >>> learner.learnt(mq.tally(mq.data.students()), {"target": "sleep"}).target.name
-    'sleep'
-    """
-
-    name: str
-    title: str
-    help: str
-    learn: Callable[..., Any]
-    options: tuple[Option, ...] = ()
-    needs: tuple[tuple[str, ...], ...] = ()
-    model: Callable[[], type[Any]] | None = None
-    asks: Callable[[Options, Collection[str]], bool] = lambda _options, _names: True
-    limits: tuple[str, ...] = ()
-    at_once: bool = False
-    draw: Callable[[Tally, Any], Any] | None = None
-    example: str = ""
-    command: bool = True
-    in_steps: bool = False
-
-    def read(
-        self, typed: Options, schema: Schema, called: Callable[[Option], str] = lambda option: option.name
-    ) -> dict[str, Any]:
-        """Return the options as the learner takes them, from what people typed; `called` names one in errors.
-
-        What was not given (None) has its default, which is written as people would type it.
-        """
-        own = {option.name: option for option in self.options}
-        faults: list[InputError] = [
-            InputError(f"{self.name!r} has no option {name!r}.{did_you_mean(name, own)}")
-            for name in typed
-            if name not in own
-        ]
-        for names in self.needs:
-            given = [name for name in names if typed.get(name) is not None]
-            if len(given) != 1:
-                wanted = " or ".join(called(own[name]) for name in names)
-                such = f", such as {self.example}" if wanted.startswith("--") and self.example else ""
-                faults.append(
-                    InputError(
-                        f"{wanted} is missing{such}."
-                        if not given
-                        else f"{wanted} must be given, not both of them."
-                    )
-                )
-        found = {}
-        for name, option in own.items():
-            value = option.default if typed.get(name) is None else typed[name]
-            try:
-                found[name] = None if value is None else option.kind.read(value, schema, called(option))
-            except InputError as error:
-                faults.append(error)
-        if faults:
-            raise faults[0] if len(faults) == 1 else InputError(" ".join(map(str, faults)))
-        return found
-
-    def rehearse(self, schema: Schema, options: Options) -> list[Query]:
-        """Return the questions that are asked first about some variables; what is wrong is raised by then.
-
-        Everything that a learner checks before it asks is checked, by the learner itself; nobody is asked.
-        """
-        try:
-            self.learnt(_Rehearsal(schema), options)
-        except _Asked as asked:
-            return asked.queries
-        return []
-
-    def needed(self, options: Options, names: Collection[str]) -> tuple[str, ...]:
-        """Return those of some variables that are asked about, all of them unless options name which."""
-        if not any(options.get(name) for name in self.limits):
-            return tuple(names)
-        named = set(self.variables(options))
-        return tuple(name for name in names if name in named)
-
-    def learnt(
-        self, source: Tally, options: Options, progress: Callable[[int, int], None] | None = None
-    ) -> Any:
-        """Return the model that is learnt from a source; `progress` is told of steps where there are some."""
-        shown = {option.name for option in self.options if option.for_summary}
-        told = {name: value for name, value in options.items() if name not in shown}
-        return self.learn(source, **told, **({"progress": progress} if self.in_steps else {}))
-
-    def summary(self, model: Any, options: Options) -> str:
-        """Return a model for reading, as the options say."""
-        shown = {o.name: options[o.name] for o in self.options if o.for_summary and o.name in options}
-        return str(model.summary(**shown))
-
-    def variables(self, options: Options) -> tuple[str, ...]:
-        """Return the variables that the options name."""
-        found: list[str] = []
-        for option in self.options:
-            if options.get(option.name) is not None:
-                found += option.kind.names(options[option.name])
-        return tuple(dict.fromkeys(found))
-
-
 def learner(name: str) -> Learner:
-    """Return the entry of a name, ours or another package's.
+    """Return the learner of a name, built in or of another package.
 
+    Parameters
+    ----------
+    name : str
+        Name of the learner.
+
+    Returns
+    -------
+    Learner
+        Its entry in the catalogue.
+
+    Raises
+    ------
+    InputError
+        If there is no such learner.
+
+    Examples
+    --------
     >>> mq.learn.learner("tree").title
     'decision tree'
     """
@@ -211,7 +62,7 @@ def learner(name: str) -> Learner:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all learners, ours first; nothing is loaded.
+    """Return the names of all learners, built-in ones first, without importing any.
 
     >>> names()[:3]
     ('network', 'structure', 'rules')
@@ -221,17 +72,17 @@ def names() -> tuple[str, ...]:
 
 def _problem(name: str, part: Any) -> str | None:
     if not isinstance(part, Learner):
-        return f"it leads to a {type(part).__name__}, not to a masquerade.learn.Learner"
+        return f"it refers to a {type(part).__name__}, not to a masquerade.learn.Learner"
     return None if part.name == name else f"it calls itself {part.name!r}"
 
 
 def _late(name: str) -> Callable[..., Any]:
-    """Return the learner of a name, which is loaded when it is called."""
+    """Return a function that imports the learner of a name when it is called."""
 
-    def learnt(source: Tally, **options: Any) -> Any:
+    def learn_late(source: Tally, **options: Any) -> Any:
         return getattr(learn, name)(source, **options)
 
-    return learnt
+    return learn_late
 
 
 def _network(
@@ -242,15 +93,30 @@ def _network(
     max_parents: int = 3,
     score: str = "bic",
     correction: Any = "likelihood",
+    missing: Any = "answered",
     **options: Any,
 ) -> Any:
+    tables = EM.get(missing)
+    if tables is not None:
+        _check_em(options)
+        missing = "answered"  # of the search: it compares families by the people who answered them
     if structure is None:
-        with suppress(_Asked):  # what is wrong with the rest is said before anything is asked
-            learn.bayesian_network(_Rehearsal(source.schema), dict.fromkeys(order, ()), **options)
+        with suppress(FirstQueries):  # check the other options before the first query
+            learn.bayesian_network(Rehearsal(source.schema), dict.fromkeys(order, ()), **options)
         structure = learn.structure(
-            source, order, max_parents=max_parents, score=score, correction=correction
+            source, order, max_parents=max_parents, score=score, correction=correction, missing=missing
         )
-    return learn.bayesian_network(source, structure, **options)
+    if tables is not None:
+        return learn.network_with_missing(source, structure, tables=tables, prior=options.get("prior", 0.0))
+    return learn.bayesian_network(source, structure, missing=missing, **options)
+
+
+def _check_em(options: Options) -> None:
+    """Raise InputError if options of a network do not go with EM on missing answers."""
+    if options.get("method", "counts") != "counts" or options.get("equivalent_size") is not None:
+        raise InputError(
+            "EM on missing answers takes counts and a prior: leave method and equivalent_size out."
+        )
 
 
 def _tree(source: Tally, *, significance: float | None = 0.05, **options: Any) -> Any:
@@ -266,7 +132,11 @@ def _structure(
 ) -> Any:
     from masquerade.core.tally import Cached  # noqa: PLC0415  (loads NumPy, which help does not need)
 
+    if resample and options.pop("polish", False):
+        raise InputError("Resampled structures are not polished: leave --polish or --resample out.")
     asked = Cached(source) if resample else source
+    if options.get("polish"):
+        return learn.structure(asked, progress=progress, **options)
     found = learn.structure(asked, **options)
     if not resample:
         return found
@@ -274,8 +144,86 @@ def _structure(
     return found.with_frequencies(drawn.frequency)
 
 
+def _survival(
+    source: Tally,
+    *,
+    time: str,
+    event: str | None,
+    by: tuple[str, ...] | None = None,
+    given: tuple[str, ...] | None = None,
+    category: str | None = None,
+    **options: Any,
+) -> Any:
+    """Estimate survival curves from the one table of the variables named here."""
+    from masquerade.core.table_statistics import call_statistic  # noqa: PLC0415  (loads NumPy)
+
+    if event is None:
+        raise InputError("A survival curve needs 'event', the variable that states whether it happened.")
+    counted = None if category is None else kinds.category_called(source.schema[event], category, "category")
+    names = (time, event, *(by or ()), *(given or ()))
+    _check_cells(source, names, "survival curves")
+    return call_statistic(
+        "survival", source, time, event, by or (), given=given or (), category=counted, **options
+    )
+
+
+def _logistic(
+    source: Tally,
+    *,
+    target: str,
+    features: tuple[str, ...] | None,
+    interactions: tuple[tuple[str, ...], ...] | None = None,
+    category: str | None = None,
+    **options: Any,
+) -> Any:
+    """Fit a logistic regression from the one table of the variables named here."""
+    from masquerade.core.table_statistics import call_statistic  # noqa: PLC0415  (loads NumPy)
+
+    if not features:
+        raise InputError("A logistic regression needs 'features', the variables that it explains with.")
+    for names in interactions or ():
+        unknown = [name for name in names if name not in features]
+        if unknown or len(set(names)) < 2:
+            raise InputError(f"An interaction is of two or more features. Got {', '.join(names)}.")
+    _check_cells(source, (*features, target), "a regression")
+    terms = [_quote_name(name) for name in features]
+    terms += [":".join(map(_quote_name, names)) for names in interactions or ()]
+    chosen = ""
+    if category is not None:
+        chosen = f"[{kinds.category_called(source.schema[target], category, 'category')}]"
+    return call_statistic("logistic", source, f"{target}{chosen} ~ {' + '.join(terms)}", **options)
+
+
+def _quote_name(name: str) -> str:
+    """Return a name as formulas write it."""
+    return name if name.isidentifier() else f"`{name}`"
+
+
+def _check_cells(source: Tally, names: tuple[str, ...], what: str) -> None:
+    """Raise InputError if the table of a model is too large, as that of a continuous variable is."""
+    sizes = {name: len(source.schema[name]) for name in names}
+    if prod(sizes.values()) > MOST_CELLS:
+        longest = max(sizes, key=lambda name: sizes[name])
+        raise InputError(
+            f"The table of {', '.join(names)} has {prod(sizes.values()):,} cells, of at most {MOST_CELLS:,}. "
+            f"Between parties, {what} needs that table, so its variables must have few categories. "
+            "Continuous variables are not possible: each step of the fit would need sums of products of "
+            "values that different parties hold for one person, and only counts are opened. Group "
+            f"{longest!r} into bins in the policy."
+        )
+
+
+def _structure_picture(source: Tally, found: Any) -> Any:
+    """Draw a resampled structure with its strengths and frequencies, another one as a network."""
+    if any(strength.frequency is not None for strength in found.strengths):
+        return found.plot()
+    return learn.bayesian_network(source, found).plot()
+
+
 def _asked_by_network(options: Options, names: Collection[str]) -> bool:
     asked, structure = set(names), options.get("structure")
+    if options.get("missing") == "em-joint" and asked <= {*(structure or ()), *(options.get("order") or ())}:
+        return True
     if structure is not None:
         return not asked or any(asked <= {node, *parents} for node, parents in structure.items())
     return asked <= set(options.get("order") or ()) and _asked_by_structure(options, names)
@@ -285,16 +233,56 @@ def _asked_by_structure(options: Options, names: Collection[str]) -> bool:
     return len(set(names)) <= int(options.get("max_parents", 3)) + 1
 
 
-_SCORE = Option("score", kinds.one_of("bic", "aic", "k2", "bdeu"), "bic", "What a structure is judged by.")
+def _asks_among(*options: str) -> Callable[[Options, Collection[str]], bool]:
+    """Return a function that allows tables of the variables that the given options name, and of no others."""
+
+    def asks(values: Options, names: Collection[str]) -> bool:
+        named: set[str] = set()
+        for option in options:
+            value = values.get(option) or ()
+            named |= {value} if isinstance(value, str) else set(value)
+        return set(names) <= named
+
+    return asks
+
+
+_SCORE = Option("score", kinds.one_of("bic", "aic", "k2", "bdeu"), "bic", "Score of a structure.")
+
+
 _CORRECTION = Option(
     "correction",
     kinds.CORRECTION,
     "likelihood",
     "How gains account for the noise: likelihood, design-effect, none, constant:C (C*), eta:E.",
 )
-_TARGET = Option("target", kinds.VARIABLE, None, "The variable to be predicted.")
-_FEATURES = Option("features", kinds.VARIABLES, None, "What it is predicted from. None: all other variables.")
-_MAX_PARENTS = Option("max_parents", kinds.whole(0), 3, "Most parents of a node.")
+
+
+_TARGET = Option("target", kinds.VARIABLE, None, "The variable to predict.")
+
+
+_FEATURES = Option("features", kinds.VARIABLES, None, "Variables to predict from. None: all other variables.")
+
+
+_MISSING = Option(
+    "missing",
+    kinds.one_of("answered", "category"),
+    "answered",
+    "Count people who answered, or count missing answers as categories.",
+)
+
+
+_MISSING_OR_EM = replace(
+    _MISSING,
+    kind=kinds.one_of("answered", "category", *EM),
+    help="Count people who answered, count missing answers as categories, or replace missing answers by "
+    "their expected counts: EM on each family's table (em) or on the table of all variables (em-joint).",
+)
+
+
+_TEXT = kinds.OptionType(str, "TEXT")
+
+
+_MAX_PARENTS = Option("max_parents", kinds.whole_number(0), 3, "Most parents of a node.")
 
 
 def _entries() -> Iterable[Learner]:
@@ -315,18 +303,18 @@ def _entries() -> Iterable[Learner]:
                 "order",
                 kinds.VARIABLES,
                 None,
-                "Instead of a structure: variables, parents first; K2 looks for the parents of each.",
+                "Instead of a structure: variables, parents first; K2 searches the parents of each.",
                 "A,B,…",
             ),
-            Option("max_parents", kinds.whole(0), 3, "With --order: most parents of a node."),
-            replace(_SCORE, help="With --order: what a structure is judged by."),
+            Option("max_parents", kinds.whole_number(0), 3, "With --order: most parents of a node."),
+            replace(_SCORE, help="With --order: score of a structure."),
             replace(_CORRECTION, help=f"With --order: {_CORRECTION.help[0].lower()}{_CORRECTION.help[1:]}"),
             Option("prior", kinds.NOT_NEGATIVE, 0.0, "Pseudo-count added to every cell (MAP)."),
             Option(
                 "equivalent_size",
                 kinds.NUMBER,
                 None,
-                "Records that a BDeu prior is worth, instead of --prior.",
+                "Equivalent sample size of a BDeu prior, instead of --prior.",
             ),
             Option(
                 "nonnegative",
@@ -334,6 +322,14 @@ def _entries() -> Iterable[Learner]:
                 default=False,
                 help="Set negative estimates to zero and rescale (biased).",
             ),
+            Option(
+                "method",
+                kinds.one_of("counts", "likelihood", "composite"),
+                "counts",
+                "Family by family, or all tables together: by the joint likelihood of the reports, or by the "
+                "composite likelihood of pairs where only tables are known.",
+            ),
+            _MISSING_OR_EM,
         ),
         needs=(("structure", "order"),),
         model=lambda: learn.BayesianNetwork,
@@ -358,22 +354,29 @@ def _entries() -> Iterable[Learner]:
             _MAX_PARENTS,
             _SCORE,
             _CORRECTION,
-            Option("required", kinds.LINKS, (), "A link that must be there; repeat for more."),
-            Option("forbidden", kinds.LINKS, (), "A link that must not; repeat for more."),
-            Option("tabu", kinds.whole(0), 10, "Moves that climbing may go on without a gain."),
-            Option("restarts", kinds.whole(0), 0, "Times that climbing starts again."),
-            Option("seed", kinds.whole(0), 0, "Seed of the restarts and of the samples."),
+            Option("required", kinds.LINKS, (), "A link that must be present; repeat for more."),
+            Option("forbidden", kinds.LINKS, (), "A link that must be absent; repeat for more."),
+            Option("tabu", kinds.whole_number(0), 10, "Moves without a gain before hill climbing stops."),
+            Option("restarts", kinds.whole_number(0), 0, "Restarts of hill climbing."),
+            Option("seed", kinds.whole_number(0), 0, "Seed of the restarts and of the samples."),
+            Option(
+                "polish",
+                kinds.SWITCH,
+                False,  # noqa: FBT003  (its default)
+                "Improve the structure by the joint likelihood of all reports; takes longer.",
+            ),
             Option(
                 "resample",
-                kinds.whole(0),
+                kinds.whole_number(0),
                 0,
-                "Samples drawn anew from the reports: how often each link is found in them.",
+                "Samples drawn again from the reports, to count how often each link is found.",
             ),
+            _MISSING,
         ),
         model=lambda: learn.LearnedStructure,
         limits=("order",),
         asks=_asked_by_structure,
-        draw=lambda source, found: learn.bayesian_network(source, found).plot(),
+        draw=_structure_picture,
         example="--out structure.json",
         in_steps=True,
     )
@@ -384,24 +387,31 @@ def _entries() -> Iterable[Learner]:
         _late("association_rules"),
         (
             Option("min_support", kinds.SHARE, 0.05, "Least share of records with both sides."),
-            Option("min_confidence", kinds.SHARE, 0.6, "Least share of the left side's records."),
+            Option("min_confidence", kinds.SHARE, 0.6, "Least share of the records with the left side."),
             Option("max_len", kinds.WHOLE, None, "Most items of a rule."),
             Option("lhs", kinds.ITEMS, None, "Only these items on the left; repeat for more."),
             Option("rhs", kinds.ITEMS, None, "Only these items on the right; repeat for more."),
-            Option("items", kinds.ITEMS, None, "Only these items anywhere; repeat for more."),
+            Option("items", kinds.ITEMS, None, "Only these items, on either side; repeat for more."),
             Option("level", kinds.LEVEL, 0.95, "Confidence level of the intervals."),
-            Option("fdr", kinds.SHARE, None, "Most false discoveries, as a share of the rules found."),
-            Option("max_rows", kinds.whole(1), 20, "Most rules shown.", for_summary=True, typed_as="rows"),
+            Option("fdr", kinds.SHARE, None, "Largest share of false discoveries among the rules found."),
+            Option(
+                "max_rows",
+                kinds.whole_number(1),
+                20,
+                "Number of rules shown at most.",
+                for_summary=True,
+                typed_as="rows",
+            ),
             Option(
                 "by",
                 kinds.one_of("lift", "confidence", "support", "leverage", "conviction"),
                 "lift",
-                "Which rules are shown first.",
+                "Measure by which rules are sorted.",
                 for_summary=True,
                 typed_as="sort",
             ),
         ),
-        model=lambda: learn.Rules,
+        model=lambda: learn.AssociationRules,
         limits=("items",),
         draw=_own_picture,
         example="--min-support 0.1 --rhs cough=yes",
@@ -415,6 +425,14 @@ def _entries() -> Iterable[Learner]:
             _TARGET,
             _FEATURES,
             Option("alpha", kinds.NUMBER, 1.0, "Pseudo-count added to every cell of a class."),
+            Option(
+                "method",
+                kinds.one_of("counts", "likelihood", "composite"),
+                "counts",
+                "Feature by feature, or all tables together: by the joint likelihood of the reports, or by "
+                "the composite likelihood of pairs where only tables are known.",
+            ),
+            _MISSING,
         ),
         needs=(("target",),),
         model=lambda: learn.NaiveBayes,
@@ -436,19 +454,25 @@ def _entries() -> Iterable[Learner]:
                 "criterion",
                 kinds.one_of("gain", "gain_ratio"),
                 "gain",
-                "What a split is chosen by: ID3's or C4.5's.",
+                "Criterion of a split: ID3's or C4.5's.",
             ),
-            Option("max_depth", kinds.WHOLE, None, "Most questions on a way down."),
-            Option("min_records", kinds.NUMBER, 1.0, "Least records of two branches of a split."),
+            Option("max_depth", kinds.WHOLE, None, "Most questions on a path."),
+            Option(
+                "min_records",
+                kinds.NUMBER,
+                1.0,
+                "Minimum number of records in at least two branches of a split.",
+            ),
             Option(
                 "significance",
                 kinds.SHARE,
                 0.05,
-                "Chance of a split where nothing depends on anything; 1: no test.",
+                "Probability of a split where the target depends on no feature; 1: no test.",
             ),
             Option(
                 "prune", kinds.NUMBER, None, "Cut back by pessimistic errors at this confidence (C4.5: 0.25)."
             ),
+            _MISSING,
         ),
         needs=(("target",),),
         model=lambda: learn.DecisionTree,
@@ -464,7 +488,7 @@ def _entries() -> Iterable[Learner]:
         (
             _TARGET,
             _FEATURES,
-            Option("loss", kinds.one_of("pocket", "squares", "logistic"), "pocket", "What is made small."),
+            Option("loss", kinds.one_of("pocket", "squares", "logistic"), "pocket", "Loss to minimise."),
             Option(
                 "scores",
                 kinds.SCORES,
@@ -476,10 +500,11 @@ def _entries() -> Iterable[Learner]:
                 "counts",
                 kinds.one_of("auto", "mle", "simplex", "clip", "unbiased"),
                 "auto",
-                "What becomes of negative counts.",
+                "How negative counts are handled.",
             ),
             Option("steps", kinds.WHOLE, 20_000, "Steps of the pocket algorithm."),
-            Option("seed", kinds.whole(0), 0, "Seed of the pocket algorithm."),
+            Option("seed", kinds.whole_number(0), 0, "Seed of the pocket algorithm."),
+            _MISSING,
         ),
         needs=(("target",),),
         model=lambda: learn.LinearClassifier,
@@ -494,12 +519,10 @@ def _entries() -> Iterable[Learner]:
         "Find clusters of records by variables that are numbers or bins, centres with standard errors.",
         _late("k_means"),
         (
-            Option("k", kinds.whole(1), None, "How many clusters."),
+            Option("k", kinds.whole_number(1), None, "Number of clusters."),
             Option("names", kinds.VARIABLES, None, "Variables to cluster by. None: all."),
             Option("scores", kinds.SCORES, None, "Numbers of a variable's categories; repeat for more."),
-            Option(
-                "start", kinds.CENTRES, None, "A first centre, its numbers; repeat for more. None: chosen."
-            ),
+            Option("start", kinds.CENTRES, None, "Numbers of a first centre; repeat for more. None: chosen."),
         ),
         needs=(("k",),),
         model=lambda: learn.Clusters,
@@ -519,7 +542,49 @@ def _entries() -> Iterable[Learner]:
         asks=lambda options, names: (
             not names or any(set(names) <= set(table) for table in options.get("tables", ()))
         ),
-        command=False,  # `masquerade estimate` shows more of a table
+        command=False,  # `masquerade estimate` shows tables in more detail
+    )
+    yield Learner(
+        "survival",
+        "survival curves",
+        "Estimate survival curves, with a log-rank test and hazard ratios.",
+        _survival,
+        (
+            Option("time", kinds.VARIABLE, None, "Time of the event or of censoring, in order."),
+            Option("event", kinds.VARIABLE, None, "Variable with a category for an event."),
+            Option("by", kinds.VARIABLES, None, "Variables that define the groups."),
+            Option("given", kinds.VARIABLES, None, "Strata, within which groups are compared."),
+            Option("category", _TEXT, None, "Category of an event. None: yes."),
+            Option("level", kinds.LEVEL, 0.95, "Confidence level of the intervals."),
+            _MISSING,
+        ),
+        needs=(("time",), ("event",)),
+        limits=("time", "event"),
+        at_once=True,
+        asks=_asks_among("time", "event", "by", "given"),
+        draw=_own_picture,
+        example="--time week --event relapse --by arm",
+        command=False,  # `masquerade stats survival`
+    )
+    yield Learner(
+        "logistic",
+        "logistic regression",
+        "Fit a logistic regression of a yes/no variable on variables with few categories.",
+        _logistic,
+        (
+            replace(_TARGET, help="The outcome."),
+            Option("features", kinds.VARIABLES, None, "Variables that explain the outcome."),
+            Option("interactions", kinds.TABLES, None, "Features that act together; repeat for more."),
+            Option("category", _TEXT, None, "Category of the outcome that is explained. None: yes."),
+            Option("level", kinds.LEVEL, 0.95, "Confidence level of the intervals."),
+        ),
+        needs=(("target",), ("features",)),
+        limits=("target", "features"),
+        at_once=True,
+        asks=_asks_among("target", "features"),
+        draw=_own_picture,
+        example="--target smoker --features age,region",
+        command=False,  # `masquerade stats regress`
     )
 
 

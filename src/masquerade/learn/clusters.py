@@ -1,9 +1,9 @@
-"""k-means (Lloyd 1982): groups of records around centres, from counts of variables that are numbers."""
+"""k-means clustering (Lloyd 1982) of records, from counts of numeric variables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from math import gcd, lcm
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.core.answered_tally import MissingAnswers, missing_answers_of, people_who_answered
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.table import CountTable
-from masquerade.core.tally import Tally, check_source
+from masquerade.core.tally import Tally
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import counted
 from masquerade.learn import model_file
@@ -34,13 +35,30 @@ MOST_UNITS, MOST_DENOMINATOR = 2**20, 10**6
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Clusters(Printed, Saved):
-    """Groups of records: where their centres lie and what share belongs to each, with standard errors.
+    """Clusters of records, with standard errors given the assignment of cells to centres.
 
-    The errors take as given which cells belong to which centre; those of a centre with no records are
-    infinite. Clusters that were found on shares have neither errors of centres nor `within`, the sum of
-    squared distances: both would need sums that are not opened. Of one that was too small its share is not
-    opened either: zero, with an infinite error.
+    Attributes
+    ----------
+    names : tuple of str
+        The variables.
+    centres : ndarray
+        One row per cluster, one column per variable.
+    centre_stderr : ndarray or None
+        Standard errors of the centres; infinite for a centre without records. None for clusters found by MPC,
+        which does not open the sums that they need.
+    shares : ndarray
+        Share of the records in each cluster. 0 for a cluster that MPC did not open because it is too small.
+    share_stderr : ndarray
+        Standard errors of the shares; infinite for a cluster that was not opened.
+    within : float or None
+        Sum of squared distances from the centres; None for clusters found by MPC.
+    n : int
+        Number of records.
+    missing : MissingAnswers or None
+        Shares of missing answers, and how they were treated.
 
+    Examples
+    --------
     >>> clusters = mq.learn.k_means(mq.tally(mq.data.students()), 2, ["year"])
     >>> clusters.centres.round(2).tolist(), clusters.shares.round(2).tolist()
     ([[1.5], [3.0]], [0.67, 0.33])
@@ -53,16 +71,17 @@ class Clusters(Printed, Saved):
     share_stderr: Floats
     within: float | None
     n: int
+    missing: MissingAnswers | None = None
 
     def predict(self, records: Any) -> NDArray[np.intp]:
-        """Return the cluster of every record: rows of numbers, in the order of `names`."""
+        """Return the cluster of every record. Records are rows of numbers, in the order of `names`."""
         points = np.asarray(records, dtype=float)
         if points.ndim != 2 or points.shape[1] != len(self.names):
-            raise InputError(f"A record has the numbers of {', '.join(self.names)}, in this order.")
+            raise InputError(f"A record must have the numbers of {', '.join(self.names)}, in this order.")
         return _nearest(points, self.centres)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a pandas frame, one row a cluster: its share and centre, with standard errors."""
+        """Return a pandas frame with one row per cluster: its share and centre, with standard errors."""
         import pandas as pd  # noqa: PLC0415  (learners load pandas only when a frame is asked for)
 
         columns: dict[str, Any] = {"share": self.shares, "share_stderr": self.share_stderr}
@@ -74,22 +93,27 @@ class Clusters(Printed, Saved):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the clusters as plain JSON values."""
-        return {**model_file.header(KIND), **part_values(self)}
+        names = [field.name for field in fields(self) if field.name != "missing"]
+        return {
+            **model_file.header(KIND),
+            **part_values(self, *names),
+            **model_file.missing_values(self.missing),
+        }
 
     @classmethod
     def from_dict(cls, values: Any) -> Clusters:
-        """Return the clusters that `to_dict` described; what is none is refused."""
+        """Return the clusters that `to_dict` described; raise InputError if the values are not valid."""
         model_file.check_header(values, KIND)
         names = tuple(model_file.entry(values, "names", list))
-        if not names or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+        if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
             raise InputError("'names' must be variables, each once.")
         k = len(model_file.entry(values, "shares", list))
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("shares", "share_stderr"), (k,))
         shapes |= dict.fromkeys(("centres", "centre_stderr"), (k, len(names)))
-        return part_of(cls, values, shapes, names=names)
+        return part_of(cls, values, shapes, names=names, missing=model_file.missing_of(values))
 
     def summary(self) -> str:
-        """Return the clusters in words, the largest first."""
+        """Return the clusters as text, the largest first."""
         lines = [f"{counted(len(self.shares), 'cluster')} of {self.n:,} records."]
         for place in np.argsort(-self.shares, kind="stable").tolist():
             errors = [""] * len(self.names)
@@ -100,9 +124,9 @@ class Clusters(Printed, Saved):
                 for name, centre, error in zip(self.names, self.centres[place], errors, strict=True)
             )
             share, error = 100 * self.shares[place], 100 * self.share_stderr[place]
-            told = f"{share:.1f}% ± {error:.1f}" if np.isfinite(error) else "share not opened, too small"
-            lines.append(f"{told}: {about}")
-        return "\n".join(lines)
+            text = f"{share:.1f}% ± {error:.1f}" if np.isfinite(error) else "share not opened, too small"
+            lines.append(f"{text}: {about}")
+        return "\n".join([*lines, *model_file.missing_lines(self.missing)])
 
 
 def k_means(
@@ -113,26 +137,54 @@ def k_means(
     scores: Mapping[str, Sequence[float]] | None = None,
     start: Any = None,
 ) -> Clusters:
-    """Return `k` clusters of records by variables that are numbers, from their one joint table.
+    """Cluster records by numeric variables, from their joint table.
 
-    Categories stand for themselves, bins such as "[0, 10)" for their middles, others need `scores`. `start`
-    are the first centres (k × variables, in these numbers); without, the heaviest cell and then, again and
-    again, the one that is heaviest times its squared distance from those taken.
-    Formula: Lloyd's steps on cells weighed by their counts, estimates after projection to non-negative ones.
+    Parameters
+    ----------
+    source : Tally
+        Source of counts.
+    k : int
+        Number of clusters.
+    names : sequence of str, optional
+        Variables. Without it, all.
+    scores : mapping of str to sequence of float, optional
+        Numbers of the categories of a variable. Without scores, numeric categories keep their values, and
+        bins such as "[0, 10)" count as their middles.
+    start : array_like, optional
+        First centres, k × variables. Without it, the cell with most records, then repeatedly the cell with
+        the largest count times squared distance from the centres chosen so far.
+
+    Returns
+    -------
+    Clusters
+        Centres and shares with standard errors.
+
+    Raises
+    ------
+    InputError
+        If `k` is larger than the number of cells with records, or a variable has no numbers.
+
+    Notes
+    -----
+    Formula: Lloyd's algorithm on cells weighted by their counts, after projection to nonnegative counts.
     Reference: Lloyd (1982); MacQueen (1967).
-    Cost: one table of all variables, so a few of them, or coarse bins.
+    Cost: one table of all variables, so use few variables or coarse bins.
     Error: by the delta method under the table's covariance, given the cells of every cluster.
 
+    Examples
+    --------
     >>> print(mq.learn.k_means(mq.tally(mq.data.students()), 2, ["year"]).summary())
     2 clusters of 600 records.
     66.7% ± 1.9: year 1.5 ± 0.025
     33.3% ± 1.9: year 3 ± 0
     """
-    check_source(source)
+    source = people_who_answered(source)
     chosen = tuple(source.schema if names is None else dict.fromkeys(names))
     unused = [name for name in scores or {} if name not in chosen]
     if unused:
-        raise InputError(f"'scores' are given for {unused[0]!r}, not used.{did_you_mean(unused[0], chosen)}")
+        raise InputError(
+            f"'scores' are given for {unused[0]!r}, which is not used.{did_you_mean(unused[0], chosen)}"
+        )
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"'k' must be a number of clusters from 1 on. Got {k!r} instead.")
     numbers = column_numbers(source.schema, chosen, scores)
@@ -152,13 +204,13 @@ def k_means(
         if np.array_equal(moved_to, centres):
             break
         centres = moved_to
-    return _with_errors(table, chosen, points, centres)
+    return replace(_with_errors(table, chosen, points, centres), missing=missing_answers_of(source))
 
 
 def column_numbers(
     schema: Schema, names: Sequence[str], scores: Mapping[str, Sequence[float]] | None = None
 ) -> list[Floats]:
-    """Return the numbers that the categories of variables stand for; one without any is refused."""
+    """Return the numbers of the variables' categories; raise InputError if a variable has none."""
     return [_numbers(schema[name], scores) for name in names]
 
 
@@ -167,16 +219,21 @@ def _numbers(variable: Variable, scores: Mapping[str, Sequence[float]] | None) -
     given = (scores or {}).get(name)
     if isinstance(given, str):
         raise InputError(f"The scores of {name!r} must be {len(variable)} numbers.")
+    if given is None and variable.missing:
+        raise InputError(
+            f"A missing answer to {name!r} is not a number. Give 'scores' of all categories, or remove "
+            "records without an answer first."
+        )
     found = category_numbers(variable) if given is None else np.asarray(given, dtype=float)
     if found is None:
-        raise InputError(f"{name!r} has categories that are no numbers: give 'scores'.")
+        raise InputError(f"{name!r} has categories that are not numbers: give 'scores'.")
     if found.shape != (len(variable),) or not np.all(np.isfinite(found)):
         raise InputError(f"The scores of {name!r} must be {len(variable)} numbers.")
     return found
 
 
 def _first(points: Floats, weights: Floats, k: int) -> Floats:
-    """Return points far from each other where much lies."""
+    """Return points with large weights that are far from each other."""
     taken = [int(weights.argmax())]
     least = ((points - points[taken[0]]) ** 2).sum(axis=1)
     while len(taken) < k:
@@ -186,13 +243,13 @@ def _first(points: Floats, weights: Floats, k: int) -> Floats:
 
 
 def _nearest(points: Any, centres: Any) -> NDArray[np.intp]:
-    """Return the nearest centre of every point, the first of equally near ones."""
+    """Return the nearest centre of every point; ties go to the first."""
     distances = (centres * centres).sum(axis=1) - 2 * points @ centres.T
     return np.asarray(distances.argmin(axis=1))
 
 
 def _with_errors(table: CountTable, names: tuple[str, ...], points: Floats, centres: Floats) -> Clusters:
-    """Return the clusters of a table's own estimates, given which cells belong to which centre."""
+    """Return the clusters from a table's unbiased counts, given the assignment of cells to centres."""
     counts, total = table.values.ravel(), table.total
     nearest = _nearest(points, centres)
     shape = table.values.shape
@@ -219,7 +276,7 @@ def _error(table: CountTable, slopes: Floats, shape: tuple[int, ...]) -> float:
 
 
 def lloyd_step(points: Any, weights: Any, centres: Any) -> tuple[Any, Any]:
-    """Return how much lies nearest to each centre, and its sums."""
+    """Return the weight nearest to each centre, and its weighted sums."""
     nearest = _nearest(points, centres)
     sizes = np.bincount(nearest, weights=weights, minlength=len(centres))
     sums = np.zeros(centres.shape)
@@ -230,9 +287,9 @@ def lloyd_step(points: Any, weights: Any, centres: Any) -> tuple[Any, Any]:
 def known_clusters(
     names: Sequence[str], lattice: Lattice, centres: Any, sizes: Any, n: int, *, least: int = 1
 ) -> Clusters:
-    """Return clusters of which centres (in units) and sizes are all that is known; NaN: not even these.
+    """Return clusters from opened centres (in units) and sizes only; NaN centres are omitted.
 
-    Sizes below `least` are not opened, and zero.
+    Sizes below `least` are not opened: they are 0, with an infinite error.
     """
     known = ~np.isnan(np.asarray(centres)).any(axis=1)
     shares = np.asarray(sizes)[known] / n
@@ -244,9 +301,9 @@ def known_clusters(
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """The unit in which all columns are whole numbers from 0 on: a number is ``origin + whole · unit``.
+    """A grid on which all columns are whole numbers from 0 on: a number is ``origin + whole · unit``.
 
-    One unit for all columns, so that distances are those of the numbers themselves.
+    All columns have the same unit, so that distances are those of the numbers themselves.
     """
 
     origin: Floats
@@ -256,14 +313,13 @@ class Lattice:
 
     @classmethod
     def of(cls, numbers: Sequence[Any]) -> Lattice:
-        """Return the coarsest unit in which all numbers that columns can have are whole.
+        """Return the coarsest unit in which all numbers of the columns are whole.
 
-        Where that would be more than 2²⁰ units from a lowest to a highest number, they are rounded to 2⁻¹⁶
-        of the widest column.
+        If a column would then span more than 2²⁰ units, numbers are rounded to 2⁻¹⁶ of the widest column.
         """
         columns = [np.unique(np.asarray(column, dtype=float)) for column in numbers]
         if not columns or not all(column.size and np.all(np.isfinite(column)) for column in columns):
-            raise InputError("Every column has numbers that are public.")
+            raise InputError("Every column must have public, finite numbers.")
         origin = np.array([column[0] for column in columns])
         widest = max(float(column[-1] - column[0]) for column in columns) or 1.0
         steps = {
@@ -276,19 +332,19 @@ class Lattice:
         if widest / unit > MOST_UNITS:
             unit = Fraction(widest / 2**16)
         found = cls(origin, float(unit), ())
-        return replace(found, most=tuple(found.whole([column[-1] for column in columns]).tolist()))
+        return replace(found, most=tuple(found.to_units([column[-1] for column in columns]).tolist()))
 
-    def whole(self, numbers: Any) -> Integers:
-        """Return numbers (a row has one of every column) in units, rounded."""
+    def to_units(self, numbers: Any) -> Integers:
+        """Return numbers (rows with one number per column) in units, rounded."""
         return np.rint((np.asarray(numbers, dtype=float) - self.origin) / self.unit).astype(np.int64)
 
     def centres(self, start: Any, k: int) -> Floats:
-        """Return first centres in units, not rounded; what is not one for each cluster is refused."""
+        """Return first centres in units, not rounded; raise InputError unless there is one per cluster."""
         found = np.asarray(start, dtype=float)
         if found.shape != (k, len(self.most)) or not np.all(np.isfinite(found)):
             raise InputError(f"'start' must be {k} centres of {counted(len(self.most), 'number')} each.")
         return np.asarray((found - self.origin) / self.unit)
 
     def numbers(self, whole: Any) -> Floats:
-        """Return what units stand for."""
+        """Convert units to numbers."""
         return np.asarray(self.origin + np.asarray(whole) * self.unit)

@@ -1,4 +1,4 @@
-"""Correlations of variables from tables of two, and variables that belong together by them."""
+"""Correlations of variables from two-way tables, and clusters of correlated variables."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from masquerade.core.answered_tally import MissingAnswers, missing_answers_of, people_who_answered
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
-from masquerade.core.tally import Tally, check_source
+from masquerade.core.tally import Tally
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import printable
+from masquerade.learn.model_file import missing_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +28,23 @@ Scores = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Correlations(Printed):
-    """The correlation of every pair of variables, with its standard error; estimates may exceed 1.
+    """Correlations of all pairs of variables. Estimates may exceed 1.
 
+    Attributes
+    ----------
+    names : tuple of str
+        The variables.
+    values : ndarray
+        Square matrix of correlations.
+    stderr : ndarray
+        Their standard errors; 0 on the diagonal.
+    n : int
+        Number of records.
+    missing : MissingAnswers or None
+        Shares of missing answers, and how they were treated.
+
+    Examples
+    --------
     >>> found = mq.learn.correlations(mq.tally(mq.data.students()), ["exams", "pills", "sleep"])
     >>> found.values.round(2).tolist()
     [[1.0, 0.22, -0.08], [0.22, 1.0, -0.36], [-0.08, -0.36, 1.0]]
@@ -37,6 +54,7 @@ class Correlations(Printed):
     values: Floats
     stderr: Floats
     n: int
+    missing: MissingAnswers | None = None
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame: first, second, correlation, stderr; one row per pair."""
@@ -53,9 +71,9 @@ class Correlations(Printed):
         )
 
     def clusters(self, count: int) -> tuple[tuple[str, ...], ...]:
-        """Return the variables in so many clusters, those that are correlated together.
+        """Return the variables in `count` clusters of correlated variables.
 
-        Formula: average linkage over the distances 1 − |r|; what noise puts below 0 counts as 0.
+        Formula: average linkage over the distances 1 − |r|; distances that noise makes negative count as 0.
         Reference: Sokal & Michener (1958).
         """
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= len(self.names):
@@ -78,22 +96,45 @@ class Correlations(Printed):
         frame = self.to_frame()
         order = frame["correlation"].abs().sort_values(ascending=False).index
         body = frame.loc[order].to_string(index=False, float_format=lambda x: f"{x:.4f}")
-        return f"Correlations of {len(self.names)} variables, n = {self.n:,}\n{body}"
+        title = f"Correlations of {len(self.names)} variables, n = {self.n:,}"
+        return "\n".join([title, body, *missing_lines(self.missing)])
 
 
 def correlations(
     source: Tally, names: Sequence[str] | None = None, scores: Scores | None = None
 ) -> Correlations:
-    """Return the correlations of variables, from their tables of two: of any source, projections too.
+    """Estimate the correlations of variables from their two-way tables.
 
-    `scores` gives numbers to the categories of a variable; without, numbers stand for themselves, and two
-    categories for 0 and 1.
-    Formula: r = Σ p_xy u_x v_y with u, v the standardized scores. The inner product of two ±1 columns, which
-    is what a projection keeps, is this but for the means.
+    Parameters
+    ----------
+    source : Tally
+        Any source of counts, including projections.
+    names : sequence of str, optional
+        Variables. Without it, all.
+    scores : mapping of str to sequence of float, optional
+        Numbers of the categories of a variable. Without scores, numeric categories keep their values, and two
+        categories count as 0 and 1.
+
+    Returns
+    -------
+    Correlations
+        Correlation and standard error of every pair, among the people who answered both variables.
+
+    Raises
+    ------
+    InputError
+        If a variable has no numbers or does not vary, or there are no records.
+
+    Notes
+    -----
+    Formula: r = Σ p_xy u_x v_y with u, v the standardized scores. Up to the means, this is the inner product
+    of two ±1 columns, which a projection preserves.
     Reference: Meng, Sivakumar & Kargupta (2004) §2, for the Gram matrix of columns.
-    Cost: one table a pair.
+    Cost: one table per pair.
     Error: by the delta method, of u_x v_y − r(u_x² + v_y²)/2 under the table's covariance.
 
+    Examples
+    --------
     >>> print(mq.learn.correlations(mq.tally(mq.data.students()), ["exams", "pills", "sleep"]).summary())
     Correlations of 3 variables, n = 600
     first second  correlation  stderr
@@ -101,10 +142,10 @@ def correlations(
     exams  pills       0.2210  0.0382
     exams  sleep      -0.0776  0.0407
     """
-    check_source(source)
+    source = people_who_answered(source)
     chosen = tuple(source.schema if names is None else dict.fromkeys(names))
     if len(chosen) < 2:
-        raise InputError("Correlations need two variables at least.")
+        raise InputError("Correlations need at least two variables.")
     numbers = {name: _scores_of(source.schema[name], scores) for name in chosen}
     pairs = list(combinations(range(len(chosen)), 2))
     tables = source.answer([Query(by=(chosen[i], chosen[j])) for i, j in pairs])
@@ -112,7 +153,7 @@ def correlations(
     for (i, j), table in zip(pairs, tables, strict=True):
         values[i, j], stderr[i, j] = _correlation(table, numbers[chosen[i]], numbers[chosen[j]])
         values[j, i], stderr[j, i] = values[i, j], stderr[i, j]
-    return Correlations(chosen, values, stderr, tables[0].n)
+    return Correlations(chosen, values, stderr, tables[0].n, missing_answers_of(source))
 
 
 def _scores_of(variable: Variable, scores: Scores | None) -> Floats:
@@ -125,7 +166,7 @@ def _scores_of(variable: Variable, scores: Scores | None) -> Floats:
             given = [0.0, 1.0]
         else:
             raise InputError(
-                f"{variable.name!r} has {len(labels)} categories that are no numbers: give 'scores'."
+                f"{variable.name!r} has {len(labels)} categories that are not numbers: give 'scores'."
             )
     found = np.asarray(given, dtype=float)
     if found.shape != (len(variable),) or not np.all(np.isfinite(found)):
@@ -144,7 +185,7 @@ def _correlation(table: CountTable, first: Floats, second: Floats) -> tuple[floa
         centred = score - share @ score
         variance = float(share @ centred**2)
         if variance <= 0:
-            raise InputError(f"{name!r} does not vary, by estimate: it has no correlation.")
+            raise InputError(f"{name!r} has no positive estimated variance, so it has no correlation.")
         sides.append(centred / np.sqrt(variance))
     u, v = sides[0][:, None], sides[1][None, :]
     r = float((shares * u * v).sum())

@@ -1,4 +1,4 @@
-"""Tables of counts as what is learnt: nothing is fitted, every cell has its standard error."""
+"""Tables of counts as a learner: nothing is fitted, and every cell has its standard error."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ from masquerade.core.util.formatting import printable
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tables(Printed):
-    """Some tables of counts, as they are.
+    """Tables of counts.
 
+    Attributes
+    ----------
+    tables : tuple of CountTable
+        The tables, in the order of the query.
+
+    Examples
+    --------
     >>> found = mq.learn.tables(mq.tally(mq.data.students()), [["exams", "pills"], ["year"]])
     >>> [table.names for table in found.tables]
     [('exams', 'pills'), ('year',)]
@@ -26,7 +33,7 @@ class Tables(Printed):
 
     @printable
     def summary(self) -> str:
-        """Return the tables one below the other."""
+        """Return the tables as text, separated by blank lines."""
         return "\n\n".join(table.summary() for table in self.tables)
 
     def to_dict(self) -> dict[str, Any]:
@@ -45,8 +52,27 @@ class Tables(Printed):
 
 
 def tables(source: Tally, tables: Sequence[Sequence[str]]) -> Tables:
-    """Return the tables of some variables each, counted in one batch.
+    """Count tables in one batch.
 
+    Parameters
+    ----------
+    source : Tally
+        Source of counts.
+    tables : sequence of sequence of str
+        Variables of each table.
+
+    Returns
+    -------
+    Tables
+        One table per item of `tables`.
+
+    Raises
+    ------
+    QueryRefused
+        If the source refuses a table.
+
+    Examples
+    --------
     >>> found = mq.learn.tables(mq.tally(mq.data.students()), [["exams", "pills"]])
     >>> found.tables[0].values.tolist()
     [[264.0, 36.0], [210.0, 90.0]]

@@ -1,12 +1,12 @@
 """Models as readable JSON files: versioned, checked on load, no pickle.
 
-A file holds one object: ``{"masquerade_model": 1, "kind": "naive_bayes", …}``. The rest is what the model's
-own `to_dict` says and its `from_dict` reads back. Fields of models and of their parts are written and read by
-their types: see `part_values` and `part_of`.
+A file contains one object: ``{"masquerade_model": 1, "kind": "naive_bayes", …}``. The model's `to_dict`
+writes the other entries, and its `from_dict` reads them. Fields of models and of their parts are written and
+read by type: see `part_values` and `part_of`.
 
-A learner of another package is an entry point of the group ``masquerade.learners`` that leads to an entry for
-the catalogue. The kind in the files of its models is the entry point's name; its `model` reads them.
-Nothing is loaded before a kind is asked for.
+A learner of another package is an entry point of the group ``masquerade.learners`` that refers to an entry of
+the catalogue. The kind in the files of its models is the entry point's name, and its `model` reads them.
+Nothing is imported until a file of that kind is read.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from masquerade.core.answered_tally import TAKEN, MissingAnswers
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.schema import Schema, Variable
+from masquerade.core.missing_shares import MissingShare
+from masquerade.core.schema import Schema, Variable, category
 from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.json_text import read_json
 from masquerade.core.util.plugins import load_plugin, plugins
@@ -33,9 +35,9 @@ T = TypeVar("T")
 FORMAT = 1
 MOST_BYTES = 1 << 26
 VERSION_KEY = "masquerade_model"
-# where our own models are read: reading a tree needs no network
+# classes of built-in models, imported when needed: reading a tree does not load networks
 OWN: Mapping[str, str] = {
-    "association_rules": "masquerade.learn.rules.association_rules:Rules",
+    "association_rules": "masquerade.learn.rules.rules_model:AssociationRules",
     "bayesian_network": "masquerade.learn.networks.network:BayesianNetwork",
     "decision_tree": "masquerade.learn.classifiers.tree_model:DecisionTree",
     "frequent_itemsets": "masquerade.learn.rules.itemsets:Itemsets",
@@ -45,7 +47,7 @@ OWN: Mapping[str, str] = {
     "naive_bayes": "masquerade.learn.classifiers.bayes:NaiveBayes",
     "structure": "masquerade.learn.networks.structure_search:LearnedStructure",
 }
-# what fields of a type look like in a file; the array of a node without parents is one number
+# JSON types of fields; the array of a node without parents is one number
 PLAIN: Mapping[str, tuple[type, ...]] = {
     "Flags": (list, bool),
     "Floats": (list, int, float, str),
@@ -55,18 +57,23 @@ PLAIN: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
 }
 # numbers that mean something impossible outside of their range, whatever the model
-SHARES = frozenset({"level", "p_value", "significance"})
+SHARES = frozenset(
+    {"fdr", "level", "min_confidence", "min_support", "p_value", "q_value", "shares", "significance"}
+)
+NOT_NEGATIVE = frozenset({"alpha", "n", "negative", "prior", "ridge"})
+FINITE = frozenset({"centres", "confidence", "numbers", "support", "values"})
+ROUNDING = 1e-9  # by which a share may exceed 1
 
 
 class Model(Protocol):
-    """What every model offers."""
+    """A model that can be written to a file."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the model as plain JSON values, which begin with `model_file.header` of its kind."""
+        """Return the model as plain JSON values that start with `model_file.header`."""
 
 
 class Saved:
-    """A model that can be written as a JSON file."""
+    """Base of models with a method `save`."""
 
     __slots__ = ()
 
@@ -76,8 +83,27 @@ class Saved:
 
 
 def save(model: Model, path: str | Path) -> None:
-    """Write a model as JSON; the file is replaced whole or not at all.
+    """Write a model to a JSON file, atomically.
 
+    Parameters
+    ----------
+    model : model
+        A model of this package, or an object with `to_dict` that starts with `mq.extend.header`.
+    path : str or Path
+        File to write.
+
+    Returns
+    -------
+    None
+        The file is complete, or unchanged if writing failed.
+
+    Raises
+    ------
+    InputError
+        If the model contains undefined numbers.
+
+    Examples
+    --------
     >>> model = mq.learn.naive_bayes(mq.tally(mq.data.students()), "sleep")
     >>> mq.learn.save(model, "model.json")
     >>> mq.learn.load("model.json").features == model.features
@@ -89,8 +115,25 @@ def save(model: Model, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> Any:
-    """Return the model in a file that `save` wrote; what is none is refused in one line.
+    """Read a model from a file that `save` wrote.
 
+    Parameters
+    ----------
+    path : str or Path
+        File to read.
+
+    Returns
+    -------
+    object
+        The model, of the class that wrote it.
+
+    Raises
+    ------
+    InputError
+        If the file is not a valid model.
+
+    Examples
+    --------
     >>> model = mq.learn.naive_bayes(mq.tally(mq.data.students()), "sleep")
     >>> mq.learn.save(model, "model.json")
     >>> type(mq.learn.load("model.json")).__name__
@@ -110,12 +153,12 @@ def model_of(values: Any) -> Any:
 
 
 def kinds() -> tuple[str, ...]:
-    """Return every kind of model that can be read, ours first; nothing is loaded."""
+    """Return every kind of model that can be read, built-in ones first, without importing any."""
     return (*OWN, *(name for name in plugins("learners") if name not in OWN))
 
 
 def reader(kind: str) -> Any:
-    """Return what reads models of a kind: their class."""
+    """Return the class that reads models of a kind."""
     if kind in OWN:
         module, _, name = OWN[kind].partition(":")
         return getattr(import_module(module), name)
@@ -123,7 +166,7 @@ def reader(kind: str) -> Any:
 
 
 def _problem(part: Any) -> str | None:
-    """Say why a registered learner cannot read models, or None."""
+    """Return the reason why a registered learner cannot read models, or None."""
     model = getattr(part, "model", None)
     reads = callable(model) and callable(getattr(model(), "from_dict", None))
     return None if reads else "its 'model' must return the class of its models, which has 'from_dict'"
@@ -182,7 +225,7 @@ def check_header(values: Any, kind: str | None) -> str:
         raise InputError(f"model format {version!r} is not known; this version reads {FORMAT}.")
     found = values.get("kind")
     if not isinstance(found, str) or found not in kinds():
-        raise InputError(f"there is no kind of model {found!r}.{did_you_mean(found, kinds())}")
+        raise InputError(f"unknown kind of model {found!r}.{did_you_mean(found, kinds())}")
     if kind is not None and found != kind:
         raise InputError(f"the model is of kind {found!r}, not {kind!r}.")
     return found
@@ -220,7 +263,7 @@ def entry(values: Mapping[str, Any], name: str, *kinds: type) -> Any:
     if name not in values:
         raise InputError(f"the model lacks {name!r}.")
     found = values[name]
-    if type(found) not in kinds:  # true is no number
+    if type(found) not in kinds:  # exact types: in Python, True is an int
         wanted = " or ".join(kind.__name__ for kind in kinds)
         raise InputError(f"{name!r} must be of type {wanted}. Got {type(found).__name__} instead.")
     if type(found) in (int, float):
@@ -229,15 +272,18 @@ def entry(values: Mapping[str, Any], name: str, *kinds: type) -> Any:
 
 
 def number(values: Mapping[str, Any], name: str) -> float:
-    """Return one of the values, which must be a finite number."""
+    """Return an entry, which must be a finite number."""
     found = float(entry(values, name, int, float))
     if not isfinite(found):
-        raise InputError(f"{name!r} must hold finite numbers.")
+        raise InputError(f"{name!r} must contain finite numbers.")
     return found
 
 
 def part_values(part: Any, *names: str) -> dict[str, Any]:
-    """Return fields of a model, or of a part of one, as plain JSON values: those named, else all of them."""
+    """Return the named fields of a model or of a part of it, or all fields, as plain JSON values."""
+    if isinstance(part, Variable) and not names:
+        # files of variables without missing categories are as they always were
+        names = ("name", "categories", "missing") if part.missing else ("name", "categories")
     return {name: plain(getattr(part, name)) for name in names or (field.name for field in fields(part))}
 
 
@@ -253,13 +299,13 @@ def plain(value: Any) -> Any:
 def part_of(
     part: Callable[..., T], values: Any, shapes: Mapping[str, Sequence[int]], called: str = "", **known: Any
 ) -> T:
-    """Return a model, or a part of one, from plain values: what `part_values` wrote, checked by type.
+    """Return a model, or a part of it, from the plain values that `part_values` wrote, checked by type.
 
-    `shapes` are those of its arrays; fields that are `known` already are not looked for. `called` stands
-    before the names of arrays in messages.
+    `shapes` are the shapes of its arrays. Fields in `known` are taken from there instead of `values`.
+    `called` is put before the names of arrays in messages.
     """
     if not isinstance(values, Mapping):
-        raise InputError("a part of a model must be an object.")
+        raise InputError("a part of a model must be a JSON object.")
     found: dict[str, Any] = {}
     for field in fields(part):  # type: ignore[arg-type]
         if field.name in known:
@@ -276,14 +322,48 @@ def part_of(
 
 
 def variable_of(values: Any) -> Variable:
-    """Return the variable that plain values describe."""
+    """Return a variable from plain values."""
     if not isinstance(values, Mapping):
         raise InputError("a variable must be an object with 'name' and 'categories'.")
-    return Variable(entry(values, "name", str), tuple(entry(values, "categories", list)))
+    missing = tuple(entry(values, "missing", list)) if "missing" in values else ()
+    return Variable(entry(values, "name", str), tuple(entry(values, "categories", list)), missing)
+
+
+def missing_values(missing: MissingAnswers | None) -> dict[str, Any]:
+    """Return the entry on missing answers of a model file; none if no answer could be missing."""
+    if missing is None:
+        return {}
+    shares = [part_values(share) for share in missing.shares]
+    return {"missing": {"taken": missing.taken, "variables": shares}}
+
+
+def missing_of(values: Mapping[str, Any]) -> MissingAnswers | None:
+    """Return the missing answers of a model file; raise InputError if they are not valid."""
+    if "missing" not in values:
+        return None
+    entries = entry(values, "missing", dict)
+    taken = entry(entries, "taken", str)
+    if taken not in TAKEN:
+        raise InputError(f"'taken' of missing answers must be one of {', '.join(TAKEN)}.")
+    shares = [
+        MissingShare(
+            entry(item, "name", str),
+            tuple(map(category, entry(item, "labels", list))),
+            number(item, "share"),
+            number(item, "stderr"),
+        )
+        for item in entry(entries, "variables", list)
+    ]
+    return MissingAnswers(tuple(shares), taken)
+
+
+def missing_lines(missing: MissingAnswers | None) -> list[str]:
+    """Return the line of a summary on missing answers."""
+    return [] if missing is None else [missing.text]
 
 
 def target_and_features(values: Any, kind: str) -> tuple[Variable, tuple[Variable, ...]]:
-    """Return what a classifier of a kind predicts and from what, no variable twice."""
+    """Return the target and the features of a classifier; raise InputError if a variable occurs twice."""
     check_header(values, kind)
     target = variable_of(entry(values, "target", dict))
     features = tuple(variable_of(item) for item in entry(values, "features", list))
@@ -292,14 +372,14 @@ def target_and_features(values: Any, kind: str) -> tuple[Variable, tuple[Variabl
 
 
 def number_values(array: Floats) -> Any:
-    """Return an array as nested lists; JSON has no infinity, so it is written as the text "inf"."""
+    """Return an array as nested lists. JSON has no infinity, so it is written as the text "inf"."""
     if np.isnan(array).any():
         raise InputError("A model with undefined numbers cannot be saved.")
     return _finite(np.asarray(array, dtype=float).tolist())
 
 
 def array_of(values: Any, shape: Sequence[int], name: str, *, flags: bool = False) -> Any:
-    """Return nested lists as an array of the given shape; anything else is an `InputError`."""
+    """Return nested lists as an array of the given shape; raise InputError for anything else."""
     wanted = "times true or false" if flags else "numbers"
     try:
         array = np.array(_leaves(values, _flag if flags else _number), dtype=bool if flags else float)
@@ -317,15 +397,15 @@ def array_of(values: Any, shape: Sequence[int], name: str, *, flags: bool = Fals
 
 
 def _check_range(name: str, values: Any) -> None:
-    """Raise InputError if numbers cannot be what their name says: no share is 7, no error is negative."""
+    """Raise InputError if a number is impossible for its name: a share of 7, a negative standard error."""
     field = name.replace(" ", ".").rpartition(".")[2]
     numbers = np.asarray(values, dtype=float)
-    if field in SHARES and not np.all((numbers >= 0) & (numbers <= 1)):
-        raise InputError(f"{name!r} must lie between 0 and 1.")
-    if (field == "n" or field.endswith("stderr")) and np.any(numbers < 0):
+    if field in SHARES and not np.all((numbers >= 0) & (numbers <= 1 + ROUNDING)):
+        raise InputError(f"{name!r} must be between 0 and 1.")
+    if (field in NOT_NEGATIVE or field.endswith("stderr")) and np.any(numbers < 0):
         raise InputError(f"{name!r} must not be negative: numbers and standard errors of 0 or more.")
-    if field == "numbers" and not np.all(np.isfinite(numbers)):
-        raise InputError(f"{name!r} must hold finite numbers.")
+    if field in FINITE and not np.all(np.isfinite(numbers)):
+        raise InputError(f"{name!r} must contain finite numbers.")
 
 
 def _finite(values: Any) -> Any:

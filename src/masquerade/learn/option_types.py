@@ -1,6 +1,6 @@
-"""What learners are told, as people type it: names, links, structures, items, numbers for categories.
+"""Types of learners' options, as users type them: names, links, structures, items, scores of categories.
 
-A `Kind` reads one sort of value, checks it against the variables there are, and says which of them it names.
+An `OptionType` parses a value, checks it against the available variables, and returns the variables it names.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _FORWARD = re.compile(r"\s*(?:->|→)\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A sort of value: what is typed, how that is read, which variables the value names.
+class OptionType:
+    """A type of option: what is typed, how it is parsed, and which variables it names.
 
-    `typed` is `bool`, `int`, `float`, `str`, a `Literal`, or `list[str]` for what may be given repeatedly.
-    `read` takes what was typed, or what stands in a file, the variables there are and what to call the option
-    in messages. `form` says what stands in a file, which has lists and mappings of its own, where that is
-    something else than is typed; `names` takes what `read` returns, or what has that form.
+    `typed` is `bool`, `int`, `float`, `str`, a `Literal`, or `list[str]` for an option that may be repeated.
+    `read` takes the typed value or the value in a file, the available variables, and the name of the option
+    for messages. `form` describes the value in a file, with lists and mappings, if it differs from the typed
+    value. `names` takes the result of `read`, or a value of that form.
     """
 
     typed: Any
@@ -40,10 +40,10 @@ class Kind:
     least: int | None = None
     read: Callable[[Any, Schema, str], Any] = lambda typed, _schema, _option: typed
     names: Callable[[Any], Iterable[str]] = lambda _value: ()
-    form: Form | None = None
+    form: FileForm | None = None
 
-    def written(self, value: Any, option: str) -> Any:
-        """Return a value as it stands in a file, in its one spelling; variables are not looked up yet."""
+    def to_file_value(self, value: Any, option: str) -> Any:
+        """Return a value in the canonical form of a file, without looking up variables."""
         if self.form is not None:
             if not self.form.holds(value):
                 raise InputError(f"{option} must be {self.form.words}.")
@@ -65,33 +65,33 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """What stands in a file: in words, how to tell that it does, and its one spelling in lists and texts."""
+class FileForm:
+    """The form of a value in a file: its description, its check, and its canonical version."""
 
     words: str
     holds: Callable[[Any], bool]
     plain: Callable[[Any], Any]
 
 
-def _number(wanted: str, holds: Callable[[float], bool]) -> Kind:
-    """Return the kind of numbers for which something holds; `wanted` says what, as in "must be above 0"."""
+def _number(description: str, holds: Callable[[float], bool]) -> OptionType:
+    """Return the type of numbers that pass a check; `description` completes "must be …" in the message."""
 
     def read(typed: float, _schema: Schema, option: str) -> float:
         if not holds(typed):
-            raise InputError(f"{option} must be {wanted}. Got {typed:g} instead.")
+            raise InputError(f"{option} must be {description}. Got {typed:g} instead.")
         return typed
 
-    return Kind(float, read=read)
+    return OptionType(float, read=read)
 
 
-def whole(least: int) -> Kind:
-    """Return the kind of whole numbers from `least` on."""
-    return Kind(int, least=least)
+def whole_number(least: int) -> OptionType:
+    """Return the type of whole numbers from `least` on."""
+    return OptionType(int, least=least)
 
 
-def one_of(*choices: str) -> Kind:
-    """Return the kind of texts that are one of some."""
-    return Kind(Literal[choices])
+def one_of(*choices: str) -> OptionType:
+    """Return the type of texts that are one of the choices."""
+    return OptionType(Literal[choices])
 
 
 def variable_named(name: str, schema: Schema, option: str) -> Variable:
@@ -102,7 +102,7 @@ def variable_named(name: str, schema: Schema, option: str) -> Variable:
 
 
 def names_in(text: str | Sequence[str], schema: Schema, option: str) -> tuple[str, ...]:
-    """Return the variables in "A,B", or in a list; a name that holds a comma is known by being one."""
+    """Return the variables in "A,B" or in a list. A text that is itself a variable is one name."""
     if isinstance(text, str) and text in schema:
         return (text,)
     names = tuple(part.strip() for part in text.split(",")) if isinstance(text, str) else tuple(text)
@@ -116,7 +116,7 @@ def names_in(text: str | Sequence[str], schema: Schema, option: str) -> tuple[st
 
 
 def owners_in(text: str, schema: Schema, option: str) -> dict[str, tuple[str, ...]]:
-    """Return who holds which variables, from "north=A,B; south=C"."""
+    """Return the variables of each owner, from "north=A,B; south=C"."""
     found: dict[str, tuple[str, ...]] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         owner, equals, names = (piece.strip() for piece in part.partition("="))
@@ -144,7 +144,7 @@ def _link_ends(text: str | Sequence[str]) -> list[str]:
 
 
 def structure_in(given: str | Mapping[str, Sequence[str]], schema: Schema, option: str) -> Structure:
-    """Return the parents of every node: given so, from a file, or from "CHILD<-PARENT,PARENT; CHILD<-…"."""
+    """Return the parents of every node, from a mapping, a file or "CHILD<-PARENT,PARENT; CHILD<-…"."""
     found: Structure = {}
     if isinstance(given, str):
         path = Path(given)
@@ -156,7 +156,7 @@ def structure_in(given: str | Mapping[str, Sequence[str]], schema: Schema, optio
     named = dict.fromkeys([*found, *(parent for parents in found.values() for parent in parents)])
     for name in named:
         variable_named(name, schema, option)
-    listed = schema if isinstance(given, str) else named  # what is given as it is keeps its order
+    listed = schema if isinstance(given, str) else named  # a mapping keeps its order
     structure = {name: found.get(name, ()) for name in listed if name in named}
     from masquerade.learn.networks.graph import ancestral_order  # noqa: PLC0415  (loads numpy)
 
@@ -179,15 +179,15 @@ def _structure_of_text(text: str, option: str) -> Structure:
 
 def _structure_of_file(path: Path, option: str) -> Structure:
     from masquerade.learn import model_file  # noqa: PLC0415  (these load numpy)
-    from masquerade.learn.networks import network  # noqa: PLC0415  (these load numpy)
+    from masquerade.learn.networks import network_files  # noqa: PLC0415  (these load numpy)
 
     if path.suffix.lower() == ".bif":
-        return dict(network.read_bif(path).structure)
+        return dict(network_files.read_bif(path).structure)
     values = read_json(path)
     if not isinstance(values, dict) or "masquerade_model" in values:
         model = model_file.load(path)
         if not hasattr(model, "structure"):
-            raise InputError(f"{path}: this model is of kind {values['kind']!r}, and has no structure.")
+            raise InputError(f"{path}: this model of kind {values['kind']!r} has no structure.")
         return {name: tuple(parents) for name, parents in model.structure.items()}
     found: Structure = {}
     for child, parents in values.items():
@@ -216,7 +216,7 @@ def _correction_in(text: str, _schema: Schema, option: str) -> Correction:
 def _items_in(
     texts: Sequence[str | Sequence[Any]], schema: Schema, option: str
 ) -> list[str | tuple[str, Category]] | None:
-    """Return items: a variable stands for its categories, VARIABLE=CATEGORY for one of them."""
+    """Return items: a variable represents all of its categories, VARIABLE=CATEGORY one of them."""
     found: list[str | tuple[str, Category]] = []
     for text in texts:
         if not isinstance(text, str):
@@ -224,7 +224,7 @@ def _items_in(
             found.append((own.name, category_called(own, category_text(text[1]), option)))
             continue
         name, equals, label = text.partition("=")
-        while equals and name.strip() not in schema and "=" in label:  # a name may hold "="
+        while equals and name.strip() not in schema and "=" in label:  # a name may contain "="
             more, equals, label = label.partition("=")
             name = f"{name}={more}"
         if text in schema or not equals:
@@ -236,7 +236,7 @@ def _items_in(
 
 
 def category_called(variable: Variable, text: str, option: str) -> Category:
-    """Return the category that a text stands for: 3 for "3", true for "true"."""
+    """Return the category that a text represents: 3 for "3", true for "true"."""
     forms = [category_text(label) for label in variable.categories]
     found = [label for label, form in zip(variable.categories, forms, strict=True) if form == text]
     if not found:
@@ -254,7 +254,7 @@ def category_called(variable: Variable, text: str, option: str) -> Category:
 
 
 def _scores_in(texts: Sequence[str] | Mapping[str, Any], schema: Schema, option: str) -> dict[str, Any]:
-    """Return the numbers of categories in "V=1,2,5", or "indicator"; by variable, where that is given."""
+    """Return scores of categories from "V=1,2,5" or "V=indicator", or from a mapping by variable."""
     if isinstance(texts, Mapping):
         return {variable_named(name, schema, option).name: given for name, given in texts.items()}
     found: dict[str, Any] = {}
@@ -279,9 +279,9 @@ def _centres_in(given: Any, _schema: Schema, option: str) -> list[list[float]]:
             for point in given
         ]
     except ValueError:
-        raise InputError(f"{option}: a point is given as its numbers, such as 1,2.5.") from None
+        raise InputError(f"{option}: a point is given as numbers, such as 1,2.5.") from None
     if len({len(point) for point in found}) != 1:
-        raise InputError(f"{option}: all points have as many numbers as there are variables.")
+        raise InputError(f"{option}: all points must have one number per variable.")
     return found
 
 
@@ -307,7 +307,7 @@ def _is_scores(value: Any) -> bool:
 
 
 def plain_number(value: Any) -> Any:
-    """Return a number that a file has, whose decimals are exact there; anything else as it is."""
+    """Return a Decimal from a file as a float; return any other value unchanged."""
     return float(value) if isinstance(value, Decimal) else value
 
 
@@ -323,7 +323,7 @@ def _numbers(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lists(value: Any) -> Any:
-    """Return the same in lists alone, as JSON has it."""
+    """Return the value with tuples as lists, as in JSON."""
     if isinstance(value, Mapping):
         return {name: _lists(item) for name, item in value.items()}
     return [_lists(item) for item in value] if isinstance(value, (list, tuple)) else value
@@ -337,70 +337,70 @@ def _item_name(item: Any) -> str:
     return str(item.partition("=")[0].strip() if isinstance(item, str) else item[0])
 
 
-_NAMES = Form("a list of variables, such as [A, B]", lambda it: bool(it) and _all_texts(it), _lists)
-_TABLES = Form("a list of lists of variables, such as [[A], [A, B]]", _many(_all_texts), _lists)
-_LINKS = Form(
+_NAMES = FileForm("a list of variables, such as [A, B]", lambda it: bool(it) and _all_texts(it), _lists)
+_TABLES = FileForm("a list of lists of variables, such as [[A], [A, B]]", _many(_all_texts), _lists)
+_LINKS = FileForm(
     "a list of links, such as [A->B] or [[A, B]]",
     _many(_is_link),
     lambda links: [_link_ends(link) for link in links],
 )
-_PARENTS = Form(
+_PARENTS = FileForm(
     "the parents of every node, such as {A: [], B: [A]}",
     lambda it: isinstance(it, Mapping) and bool(it) and all(map(_all_texts, it.values())),
     _lists,
 )
-_ITEMS = Form(
+_ITEMS = FileForm(
     "a list of items, each VARIABLE, VARIABLE=CATEGORY or [VARIABLE, CATEGORY]", _many(_is_item), _lists
 )
-_CENTRES = Form(
+_CENTRES = FileForm(
     "a list of lists of numbers, such as [[1, 2.5], [4, 0]]",
     _many(_many(_is_number)),
     lambda centres: [[plain_number(one) for one in centre] for centre in centres],
 )
-_SCORES = Form("the numbers of categories by variable, such as {A: [1, 2, 5]}", _is_scores, _numbers)
+_SCORES = FileForm("the numbers of categories by variable, such as {A: [1, 2, 5]}", _is_scores, _numbers)
 
 
-SWITCH = Kind(bool)
-NUMBER = Kind(float)
-WHOLE = Kind(int)
+SWITCH = OptionType(bool)
+NUMBER = OptionType(float)
+WHOLE = OptionType(int)
 NOT_NEGATIVE = _number("0 or more", lambda number: number >= 0)
 SHARE = _number("above 0 and at most 1", lambda share: 0 < share <= 1)
 LEVEL = _number("between 0 and 1, such as 0.95", lambda level: 0 < level < 1)
-VARIABLE = Kind(
+VARIABLE = OptionType(
     str,
     "VARIABLE",
     read=lambda name, schema, option: variable_named(name, schema, option).name,
     names=lambda name: (name,),
 )
-VARIABLES = Kind(str, "A,B", read=names_in, names=lambda names: names, form=_NAMES)
-TABLES = Kind(
+VARIABLES = OptionType(str, "A,B", read=names_in, names=lambda names: names, form=_NAMES)
+TABLES = OptionType(
     list[str],
     "A,B",
     read=lambda texts, schema, option: tuple(names_in(text, schema, option) for text in texts),
     names=lambda tables: (name for names in tables for name in names),
     form=_TABLES,
 )
-LINKS = Kind(
+LINKS = OptionType(
     list[str],
     "A->B",
     read=_links_in,
     names=lambda links: (name for link in links for name in link),
     form=_LINKS,
 )
-STRUCTURE = Kind(
+STRUCTURE = OptionType(
     str,
     "TEXT|FILE",
     read=structure_in,
     names=lambda structure: (name for child, parents in structure.items() for name in (child, *parents)),
     form=_PARENTS,
 )
-CORRECTION = Kind(str, "RULE", read=_correction_in)
-ITEMS = Kind(
+CORRECTION = OptionType(str, "RULE", read=_correction_in)
+ITEMS = OptionType(
     list[str],
     "VARIABLE[=CATEGORY]",
     read=_items_in,
     names=lambda items: map(_item_name, items),
     form=_ITEMS,
 )
-CENTRES = Kind(list[str], "1,2.5", read=_centres_in, form=_CENTRES)
-SCORES = Kind(list[str], "VARIABLE=1,2,5", read=_scores_in, names=lambda scores: scores, form=_SCORES)
+CENTRES = OptionType(list[str], "1,2.5", read=_centres_in, form=_CENTRES)
+SCORES = OptionType(list[str], "VARIABLE=1,2,5", read=_scores_in, names=lambda scores: scores, form=_SCORES)

@@ -1,4 +1,4 @@
-"""Classifiers: naive Bayes, decision trees, linear classifiers, and how well they predict."""
+"""Classifiers: naive Bayes, decision trees and linear classifiers, and measures of their predictions."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

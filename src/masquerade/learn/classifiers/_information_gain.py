@@ -1,4 +1,4 @@
-"""How much a feature tells about a target: information gain.
+"""Information gain: how much a feature reveals about a target.
 
 Pure functions of tables of counts with the feature's categories as rows and the target's as columns.
 """
@@ -10,10 +10,10 @@ import numpy as np
 from masquerade.core.axes import Floats
 
 
-def clipped(tables: Floats) -> Floats:
+def clip_counts(tables: Floats) -> Floats:
     """Set negative cells to zero and rescale every table (the last two axes) to its total.
 
-    The same as `CountTable.nonnegative("clip")`, for many tables at once. A table whose total is not
+    This equals `CountTable.nonnegative("clip")`, for many tables in one call. A table whose total is not
     positive becomes all zeros.
     """
     positive = np.maximum(tables, 0.0)
@@ -23,7 +23,7 @@ def clipped(tables: Floats) -> Floats:
 
 
 def entropy(counts: Floats) -> Floats:
-    """Return the entropy in bits along the last axis of counts, none negative; all zeros give 0.
+    """Return the entropy in bits along the last axis of nonnegative counts; all zeros give 0.
 
     >>> float(entropy(np.array([2.0, 2.0])))
     1.0
@@ -37,11 +37,11 @@ def entropy(counts: Floats) -> Floats:
 def information_gain(tables: Floats) -> Floats:
     """Return the information in bits that the rows of each table give about its columns.
 
-    Formula: H(target) − Σ_v P(v)·H(target | v), from tables without negative cells (see `clipped`).
+    Formula: H(target) − Σ_v P(v)·H(target | v), from tables without negative cells (see `clip_counts`).
     Reference: Quinlan, Induction of decision trees (1986); Ma (2006), chapter 7.
-    Cost: a few passes over the cells of all tables together.
-    Error: estimation noise inflates it: by about df/(2·records·ln 2) where clear records tell nothing, and
-    more where they were disguised.
+    Cost: a few passes over the cells of all tables.
+    Error: estimation noise inflates it, by about df/(2·records·ln 2) for independent clear records, and more
+    for disguised records.
 
     >>> float(information_gain(np.array([[3.0, 0.0], [0.0, 3.0]])))
     1.0
@@ -54,5 +54,5 @@ def information_gain(tables: Floats) -> Floats:
 
 
 def split_information(tables: Floats) -> Floats:
-    """Return the entropy in bits of the rows alone, by which the gain ratio divides (Quinlan 1993)."""
+    """Return the entropy in bits of the rows, by which the gain ratio divides (Quinlan 1993)."""
     return entropy(tables.sum(axis=-1))

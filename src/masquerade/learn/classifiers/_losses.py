@@ -1,7 +1,8 @@
-"""Three losses of a linear discriminant, each minimised over weighted configurations instead of records.
+"""Three losses of a linear discriminant, minimised over weighted configurations instead of records.
 
-A problem is: configurations of the features (rows), how many records have each (`totals`), and how many of
-these are of the class in question (`positive`). Both may be fractional, or negative where a function says so.
+A problem has configurations of the features (rows), the number of records of each (`totals`), and the number
+of these in the class in question (`positive`). Both may be fractional, or negative where a function allows
+it.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, NotConverged
 
-LEAST_SPREAD = 1e-10  # a direction with less of the standardised spread than this is taken as none
-ENOUGH = 1e-14  # Newton decrement, per record, at which the step then taken is the last
+LEAST_SPREAD = 1e-10  # a direction with less standardised variance than this is omitted
+ENOUGH = 1e-14  # Newton decrement per record below which the current step is the last
 MOST_STEPS = 100
-FLATTEST = 1e-10  # curvature per record below which a likelihood has no top: the classes are separated
-ALWAYS_CHECKED = 2 * 4096  # configurations, in either class, that are cheap to check at every step
-CLOSE = 1e-9  # a configuration nearer to the boundary than this is on no side
+FLATTEST = 1e-10  # curvature per record below which a likelihood has no maximum: the classes are separated
+ALWAYS_CHECKED = 2 * 4096  # configurations (of both classes) that are cheap to check at every step
+CLOSE = 1e-9  # a configuration nearer to the boundary than this is on neither side
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Basis:
-    """Configurations in coordinates with mean 0 and covariance 1, a constant in front.
+    """Configurations in coordinates with mean 0 and covariance 1, after a constant.
 
-    `rows` = [1, X] @ `back`, so that θ in these coordinates are the coefficients `back` @ θ, intercept first.
-    Directions in which the configurations do not vary are left out: their coefficients are the smallest ones.
+    `rows` = [1, X] @ `back`, so that θ in these coordinates gives the coefficients `back` @ θ, intercept
+    first. Directions in which the configurations do not vary are omitted: of all equivalent coefficients
+    these are the smallest.
     """
 
     rows: Floats
@@ -34,7 +36,7 @@ class Basis:
 
     @property
     def rank(self) -> int:
-        """Return the number of coordinates, the constant included."""
+        """Return the number of coordinates, including the constant."""
         return int(self.rows.shape[1])
 
     def penalty(self, ridge: float) -> Floats:
@@ -44,14 +46,14 @@ class Basis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """Coefficients (intercept first) and the inverse curvature of the loss in them; none for pocket."""
+    """Coefficients (intercept first) and the inverse curvature of the loss; None for pocket."""
 
     coefficients: Floats
     inverse: Floats | None
 
 
 def basis_of(design: Floats, totals: Floats) -> Basis:
-    """Return the coordinates of a weighted design; signed totals may leave none (`InputError`)."""
+    """Return the coordinates of a weighted design; raise InputError if negative totals leave no variance."""
     n = totals.sum()
     centre = totals @ design / n
     variance = totals @ (design - centre) ** 2 / n
@@ -77,10 +79,10 @@ def basis_of(design: Floats, totals: Floats) -> Basis:
 def squares(basis: Basis, positive: Floats, totals: Floats, ridge: float = 0.0) -> Fitted:
     """Return the coefficients that minimise Σ (η − y)² + ridge·Σβ², y = 1 in the class and −1 outside.
 
-    Formula: the weighted normal equations; linear in the counts, so signed estimates will do.
+    Formula: the weighted normal equations, which are linear in the counts, so negative estimates are allowed.
     Reference: Ma (2006), §6.2 with another cost; Nakamura (1990) for signed counts.
     Cost: O(rows·columns²).
-    Error: that of rounding.
+    Error: rounding only.
     """
     curvature = totals.sum() * np.eye(basis.rank) + basis.penalty(ridge)
     inverse = np.linalg.inv(curvature)
@@ -91,10 +93,10 @@ def squares(basis: Basis, positive: Floats, totals: Floats, ridge: float = 0.0) 
 def logistic(basis: Basis, positive: Floats, totals: Floats, ridge: float = 0.0) -> Fitted:
     """Return the coefficients that minimise Σ log(1 + e^η) − y·η + (ridge/2)·Σβ², y = 1 in the class or 0.
 
-    Formula: Newton steps, halved until the loss falls; done when a step promises less than 1e-14 a record.
+    Formula: Newton steps, halved until the loss falls, until a step promises less than 1e-14 per record.
     Reference: Ma (2006), §6.2 with another cost; Nakamura (1990) for signed counts.
-    Cost: O(rows·columns²) a step, some ten steps.
-    Error: that of rounding. Separated classes have no finite solution without a ridge: `NotConverged`.
+    Cost: O(rows·columns²) per step, about ten steps.
+    Error: rounding only. Separated classes have no finite solution without a ridge: `NotConverged`.
     """
     n = float(totals.sum())
     penalty = basis.penalty(ridge)
@@ -128,18 +130,19 @@ def logistic(basis: Basis, positive: Floats, totals: Floats, ridge: float = 0.0)
 def pocket(
     basis: Basis, positive: Floats, totals: Floats, steps: int, generator: np.random.Generator
 ) -> Fitted:
-    """Return the coefficients of the pocket algorithm with ratchet: the fewest records on the wrong side.
+    """Return the coefficients of the pocket algorithm with ratchet: few records on the wrong side.
 
-    Formula: perceptron steps w ← w ± x on drawn configurations of the wrong side; w goes into the pocket when
-    it has classified more draws in a row than the one there, and more records in all (the ratchet). Here
-    configurations are drawn with their counts as weights, where chapter 6 walks through records and adds up
-    posterior weights; up to 4,096 of them all records are so cheap to check that any w may challenge the
-    pocket after one draw. The pocket starts with the constant that names the larger class.
+    Formula: perceptron steps w ← w ± x on drawn configurations of the wrong side. w goes into the pocket if
+    it has classified more consecutive draws correctly than the current pocket, and more records in total (the
+    ratchet). Configurations are drawn with their counts as weights; chapter 6 walks through records and adds
+    posterior weights instead. Up to 4,096 configurations, checking all records is so cheap that any w may
+    challenge the pocket after one draw. The pocket starts with the constant that predicts the larger class.
     Reference: Gallant (1990); Ma (2006), §6.2.
     Cost: `steps` draws; O(rows·columns) each time a longer run challenges the pocket.
-    Error: never worse than the larger class alone; the best hyperplane with probability → 1 in `steps`.
+    Error: never worse than always predicting the larger class; the best hyperplane with probability → 1 in
+    `steps`.
     """
-    rows = np.vstack([basis.rows, -basis.rows])  # right side of the boundary: > 0 in either half
+    rows = np.vstack([basis.rows, -basis.rows])  # correct side of the boundary: > 0 in both halves
     weights = np.concatenate([positive, totals - positive])
     upper = np.cumsum(weights / weights.sum())
     drawn = np.minimum(np.searchsorted(upper, generator.random(steps), side="right"), len(rows) - 1)
@@ -162,12 +165,15 @@ def pocket(
 
 
 def right_side(rows: Floats, weights: Floats, w: Floats) -> float:
-    """Return the weight of the configurations on the right side."""
+    """Return the weight of the configurations on the correct side."""
     return float(weights[rows @ w > CLOSE * np.linalg.norm(w)].sum())
 
 
 def run_length(rows: Floats, drawn: np.ndarray[tuple[int], np.dtype[np.intp]], start: int, w: Floats) -> int:
-    """Return how many draws from `start` on are on the right side; blocks grow while they all are."""
+    """Return the number of consecutive draws from `start` on that are on the correct side.
+
+    Blocks grow as long as all their draws are on the correct side.
+    """
     level = CLOSE * np.linalg.norm(w)
     at, block = start, 8
     while at < len(drawn):

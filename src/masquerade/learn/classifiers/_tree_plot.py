@@ -1,4 +1,4 @@
-"""A drawn decision tree: boxes with the classes as bars, branches labelled with categories."""
+"""Plot of a decision tree: boxes with bars of class probabilities, branches labelled with categories."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from masquerade.core.plots.palette import CATEGORIES, INK, LINE, MUTED
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from masquerade.learn.classifiers.tree_model import DecisionTree, Node
+    from masquerade.learn.classifiers.tree_model import DecisionNode, DecisionTree
 
 BOX_WIDTH, BOX_HEIGHT, BAR_HEIGHT = 0.88, 0.52, 0.085
 INCHES_PER_LEAF, INCHES_PER_LEVEL = 1.45, 1.35
-WIDEST, NARROWEST = 11.0, 5.5  # a page on its side
+WIDEST, NARROWEST = 11.0, 5.5  # inches; the widest fits a page in landscape
 LONGEST_LABEL = 18
 
 
-Groups = Mapping[int, tuple[int, ...]]  # the first of branches that share a box, and all of them
+Groups = Mapping[int, tuple[int, ...]]  # all branches that share a box, by the first of them
 
 
 def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int | None, *, grouped: bool) -> Axes:
-    """Draw the first `max_depth` levels; a dashed frame marks a node with more below it.
+    """Draw the first `max_depth` levels; a dashed frame marks a node with hidden branches.
 
-    Without a depth so many levels as stand on a page, and at least one. A drawing is never wider than a page:
-    what is, shrinks.
+    Without `max_depth`, as many levels as fit a page, and at least one. A plot that is wider than a page is
+    shrunk.
 
-    Every box has the records by estimate with their standard error, the most probable class with the error
-    of its probability, and a bar of all class probabilities. Leaves of one node that have the same most
-    probable class share a box if they are `grouped`. Cost: one box a node drawn.
+    Every box shows the estimated number of records and the most probable class, both with standard errors,
+    and a bar of all class probabilities. If `grouped`, leaves of one node with the same most probable class
+    share a box. Cost: one box per node drawn.
     """
     if max_depth is not None and max_depth < 0:
         raise InputError(f"The 'max_depth' of a drawing must not be negative. Got {max_depth} instead.")
@@ -45,7 +45,7 @@ def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int | None, *, gro
     height = INCHES_PER_LEVEL * (levels - 0.4) + 0.7
     shrunk = min(WIDEST / width, 1.0)
     axes = drawing.new_axes(width * shrunk, max(height * shrunk, 2.0)) if ax is None else ax
-    size = shrunk if ax is None else drawing.room(ax, width, height)
+    size = shrunk if ax is None else drawing.scale_to_fit(ax, width, height)
     for place in shown:
         _draw_branches(axes, tree, place, across, size, groups=groups)
     for place in shown:
@@ -60,7 +60,7 @@ def tree_plot(tree: DecisionTree, ax: Axes | None, max_depth: int | None, *, gro
 
 
 def _groups(tree: DecisionTree, *, grouped: bool) -> Groups:
-    """Return which nodes have a box, each with all that it stands for."""
+    """Return the nodes that have a box, each with all branches it represents."""
     found: dict[int, tuple[int, ...]] = {0: (0,)}
     for node in tree.nodes:
         first: dict[int, int] = {}
@@ -72,7 +72,7 @@ def _groups(tree: DecisionTree, *, grouped: bool) -> Groups:
 
 
 def _fitting(tree: DecisionTree, groups: Groups) -> int:
-    """Return how many levels stand on a page beside each other, at least one."""
+    """Return the number of levels that fit the width of a page, at least one."""
     depth = 1
     while depth < tree.depth:
         across, _ = _positions(tree, depth + 1, groups)
@@ -83,9 +83,9 @@ def _fitting(tree: DecisionTree, groups: Groups) -> int:
 
 
 def _positions(tree: DecisionTree, max_depth: int, groups: Groups) -> tuple[dict[int, float], list[int]]:
-    """Return where the drawn nodes stand, in leaves from the left, and their places, breadth first.
+    """Return the horizontal positions of the drawn nodes, in leaves, and their indices, breadth first.
 
-    Leaves stand one apart; an inner node stands in the middle of its branches.
+    Leaves are one unit apart; an inner node is above the middle of its branches.
     """
     across: dict[int, float] = {}
     order: list[int] = []
@@ -108,7 +108,7 @@ def _positions(tree: DecisionTree, max_depth: int, groups: Groups) -> tuple[dict
 
 
 def _has_hidden(tree: DecisionTree, place: int, across: dict[int, float]) -> bool:
-    """Tell whether a node has branches that are not drawn."""
+    """Return True if a node has branches that are not drawn."""
     split = tree.nodes[place].split
     return split is not None and split.branches[0] not in across
 
@@ -138,7 +138,7 @@ def _draw_branches(
         axes.text(
             to,
             (knee + bottom) / 2 - 0.01,
-            drawing.shortened(label, LONGEST_LABEL),
+            drawing.shorten_label(label, LONGEST_LABEL),
             ha="center",
             va="center",
             fontsize=8.5 * size,
@@ -180,7 +180,9 @@ def _draw_node(
         bar = Rectangle((start, low + 0.04), extent, BAR_HEIGHT, color=_colour(code), linewidth=0, zorder=4)
         axes.add_patch(bar)
         start += extent
-    for line, text in enumerate(_box_lines(tree, node) if len(members) == 1 else _shared(tree, members)):
+    for line, text in enumerate(
+        _box_lines(tree, node) if len(members) == 1 else _shared_box_lines(tree, members)
+    ):
         axes.text(
             x,
             low + BOX_HEIGHT - 0.085 - 0.12 * line,
@@ -195,43 +197,43 @@ def _draw_node(
 
 
 def _mean_probabilities(tree: DecisionTree, members: tuple[int, ...]) -> Floats:
-    """Return the class probabilities of leaves together, weighted by their records."""
+    """Return the class probabilities of several leaves, weighted by their records."""
     weights = np.array([max(tree.nodes[member].records, 0.0) for member in members])
     weights = weights / weights.sum() if weights.sum() > 0 else np.full(len(members), 1 / len(members))
     return np.asarray(weights @ np.stack([tree.nodes[member].probabilities for member in members]))
 
 
-def _shared(tree: DecisionTree, members: tuple[int, ...]) -> tuple[str, str, str]:
-    """Return the lines in a box of several leaves; how their estimates depend on each other is not known."""
+def _shared_box_lines(tree: DecisionTree, members: tuple[int, ...]) -> tuple[str, str, str]:
+    """Return the lines in a box of several leaves, without errors: their estimates are dependent."""
     best = tree.nodes[members[0]].best
-    label = drawing.shortened(tree.target.categories[best], LONGEST_LABEL)
+    label = drawing.shorten_label(tree.target.categories[best], LONGEST_LABEL)
     records = sum(tree.nodes[member].records for member in members)
     return label, f"{_mean_probabilities(tree, members)[best]:.3f}, {len(members)} leaves", f"{records:,.0f}"
 
 
-def _box_lines(tree: DecisionTree, node: Node) -> tuple[str, str, str]:
-    """Return the lines in a box: what is asked or answered, the likeliest class, the records."""
-    label = drawing.shortened(tree.target.categories[node.best], LONGEST_LABEL)
+def _box_lines(tree: DecisionTree, node: DecisionNode) -> tuple[str, str, str]:
+    """Return the lines in a box: the feature or the class, the most probable class, the records."""
+    label = drawing.shorten_label(tree.target.categories[node.best], LONGEST_LABEL)
     chance = f"{node.probabilities[node.best]:.3f} ± {node.stderr[node.best]:.3f}"
     records = f"{node.records:,.0f} ± {node.records_stderr:,.0f}"
     if node.borrowed:
         records = f"too few: {node.records:,.0f}"
     if node.split is None:
         return label, chance, records
-    return drawing.shortened(node.split.feature, LONGEST_LABEL) + "?", f"{label} {chance}", records
+    return drawing.shorten_label(node.split.feature, LONGEST_LABEL) + "?", f"{label} {chance}", records
 
 
 def _draw_legend(axes: Axes, tree: DecisionTree) -> None:
-    """Name the colours of the classes above the tree."""
+    """Draw a legend of the class colours above the tree."""
     from matplotlib.patches import Patch  # noqa: PLC0415  (slow to load)
 
     labels = tree.target.categories
     axes.legend(
         handles=[
-            Patch(color=_colour(code), label=drawing.shortened(label, LONGEST_LABEL))
+            Patch(color=_colour(code), label=drawing.shorten_label(label, LONGEST_LABEL))
             for code, label in enumerate(labels)
         ],
-        title=drawing.shortened(tree.target.name, LONGEST_LABEL),
+        title=drawing.shorten_label(tree.target.name, LONGEST_LABEL),
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
         ncols=min(len(labels), 8),
@@ -243,5 +245,5 @@ def _draw_legend(axes: Axes, tree: DecisionTree) -> None:
 
 
 def _colour(code: int) -> str:
-    """Return the colour of a class; they repeat beyond eight."""
+    """Return the colour of a class; colours repeat after eight."""
     return CATEGORIES[code % len(CATEGORIES)]

@@ -5,11 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.core.answered_tally import (
+    MissingAnswers,
+    ModelMissing,
+    missing_answers_of,
+    people_who_answered,
+)
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.intervals import Flags, normal_interval, ratio_errors
@@ -17,32 +23,40 @@ from masquerade.core.plots.drawing import Dots, dot_plot
 from masquerade.core.query import Query
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
-from masquerade.core.tally import Tally, check_source
+from masquerade.core.tally import Tally
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import counted, printable
 from masquerade.learn import model_file
-from masquerade.learn.classifiers.prediction_rows import LogScores, summed_logs, told_apart
+from masquerade.learn.classifiers.prediction_rows import (
+    LogScores,
+    normalise_scores,
+    require_features,
+    sum_logs,
+)
 from masquerade.learn.model_file import Saved, part_values
+from masquerade.learn.networks.composite_fit import fit_composite
+from masquerade.learn.networks.joint_fit import fit_tables, inner_chances, table_errors, warn_of_step
+from masquerade.learn.networks.joint_likelihood import joint_likelihood_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
 KIND = "naive_bayes"
-FEWEST_SIGMAS = 5.0
+FEWEST_SIGMAS = 5.0  # standard errors of a class count from which the delta method is reliable
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Distribution:
-    """Probabilities, the last axis summing to 1, and their standard errors."""
+class ProbabilityTable:
+    """Probabilities, summing to 1 over the last axis, and their standard errors."""
 
     probabilities: Floats
     stderr: Floats
 
     @classmethod
-    def read(cls, values: Mapping[str, Any], shape: tuple[int, ...], name: str) -> Distribution:
-        """Return what a file says of a variable."""
+    def read(cls, values: Mapping[str, Any], shape: tuple[int, ...], name: str) -> ProbabilityTable:
+        """Return the probabilities of a variable in a model file; raise InputError if they are not valid."""
         shapes = {"probabilities": shape, "stderr": shape}
         found = model_file.part_of(cls, values, shapes, f"{name}.")
         table = found.probabilities
@@ -55,12 +69,40 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NaiveBayes(Printed, LogScores, Saved):
-    """P(class) and P(feature | class) with standard errors; row c of a feature's table is class c.
+    """Naive Bayes classifier: P(class) and P(feature | class) with standard errors.
 
-    A class that nothing speaks for (estimated count ≤ 0) has probability 0, uniform rows with infinite
-    standard errors, and is never predicted. `reliable` is False where a class's count is less than five
-    standard errors: there the delta method is not to be trusted.
+    A class without support (estimated count ≤ 0) has probability 0 and uniform rows with infinite standard
+    errors, and is never predicted.
 
+    Attributes
+    ----------
+    target : Variable
+        The predicted variable.
+    features : tuple of Variable
+        Variables to predict from.
+    prior : ndarray
+        P(class).
+    prior_stderr : ndarray
+        Its standard errors.
+    probabilities : tuple of ndarray
+        P(category | class) of each feature, one row per class.
+    stderrs : tuple of ndarray
+        Their standard errors.
+    reliable : ndarray of bool
+        False for a class whose count is less than five standard errors: the delta method is not reliable
+        there.
+    alpha : float
+        Pseudo-count.
+    n : int
+        Number of records.
+    missing : MissingAnswers or None
+        Shares of missing answers, and how they were treated.
+    covariance : ndarray or None
+        Joint covariance of the logits of the prior and of all rows, in the order of the features, for a model
+        fitted with ``method="likelihood"`` or ``"composite"``. Files do not contain it.
+
+    Examples
+    --------
     >>> model = mq.learn.naive_bayes(mq.tally(mq.data.students()), "sleep")
     >>> model.predict_proba(mq.data.students()[:1]).round(2).tolist()
     [[0.6, 0.4]]
@@ -75,10 +117,69 @@ class NaiveBayes(Printed, LogScores, Saved):
     reliable: Flags
     alpha: float
     n: int
+    missing: MissingAnswers | None = None
+    covariance: Floats | None = None
+
+    def predict_stderr(self, frame: Any) -> Floats:
+        """Compute the standard errors of `predict_proba`, by the delta method on the joint covariance.
+
+        Parameters
+        ----------
+        frame : data frame or mapping
+            Rows to predict, as in `predict_proba`.
+
+        Returns
+        -------
+        ndarray
+            One row per record, classes in the order of `target`.
+
+        Raises
+        ------
+        InputError
+            If the model was not fitted with ``method="likelihood"`` or ``"composite"``.
+
+        Notes
+        -----
+        Formula: ∂ P(c | x) = P(c | x) (s_c − Σ_c' P(c' | x) s_c'), s_c the gradient of ln P(c, x) in the
+        logits of all parameters.
+
+        Examples
+        --------
+        >>> source = mq.tally(mq.data.students())
+        >>> model = mq.learn.naive_bayes(source, "sleep", ["pills"], method="likelihood")
+        >>> model.predict_stderr({"pills": ["no", "yes"]}).round(3).tolist()
+        [[0.02, 0.02], [0.042, 0.042]]
+        """
+        if self.covariance is None:
+            raise InputError(
+                "The errors of predictions need the covariance of all tables: fit the model with "
+                "method='likelihood', or method='composite' where only tables are known."
+            )
+        codes = self._codes(frame)
+        columns = np.stack([codes[feature.name] for feature in self.features], axis=1)
+        rows, member = np.unique(columns, axis=0, return_inverse=True)
+        distinct = {feature.name: rows[:, i] for i, feature in enumerate(self.features)}
+        chances = np.exp(normalise_scores(self.scores(distinct), self.prior))
+        errors = np.empty(chances.shape)
+        for i, (row, likely) in enumerate(zip(rows, chances, strict=True)):
+            slopes = likely[:, None] * (self._slopes(row) - likely @ self._slopes(row))
+            variance = np.einsum("cp,pq,cq->c", slopes, self.covariance, slopes)
+            errors[i] = np.sqrt(np.maximum(variance, 0.0))
+        return np.asarray(errors[member.ravel()])
+
+    def _slopes(self, row: NDArray[np.integer[Any]]) -> Floats:
+        """Return ∂ ln P(class, row) / ∂ logits (classes, parameters); an unknown feature adds nothing."""
+        classes = np.eye(len(self.target))
+        parts = [classes[:, :-1] - self.prior[:-1]]
+        for table, code in zip(self.probabilities, row.tolist(), strict=True):
+            seen = np.eye(table.shape[1])[code] if code >= 0 else table
+            slope = (seen - table)[:, :-1]
+            parts.append((classes[:, :, None] * slope[None]).reshape(len(classes), -1))
+        return np.concatenate(parts, axis=1)
 
     def scores(self, codes: Mapping[str, NDArray[np.integer[Any]]]) -> Floats:
         """Return ln P(class, row) = ln P(c) + Σ_i ln P(x_i | c), rows × classes, from codes of features."""
-        return summed_logs(
+        return sum_logs(
             self.prior,
             [
                 (table, codes[feature.name])
@@ -87,7 +188,7 @@ class NaiveBayes(Printed, LogScores, Saved):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a pandas frame: feature, category, class, probability, stderr; the classes come first."""
+        """Return a pandas frame: variable, category, class, probability, stderr; the target comes first."""
         import pandas as pd  # noqa: PLC0415  (learners load pandas only when a frame is asked for)
 
         rows: list[tuple[Any, ...]] = [
@@ -131,10 +232,23 @@ class NaiveBayes(Printed, LogScores, Saved):
         rare = [head for head, sure in zip(heads, self.reliable, strict=True) if not sure]
         if rare:
             lines.append(f"Too rare for their standard errors to be trusted: {', '.join(rare)}.")
-        return "\n".join(lines)
+        return "\n".join([*lines, *model_file.missing_lines(self.missing)])
 
     def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
-        """Draw every probability with its interval, a colour for each class; rare classes are hollow."""
+        """Draw every probability with its interval, one colour per class; unreliable classes are hollow.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Axes to draw on. Without it, new ones.
+        level : float, default 0.95
+            Confidence level of the intervals.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
         labels = [f"P({self.target.name})"]
         labels += [f"{feature.name} = {label}" for feature in self.features for label in feature.categories]
         rows = [np.hstack(parts) for parts in zip(self.prior, *self.probabilities, strict=True)]
@@ -161,58 +275,99 @@ class NaiveBayes(Printed, LogScores, Saved):
             **part_values(self, "n", "alpha"),
             "target": {
                 **part_values(self.target),
-                **part_values(Distribution(self.prior, self.prior_stderr)),
+                **part_values(ProbabilityTable(self.prior, self.prior_stderr)),
                 "reliable": self.reliable.tolist(),
             },
             "features": [
-                {**part_values(feature), **part_values(Distribution(table, errors))}
+                {**part_values(feature), **part_values(ProbabilityTable(table, errors))}
                 for feature, table, errors in zip(
                     self.features, self.probabilities, self.stderrs, strict=True
                 )
             ],
+            **model_file.missing_values(self.missing),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> NaiveBayes:
-        """Return the model that plain values describe; what is none is an `InputError`."""
+        """Return the model that `to_dict` described; raise InputError if the values are not valid."""
         target, features = model_file.target_and_features(values, KIND)
-        own, listed = values["target"], values["features"]
-        told = Distribution.read(own, (len(target),), target.name)
+        entries = values["target"]
+        prior = ProbabilityTable.read(entries, (len(target),), target.name)
         tables = [
-            Distribution.read(item, (len(target), len(feature)), feature.name)
-            for item, feature in zip(listed, features, strict=True)
+            ProbabilityTable.read(item, (len(target), len(feature)), feature.name)
+            for item, feature in zip(values["features"], features, strict=True)
         ]
         return cls(
             target,
             features,
-            told.probabilities,
-            told.stderr,
+            prior.probabilities,
+            prior.stderr,
             tuple(table.probabilities for table in tables),
             tuple(table.stderr for table in tables),
             model_file.array_of(
-                model_file.entry(own, "reliable", list), (len(target),), "reliable", flags=True
+                model_file.entry(entries, "reliable", list), (len(target),), "reliable", flags=True
             ),
             model_file.number(values, "alpha"),
             model_file.entry(values, "n", int),
+            model_file.missing_of(values),
         )
 
 
 def naive_bayes(
-    source: Tally, target: str, features: Sequence[str] | None = None, alpha: float = 1.0
+    source: Tally,
+    target: str,
+    features: Sequence[str] | None = None,
+    alpha: float = 1.0,
+    *,
+    missing: ModelMissing = "answered",
+    method: Literal["counts", "likelihood", "composite"] = "counts",
 ) -> NaiveBayes:
-    """Return the naive Bayes classifier of `target` from counts alone.
+    """Learn a naive Bayes classifier from counts.
 
-    `features` are all other variables unless given. Estimated counts may be negative, probabilities may not:
-    negative class counts are set to zero and the others rescaled to the total ("clip"); within a class,
-    negative counts of a feature are set to zero and the others rescaled to the class's count. A class
-    whose count is zero or negative is warned about: see `NaiveBayes`.
+    Estimated counts may be negative, probabilities may not. Negative class counts are set to zero and the
+    others rescaled to the total ("clip"). Within a class, negative counts of a feature are set to zero and
+    the others rescaled to the count of the class. A class with a count of zero or less causes a warning.
 
-    Formula: P(c) = N_c/n, P(x | c) = (N_cx + alpha)/(N_c + alpha·K), K the categories of the feature;
-    Var P(x | c) ≈ (Var N̂_cx − 2θ Cov(N̂_cx, N̂_c) + θ² Var N̂_c)/(N_c + alpha·K)², from the unbiased counts.
+    Parameters
+    ----------
+    source : Tally
+        Source of counts.
+    target : str
+        Variable to predict.
+    features : sequence of str, optional
+        Variables to predict from. Without it, all other variables.
+    alpha : float, default 1.0
+        Pseudo-count added to every cell of a class.
+    missing : {"answered", "category"}, default "answered"
+        Count people who answered, or count missing answers as categories.
+    method : {"counts", "likelihood", "composite"}
+        Tables of each feature by themselves; or all tables together, at the maximum of the joint likelihood
+        of the reports, which needs a source that knows the reports of each record, or of the composite
+        likelihood of pairs, for sources of tables. With either likelihood, predictions have errors
+        (`NaiveBayes.predict_stderr`), and `alpha` is not used.
+
+    Returns
+    -------
+    NaiveBayes
+        The classifier.
+
+    Raises
+    ------
+    InputError
+        If a variable is unknown, `alpha` is negative, or no class has a positive count.
+    QueryRefused
+        If the source refuses a query.
+
+    Notes
+    -----
+    Formula: P(c) = N_c/n, P(x | c) = (N_cx + alpha)/(N_c + alpha·K), K the categories of the feature; Var P(x
+    | c) ≈ (Var N̂_cx − 2θ Cov(N̂_cx, N̂_c) + θ² Var N̂_c)/(N_c + alpha·K)², from the unbiased counts.
     Reference: Zhan, Chang & Matwin (2004) §3.4; with alpha = 1 scikit-learn's CategoricalNB on clear records.
-    Cost: one batch of one question per feature and one for the classes.
+    Cost: one batch with one query per feature and one for the classes.
     Error: first order in 1/n; flagged where N̂_c is below five standard errors.
 
+    Examples
+    --------
     >>> model = mq.learn.naive_bayes(mq.tally(mq.data.students()), "sleep", ["pills"])
     >>> print(model.summary())
     Naive Bayes of sleep: 1 feature, alpha = 1, n = 600
@@ -223,8 +378,8 @@ def naive_bayes(
       no               0.5833 ± 0.0343   0.8925 ± 0.0153
       yes              0.4167 ± 0.0343   0.1075 ± 0.0153
     """
-    check_source(source)
-    names = told_apart(source.schema, target, features)
+    source = people_who_answered(source, missing)
+    names = require_features(source.schema, target, features)
     if not np.isfinite(alpha) or alpha < 0:
         raise InputError(f"The 'alpha' parameter of naive_bayes() must be 0 or more. Got {alpha} instead.")
     queries = [Query(by=(target,)), *(Query(by=(target, name)) for name in names)]
@@ -242,6 +397,10 @@ def naive_bayes(
             MasqueradeWarning,
             stacklevel=2,
         )
+    if method in ("likelihood", "composite"):
+        return _fit_jointly(source, classes, tables, method)
+    if method != "counts":
+        raise InputError(f"The method must be 'counts', 'likelihood' or 'composite'. Got {method!r} instead.")
     prior = np.asarray(counts / counts.sum())
     fitted = [_conditional(table, counts, alpha) for table in tables]
     return NaiveBayes(
@@ -254,6 +413,36 @@ def naive_bayes(
         (counts > 0) & (counts >= FEWEST_SIGMAS * classes.stderr()),
         float(alpha),
         classes.n,
+        missing_answers_of(source),
+    )
+
+
+def _fit_jointly(source: Tally, classes: CountTable, tables: Sequence[CountTable], method: str) -> NaiveBayes:
+    """Return the model whose tables maximise the joint or composite likelihood of the reports."""
+    target = classes.axes[0]
+    structure = {target.name: (), **{table.axes[1].name: (target.name,) for table in tables}}
+    counts = {table.axes[-1].name: table for table in (classes, *tables)}
+    if method == "composite":
+        fit = fit_composite(source, structure, counts)
+    else:
+        start = {name: np.maximum(table.values, 0.0) for name, table in counts.items()}
+        fit = fit_tables(joint_likelihood_of(source, structure), inner_chances(start))
+    warn_of_step(fit)
+    errors = table_errors(fit)
+    names = [table.axes[1].name for table in tables]
+    reliable = fit.counts[target.name] >= FEWEST_SIGMAS * errors[target.name] * fit.n
+    return NaiveBayes(
+        target,
+        tuple(table.axes[1] for table in tables),
+        fit.tables[target.name],
+        errors[target.name],
+        tuple(fit.tables[name] for name in names),
+        tuple(errors[name] for name in names),
+        np.asarray(reliable),
+        0.0,
+        classes.n,
+        missing_answers_of(source),
+        fit.covariance,
     )
 
 
@@ -261,7 +450,7 @@ def _conditional(table: CountTable, counts: Floats, alpha: float) -> tuple[Float
     size = len(table.axes[1])
     clipped = np.maximum(table.values, 0.0)
     sums = clipped.sum(axis=1, keepdims=True)
-    # a row that sums to its class already keeps its numbers to the last bit
+    # rows that already sum to their class are not rescaled: clear counts stay exact
     off = np.abs(sums - counts[:, None]) > ROUNDING * table.n
     scale = np.where(off, counts[:, None] / np.where(sums > 0, sums, 1.0), 1.0)
     cells = np.where(counts[:, None] > 0, np.where(sums > 0, clipped * scale, counts[:, None] / size), 0.0)

@@ -1,4 +1,4 @@
-"""Models that predict disguised rows: their reports are weighed by how likely each truth is."""
+"""Models that predict disguised rows: each report is weighted by the probability of every truth."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, SchemaError
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.learn.classifiers.linear import LinearClassifier
-from masquerade.learn.classifiers.prediction_rows import LogScores, labels_of, row_codes, summed_logs
+from masquerade.learn.classifiers.prediction_rows import LogScores, labels_of, row_codes, sum_logs
 from masquerade.learn.classifiers.tree_model import DecisionTree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportChances:
-    """P(joint report of some features | class), classes × reports."""
+    """P(joint report of features | class), classes × reports."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -28,11 +28,26 @@ class ReportChances:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DisguisedView(LogScores):
-    """A naive Bayes classifier of disguised rows; `features` have the labels of the reports.
+    """A naive Bayes classifier of disguised rows. `features` have the labels of the reports.
 
-    Where a policy has strata, a row's own stratum (which is never disguised) says which channels it
-    went through, so that rows must have this column too, even if it is no feature.
+    If a policy has strata, the stratum of a row, which is never disguised, selects its channels. Rows must
+    have this column even if it is not a feature.
 
+    Attributes
+    ----------
+    target : Variable
+        The predicted variable.
+    features : tuple of Variable
+        Reports to predict from.
+    prior : ndarray
+        P(class).
+    emissions : mapping
+        P(joint report | class) of each group of features, by stratum.
+    stratum : Variable or None
+        The variable that defines the strata.
+
+    Examples
+    --------
     >>> policy = mq.data.students_policy()
     >>> model = mq.learn.naive_bayes(mq.tally(mq.data.students(), schema=policy), "sleep", ["pills"])
     >>> view = mq.evaluate.disguised_view(model, policy)
@@ -67,7 +82,7 @@ class DisguisedView(LogScores):
             )
             for part in self.emissions[stratum]
         ]
-        return summed_logs(self.prior, parts)
+        return sum_logs(self.prior, parts)
 
     def _codes(self, frame: Any) -> dict[str, NDArray[np.intp]]:
         known = {variable.name: variable for variable in self.features}
@@ -78,12 +93,12 @@ class DisguisedView(LogScores):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DisguisedTreeView:
-    """A decision tree of disguised rows; `features` have the labels of the reports.
+    """A decision tree of disguised rows. `features` have the labels of the reports.
 
-    Formula: on the way down a row is at every branch with P(branch | node, its report) ∝ the branch's share
-    of records times P(report | category), as C4.5 weighs rows with missing values.
+    Formula: at a node, a row goes to every branch with P(branch | node, its report) ∝ the branch's share of
+    records times P(report | category), as C4.5 weights rows with missing values.
     Reference: Quinlan (1993), chapter 3, for rows whose value is unknown.
-    Error: reports of features that are asked further down are not used higher up.
+    Error: reports of features that are queried further down are not used higher up.
     """
 
     tree: DecisionTree
@@ -92,22 +107,22 @@ class DisguisedTreeView:
 
     @property
     def target(self) -> Variable:
-        """Return what is predicted."""
+        """Return the predicted variable."""
         return self.tree.target
 
     def predict_proba(self, frame: Any) -> Floats:
         """Return P(class | reports), rows × classes."""
-        asked = [feature.name for feature in self.features if feature.name in self.tree.used]
-        names = asked or [self.features[0].name]
+        used = [feature.name for feature in self.features if feature.name in self.tree.used_features]
+        names = used or [self.features[0].name]
         codes = row_codes(frame, Schema(self.features), names, disguised=True)
         rows = len(codes[names[0]])
-        found = np.zeros((rows, len(self.target)))
+        result = np.zeros((rows, len(self.target)))
         open_places = [(0, np.ones(rows))]
         while open_places:
             place, weight = open_places.pop()
             node = self.tree.nodes[place]
             if node.split is None:
-                found += weight[:, None] * node.probabilities
+                result += weight[:, None] * node.probabilities
                 continue
             shares = self.tree.shares(place)
             likely = self.channels[node.split.feature][:, codes[node.split.feature]] * shares[:, None]
@@ -116,20 +131,21 @@ class DisguisedTreeView:
             open_places += [
                 (branch, weight * part) for branch, part in zip(node.split.branches, likely, strict=True)
             ]
-        return found
+        return result
 
     def predict(self, frame: Any) -> NDArray[Any]:
-        """Return the most probable class of every row; the first of equals."""
+        """Return the most probable class of every row; ties go to the first."""
         return labels_of(self.target, np.argmax(self.predict_proba(frame), axis=1))
 
 
 class DisguisedLinearView(LinearClassifier):
-    """A linear classifier of disguised rows; `features` have the labels of the reports.
+    """A linear classifier of disguised rows. `features` have the labels of the reports.
 
-    Formula: the numbers of a feature's categories are replaced by their expectation given its report,
-    Σ_x P(x | x̃)·number(x), P(x | x̃) ∝ the feature's share of x among the records times P[x, x̃].
+    Formula: the numbers of a feature's categories are replaced by their expectation given its report, Σ_x P(x
+    | x̃)·number(x), P(x | x̃) ∝ the feature's share of x among the records times P[x, x̃].
     Reference: regression calibration, Carroll, Ruppert, Stefanski & Crainiceanu (2006), chapter 4.
-    Error: every report speaks for its own feature alone; probabilities of strong disguises are too extreme.
+    Error: every report is used for its own feature only; probabilities under a strong disguise are too
+    extreme.
     """
 
     __slots__ = ()
@@ -141,7 +157,7 @@ class DisguisedLinearView(LinearClassifier):
 def linear_view(
     model: LinearClassifier, features: tuple[Variable, ...], channels: Mapping[str, Floats]
 ) -> DisguisedLinearView:
-    """Return a linear classifier seen through the channels of its features, whose reports are `features`."""
+    """Return a linear classifier of rows whose features, reported as `features`, passed through channels."""
     if model.shares is None:
         raise InputError("The model was saved by an earlier version, without shares: learn it again.")
     codings = []
@@ -151,12 +167,14 @@ def linear_view(
         likely = np.where(total > 0, likely / np.where(total > 0, total, 1.0), share[:, None])
         codings.append(likely.T @ coding)
     values = {field.name: getattr(model, field.name) for field in fields(model)}
-    return DisguisedLinearView(**values | {"features": features, "codings": tuple(codings)})
+    return DisguisedLinearView(
+        **values | {"features": features, "codings": tuple(codings), "covariance": None}
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DisguisedNetworkView:
-    """A node of a Bayesian network, predicted from disguised rows of all others: exactly, by summing."""
+    """Predicts a node of a Bayesian network exactly, from the disguised values of all other nodes."""
 
     target: Variable
     features: tuple[Variable, ...]
@@ -171,7 +189,7 @@ class DisguisedNetworkView:
         return np.asarray(np.where(total > 0, found / np.where(total > 0, total, 1.0), self._prior))
 
     def predict(self, frame: Any) -> NDArray[Any]:
-        """Return the most probable class of every row; the first of equals."""
+        """Return the most probable class of every row; ties go to the first."""
         return labels_of(self.target, np.argmax(self.predict_proba(frame), axis=1))
 
     @property

@@ -1,4 +1,4 @@
-"""Linear classifiers from any source of counts: the model, and how it is learnt."""
+"""Linear classifiers from any source of counts: the model and its learner."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.core.answered_tally import (
+    MissingAnswers,
+    ModelMissing,
+    missing_answers_of,
+    people_who_answered,
+)
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning, did_you_mean
 from masquerade.core.intervals import normal_interval
@@ -18,16 +24,17 @@ from masquerade.core.plots.drawing import Dots, dot_plot
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.table import CountTable
-from masquerade.core.tally import Tally, check_source
+from masquerade.core.tally import Tally
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import counted, printable
 from masquerade.learn import model_file
 from masquerade.learn.classifiers import _losses as losses
-from masquerade.learn.classifiers.prediction_rows import CodedClassifier, told_apart
+from masquerade.learn.classifiers.prediction_rows import CodedClassifier, require_features
 from masquerade.learn.density import category_numbers
 from masquerade.learn.model_file import Saved, part_values
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 Loss = Literal["pocket", "squares", "logistic"]
@@ -36,26 +43,60 @@ Scores = Mapping[str, Sequence[float] | Literal["indicator"]]
 
 KIND = "linear_classifier"
 TIES = 1e-9
-MUCH = 0.01  # share of the records below zero beyond which the summary warns
+TINY = 1e-300
+MUCH = 0.01  # share of negative counts above which the summary warns
 Cost = Callable[[losses.Basis, Floats, Floats], losses.Fitted]
 
 MOST_CELLS = 2**20
-MOST_LIKELY_CELLS = 2**14  # beyond, the most likely table takes minutes and "auto" clips instead
-MOST_ERROR_WORK = 2**27  # cells × coefficients beyond which standard errors are left out
+MOST_LIKELY_CELLS = 2**14  # above this the most likely table takes minutes, so "auto" clips instead
+MOST_JOINT_WORK = 2**22  # cells × coefficients above which only variances are computed
+MOST_ERROR_WORK = 2**27  # cells × coefficients above which standard errors are omitted
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LinearClassifier(Printed, CodedClassifier, Saved):
-    """A linear discriminant of two classes, or one for each of several against the rest.
+    """A linear discriminant of two classes, or one per class against the rest.
 
-    Row d of `coefficients` has an intercept first, then one number per column of `names`. With two classes
-    the one discriminant speaks for the second; with more, the largest wins. `codings` are the numbers that
-    stand for the categories of each feature (categories × columns). `stderr` is None where it is not known:
-    for pocket, whose loss has no slope, and for tables too large. `accuracy` is the share of the records, by
-    the counts it was learnt from, that it classifies rightly; `negative` is how much of the unbiased counts
-    was below zero before it was projected away, as a share of the records; `shares` are those of the
-    categories of each feature, by which disguised rows are read (None in files of earlier versions).
+    With two classes, a positive discriminant predicts the second. With more, the largest discriminant wins.
 
+    Attributes
+    ----------
+    target : Variable
+        The predicted variable.
+    features : tuple of Variable
+        Variables to predict from.
+    codings : tuple of ndarray
+        Numbers of the categories of each feature, categories × columns.
+    names : tuple of str
+        Columns of the design.
+    loss : str
+        "pocket", "squares" or "logistic".
+    coefficients : ndarray
+        One row per discriminant: the intercept, then one number per column.
+    stderr : ndarray or None
+        Standard errors of the coefficients. None for pocket, whose loss has no slope, and for large tables.
+    accuracy : float
+        Share of the records, by the counts used for learning, that are classified correctly.
+    accuracy_stderr : float
+        Its standard error.
+    counts : str
+        How negative counts were handled.
+    negative : float
+        Sum of the negative unbiased counts before projection, as a share of the records.
+    ridge : float
+        Penalty.
+    n : int
+        Number of records.
+    shares : tuple of ndarray or None
+        Shares of the categories of each feature, needed to predict disguised rows. None in files of earlier
+        versions.
+    missing : MissingAnswers or None
+        Shares of missing answers, and how they were treated.
+    covariance : ndarray or None
+        Covariance of all coefficients, row by row. None for pocket, large tables and loaded models.
+
+    Examples
+    --------
     >>> model = mq.learn.linear_classifier(mq.tally(mq.data.students()), "sleep", loss="logistic")
     >>> model.names
     ('exams=many', 'year', 'pills=yes')
@@ -77,38 +118,109 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
     ridge: float
     n: int
     shares: tuple[Floats, ...] | None = None
+    missing: MissingAnswers | None = None
+    covariance: Floats | None = None
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Return for which class each discriminant speaks."""
+        """Return the class of each discriminant."""
         labels = self.target.categories
         return tuple(map(str, labels[1:] if len(labels) == 2 else labels))
 
     def decision_function(self, frame: Any) -> Floats:
-        """Return the discriminants of clear rows: one number each for two classes, else rows × classes."""
+        """Return the discriminants of clear rows: one number per row for two classes, else rows × classes."""
         scores = self.scores(self._codes(frame))
         return scores[:, 0] if len(self.target) == 2 else scores
 
     def predict_proba(self, frame: Any) -> Floats:
-        """Return P(class | row) by logistic loss, rows × classes (one against the rest, made to sum to 1)."""
+        """Return P(class | row) of the logistic loss, rows × classes; one against the rest, normalised."""
         if self.loss != "logistic":
-            raise InputError(f"Only loss='logistic' gives probabilities; this model has {self.loss!r}.")
+            raise InputError(f"Only loss='logistic' has probabilities; this model has {self.loss!r}.")
         chance = losses.expit(self.scores(self._codes(frame)))
         if len(self.target) == 2:
             return np.hstack([1 - chance, chance])
         sums = chance.sum(axis=1, keepdims=True)
         return np.where(sums > 0, chance / np.where(sums > 0, sums, 1.0), 1 / len(self.target))
 
+    def predict_stderr(self, frame: Any) -> Floats:
+        """Compute the standard errors of `predict_proba`, by the delta method on all coefficients.
+
+        Parameters
+        ----------
+        frame : data frame or mapping
+            Rows to predict, as in `predict_proba`.
+
+        Returns
+        -------
+        ndarray
+            One row per record, classes in the order of `target`.
+
+        Raises
+        ------
+        InputError
+            If the loss is not logistic, or the model was loaded from a file or learned from a large table.
+
+        Notes
+        -----
+        Formula: ∂p = p(1 − p)·x of each discriminant, then of the normalised shares. Other losses have no
+        probabilities, so the delta method does not apply.
+
+        Examples
+        --------
+        >>> model = mq.learn.linear_classifier(mq.tally(mq.data.students()), "sleep", loss="logistic")
+        >>> model.predict_stderr(mq.data.students()[:1]).round(3).tolist()
+        [[0.058, 0.058]]
+        """
+        chances = self.predict_proba(frame)
+        if self.covariance is None:
+            raise InputError(
+                "This model has no covariance of its coefficients: it was loaded from a file, is a view of "
+                "disguised rows, a class does not occur, or the table is too large."
+            )
+        design = np.hstack([np.ones((len(chances), 1)), self._design(self._codes(frame))])
+        single = losses.expit(design @ self.coefficients.T)  # rows × discriminants
+        inner = single * (1 - single)
+        if len(self.target) == 2:
+            shares = np.stack([-inner, inner], axis=1)
+        else:  # P_c = s_c/Σs, so ∂P_c/∂s_d = (δ_cd − P_c)/Σs
+            own = np.eye(len(self.target)) - chances[:, :, None]
+            shares = own / np.maximum(single.sum(axis=1), TINY)[:, None, None] * inner[:, None, :]
+        slopes = (shares[..., None] * design[:, None, None, :]).reshape(*chances.shape, -1)
+        variance = np.einsum("rcp,pq,rcq->rc", slopes, self.covariance, slopes)
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+
     def scores(self, codes: Mapping[str, NDArray[np.integer[Any]]]) -> Floats:
         """Return the discriminants, rows × discriminants, from codes of the features."""
+        return np.asarray(self._design(codes) @ self.coefficients[:, 1:].T + self.coefficients[:, 0])
+
+    def _design(self, codes: Mapping[str, NDArray[np.integer[Any]]]) -> Floats:
+        """Return the numbers of the rows, one column per coefficient but the intercept."""
+        codings = self.codings
+        if self.shares is not None:  # a feature that is not known (code −1) counts with its mean
+            known = zip(codings, self.shares, strict=True)
+            codings = tuple(np.vstack([coding, shares @ coding]) for coding, shares in known)
         parts = [
-            coding[codes[feature.name]] for feature, coding in zip(self.features, self.codings, strict=True)
+            codes_of[codes[feature.name]] for feature, codes_of in zip(self.features, codings, strict=True)
         ]
-        return np.asarray(np.hstack(parts) @ self.coefficients[:, 1:].T + self.coefficients[:, 0])
+        return np.hstack(parts)
 
     def predict_codes(self, codes: Mapping[str, NDArray[np.integer[Any]]]) -> NDArray[np.intp]:
         """Return the codes of the classes from codes of the features; ties go to the first."""
         return _winners(np.moveaxis(self.scores(codes), -1, 0))
+
+    def coefficient_frame(self) -> pd.DataFrame:
+        """Return a pandas frame: class, term, coefficient, stderr; the intercept of a class comes first."""
+        import pandas as pd  # noqa: PLC0415  (learners load pandas only when a frame is asked for)
+
+        terms = ["(intercept)", *self.names]
+        frame = pd.DataFrame(
+            {
+                "class": np.repeat(self.outputs, len(terms)),
+                "term": np.tile(terms, len(self.outputs)),
+                "coefficient": self.coefficients.ravel(),
+            }
+        )
+        return frame if self.stderr is None else frame.assign(stderr=self.stderr.ravel())
 
     @printable
     def summary(self) -> str:
@@ -132,10 +244,23 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
             lines.append(f"Standard errors of coefficients are left out: {why}.")
         elif self.counts != "unbiased" and self.negative > MUCH:
             lines.append("Projecting away so much biases the coefficients; the errors do not show it.")
-        return "\n".join(lines)
+        return "\n".join([*lines, *model_file.missing_lines(self.missing)])
 
     def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
-        """Draw the coefficients, with intervals where their errors are known; return the axes."""
+        """Draw the coefficients, with intervals if their errors are known.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Axes to draw on. Without it, new ones.
+        level : float, default 0.95
+            Confidence level of the intervals.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
         ends = [
             (None, None) if self.stderr is None else normal_interval(row, self.stderr[d], level)
             for d, row in enumerate(self.coefficients)
@@ -171,11 +296,12 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
             ],
             "columns": list(self.names),
             **part_values(self, "coefficients", "stderr"),
+            **model_file.missing_values(self.missing),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LinearClassifier:
-        """Return the model that plain values describe; what is none is an `InputError`."""
+        """Return the model that `to_dict` described; raise InputError if the values are not valid."""
         target, features = model_file.target_and_features(values, KIND)
         codings, shares = list[Floats](), list[Floats]()
         for item, feature in zip(values["features"], features, strict=True):
@@ -190,7 +316,7 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
         if len(names) != sum(coding.shape[1] for coding in codings) or len(target) < 2:
             raise InputError("'columns' must name every number of the features; 'target' needs two classes.")
         shape = (1 if len(target) == 2 else len(target), 1 + len(names))
-        return model_file.part_of(
+        model = model_file.part_of(
             cls,
             values,
             {"coefficients": shape, "stderr": shape},
@@ -198,10 +324,20 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
             features=features,
             codings=tuple(codings),
             names=names,
+            missing=model_file.missing_of(values),
+            covariance=None,
             shares=tuple(shares) if len(shares) == len(features) else None,
             loss=_one_of("loss", model_file.entry(values, "loss", str), get_args(Loss)),
             counts=_one_of("counts", model_file.entry(values, "counts", str), get_args(Counts)[1:]),
         )
+        slopes, intercepts = model.coefficients[:, 1:], model.coefficients[:, 0]
+        # a class that does not occur has the intercept -inf
+        if not np.all(np.isfinite(slopes)) or np.any(intercepts == np.inf):
+            raise InputError("'coefficients' must contain finite numbers.")
+        # unbiased counts may be negative, so their share may lie outside
+        if model.counts != "unbiased" and not 0 <= model.accuracy <= 1 + model_file.ROUNDING:
+            raise InputError("'accuracy' must be between 0 and 1.")
+        return model
 
 
 def linear_classifier(
@@ -215,39 +351,79 @@ def linear_classifier(
     counts: Counts = "auto",
     steps: int = 20_000,
     seed: int = 0,
+    missing: ModelMissing = "answered",
 ) -> LinearClassifier:
-    """Return a linear classifier of `target` that minimises the expected cost, from counts alone.
+    """Learn a linear classifier from counts, by minimising the expected cost.
 
-    Chapter 6 minimises Σ over disguised records of E[cost(truth) | report]. Summed over records first, the
-    weight of a configuration is one EM update of its estimated count, and at the most likely table that is
-    the count itself: the expected cost is the ordinary cost, weighted by the table.
+    The dissertation minimises Σ over disguised records of E[cost(truth) | report]. Summed over records first,
+    the weight of a configuration is one EM update of its estimated count. At the most likely table, that is
+    the count itself, so the expected cost is the ordinary cost weighted by the table.
 
-    `scores` gives the numbers of a feature's categories, such as the means of `mgas`, or "indicator". Without
-    them numbers stand for themselves, bins for their middles, and other labels get an indicator for each but
-    the first. `counts` says how negative estimates are handled: "mle", "simplex" and "clip" as in
-    `CountTable.nonnegative`; "auto" is "mle" up to 16,384 cells and "clip" beyond; "unbiased" keeps them,
-    which squares and logistic bear (corrected scores): no bias from projecting where cells outnumber records.
-    `ridge` penalises ridge·Σβ² (squares) or half of it (logistic). `steps` and `seed` are for pocket.
+    Parameters
+    ----------
+    source : Tally
+        Source of counts.
+    target : str
+        Variable to predict.
+    features : sequence of str, optional
+        Variables to predict from. Without it, all other variables.
+    loss : {"pocket", "squares", "logistic"}
+        Loss to minimise.
+    scores : mapping, optional
+        Numbers of a feature's categories, such as the means of `mgas`, or "indicator". Without scores,
+        numbers keep their values, bins count as their middles, and other labels get one indicator per
+        category except the first.
+    ridge : float, default 0.0
+        Penalty ridge·Σβ² (squares) or half of it (logistic). Not for pocket.
+    counts : {"auto", "mle", "simplex", "clip", "unbiased"}
+        How negative counts are handled: "mle", "simplex" and "clip" as in `CountTable.nonnegative`. "auto" is
+        "mle" up to 16,384 cells and "clip" above. "unbiased" keeps them, for squares and logistic only
+        (corrected scores), which avoids the bias of projection when there are more cells than records.
+    steps : int, default 20000
+        Steps of the pocket algorithm.
+    seed : int, default 0
+        Seed of the pocket algorithm.
+    missing : {"answered", "category"}, default "answered"
+        Count people who answered, or count missing answers as categories.
 
+    Returns
+    -------
+    LinearClassifier
+        The classifier.
+
+    Raises
+    ------
+    InputError
+        If an option is not valid, the table is too large, or fewer than two classes occur.
+    NotConverged
+        If the logistic loss has no finite minimum.
+
+    Notes
+    -----
     Formula: min_β Σ_cells N̂(x, c)·cost(x, c; β); several classes one against the rest. Standard errors: to
     first order a coefficient is a sum of cells with weights −H⁻¹·∂cost/∂β; its variance is a quadratic form.
     Reference: Ma (2006), §4.2 and chapter 6 (pocket); least squares and logistic are its future work (a).
-    Cost: one question over all features and the target, at most 2²⁰ cells; then see `learn._losses`.
-    Error: first order in 1/n; a table with much `negative` is biased by the projection (not if "unbiased"),
-    and its standard errors remain those of the unbiased counts. A ridge's own bias is not counted.
+    Cost: one query over all features and the target, at most 2²⁰ cells; then see `learn.classifiers._losses`.
+    Error: first order in 1/n. If `negative` is large, projection biases the coefficients (not with
+    "unbiased"), while standard errors remain those of the unbiased counts. The bias of a ridge is not
+    included.
 
+    Examples
+    --------
     >>> model = mq.learn.linear_classifier(mq.tally(mq.data.students()), "sleep", loss="logistic")
     >>> round(model.accuracy, 3)
     0.733
     """
-    check_source(source)
-    names = told_apart(source.schema, target, features)
+    source = people_who_answered(source, missing)
+    names = require_features(source.schema, target, features)
     _check_size(source.schema, target, names)
     _check_options(loss, ridge, counts, steps)
     coded = [_coding(source.schema[name], (scores or {}).get(name)) for name in names]
     unused = [name for name in scores or {} if name not in names]
     if unused:
-        raise InputError(f"'scores' are given for {unused[0]!r}, no feature.{did_you_mean(unused[0], names)}")
+        raise InputError(
+            f"'scores' are given for {unused[0]!r}, not a feature.{did_you_mean(unused[0], names)}"
+        )
     (table,) = source.answer([Query(by=(*names, target))])
     method = counts if counts != "auto" else "mle" if table.values.size <= MOST_LIKELY_CELLS else "clip"
     cells = table.values if method == "unbiased" else table.nonnegative(method).values
@@ -267,6 +443,7 @@ def linear_classifier(
     total = cells.sum()
     accuracy = float((cells * right).sum() / total)
     spread = max(table.covariance.quadratic(right - accuracy), 0.0)
+    errors = _covariance(table, codings, fits, loss)
     return LinearClassifier(
         target=table.axes[-1],
         features=table.axes[:-1],
@@ -274,7 +451,9 @@ def linear_classifier(
         names=tuple(name for columns, _ in coded for name in columns),
         loss=loss,
         coefficients=coefficients,
-        stderr=_standard_errors(table, codings, fits, loss),
+        stderr=None
+        if errors is None
+        else np.sqrt(np.maximum(np.diag(errors), 0.0)).reshape(coefficients.shape),
         accuracy=accuracy,
         accuracy_stderr=float(np.sqrt(spread) / total),
         counts=method,
@@ -282,20 +461,22 @@ def linear_classifier(
         ridge=float(ridge),
         n=table.n,
         shares=tuple(_shares(cells, axis) for axis in range(len(names))),
+        missing=missing_answers_of(source),
+        covariance=errors if errors is not None and np.all(np.isfinite(errors)) else None,
     )
 
 
 def _shares(cells: Floats, axis: int) -> Floats:
-    """Return the shares of the categories of a feature, negative estimates taken as none."""
+    """Return the shares of a feature's categories; negative estimates count as zero."""
     sums = cells.sum(axis=tuple(other for other in range(cells.ndim) if other != axis))
     positive = np.maximum(sums, 0.0)
     return np.asarray(positive / positive.sum())
 
 
 def _fits(target: Variable, codings: Sequence[Floats], cells: Floats, cost: Cost) -> list[losses.Fitted]:
-    """Return the discriminants of a table: one for two classes, else one for each against the rest.
+    """Return the discriminants of a table: one for two classes, else one per class against the rest.
 
-    That of a class that does not occur is minus infinity, with a warning.
+    The discriminant of a class that does not occur is minus infinity, with a warning.
     """
     flat = cells.reshape(-1, len(target))
     occurs = flat.sum(axis=0) > TIES * flat.sum()
@@ -309,8 +490,8 @@ def _fits(target: Variable, codings: Sequence[Floats], cells: Floats, cost: Cost
     columns = design.shape[1]
     if basis.rank < 1 + columns:
         warnings.warn(
-            "Some features never vary or follow from the others: of all equally good coefficients the "
-            "smallest are taken, and standard errors hold for these.",
+            "Some features never vary or are determined by the others: of all equally good coefficients the "
+            "smallest are used, and standard errors refer to these.",
             MasqueradeWarning,
             stacklevel=3,
         )
@@ -325,23 +506,35 @@ def _fits(target: Variable, codings: Sequence[Floats], cells: Floats, cost: Cost
     return fits
 
 
-def _standard_errors(
+def _covariance(
     table: CountTable, codings: Sequence[Floats], fits: Sequence[losses.Fitted], loss: Loss
 ) -> Floats | None:
-    """Return the standard errors of all coefficients (one quadratic form each); None where not feasible."""
+    """Return the covariance of all coefficients, from their influences, or None if not feasible.
+
+    Variances of a class that does not occur are infinite. Covariances in large tables are NaN.
+    """
     columns = len(fits[0].coefficients)
     if loss == "pocket" or table.values.size * columns * len(fits) > MOST_ERROR_WORK:
         return None
-    result = np.full((len(fits), columns), np.inf)
-    for d, one in enumerate(fits):
-        if one.inverse is None:
-            continue
+    known = [d for d, one in enumerate(fits) if one.inverse is not None]
+
+    def influence(place: int) -> Floats:
+        d, row = divmod(place, columns)
         classes = np.arange(table.values.shape[-1]) == (1 if len(fits) == 1 else d)
-        eta = grid(codings, one.coefficients)[..., None]
+        eta = grid(codings, fits[d].coefficients)[..., None]
         residual = eta - np.where(classes, 1.0, -1.0) if loss == "squares" else losses.expit(eta) - classes
-        for i, row in enumerate(one.inverse):
-            influence = grid(codings, row)[..., None] * residual
-            result[d, i] = np.sqrt(max(table.covariance.quadratic(influence), 0.0))
+        return grid(codings, np.asarray(fits[d].inverse)[row])[..., None] * residual
+
+    result = np.diag(np.full(len(fits) * columns, np.inf))
+    if known:
+        places = np.concatenate([np.arange(d * columns, (d + 1) * columns) for d in known])
+        if table.values.size * len(places) <= MOST_JOINT_WORK:
+            cells = np.stack([influence(place) for place in places])
+            result[np.ix_(places, places)] = table.covariance.between(cells, cells)
+        else:
+            result[np.ix_(places, places)] = np.nan
+            for place in places:
+                result[place, place] = table.covariance.quadratic(influence(place))
     return result
 
 
@@ -363,7 +556,9 @@ def _check_options(loss: str, ridge: float, counts: str, steps: int) -> None:
             f"The 'ridge' parameter of linear_classifier() must be 0 or more. Got {ridge} instead."
         )
     if loss == "pocket" and (counts == "unbiased" or ridge or steps < 1):
-        raise InputError("loss='pocket' needs at least one step and takes no ridge and no negative counts.")
+        raise InputError(
+            "loss='pocket' needs at least one step, and allows neither a ridge nor negative counts."
+        )
 
 
 def _winners(scores: Floats) -> NDArray[np.intp]:

@@ -1,7 +1,7 @@
-"""Rows to predict for: labels in any frame or mapping of arrays to codes and back, and scores to classes.
+"""Rows to predict: labels in a frame or mapping to codes and back, and scores to classes.
 
-Nothing but numpy is needed: a column that can list its own distinct values (pandas, Polars, PyArrow) is asked
-for them by the methods it brings along, so that only the few distinct labels are compared one by one.
+Only numpy is needed. A column that can list its distinct values (pandas, Polars, PyArrow) does so by its own
+methods, so that only the few distinct labels are compared one by one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from masquerade.core.errors import (
     UnknownValue,
     did_you_mean,
 )
-from masquerade.core.schema import Schema, Variable, category, codes_by_label
+from masquerade.core.schema import Category, Schema, Variable, category, codes_by_label
+from masquerade.core.util.formatting import category_text
 from masquerade.core.util.frame_marks import policy_mark
 
 Codes = NDArray[np.intp]
 
 UNKNOWN, MISSING = -1, -2
+SUMMED_OUT = -1  # code of a feature whose value is not known: the row is predicted without it
 WIDEST_TABLE = 2**16
 LARGEST_EXACT_FLOAT = 2**53
 TIE = 1e-9
@@ -38,15 +40,21 @@ PORTION = 2**13
 
 
 def row_codes(
-    frame: Any, schema: Schema, names: Iterable[str], *, disguised: bool = False
+    frame: Any,
+    schema: Schema,
+    names: Iterable[str],
+    *,
+    disguised: bool = False,
+    absent: Mapping[str, Sequence[Category]] | None = None,
 ) -> dict[str, Codes]:
     """Return the category codes of the named columns, which must be equally long.
 
     `frame` is anything with `frame[name]` columns of labels: pandas, Polars, PyArrow, a mapping of arrays or
     lists. Labels match by type and value (1, "1" and true differ; a whole float is a whole number), and
-    numbers fall into bins such as "[0, 10)". The first unknown or missing label is an `UnknownValue` that
-    names column and row (from 1), never the value. A frame that says that it was disguised is refused, unless
-    it is `disguised` rows that are meant.
+    numbers fall into bins such as "[0, 10)". The first unknown or missing label raises `UnknownValue` with
+    its column and row (from 1), never its value. Variables in `absent` may be missing, and the
+    labels listed there count as missing: their code is −1. A frame marked as disguised is refused unless
+    `disguised` is True.
     Cost: a million texts in 30 ms (frames) to 250 ms (numpy text arrays), whole numbers in 4 ms.
 
     >>> row_codes({"smoker": ["yes", "no", "no"]}, Schema({"smoker": ["yes", "no"]}), ["smoker"])["smoker"]
@@ -54,24 +62,32 @@ def row_codes(
     """
     if not disguised and policy_mark(frame) is not None:
         raise PolicyMismatch(
-            "The rows were disguised: what they hold are reports, not what is true. A model predicts them as "
-            "mq.evaluate.disguised_view(model, policy)."
+            "The rows are disguised: they contain reports, not true values. Use "
+            "mq.evaluate.disguised_view(model, policy) to predict them."
         )
-    coded: dict[str, Codes] = {}
+    codes_by_name: dict[str, Codes] = {}
     for name in names:
         column = _column_of(frame, name)
-        codes = _binned(column, _column_codes(column, schema[name]), schema[name])
+        codes = _bin_numbers(column, _column_codes(column, schema[name]), schema[name])
         wrong = codes < 0
+        if disguised and wrong.any() and schema[name].mixed:  # labels of several types are released as text
+            texts = Variable(name, tuple(map(category_text, schema[name].categories)))
+            codes = np.where(wrong, _column_codes(column, texts), codes)
+            wrong = codes < 0
+        if absent is not None and name in absent and wrong.any():
+            labels = Variable(name, tuple(absent[name]))
+            is_missing = (codes == MISSING) | (_column_codes(column, labels) >= 0)
+            codes, wrong = np.where(is_missing & wrong, SUMMED_OUT, codes), wrong & ~is_missing
         if wrong.any():
             row = int(np.argmax(wrong))
             if codes[row] == MISSING:
                 raise UnknownValue(name, row + 1, "is missing")
             raise UnknownValue(name, row + 1)
-        coded[name] = codes
-    if len({len(codes) for codes in coded.values()}) > 1:
-        lengths = ", ".join(f"{name}: {len(codes):,}" for name, codes in coded.items())
+        codes_by_name[name] = codes
+    if len({len(codes) for codes in codes_by_name.values()}) > 1:
+        lengths = ", ".join(f"{name}: {len(codes):,}" for name, codes in codes_by_name.items())
         raise InputError(f"The columns must be equally long. Got {lengths}.")
-    return coded
+    return codes_by_name
 
 
 def labels_of(variable: Variable, codes: NDArray[np.integer[Any]]) -> NDArray[Any]:
@@ -82,7 +98,7 @@ def labels_of(variable: Variable, codes: NDArray[np.integer[Any]]) -> NDArray[An
 
 
 def _column_of(frame: Any, name: str) -> Any:
-    """Return a column; one that is not there is a `SchemaError`, what has no columns an `InputError`."""
+    """Return a column; raise SchemaError if it is missing, InputError if the frame has no columns."""
     listed = getattr(frame, "column_names", None)  # PyArrow, whose .columns are the columns themselves
     if listed is None and not hasattr(frame, "collect"):  # a lazy frame has no columns yet
         listed = getattr(frame, "columns", None)
@@ -99,7 +115,7 @@ def _column_of(frame: Any, name: str) -> Any:
 
 
 def _column_codes(column: Any, variable: Variable) -> Codes:
-    """Return the code of every label; UNKNOWN or MISSING where there is none."""
+    """Return the code of every label, or UNKNOWN or MISSING."""
     if hasattr(column, "to_arrow"):  # Polars
         column = column.to_arrow()
     if hasattr(column, "dictionary_encode"):  # PyArrow
@@ -112,8 +128,8 @@ def _column_codes(column: Any, variable: Variable) -> Codes:
     return _array_codes(np.asarray(column), variable)
 
 
-def _binned(column: Any, codes: Codes, variable: Variable) -> Codes:
-    """Return codes with those of numbers that lie in bins of the variable, where they were unknown."""
+def _bin_numbers(column: Any, codes: Codes, variable: Variable) -> Codes:
+    """Replace unknown codes by the codes of the bins that contain their numbers."""
     unknown = codes == UNKNOWN
     if not unknown.any() or all(bin_ends(label) is None for label in variable.categories):
         return codes
@@ -129,8 +145,8 @@ def _binned(column: Any, codes: Codes, variable: Variable) -> Codes:
 
 def _array_codes(values: NDArray[Any], variable: Variable) -> Codes:
     if values.ndim != 1:
-        raise InputError(f"Column {variable.name!r} must be one column of labels, not {values.ndim}-way.")
-    if values.dtype.kind in "iu" and values.dtype != np.uint64:  # a cast would wrap the largest ones
+        raise InputError(f"Column {variable.name!r} must be one-dimensional, not {values.ndim}-dimensional.")
+    if values.dtype.kind in "iu" and values.dtype != np.uint64:  # a cast would wrap the largest numbers
         return _whole_number_codes(values.astype(np.int64, copy=False), variable)
     if values.dtype.kind == "f":
         return _number_codes(values.astype(np.float64, copy=False), variable)
@@ -142,7 +158,7 @@ def _array_codes(values: NDArray[Any], variable: Variable) -> Codes:
 
 
 def _arrow_codes(column: Any, variable: Variable) -> Codes:
-    """Return the codes of an Arrow column, chunk by chunk through its distinct values."""
+    """Return the codes of an Arrow column, chunk by chunk, by its distinct values."""
     parts = []
     for chunk in column.chunks if hasattr(column, "chunks") else [column]:
         try:
@@ -156,9 +172,9 @@ def _arrow_codes(column: Any, variable: Variable) -> Codes:
 
 
 def _spread(places: NDArray[np.integer[Any]], distinct: Sequence[Any], variable: Variable) -> Codes:
-    """Return the codes of rows that hold distinct[place]; place -1 is a missing value.
+    """Return the codes of rows that contain distinct[place]; place -1 is a missing value.
 
-    A listed label that no row has may be unknown: frames carry such categories around.
+    A listed label that no row has may be unknown: frames keep unused categories.
     """
     table = np.append(_any_codes(distinct, variable), np.intp(MISSING))
     codes: Codes = table[places]
@@ -166,7 +182,7 @@ def _spread(places: NDArray[np.integer[Any]], distinct: Sequence[Any], variable:
 
 
 def _list_codes(values: Sequence[Any], variable: Variable) -> Codes:
-    """Return the codes of Python objects: one look-up each if they are all of one plain type."""
+    """Return the codes of Python objects, by one look-up per object if all have one plain type."""
     kinds = set(map(type, values))
     if len(kinds) != 1 or not kinds <= {str, int, bool}:
         return _any_codes(values, variable)
@@ -191,7 +207,7 @@ def _code_of(value: Any, variable: Variable) -> int:
 
 
 def _whole_number_codes(values: NDArray[np.int64], variable: Variable) -> Codes:
-    """Return the codes of whole numbers through a table if the labels lie close together."""
+    """Return the codes of whole numbers, by a table if the labels are close together."""
     bounds = np.iinfo(np.int64)
     known = {v: code for v, code in _labels_by_type(variable, int).items() if bounds.min <= v <= bounds.max}
     if not known or max(known) - min(known) >= WIDEST_TABLE:
@@ -205,7 +221,7 @@ def _whole_number_codes(values: NDArray[np.int64], variable: Variable) -> Codes:
 
 
 def _number_codes(values: NDArray[np.float64], variable: Variable) -> Codes:
-    """Return the codes of whole numbers kept as floats; NaN is a missing value."""
+    """Return the codes of whole numbers stored as floats; NaN is a missing value."""
     known = {v: code for v, code in _labels_by_type(variable, int).items() if abs(v) <= LARGEST_EXACT_FLOAT}
     codes = _sorted_codes(values, known)
     codes[np.isnan(values)] = MISSING
@@ -213,7 +229,7 @@ def _number_codes(values: NDArray[np.float64], variable: Variable) -> Codes:
 
 
 def _sorted_codes(values: NDArray[Any], known: Mapping[Any, int]) -> Codes:
-    """Return the codes of numbers by search among the sorted labels."""
+    """Return the codes of numbers by binary search among the sorted labels."""
     if not known:
         return np.full(len(values), UNKNOWN, dtype=np.intp)
     labels = np.array(sorted(known), dtype=values.dtype)
@@ -223,12 +239,12 @@ def _sorted_codes(values: NDArray[Any], known: Mapping[Any, int]) -> Codes:
 
 
 def _labels_by_type(variable: Variable, kind: type) -> dict[Any, int]:
-    """Return the codes of those labels that have exactly this type."""
+    """Return the codes of the labels of exactly this type."""
     return {label: code for (own, label), code in codes_by_label(variable).items() if own is kind}
 
 
 def chosen_features(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names that a target is predicted from, all others if none are given; refuse wrong ones."""
+    """Return the features of a target, all other variables if None; raise InputError for invalid names."""
     schema[target]
     if isinstance(features, str):
         raise InputError(f"'features' must be a list of names, not the one text {features!r}.")
@@ -240,13 +256,16 @@ def chosen_features(schema: Schema, target: str, features: Sequence[str] | None)
     return names
 
 
-def told_apart(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
-    """Return features as `chosen_features` does; refuse a target of one class, no feature, or one twice."""
+def require_features(schema: Schema, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the features as `chosen_features` does, at least one.
+
+    Raise InputError if the target has one class, or if a feature is missing or listed twice.
+    """
     names = chosen_features(schema, target, features)
     if len(schema[target]) < 2:
-        raise InputError(f"The target {target!r} has one class only: there is nothing to tell apart.")
+        raise InputError(f"The target {target!r} has only one class: there is nothing to predict.")
     if not names:
-        raise InputError(f"There must be at least one feature to tell the classes of {target!r} apart.")
+        raise InputError(f"There must be at least one feature to predict {target!r} from.")
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"The feature {name!r} is named twice.")
@@ -254,7 +273,7 @@ def told_apart(schema: Schema, target: str, features: Sequence[str] | None) -> t
 
 
 class CodedClassifier(ABC):
-    """What classifiers share that look at all of their features: rows become codes, codes become classes."""
+    """Base of classifiers that use all of their features: converts rows to codes and codes to classes."""
 
     __slots__ = ()
     target: Variable
@@ -267,58 +286,66 @@ class CodedClassifier(ABC):
 
     @abstractmethod
     def scores(self, codes: Mapping[str, NDArray[Any]]) -> Floats:
-        """Return what speaks for every class, rows × classes, from codes of the features."""
+        """Return the score of every class, rows × classes, from codes of the features."""
 
     @abstractmethod
     def predict_codes(self, codes: Mapping[str, NDArray[Any]]) -> Codes:
         """Return the codes of the classes from codes of the features; ties go to the first."""
 
     def predict(self, frame: Any) -> NDArray[Any]:
-        """Return the most likely class of every row: see `row_codes` for what `frame` may be."""
+        """Return the most likely class of every row; `row_codes` describes `frame`."""
         return labels_of(self.target, self.predict_codes(self._codes(frame)))
 
     def _codes(self, frame: Any) -> dict[str, Codes]:
-        return row_codes(frame, self.schema, [feature.name for feature in self.features])
+        missing = getattr(self, "missing", None)
+        absent = None if missing is None else missing.labels()
+        return row_codes(frame, self.schema, [feature.name for feature in self.features], absent=absent)
 
 
 class LogScores(CodedClassifier):
-    """What classifiers share that say ln P(class, row): the likeliest classes, and how likely they are."""
+    """Base of classifiers with scores ln P(class, row): predicts classes and their probabilities."""
 
     __slots__ = ()
     prior: Floats
 
     def predict_proba(self, frame: Any) -> Floats:
-        """Return P(class | row): one row each, classes in the order of `target`."""
+        """Return P(class | row): one row per record, classes in the order of `target`."""
         return np.exp(self.predict_log_proba(frame))
 
     def predict_log_proba(self, frame: Any) -> Floats:
         """Return the logarithms of `predict_proba`.
 
         Formula: ln P(class, row) − ln of the sum over classes.
-        A row that no class can give (alpha = 0) keeps the class probabilities, with a warning.
+        A row that is impossible in every class (alpha = 0) gets the class probabilities, with a warning.
         """
-        return normalised(self.scores(self._codes(frame)), self.prior)
+        return normalise_scores(self.scores(self._codes(frame)), self.prior)
 
     def predict_codes(self, codes: Mapping[str, NDArray[Any]]) -> Codes:
         """Return the codes of the most likely classes from codes of the features; ties go to the first."""
-        return most_likely(possible(self.scores(codes), self.prior))
+        return most_likely(replace_impossible(self.scores(codes), self.prior))
 
 
-def summed_logs(prior: Floats, parts: Sequence[tuple[Floats, NDArray[np.integer[Any]]]]) -> Floats:
-    """Return ln prior + Σ ln table[:, codes], rows × classes; impossible ones are −inf."""
+def sum_logs(prior: Floats, parts: Sequence[tuple[Floats, NDArray[np.integer[Any]]]]) -> Floats:
+    """Return ln prior + Σ ln table[:, codes], rows × classes; impossible classes are −inf.
+
+    A code of −1 adds nothing: its feature is not known.
+    """
     rows = len(parts[0][1])
     with np.errstate(divide="ignore"):
-        logs = [np.ascontiguousarray(np.log(table).T) for table, _ in parts]
+        logs = [np.vstack([np.log(table).T, np.zeros(len(table))]) for table, _ in parts]
         total = np.tile(np.log(prior), (rows, 1))
-    for start in range(0, rows, PORTION):  # a portion stays in the cache while all features are added
+    for start in range(0, rows, PORTION):  # a portion stays in the CPU cache while all features are added
         portion = total[start : start + PORTION]
         for own, (_, codes) in zip(logs, parts, strict=True):
             portion += np.take(own, codes[start : start + PORTION], axis=0)
     return total
 
 
-def possible(scores: Floats, prior: Floats) -> Floats:
-    """Return the scores, with those of the classes alone for rows that no class can give (warned about)."""
+def replace_impossible(scores: Floats, prior: Floats) -> Floats:
+    """Return the scores, replaced by the class probabilities for rows impossible in every class.
+
+    A warning counts these rows.
+    """
     impossible = np.asarray(scores.max(axis=1) == -np.inf)
     if not impossible.any():
         return scores
@@ -329,19 +356,19 @@ def possible(scores: Floats, prior: Floats) -> Floats:
         stacklevel=4,
     )
     with np.errstate(divide="ignore"):
-        alone: Floats = np.where(impossible[:, None], np.log(prior), scores)
-    return alone
+        replaced: Floats = np.where(impossible[:, None], np.log(prior), scores)
+    return replaced
 
 
-def normalised(scores: Floats, prior: Floats) -> Floats:
+def normalise_scores(scores: Floats, prior: Floats) -> Floats:
     """Return log probabilities from log scores, row by row."""
-    scores = possible(scores, prior)
+    scores = replace_impossible(scores, prior)
     highest = scores.max(axis=1, keepdims=True)
     whole = np.log(np.exp(scores - highest).sum(axis=1, keepdims=True))
     return np.asarray(scores - highest - whole)
 
 
 def most_likely(scores: Floats) -> NDArray[np.intp]:
-    """Return the first of the best classes, equal within rounding."""
+    """Return the best class of every row; ties within rounding go to the first."""
     best = scores.max(axis=1, keepdims=True)
     return np.asarray(np.argmax(np.asarray(scores >= best - TIE), axis=1))

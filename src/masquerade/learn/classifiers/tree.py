@@ -1,4 +1,4 @@
-"""Decision trees from any source of counts: ID3 and C4.5's gain ratio; splits must beat the noise."""
+"""Decision trees from any source of counts: ID3 and C4.5's gain ratio, with significance tests of splits."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from functools import partial
 
 import numpy as np
 
+from masquerade.core.answered_tally import ModelMissing, missing_answers_of, people_who_answered
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.intervals import Flags, ratio_errors
-from masquerade.core.link_test import LinkTest, link_tests
+from masquerade.core.links.deviance_test import LinkTest, link_tests
 from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.table import CountTable
-from masquerade.core.tally import Tally, check_source
-from masquerade.learn.classifiers._information_gain import clipped, information_gain, split_information
+from masquerade.core.tally import Tally
+from masquerade.learn.classifiers._information_gain import clip_counts, information_gain, split_information
 from masquerade.learn.classifiers.prediction_rows import chosen_features
-from masquerade.learn.classifiers.tree_model import CRITERIA, Criterion, DecisionTree, Node, Split
+from masquerade.learn.classifiers.tree_model import CRITERIA, Criterion, DecisionNode, DecisionTree, TreeSplit
 
 MOST_TESTED_CELLS = 4096
 ROUNDING = 1e-9
@@ -35,26 +36,64 @@ def decision_tree(
     min_records: float = 1.0,
     significance: float | None = 0.05,
     prune: float | None = None,
+    missing: ModelMissing = "answered",
 ) -> DecisionTree:
-    """Grow a tree that predicts `target` by asking about one feature at a time, a branch for each category.
+    """Learn a decision tree; each split is by one feature, with one branch per category.
 
+    Class probabilities come from the branch's own counts with negatives set to zero, and their standard
+    errors from the delta method for N̂_k/N̂. A branch with too few estimated records becomes a leaf marked
+    `borrowed`, which has the classes of its parent. A `MasqueradeWarning` gives the number of leaves whose
+    estimate is not positive.
+
+    Parameters
+    ----------
+    source : Tally
+        Source of counts.
+    target : str
+        Variable to predict.
+    features : sequence of str, optional
+        Variables to predict from. Without it, all other variables.
+    criterion : {"gain", "gain_ratio"}
+        Criterion of a split.
+    max_depth : int, optional
+        Most splits on a path. Without it, no limit.
+    min_records : float, default 1.0
+        Minimum number of records in at least two branches of a split.
+    significance : float or None, default 0.05
+        Level of the test of a split. If the target depends on no feature, a node is split with at most this
+        probability, however noisy the records. None turns the test off.
+    prune : float, optional
+        Confidence at which the tree is pruned by pessimistic errors (C4.5 uses 0.25): see
+        `DecisionTree.prune`.
+    missing : {"answered", "category"}, default "answered"
+        Count people who answered, or count missing answers as categories.
+
+    Returns
+    -------
+    DecisionTree
+        The tree.
+
+    Raises
+    ------
+    InputError
+        If an option is not valid, the source has no records, or a table is too large for the test.
+    QueryRefused
+        If the source refuses a query.
+
+    Notes
+    -----
     Formula: at every node the feature with the largest information gain H(target) − Σ_v P(v)·H(target | v)
     (``gain``), or with the largest gain/H(feature) among those of at least average gain (``gain_ratio``),
-    from conditioned counts N̂(feature, target | path) with negatives set to zero and rescaled (clip).
-    With `significance`, only features count whose dependence passes the test of links (see
-    `masquerade.core.link_test.link_tests`) on the reports, corrected by Bonferroni for the features tried at
-    the node: where the target depends on no feature, a node is split with at most that probability, however
-    noisy the records. None turns the test off. A split needs two branches with `min_records` records; other
-    branches that hold fewer, or none, by estimate are leaves marked `borrowed`: they carry their parent's
-    classes, and if the estimate is not positive a `MasqueradeWarning` says how many there are. Class
-    probabilities come from the branch's own counts, negatives set to zero; their standard errors from the
-    delta method for N̂_k/N̂. With `prune`, C4.5's confidence (0.25 there), the grown tree is cut back by
-    pessimistic errors (see `DecisionTree.pruned`).
+    from conditioned counts N̂(feature, target | path) with negatives set to zero and rescaled (clip). A split
+    must pass the test of links on the reports (see `masquerade.core.links.deviance_test`), with Bonferroni's
+    correction for the features tried at the node.
     Reference: Quinlan (1986, 1993); Ma (2006), chapter 7.
-    Cost: one batch a level, of a two-way question for each open node and feature not asked on its path;
-    conditions are weights inside the source, so tables do not grow with depth.
+    Cost: one batch per level, with a two-way query per open node and remaining feature. Conditions are
+    weights inside the source, so tables do not grow with depth.
     Error: gains within 1e-9·n of each other are ties, won by the first feature in the schema.
 
+    Examples
+    --------
     >>> print(mq.learn.decision_tree(mq.tally(mq.data.students()), "sleep").to_text())
     n = 600
     <BLANKLINE>
@@ -64,43 +103,50 @@ def decision_tree(
     0) root  600 ± 0  good  (0.337 ± 0.019  0.663 ± 0.019)
       1) pills=no  474 ± 10  good  (0.249 ± 0.020  0.751 ± 0.020) *
       2) pills=yes  126 ± 10  bad  (0.667 ± 0.042  0.333 ± 0.042) *
+    ± is about the node as it is, not the choice of splits, which came from the same records
     """
-    check_source(source)
+    source = people_who_answered(source, missing)
     check_options(criterion, max_depth, min_records, significance, prune)
     schema = source.schema
-    wanted = chosen_features(schema, target, features)
-    names = tuple(name for name in schema if name in wanted)
+    chosen_names = chosen_features(schema, target, features)
+    names = tuple(name for name in schema if name in chosen_names)
     if significance is not None:
         check_sizes(schema, schema[target], names)
     rules = SplitRules(criterion, float(min_records), significance)
     root = OpenNode(0, (), names if max_depth != 0 else ())
-    whole, *tables = source.answer([Query(by=target), *questions([root], target)])
-    if not whole.total > ROUNDING * whole.n:
-        raise InputError("A tree needs records: the source counts none.")
-    nodes = [node_of(whole.values, whole.covariance.within((0,)), (-1, -1, 0))]
-    open_nodes = [root] if tables and mixed(nodes[0]) else []
+    overall, *tables = source.answer([Query(by=target), *level_queries([root], target)])
+    if not overall.total > ROUNDING * overall.n:
+        raise InputError("A tree needs records, but the source has none.")
+    nodes = [node_of(overall.values, overall.covariance.within((0,)), (-1, -1, 0))]
+    open_nodes = [root] if tables and is_mixed(nodes[0]) else []
     while open_nodes:
         open_nodes = split_level(schema, nodes, open_nodes, tables, rules)
         if not open_nodes or nodes[-1].depth == max_depth:
             break
-        tables = source.answer(questions(open_nodes, target))
+        tables = source.answer(level_queries(open_nodes, target))
     empty = sum(node.borrowed and node.records <= 0 for node in nodes)
     if empty:
         warnings.warn(
-            f"{empty} of {len(nodes)} nodes hold no records by estimate and carry their parent's classes "
+            f"{empty} of {len(nodes)} nodes have no records by estimate and use their parent's classes "
             "(marked 'borrowed').",
             MasqueradeWarning,
             stacklevel=2,
         )
     tree = DecisionTree(
-        schema[target], tuple(schema[name] for name in names), tuple(nodes), whole.n, criterion, significance
+        schema[target],
+        tuple(schema[name] for name in names),
+        tuple(nodes),
+        overall.n,
+        criterion,
+        significance,
+        missing_answers_of(source),
     )
-    return tree if prune is None else tree.pruned(prune)
+    return tree if prune is None else tree.prune(prune)
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRules:
-    """What makes a split."""
+    """Conditions on a split."""
 
     criterion: Criterion
     min_records: float
@@ -109,7 +155,7 @@ class SplitRules:
 
 @dataclass(frozen=True, slots=True)
 class OpenNode:
-    """A node that may still be split: its place, the conditions that lead to it, the features left."""
+    """A node that may still be split: its index, the conditions that lead to it, the remaining features."""
 
     place: int
     path: tuple[tuple[str, Category], ...]
@@ -117,7 +163,7 @@ class OpenNode:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
+class SplitCandidate:
     """A feature that could split a node."""
 
     feature: str
@@ -131,51 +177,53 @@ class Candidate:
         return self.gain / self.split_information if self.split_information > 0 else 0.0
 
 
-def questions(open_nodes: Sequence[OpenNode], target: str) -> list[Query]:
-    """Return the questions of a level: feature × target under the conditions of every open node."""
+def level_queries(open_nodes: Sequence[OpenNode], target: str) -> list[Query]:
+    """Return the queries of a level: feature × target under the conditions of every open node."""
     return [Query(by=(name, target), where=node.path) for node in open_nodes for name in node.candidates]
 
 
 def split_level(
     schema: Schema,
-    nodes: list[Node],
+    nodes: list[DecisionNode],
     open_nodes: Sequence[OpenNode],
     tables: Sequence[CountTable],
     rules: SplitRules,
 ) -> list[OpenNode]:
-    """Split the open nodes where that pays; branches join `nodes`, those that may be split are returned."""
+    """Split the open nodes where a split is found, append branches to `nodes`, and return the open ones."""
     answers = zip(tables, scores(tables, rules), strict=True)
     following: list[OpenNode] = []
     for node in open_nodes:
         scored = [(name, *next(answers)) for name in node.candidates]
-        possible = [Candidate(name, table, *score) for name, table, score in scored if score[0] > 0]
-        found = choose(possible, nodes[node.place].records, rules)
-        if found is None:
+        possible = [SplitCandidate(name, table, *score) for name, table, score in scored if score[0] > 0]
+        choice = choose(possible, nodes[node.place].records, rules)
+        if choice is None:
             continue
-        chosen, test = found
+        chosen, test = choice
         first = len(nodes)
         children = branches(chosen.table, nodes[node.place], node.place, rules)
         nodes += children
         places = tuple(range(first, len(nodes)))
-        split = Split(chosen.feature, places, chosen.gain, chosen.ratio)
+        split = TreeSplit(chosen.feature, places, chosen.gain, chosen.ratio)
         if test is not None:
-            split = replace(split, statistic=test.statistic, p_value=test.p_value)
+            split = replace(
+                split, statistic=test.statistic, p_value=test.p_value, df=test.df, tried=len(possible)
+            )
         nodes[node.place] = replace(nodes[node.place], split=split)
         left = tuple(name for name in node.candidates if name != chosen.feature)
         labels = schema[chosen.feature].categories
         following += [
             OpenNode(first + code, (*node.path, (chosen.feature, labels[code])), left)
             for code, child in enumerate(children)
-            if left and not child.borrowed and mixed(child)
+            if left and not child.borrowed and is_mixed(child)
         ]
     return following
 
 
 def scores(tables: Sequence[CountTable], rules: SplitRules) -> list[tuple[float, float]]:
-    """Return gain and split information of every table, gain 0 where it cannot split.
+    """Return gain and split information of every table; the gain is 0 where a split is not possible.
 
-    Tables of one shape are worked on together. A gain that amounts to less than 1e-9 of the records is
-    rounding, and none.
+    Tables of one shape are processed together. A gain of less than 1e-9 of the records is rounding, and
+    counts as 0.
     """
     result = [(0.0, 0.0)] * len(tables)
     by_shape: dict[tuple[int, ...], list[int]] = {}
@@ -185,8 +233,8 @@ def scores(tables: Sequence[CountTable], rules: SplitRules) -> list[tuple[float,
         values = np.stack([tables[place].values for place in places])
         dust = ROUNDING * tables[places[0]].n
         rows = values.sum(axis=-1)
-        full = (holds(rows, rules.min_records, dust)).sum(axis=-1) >= 2
-        positive = clipped(values)
+        full = (has_records(rows, rules.min_records, dust)).sum(axis=-1) >= 2
+        positive = clip_counts(values)
         gains = information_gain(positive)
         gains[~full | (gains * positive.sum(axis=(-2, -1)) <= dust)] = 0.0
         for place, gain, information in zip(
@@ -196,23 +244,23 @@ def scores(tables: Sequence[CountTable], rules: SplitRules) -> list[tuple[float,
     return result
 
 
-def holds(records: Floats, min_records: float, dust: float) -> Flags:
-    """Tell which branches hold enough records by estimate to speak for themselves."""
+def has_records(records: Floats, min_records: float, dust: float) -> Flags:
+    """Return True for every branch with enough estimated records."""
     return (records > dust) & (records >= min_records - dust)
 
 
 def choose(
-    candidates: Sequence[Candidate], records: float, rules: SplitRules
-) -> tuple[Candidate, LinkTest | None] | None:
-    """Return the best split that is significant, with its test."""
+    candidates: Sequence[SplitCandidate], records: float, rules: SplitRules
+) -> tuple[SplitCandidate, LinkTest | None] | None:
+    """Return the best significant split and its test, or None."""
     if not candidates:
         return None
     dust = ROUNDING * candidates[0].table.n / records
-    for candidate in ranked(candidates, rules.criterion, dust):
+    for candidate in rank_candidates(candidates, rules.criterion, dust):
         if rules.significance is None:
             return candidate, None
-        # conditions on disguised variables make the likelihood one of a much larger table
-        alone = replace(candidate.table, evidence=candidate.table.evidence.alone())
+        # with conditions on disguised variables, the likelihood would be of a much larger table
+        alone = replace(candidate.table, evidence=candidate.table.evidence.restrict_to_table())
         least = (1 + ROUNDING) * rules.significance / len(candidates)
         (test,) = link_tests([alone], [(0, 1)], partial(np.random.default_rng, 0), matters=least)
         corrected = min(test.p_value * len(candidates), 1.0)
@@ -221,15 +269,17 @@ def choose(
     return None
 
 
-def ranked(candidates: Sequence[Candidate], criterion: Criterion, dust: float) -> Iterator[Candidate]:
-    """Yield candidates, the best first; of equals the first in the schema."""
+def rank_candidates(
+    candidates: Sequence[SplitCandidate], criterion: Criterion, dust: float
+) -> Iterator[SplitCandidate]:
+    """Yield candidates, the best first; ties go to the first in the schema."""
     left = list(candidates)
     average = sum(candidate.gain for candidate in left) / len(left)
     while left:
         if criterion == "gain":
             pool, figures = left, [candidate.gain for candidate in left]
             slack = [dust] * len(left)
-        else:  # Quinlan's guard: the ratio of a feature that splits off next to nothing means nothing
+        else:  # Quinlan's guard: the ratio is meaningless for a feature that hardly splits
             pool = [candidate for candidate in left if candidate.gain >= average - dust] or left
             figures = [candidate.ratio for candidate in pool]
             slack = [dust / max(candidate.split_information, dust) for candidate in pool]
@@ -239,11 +289,11 @@ def ranked(candidates: Sequence[Candidate], criterion: Criterion, dust: float) -
         left.remove(pool[place])
 
 
-def branches(table: CountTable, parent: Node, place: int, rules: SplitRules) -> list[Node]:
+def branches(table: CountTable, parent: DecisionNode, place: int, rules: SplitRules) -> list[DecisionNode]:
     """Return the nodes below a split, in the order of the feature's categories."""
     rows = table.values.shape[0]
     blocks = table.covariance.within((1,))
-    full = holds(table.values.sum(axis=1), rules.min_records, ROUNDING * table.n)
+    full = has_records(table.values.sum(axis=1), rules.min_records, ROUNDING * table.n)
     children = []
     for code in range(rows):
         child = node_of(table.values[code], blocks[code], (place, code, parent.depth + 1))
@@ -253,11 +303,11 @@ def branches(table: CountTable, parent: Node, place: int, rules: SplitRules) -> 
     return children
 
 
-def node_of(counts: Floats, covariance: Floats, where: tuple[int, int, int]) -> Node:
+def node_of(counts: Floats, covariance: Floats, where: tuple[int, int, int]) -> DecisionNode:
     """Return a leaf with class probabilities and their errors from its class counts.
 
-    Formula: θ_k = N̂_k/N̂, errors by `ratio_errors`. Nothing positive: a uniform distribution, to be
-    replaced by the parent's.
+    Formula: θ_k = N̂_k/N̂, errors by `ratio_errors`. If no count is positive, the distribution is uniform, to
+    be replaced by the parent's.
     """
     records = float(counts.sum())
     variance = float(covariance.sum())
@@ -267,22 +317,24 @@ def node_of(counts: Floats, covariance: Floats, where: tuple[int, int, int]) -> 
     else:
         error = ratio_errors(counts / records, covariance, np.asarray(records)).stderr
         share = positive / positive.sum()
-    return Node(*where, np.array(counts), records, max(variance, 0.0) ** 0.5, share, error, borrowed=False)
+    return DecisionNode(
+        *where, np.array(counts), records, max(variance, 0.0) ** 0.5, share, error, borrowed=False
+    )
 
 
-def mixed(node: Node) -> bool:
-    """Tell whether a node holds more than one class, so that a split can tell something."""
+def is_mixed(node: DecisionNode) -> bool:
+    """Return True if a node has more than one class, so that a split can help."""
     return float(node.probabilities.max()) < 1 - ROUNDING
 
 
 def check_sizes(schema: Schema, target: Variable, names: Sequence[str]) -> None:
-    """Refuse features whose table with the target is too large for the covariance that the test needs."""
+    """Raise InputError if a feature's table with the target is too large for the covariance of the test."""
     for name in names:
         cells = len(schema[name]) * len(target)
         if cells > MOST_TESTED_CELLS:
             raise InputError(
                 f"Feature {name!r} with target {target.name!r} makes {cells:,} cells; the significance test "
-                f"takes {MOST_TESTED_CELLS:,} at most. Leave it out, merge categories, or pass "
+                f"takes {MOST_TESTED_CELLS:,} at most. Omit it, merge categories, or pass "
                 "significance=None."
             )
 
@@ -294,7 +346,7 @@ def check_options(
     significance: float | None,
     prune: float | None,
 ) -> None:
-    """Refuse options that mean nothing."""
+    """Raise InputError if an option is not valid."""
     if criterion not in CRITERIA:
         raise InputError(
             f"The 'criterion' must be one of {', '.join(map(repr, CRITERIA))}. Got {criterion!r} instead."
@@ -306,4 +358,4 @@ def check_options(
     if significance is not None and not 0 < significance < 1:
         raise InputError(f"The 'significance' must be between 0 and 1, or None. Got {significance} instead.")
     if prune is not None and not 0 < prune <= 0.5:
-        raise InputError(f"'prune' is a confidence in (0, 0.5], or None. Got {prune} instead.")
+        raise InputError(f"'prune' must be a confidence in (0, 0.5], or None. Got {prune} instead.")

@@ -1,4 +1,4 @@
-"""A decision tree as a value: what it predicts and how surely; cut back, printed, written and read."""
+"""The model of a decision tree: prediction, pruning, text, plots and files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from masquerade.core.answered_tally import MissingAnswers
 from masquerade.core.axes import Floats
 from masquerade.core.distributions import normal_quantile
 from masquerade.core.errors import InputError
@@ -27,22 +28,24 @@ if TYPE_CHECKING:
 Criterion = Literal["gain", "gain_ratio"]
 CRITERIA: tuple[Criterion, ...] = ("gain", "gain_ratio")
 KIND = "decision_tree"
-# of a node in a file: where it hangs follows from the splits
+# fields of a node in a file: its parent follows from the splits
 KEPT = ("counts", "records_stderr", "probabilities", "stderr", "borrowed", "split")
-FEWEST_SIGMAS = 5.0
-BLOCK = 1 << 14  # rows whose codes fit the cache together
+FEWEST_SIGMAS = 5.0  # standard errors of the records from which errors are reliable
+BLOCK = 1 << 14  # rows whose codes fit the CPU cache together
 SUMMARY_DEPTH = 3
 LEGEND = "      * leaf   ~ fewer than five standard errors of records   ! too few records: parent's classes"
+ABOUT_ERRORS = "± is about the node as it is, not the choice of splits, which came from the same records"
 TIE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """What an inner node asks: one branch (a place among the tree's nodes) for every category of `feature`.
+class TreeSplit:
+    """The split of an inner node: one branch (an index of a node) for every category of `feature`.
 
-    `gain` is in bits, `ratio` the gain ratio. `statistic` (the deviance) and `p_value`, corrected for the
-    number of features that were tried, are None if nothing was tested. Trees of earlier versions have G² of
-    estimated counts and its `design_effect`.
+    `gain` is in bits, `ratio` is the gain ratio. `statistic` (Pearson's X² of the reports), `df` and
+    `p_value` are those of the test, None if nothing was tested. `p_value` is that of χ² times `tried`, the
+    number of features tried, at most 1. Trees of earlier versions have a deviance, or G² of estimated counts
+    and its `design_effect`, without `df`.
     """
 
     feature: str
@@ -52,15 +55,17 @@ class Split:
     statistic: float | None = None
     design_effect: float | None = None
     p_value: float | None = None
+    df: float | None = None
+    tried: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node:
-    """A node: where it hangs, how many records it holds by estimate, and the classes among them.
+class DecisionNode:
+    """A node: its position in the tree, its estimated number of records, and their classes.
 
-    `counts` are the unbiased class counts, perhaps negative; `probabilities` come from them with negatives
-    set to zero; `stderr` are the delta method's errors of the unbiased shares. A `borrowed` node holds too
-    few records by estimate: probabilities and errors are its parent's.
+    `counts` are the unbiased class counts, possibly negative. `probabilities` are computed from them with
+    negatives set to zero. `stderr` are the delta method's errors of the unbiased shares. A `borrowed` node
+    has too few estimated records: its probabilities and errors are its parent's.
     """
 
     parent: int
@@ -72,25 +77,42 @@ class Node:
     probabilities: Floats
     stderr: Floats
     borrowed: bool
-    split: Split | None = None
+    split: TreeSplit | None = None
 
     @property
     def reliable(self) -> bool:
-        """Tell whether the number of records is at least five standard errors, so that errors hold."""
+        """Return True if the records are at least five standard errors, so that the errors are reliable."""
         return not self.borrowed and self.records >= FEWEST_SIGMAS * self.records_stderr
 
     @property
     def best(self) -> int:
-        """Return the code of the most probable class; the first of equals."""
+        """Return the code of the most probable class; ties go to the first."""
         return int(np.argmax(self.probabilities))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecisionTree(Printed, Saved):
-    """A tree of questions about one categorical variable each, one branch per category.
+    """A decision tree with one branch per category of the splitting feature.
 
-    `nodes` stand in breadth-first order, the root first, the branches of a node side by side.
+    Attributes
+    ----------
+    target : Variable
+        The predicted variable.
+    features : tuple of Variable
+        Variables to predict from.
+    nodes : tuple of DecisionNode
+        Nodes in breadth-first order, the root first, the branches of a node next to each other.
+    n : int
+        Number of records.
+    criterion : str
+        Criterion of splits.
+    significance : float or None
+        Level of the tests of splits.
+    missing : MissingAnswers or None
+        Shares of missing answers, and how they were treated.
 
+    Examples
+    --------
     >>> tree = mq.learn.decision_tree(mq.tally(mq.data.students()), "sleep")
     >>> print(tree.to_text())
     n = 600
@@ -101,30 +123,32 @@ class DecisionTree(Printed, Saved):
     0) root  600 ± 0  good  (0.337 ± 0.019  0.663 ± 0.019)
       1) pills=no  474 ± 10  good  (0.249 ± 0.020  0.751 ± 0.020) *
       2) pills=yes  126 ± 10  bad  (0.667 ± 0.042  0.333 ± 0.042) *
+    ± is about the node as it is, not the choice of splits, which came from the same records
     >>> tree.predict(mq.data.students()[:3]).tolist()
     ['bad', 'bad', 'bad']
     """
 
     target: Variable
     features: tuple[Variable, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[DecisionNode, ...]
     n: int
     criterion: str
     significance: float | None
+    missing: MissingAnswers | None = None
 
     @property
     def leaves(self) -> tuple[int, ...]:
-        """Return the places of the leaves among the nodes."""
+        """Return the indices of the leaves."""
         return tuple(i for i, node in enumerate(self.nodes) if node.split is None)
 
     @property
     def depth(self) -> int:
-        """Return the number of questions on the longest way down."""
+        """Return the number of splits on the longest path."""
         return max(node.depth for node in self.nodes)
 
     @property
-    def used(self) -> tuple[str, ...]:
-        """Return the features that the tree asks about, in the order of the features."""
+    def used_features(self) -> tuple[str, ...]:
+        """Return the features that the tree splits by, in the order of `features`."""
         asked = {node.split.feature for node in self.nodes if node.split is not None}
         return tuple(feature.name for feature in self.features if feature.name in asked)
 
@@ -143,22 +167,23 @@ class DecisionTree(Printed, Saved):
         return Schema(self.features)[feature]
 
     def shares(self, node: int) -> Floats:
-        """Return the shares of records on the branches of an inner node, negative estimates taken as none."""
+        """Return the shares of records in the branches of an inner node; negative estimates count as zero."""
         split = self.nodes[node].split
         branches = () if split is None else split.branches
         records = np.maximum([self.nodes[branch].records for branch in branches], 0.0)
         return np.asarray(records / records.sum())
 
     def apply(self, frame: Any) -> NDArray[np.intp]:
-        """Return the leaf (its place among the nodes) that each row of clear labels falls into.
+        """Return the index of the leaf of each row of clear labels.
 
-        `frame` is anything with columns `frame[name]`, or a mapping of arrays; only the features that the
-        tree asks about are looked at. Cost: one look-up a row and level.
+        `frame` is anything with columns `frame[name]`, or a mapping of arrays. Only features that the tree
+        splits by are read. A row whose answer is missing stays at the node that asks for it. Cost: one
+        look-up per row and level.
         """
         splits = [node.split for node in self.nodes]
-        return reached_leaves(
-            frame, self.features, [None if it is None else (it.feature, it.branches) for it in splits]
-        )
+        asked = [None if it is None else (it.feature, it.branches) for it in splits]
+        absent = None if self.missing is None else self.missing.labels()
+        return find_leaves(frame, self.features, asked, absent)
 
     def predict_proba(self, frame: Any) -> Floats:
         """Return the probability of each category of the target (columns) for each row."""
@@ -169,21 +194,21 @@ class DecisionTree(Printed, Saved):
         return np.stack([node.stderr for node in self.nodes])[self.apply(frame)]
 
     def predict(self, frame: Any) -> NDArray[Any]:
-        """Return the most probable category of the target for each row; the first of equals."""
+        """Return the most probable category of the target for each row; ties go to the first."""
         best = np.array([node.best for node in self.nodes])
         return labels_of(self.target, best[self.apply(frame)])
 
-    def pruned(self, confidence: float = 0.25) -> DecisionTree:
-        """Return the tree without the subtrees that are no better than a leaf, errors taken pessimistically.
+    def prune(self, confidence: float = 0.25) -> DecisionTree:
+        """Return the tree without subtrees that are not better than a leaf, by pessimistic errors.
 
-        Formula: a leaf with error rate e among N records counts with the upper limit p of
-        (e − p)² = z²(p(1 − p)/N + s), z the upper `confidence` quantile of the normal distribution, s the
-        variance of e beyond that of N clear records; a subtree with the mean of its leaves' limits, weighted
-        by their records (negative estimates as none). From the bottom up, a subtree that does not have the
-        smaller figure becomes a leaf.
+        Formula: a leaf with error rate e among N records counts with the upper limit p of (e − p)² = z²(p(1 −
+        p)/N + s), where z is the upper `confidence` quantile of the normal distribution and s the variance of
+        e in excess of that of N clear records. A subtree counts with the mean of its leaves' limits, weighted
+        by their records (negative estimates as zero). From the bottom up, a subtree becomes a leaf unless its
+        number is smaller.
         Reference: Quinlan (1993), chapter 4, with Wilson's limit; without disguise s = 0. No subtree raising.
-        Cost: one walk over the nodes.
-        Error: a heuristic, as the original: the rates come from the records that the tree was grown from.
+        Cost: one pass over the nodes.
+        Error: a heuristic, as the original: the rates come from the records that the tree was learned from.
         """
         if not 0 < confidence <= 0.5:
             raise InputError(f"The confidence of pruning must be in (0, 0.5]. Got {confidence} instead.")
@@ -201,15 +226,15 @@ class DecisionTree(Printed, Saved):
                 rates[place] = below
         return self._without(cut)
 
-    def cost_pruned(self, alpha: float) -> DecisionTree:
+    def prune_by_cost(self, alpha: float) -> DecisionTree:
         """Return the smallest subtree that minimises entropy + alpha · leaves.
 
         Formula: with R(t) = the node's share of records × the entropy in bits of its classes, the inner node
-        with the least (R(t) − Σ R(leaves below))/(leaves below − 1) becomes a leaf, as long as that is at
-        most alpha.
+        with the smallest (R(t) − Σ R(leaves below))/(leaves below − 1) becomes a leaf, while that is at most
+        alpha.
         Reference: Breiman et al. (1984), chapter 3; scikit-learn's `ccp_alpha` with criterion "entropy".
-        Cost: O(nodes) for every cut.
-        Error: noise lowers the entropy of small leaves, so alpha must exceed what noise gains on average.
+        Cost: O(nodes) per cut.
+        Error: noise lowers the entropy of small leaves, so alpha must exceed the average gain from noise.
         """
         if not alpha >= 0:
             raise InputError(f"The 'alpha' of pruning must not be negative. Got {alpha} instead.")
@@ -227,9 +252,9 @@ class DecisionTree(Printed, Saved):
 
     @printable
     def to_text(self, max_depth: int | None = None) -> str:
-        """Return the tree depth first, a line each: number, condition, records, class, its probabilities.
+        """Return the tree depth first, one line per node: number, condition, records, class, probabilities.
 
-        Nodes keep the numbers of their places among the tree's nodes. A star marks a leaf.
+        The number of a node is its index in `nodes`. A star marks a leaf.
         """
         classes = ", ".join(str(label) for label in self.target.categories)
         lines = [
@@ -247,11 +272,11 @@ class DecisionTree(Printed, Saved):
             lines.append(self._line(place) + (" …" if hidden else ""))
             if node.split is not None and not hidden:
                 open_places += reversed(node.split.branches)
-        return "\n".join(lines)
+        return "\n".join([*lines, ABOUT_ERRORS] if self.depth else lines)
 
     @printable
     def summary(self) -> str:
-        """Return what the tree is, which features it asks about, what to doubt, and its first levels."""
+        """Return size, features used, unreliable leaves and the first levels, as text."""
         leaves = [self.nodes[place] for place in self.leaves]
         borrowed = sum(node.borrowed for node in leaves)
         doubtful = sum(not node.reliable and not node.borrowed for node in leaves)
@@ -266,33 +291,55 @@ class DecisionTree(Printed, Saved):
             lines.append(f"leaves with too few records by estimate (parent's classes): {borrowed:,}")
         if doubtful:
             lines.append(f"leaves with fewer than five standard errors of records: {doubtful:,}")
+        lines += model_file.missing_lines(self.missing)
         return "\n".join([*lines, "", self.to_text(SUMMARY_DEPTH)])
 
     def plot(self, ax: Axes | None = None, max_depth: int | None = None, *, grouped: bool = False) -> Axes:
-        """Draw the first levels (without `max_depth` those that fit a page): boxes with bars of classes.
+        """Draw the first levels as boxes with bars of class probabilities.
 
-        Leaves of one node with the same most probable class share a box if they are `grouped`.
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Axes to draw on. Without it, new ones.
+        max_depth : int, optional
+            Levels to draw. Without it, those that fit a page.
+        grouped : bool, default False
+            Draw leaves of one node with the same most probable class in one box.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
         """
         from masquerade.learn.classifiers._tree_plot import tree_plot  # noqa: PLC0415  (matplotlib is slow to load)
 
         return tree_plot(self, ax, max_depth, grouped=grouped)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the tree as plain JSON values; nodes in their order, branches by place."""
+        """Return the tree as plain JSON values; branches are indices of nodes."""
         return {
             **model_file.header(KIND),
             **part_values(self, "target", "features", "n", "criterion", "significance"),
-            "nodes": [part_values(node, *KEPT) for node in self.nodes],
+            "nodes": [_node_values(node) for node in self.nodes],
+            **model_file.missing_values(self.missing),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> DecisionTree:
-        """Return the tree that `to_dict` wrote; anything else is an `InputError` that says what is wrong."""
+        """Return the tree that `to_dict` described; raise InputError if the values are not valid."""
         target, features = model_file.target_and_features(values, KIND)
         nodes = _nodes_of(model_file.entry(values, "nodes", list), target, features)
-        tree = model_file.part_of(cls, values, {}, target=target, features=features, nodes=nodes)
+        tree = model_file.part_of(
+            cls,
+            values,
+            {},
+            target=target,
+            features=features,
+            nodes=nodes,
+            missing=model_file.missing_of(values),
+        )
         if tree.n < 0 or tree.criterion not in CRITERIA:
-            raise InputError("'n' is negative, or 'criterion' is none.")
+            raise InputError("'n' must not be negative, and 'criterion' must be 'gain' or 'gain_ratio'.")
         return tree
 
     @printable
@@ -302,7 +349,7 @@ class DecisionTree(Printed, Saved):
         return f"DecisionTree({self.target.name}: {leaves}, depth {self.depth})"
 
     def _weakest_link(self, own: Floats, cut: set[int]) -> tuple[int, float]:
-        """Return the inner node whose subtree earns least a leaf, and how much; −1 if none is left."""
+        """Return the inner node whose subtree gains least per leaf, and this gain; −1 if there is none."""
         below = own.copy()
         leaves = np.ones(len(own))
         weakest, strength = -1, np.inf
@@ -312,7 +359,7 @@ class DecisionTree(Printed, Saved):
                 continue
             branches = list(split.branches)
             below[place], leaves[place] = below[branches].sum(), leaves[branches].sum()
-        for place in self._reached(cut):
+        for place in self._remaining_nodes(cut):
             if self.nodes[place].split is not None and place not in cut:
                 earned = (own[place] - below[place]) / max(leaves[place] - 1, 1)
                 if earned < strength - TIE * TIE:
@@ -320,11 +367,11 @@ class DecisionTree(Printed, Saved):
         return weakest, strength
 
     def _without(self, cut: set[int]) -> DecisionTree:
-        """Return the tree in which the nodes in `cut` are leaves and what hung below them is gone."""
-        kept = self._reached(cut)
-        new = {old: place for place, old in enumerate(kept)}
+        """Return the tree in which the nodes in `cut` are leaves."""
+        remaining = self._remaining_nodes(cut)
+        new = {old: place for place, old in enumerate(remaining)}
         nodes = []
-        for old in kept:
+        for old in remaining:
             node = self.nodes[old]
             split = None if node.split is None or old in cut else node.split
             if split is not None:
@@ -332,8 +379,8 @@ class DecisionTree(Printed, Saved):
             nodes.append(replace(node, parent=new.get(node.parent, -1), split=split))
         return replace(self, nodes=tuple(nodes))
 
-    def _reached(self, cut: set[int]) -> list[int]:
-        """Return the places that are left if the nodes in `cut` are leaves, breadth first."""
+    def _remaining_nodes(self, cut: set[int]) -> list[int]:
+        """Return the indices of the nodes that remain if the nodes in `cut` are leaves, breadth first."""
         kept = [0]
         for place in kept:  # grows while it is walked
             split = self.nodes[place].split
@@ -342,7 +389,7 @@ class DecisionTree(Printed, Saved):
         return kept
 
     def _line(self, place: int) -> str:
-        """Return the line of one node, with the signs of a leaf and of doubt."""
+        """Return the line of one node, with the marks of leaves and of unreliable numbers."""
         node = self.nodes[place]
         condition = "root" if place == 0 else "{}={}".format(*self.path(place)[-1])
         chances = "  ".join(
@@ -355,30 +402,34 @@ class DecisionTree(Printed, Saved):
         return f"{'  ' * node.depth}{place}) {condition}  {records}  {label}  ({chances}){marks}"
 
     def _importances(self) -> list[str]:
-        """Return the features with their shares of all gain, the largest first."""
+        """Return the features with their shares of the total gain, the largest first."""
         gains: dict[str, float] = {}
         for node in self.nodes:
             if node.split is not None:
-                told = node.split.gain * max(node.records, 0.0)
-                gains[node.split.feature] = gains.get(node.split.feature, 0.0) + told
+                gain = node.split.gain * max(node.records, 0.0)
+                gains[node.split.feature] = gains.get(node.split.feature, 0.0) + gain
         total = sum(gains.values()) or 1.0
         order = sorted(gains.items(), key=lambda pair: -pair[1])
         return [f"{name} {gain / total:.0%}" for name, gain in order]
 
 
-def reached_leaves(
-    frame: Any, features: tuple[Variable, ...], splits: Sequence[tuple[str, tuple[int, ...]] | None]
+def find_leaves(
+    frame: Any,
+    features: tuple[Variable, ...],
+    splits: Sequence[tuple[str, tuple[int, ...]] | None],
+    absent: Mapping[str, tuple[Category, ...]] | None = None,
 ) -> NDArray[np.intp]:
-    """Return the leaf that each row of clear labels falls into.
+    """Return the index of the leaf of each row of clear labels.
 
-    `splits` are what nodes ask, breadth first, and the places of their branches, None of leaves; only
-    features that some node asks about are looked at.
+    `splits` contains the feature and the branches of every node, breadth first, or None for a leaf. Only
+    features that occur in it are read. A row whose answer to a feature in `absent` is missing stays at the
+    node that splits by it.
     """
     asked = {split[0] for split in splits if split is not None}
     used = [feature.name for feature in features if feature.name in asked]
     if not used:
         return np.zeros(_rows(frame, features), dtype=np.intp)
-    codes = row_codes(frame, Schema(features), used)
+    codes = row_codes(frame, Schema(features), used, absent=absent)
     asks = np.zeros(len(splits), dtype=np.intp)
     first = np.full(len(splits), -1, dtype=np.intp)
     for place, split in enumerate(splits):
@@ -390,15 +441,18 @@ def reached_leaves(
         table = np.stack([codes[name][block] for name in used])
         columns = np.arange(table.shape[1])
         at = np.zeros(table.shape[1], dtype=np.intp)
-        while (first[at] >= 0).any():
-            below = first[at]
-            at = np.where(below >= 0, below + table[asks[at], columns], at)
+        while True:
+            below, branch = first[at], table[asks[at], columns]
+            moves = (below >= 0) & (branch >= 0)
+            if not moves.any():
+                break
+            at = np.where(moves, below + branch, at)
         leaf[block] = at
     return leaf
 
 
 def _rows(frame: Any, features: tuple[Variable, ...]) -> int:
-    """Return the number of rows, for a tree that looks at none of their columns."""
+    """Return the number of rows, for a tree that reads none of their columns."""
     for feature in features:
         try:
             return len(frame[feature.name])
@@ -407,7 +461,7 @@ def _rows(frame: Any, features: tuple[Variable, ...]) -> int:
     raise InputError("The rows to predict have no column of the tree's features: their number is unknown.")
 
 
-def _upper_error(node: Node, z: float) -> float:
+def _upper_error(node: DecisionNode, z: float) -> float:
     """Return the upper limit of the error rate of a node as a leaf, at most 1."""
     error = np.asarray(1 - float(node.probabilities[node.best]))
     records = max(node.records, TIE)
@@ -415,14 +469,16 @@ def _upper_error(node: Node, z: float) -> float:
     return min(float(count_interval(error, variance, records, z, 1 / records).upper), 1.0)
 
 
-def _nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variable]) -> tuple[Node, ...]:
-    """Return nodes with their places worked out anew: breadth first, every node but the root hung once."""
+def _nodes_of(
+    listed: Sequence[Any], target: Variable, features: Sequence[Variable]
+) -> tuple[DecisionNode, ...]:
+    """Return the nodes, with their positions recomputed; every node but the root must be a branch once."""
     sizes = {feature.name: len(feature) for feature in features}
     places: list[tuple[int, int, int]] = [(-1, -1, 0)]
-    nodes: list[Node] = []
+    nodes: list[DecisionNode] = []
     for place, values in enumerate(listed):
         if place >= len(places):
-            raise InputError(f"node {place} hangs nowhere.")
+            raise InputError(f"node {place} is not a branch of another node.")
         if not isinstance(values, Mapping):
             raise InputError(f"node {place} must be an object.")
         try:
@@ -433,62 +489,76 @@ def _nodes_of(listed: Sequence[Any], target: Variable, features: Sequence[Variab
         if split is not None:
             places += [(place, code, nodes[-1].depth + 1) for code in range(len(split.branches))]
     if len(nodes) != len(places):
-        raise InputError(f"{len(places)} nodes are named, {len(nodes)} are there.")
-    check_questions(
+        raise InputError(f"the branches name {len(places)} nodes. Got {len(nodes)} instead.")
+    check_splits(
         [None if node.split is None else (node.split.feature, node.split.branches) for node in nodes]
     )
     return tuple(nodes)
 
 
-def check_questions(questions: Sequence[tuple[str, Sequence[int]] | None]) -> None:
-    """Raise InputError if a node asks about a feature that was asked about on the way to it.
+def check_splits(splits: Sequence[tuple[str, Sequence[int]] | None]) -> None:
+    """Raise InputError if a feature occurs twice on a path.
 
-    Questions are features and branches of nodes that form a tree, None of leaves. One path is held at a time:
-    sets of all paths would take the square of the length of a file.
+    `splits` contains the feature and the branches of every node of a tree, or None for a leaf. Only one
+    path is stored at a time: the sets of all paths would take space quadratic in the length of a file.
     """
     path: set[str] = set()
-    open_places = [(0, False)] if questions else []
+    open_places = [(0, False)] if splits else []
     while open_places:
         place, leaves = open_places.pop()
-        question = questions[place]
-        if question is None:
+        split = splits[place]
+        if split is None:
             continue
-        feature, branches = question
+        feature, branches = split
         if leaves:
             path.discard(feature)
             continue
         if feature in path:
-            raise InputError(f"node {place} asks about {feature!r} a second time.")
+            raise InputError(f"node {place} splits by {feature!r} a second time on its path.")
         path.add(feature)
         open_places.append((place, True))
         open_places += [(branch, False) for branch in branches]
 
 
 def _node_of(
-    values: Mapping[str, Any], classes: int, hangs: tuple[int, int, int], split: Split | None
-) -> Node:
+    values: Mapping[str, Any], classes: int, hangs: tuple[int, int, int], split: TreeSplit | None
+) -> DecisionNode:
     shapes = dict.fromkeys(("counts", "probabilities", "stderr"), (classes,))
     parent, branch, depth = hangs
     node = model_file.part_of(
-        Node, values, shapes, parent=parent, branch=branch, depth=depth, records=0.0, split=split
+        DecisionNode, values, shapes, parent=parent, branch=branch, depth=depth, records=0.0, split=split
     )
     for name in shapes:
         if not np.isfinite(getattr(node, name)).all():
-            raise InputError(f"{name!r} must hold finite numbers.")
+            raise InputError(f"{name!r} must contain finite numbers.")
     chances = node.probabilities
     if chances.min() < 0 or abs(chances.sum() - 1) > 1e-6 or node.stderr.min() < 0 or node.records_stderr < 0:
-        raise InputError("probabilities do not add up to 1, or an error is negative.")
+        raise InputError("probabilities must add up to 1, and errors must not be negative.")
     return replace(node, records=float(node.counts.sum()))
 
 
-def _split_of(values: Mapping[str, Any] | None, sizes: Mapping[str, int], following: int) -> Split | None:
-    """Return a split, or None for a leaf; its branches must be the next places in line."""
+def _split_of(values: Mapping[str, Any] | None, sizes: Mapping[str, int], following: int) -> TreeSplit | None:
+    """Return a split, or None for a leaf; its branches must be the next indices."""
     if values is None:
         return None
     feature = model_file.entry(values, "feature", str)
     if feature not in sizes:
-        raise InputError(f"a split asks about {feature!r}, which is no feature.")
+        raise InputError(f"a split is by {feature!r}, which is not a feature.")
     places = list(range(following, following + sizes[feature]))
     if model_file.entry(values, "branches", list) != places:
         raise InputError(f"a split by {feature!r} must have the branches {places}.")
-    return model_file.part_of(Split, values, {}, branches=tuple(places))
+    tried = model_file.entry(values, "tried", int, type(None)) if "tried" in values else None
+    df = None if values.get("df") is None else model_file.number(values, "df")
+    return model_file.part_of(TreeSplit, values, {}, branches=tuple(places), df=df, tried=tried)
+
+
+def _node_values(node: DecisionNode) -> dict[str, Any]:
+    """Return a node as plain values; a split without a test has no degrees of freedom."""
+    values = part_values(node, *KEPT)
+    if values.get("split") is not None:
+        values["split"] = {
+            name: value
+            for name, value in values["split"].items()
+            if value is not None or name not in {"df", "tried"}
+        }
+    return values

@@ -1,4 +1,4 @@
-"""Links to be judged: each with the table of its child and its parents, or many of them laid out together."""
+"""Candidate links: each with the table of its child and parents, or many of them counted together."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
-from masquerade.core.link_fits import LinkBatch, Places, fit_links
+from masquerade.core.links.fits import LinkBatch, Places, fit_links
 from masquerade.core.table import CountTable
 
 ROUNDING = 1e-9
 
 
 class Candidates:
-    """Links to be judged; `places` are the axes of each table for (other parents …, parent, child)."""
+    """Candidate links. `places` are the axes of each table for (other parents …, parent, child)."""
 
     def __init__(self, tables: Sequence[CountTable], places: Sequence[Sequence[int]]) -> None:
         self.tables, self.places = tables, places
@@ -27,31 +27,31 @@ class Candidates:
 
     @cached_property
     def shapes(self) -> list[tuple[int, int, int]]:
-        """The configurations of the parents already there, the categories of the parent and of the child."""
+        """The configurations of the other parents, the categories of the parent and of the child."""
         found = []
         for table, places in zip(self.tables, self.places, strict=True):
             sizes = [table.values.shape[place] for place in places]
-            # parents (2, 3) and (3, 2) are both six configurations
+            # only the number of configurations matters: parents (2, 3) and (3, 2) both have six
             found.append((prod(sizes[:-2]), sizes[-2], sizes[-1]))
         return found
 
     @cached_property
     def df(self) -> Floats:
-        """The degrees of freedom that each link adds, whether or not its configurations occur."""
+        """The degrees of freedom that each link adds, including configurations that do not occur."""
         sizes = np.array(self.shapes, dtype=float)
         return np.asarray(sizes[:, 0] * (sizes[:, 1] - 1) * (sizes[:, 2] - 1))
 
     @property
     def effective(self) -> float:
-        """How many equally weighted records tell as much."""
+        """The effective number of records: equally weighted records with the same information."""
         return effective_records(self.tables[0])
 
     def statistics(self, least: Floats) -> Floats:
-        """Return the `LinkFits.statistic` of every link, or a bound where it is at most its `least`."""
+        """Return the `LinkFits.statistic` of every link, or a bound if it is at most its `least`."""
         return fit_links([table.evidence for table in self.tables], self.places, least=least).statistic
 
     def by_shape(self) -> list[tuple[list[int], Candidates]]:
-        """Return the links of one shape together, with their places among all."""
+        """Return the links grouped by shape, with their indices."""
         groups: dict[tuple[int, int, int], list[int]] = {}
         for i, shape in enumerate(self.shapes):
             groups.setdefault(shape, []).append(i)
@@ -70,21 +70,21 @@ class Candidates:
 
     @cached_property
     def counts(self) -> Floats:
-        """The estimates without negative ones: clipped and rescaled, as `nonnegative("clip")` does."""
+        """The estimates without negative counts: clipped and rescaled, as `nonnegative("clip")` does."""
         positive = np.maximum(self.estimates, 0.0)
         return np.asarray(positive * (self.n / positive.sum(axis=(1, 2, 3)))[:, None, None, None])
 
     def __getitem__(self, chosen: Sequence[int]) -> Candidates:
-        """Return some of the candidates."""
+        """Return a selection of the links."""
         return Candidates([self.tables[i] for i in chosen], [self.places[i] for i in chosen])
 
     def __len__(self) -> int:
-        """Return how many candidates there are."""
+        """Return the number of links."""
         return len(self.tables)
 
 
 class LaidOut:
-    """Links to be judged by the likelihood that a source has laid out together, without a table for each."""
+    """Candidate links, for likelihood scores, that a source counted together without one table per link."""
 
     def __init__(self, batch: LinkBatch, df: Floats, which: Places | None = None) -> None:
         self.batch, self.df = batch, df
@@ -93,24 +93,24 @@ class LaidOut:
 
     @property
     def effective(self) -> float:
-        """How many equally weighted records tell as much."""
+        """The effective number of records: equally weighted records with the same information."""
         return float(self.n)
 
     def statistics(self, least: Floats) -> Floats:
-        """Return the `LinkFits.statistic` of every link, or a bound where it is at most its `least`."""
+        """Return the `LinkFits.statistic` of every link, or a bound if it is at most its `least`."""
         return self.batch.statistics(self.which, least)
 
     def __getitem__(self, chosen: Sequence[int]) -> LaidOut:
-        """Return some of the links."""
+        """Return a selection of the links."""
         return LaidOut(self.batch, self.df[chosen], self.which[chosen])
 
     def __len__(self) -> int:
-        """Return how many links there are."""
+        """Return the number of links."""
         return len(self.which)
 
 
 def effective_records(table: CountTable) -> float:
-    """Return how many equally weighted records tell as much: (Σw)²/Σw², n without survey weights."""
+    """Return the effective number of records: (Σw)²/Σw², which is n without survey weights."""
     total = table.total
     squares = table.covariance.quadratic(np.ones(table.values.shape)) + total**2 / table.n
     if total <= 0 or squares <= 0:
@@ -120,4 +120,4 @@ def effective_records(table: CountTable) -> float:
 
 
 def _nothing() -> InputError:
-    return InputError("The source counts no records: there is nothing to learn a structure from.")
+    return InputError("The source has no records: there is nothing to learn a structure from.")

@@ -1,4 +1,4 @@
-"""The design effect of a link: by how much noise in the counts inflates its likelihood-ratio statistic."""
+"""Design effect of a link: the factor by which noise in the counts inflates its likelihood ratio."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ LARGEST_BLOCKS = 1 << 18
 
 
 def design_effects(links: Candidates) -> Floats:
-    """Return by how much noise inflates the likelihood-ratio statistic of each link, at least 1.
+    """Return the factor by which noise inflates the likelihood-ratio statistic of each link, at least 1.
 
-    Formula: δ̄ = 1 + Σ_j Σ_xz D_j[xz]/(Ê_j π_x|j π_z|j)/df, D_j the diagonal of (R_x⊗R_z) X_j (R_x⊗R_z)ᵀ,
-    R = I − π1ᵀ, X_j the block within (X, Z) of the table's covariance less that of clear records,
-    diag(N̂) − N̂N̂ᵀ/n. Configurations and categories with no counts are skipped and df is reduced.
-    As Rᵀdiag(1/π)R = diag(1/π) − 11ᵀ, the sum is a weighted sum of the block; and since that expands into
-    variances of the table and of three of its margins, large blocks are never formed.
-    Reference: Rao & Scott (1981, 1984), the first-order correction. Their 1 stands here for what the
-    estimated table would give: equal if X and Z are independent, as the test supposes, but close to 0 for
-    two rare categories that never meet, which would then be linked at no noise at all.
+    Formula: δ̄ = 1 + Σ_j Σ_xz D_j[xz]/(Ê_j π_x|j π_z|j)/df, D_j the diagonal of (R_x⊗R_z) X_j (R_x⊗R_z)ᵀ, R =
+    I − π1ᵀ, X_j the block within (X, Z) of the table's covariance minus that of clear records, diag(N̂) −
+    N̂N̂ᵀ/n. Configurations and categories without counts are skipped, and df is reduced. As Rᵀdiag(1/π)R =
+    diag(1/π) − 11ᵀ, the sum is a weighted sum of the block. It expands into variances of the table and of
+    three of its margins, so large blocks are never formed.
+    Reference: Rao & Scott (1981, 1984), the first-order correction. Their 1 replaces the value of the
+    estimated table. Both are equal if X and Z are independent, as the test assumes, but that value is close
+    to 0 for two rare categories that never occur together, which would then be linked as if there were no
+    noise.
     Cost: one `within` for each table.
     """
     excess, freedom = excess_and_freedom(links)
@@ -46,13 +47,13 @@ def excess_and_freedom(links: Candidates) -> tuple[Floats, Floats]:
 
 
 def inverse_shares(counts: Floats, totals: Floats) -> tuple[Floats, Floats]:
-    """Return 1/π of every category in every configuration (0 for an unseen one), and how many are seen."""
+    """Return 1/π of every category in every configuration (0 if not seen), and the number of seen ones."""
     seen = counts > 0
     return np.where(seen, totals[:, :, None] / np.where(seen, counts, 1.0), 0.0), seen.sum(axis=2)
 
 
 def quadratic(cells: Floats, inverse_z: Floats, inverse_x: Floats, n: int) -> Floats:
-    """Return the sum that `blocks_sum` gives for the covariance of clear records with these counts."""
+    """Return the value of `blocks_sum` for the covariance of clear records with these counts."""
     over_x, over_z, whole = cells.sum(axis=3), cells.sum(axis=2), cells.sum(axis=(2, 3))
     outer = inverse_z[:, :, :, None] * inverse_x[:, :, None, :]
 
@@ -80,14 +81,14 @@ def blocks_sum(links: Candidates, inverse_z: Floats, inverse_x: Floats) -> Float
 
 
 def margins_sum(links: Candidates, inverse_z: Floats, inverse_x: Floats) -> Floats:
-    """Return the same as `blocks_sum` from variances of the tables and of their margins alone."""
+    """Return the same as `blocks_sum`, from variances of the tables and of their margins only."""
     configurations = links.counts.shape[1]
     sums = np.empty((len(links), configurations))
     for i, (table, order) in enumerate(zip(links.tables, links.places, strict=True)):
         given = list(order[:-2])
 
         def variances(*axes: int, given: list[int] = given, table: CountTable = table) -> Floats:
-            kept = table.covariance.reduced([*given, *axes], {}).diagonal()
+            kept = table.covariance.reduce([*given, *axes], {}).diagonal()
             return kept.reshape(configurations, *kept.shape[len(given) :])
 
         z, x = order[-2:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import combinations
 from math import prod
@@ -14,11 +14,17 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, SchemaError, did_you_mean
+from masquerade.core.intervals import Interval, logit_interval
+from masquerade.core.likelihood_rows import ReportFactor, ReportFactors
+from masquerade.core.query import Query
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.table import cell_frame
+from masquerade.core.tally import Tally
 from masquerade.core.util.display import Printed
 from masquerade.core.util.formatting import printable
-from masquerade.learn.networks.graph import reached
+from masquerade.learn.networks.graph import reachable_nodes
+from masquerade.learn.networks.joint_fit import score_rows
+from masquerade.learn.networks.joint_likelihood import JointLikelihood
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,18 +33,48 @@ if TYPE_CHECKING:
 
 MAX_CELLS = 2**22
 Engine = Literal["built-in", "pyagrum"]
+NO_ERRORS = (
+    "The errors of a query need the covariance of all parameters: fit the network with method='likelihood', "
+    "or method='composite' where only tables are known."
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Distribution(Printed):
-    """A joint distribution of some variables, given what is known of others."""
+    """A joint distribution of variables, given evidence about others.
+
+    Attributes
+    ----------
+    axes : tuple of Variable
+        The variables.
+    probabilities : ndarray
+        One axis per variable.
+    evidence : tuple of (str, category)
+        Observed variables, each with its category.
+    stderr : ndarray or None
+        Standard errors, by the delta method on the joint covariance of the parameters. None if the network
+        was not fitted by its joint or composite likelihood.
+    """
 
     axes: tuple[Variable, ...]
     probabilities: Floats
     evidence: tuple[tuple[str, Category], ...] = ()
+    stderr: Floats | None = None
+
+    def conf_int(self, level: float = 0.95) -> Interval:
+        """Return confidence intervals, symmetric on the scale of the logits.
+
+        Raises
+        ------
+        InputError
+            If the network has no joint covariance.
+        """
+        if self.stderr is None:
+            raise InputError(NO_ERRORS)
+        return logit_interval(self.probabilities, self.stderr, level)
 
     def __getitem__(self, labels: Category | tuple[Category, ...]) -> float:
-        """Return the probability of a category (of one category each, in the order of the axes)."""
+        """Return the probability of a category, or of one category per axis, in the order of the axes."""
         wanted = labels if isinstance(labels, tuple) else (labels,)
         if len(wanted) != len(self.axes):
             names = ", ".join(axis.name for axis in self.axes)
@@ -48,20 +84,37 @@ class Distribution(Printed):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a pandas frame: the variables and their probability, one row per combination."""
-        return cell_frame(self.axes, probability=self.probabilities)
+        """Return a pandas frame: the variables, their probability and its error, one row per combination."""
+        if self.stderr is None:
+            return cell_frame(self.axes, probability=self.probabilities)
+        lower, upper = self.conf_int()
+        return cell_frame(
+            self.axes, probability=self.probabilities, stderr=self.stderr, lower=lower, upper=upper
+        )
+
+    @property
+    def title(self) -> str:
+        """Return P(variables | evidence) as text."""
+        given = f" | {', '.join(f'{name}={label}' for name, label in self.evidence)}" if self.evidence else ""
+        return f"P({', '.join(axis.name for axis in self.axes)}{given})"
 
     @printable
     def summary(self) -> str:
         """Return the distribution as text."""
-        given = f" | {', '.join(f'{name}={label}' for name, label in self.evidence)}" if self.evidence else ""
         body = self.to_frame().to_string(index=False, float_format=lambda x: f"{x:.6g}")
-        return f"P({', '.join(axis.name for axis in self.axes)}{given})\n{body}"
+        return f"{self.title}\n{body}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the distribution as plain JSON values: a title, rows and notes."""
+        frame = self.to_frame()
+        rows = [dict(zip(frame, row, strict=True)) for row in frame.astype(object).to_numpy().tolist()]
+        note = NO_ERRORS if self.stderr is None else "95% intervals; errors by the delta method"
+        return {"title": self.title, "rows": rows, "notes": [note]}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Factor:
-    """A function of some variables, one axis each."""
+    """A function of variables, with one axis per variable."""
 
     names: tuple[str, ...]
     values: Floats
@@ -75,13 +128,15 @@ def query(
     engine: Engine = "built-in",
     max_cells: int = MAX_CELLS,
 ) -> Distribution:
-    """Return P(target | evidence) of a network without negative parameters (see `projected`).
+    """Return P(target | evidence) of a network without negative parameters (see `project`).
 
     Formula: Σ over the other variables of Π_i θ_i(x_i | parents), with evidence fixed, normalised.
     Reference: Zhang & Poole (1994), variable elimination; min-fill order as in Koller & Friedman (2009) §9.4.
-    Cost: exponential in the width of the network: refused, before any work, beyond `max_cells` in one factor.
-    For large networks ``engine="pyagrum"`` (the extra ``inference``) asks pyAgrum's lazy propagation instead.
-    Error: none beyond rounding; that of the parameters is not carried over.
+    Cost: exponential in the width of the network. A query that needs a factor of more than `max_cells` cells
+    is refused in advance. For large networks ``engine="pyagrum"`` (the extra ``inference``) uses pyAgrum's
+    lazy propagation.
+    Error: the errors of the parameters are propagated by the delta method if the network was fitted with
+    ``method="likelihood"`` or ``method="composite"``. Otherwise there are no standard errors.
     """
     names = (target,) if isinstance(target, str) else tuple(target)
     known = dict(evidence or {})
@@ -89,14 +144,16 @@ def query(
     _check_names(names, known, schema.names)
     codes = {name: schema[name].code(label) for name, label in known.items()}
     if engine == "pyagrum":
-        return _normalised(_by_pyagrum(network, names, codes), names, known, schema)
+        return _normalise(_by_pyagrum(network, names, codes), names, known, schema)
     if engine != "built-in":
         raise InputError(f"The engine must be 'built-in' or 'pyagrum'. Got {engine!r} instead.")
     tables = {table.child.name: table for table in network.usable("inference")}
-    # of all others the probabilities sum to one
-    needed = reached(network.structure, [*names, *codes])
+    # the probabilities of all other nodes sum to one
+    needed = reachable_nodes(network.structure, [*names, *codes])
     factors = [
-        _sliced(_Factor(tuple(axis.name for axis in tables[name].axes), tables[name].probabilities), codes)
+        _fix_evidence(
+            _Factor(tuple(axis.name for axis in tables[name].axes), tables[name].probabilities), codes
+        )
         for name in schema
         if name in needed
     ]
@@ -104,11 +161,47 @@ def query(
     order, largest = elimination_order([factor.names for factor in factors], names, sizes, max_cells)
     if largest > max_cells:
         raise InputError(
-            f"This question needs a factor of {largest:,} cells or more; the limit is {max_cells:,}. Raise "
+            f"This query needs a factor of {largest:,} cells or more; the limit is {max_cells:,}. Raise "
             "max_cells, ask with engine='pyagrum', or take the network elsewhere: pgmpy reads to_bif(), and "
             "to_networkx() carries all parameters."
         )
-    return _normalised(_multiplied(_eliminated(factors, order), names), names, known, schema)
+    found = _normalise(_multiply(_eliminate(factors, order), names), names, known, schema)
+    return replace(found, stderr=_errors(network, found, codes))
+
+
+def _errors(network: BayesianNetwork, found: Distribution, codes: Mapping[str, int]) -> Floats | None:
+    """Return the standard errors of P(target | evidence); None without a joint covariance.
+
+    Formula: ∂ log P(q | e) = s(q, e) − Σ_q' P(q' | e) s(q', e), where s is the score (gradient of the
+    log-likelihood) of a record that reports the evidence and one cell of the target in clear.
+    """
+    if network.joint is None or network.joint.covariance is None:
+        return None
+    sizes = {name: len(network.schema[name]) for name in network.schema}
+    cells = np.indices(found.probabilities.shape).reshape(len(found.axes), -1)
+    seen = {axis.name: own for axis, own in zip(found.axes, cells, strict=True)}
+    seen |= {name: np.full(cells.shape[1], code) for name, code in codes.items()}
+    factors = tuple(ReportFactor((name,), np.eye(sizes[name]), own) for name, own in seen.items())
+    reports = ReportFactors(factors, np.ones(cells.shape[1]))
+    tables = network.joint.tables
+    joint = JointLikelihood([reports], network.structure, sizes)
+    scores = np.concatenate([score_rows(tables, families) for _, _, families in joint.scores(tables)], axis=1)
+    chances = found.probabilities.ravel()
+    slope = chances * (scores - (scores @ chances)[:, None])
+    variance = np.einsum("pc,pq,qc->c", slope, network.joint.covariance, slope)
+    return np.asarray(np.sqrt(np.maximum(variance, 0.0)).reshape(found.probabilities.shape))
+
+
+def composite_log_likelihood(network: BayesianNetwork, source: Tally) -> float:
+    """Return Σ over all pairs of −½ deviance of the pair's table under the network."""
+    names = network.schema.names
+    pairs: list[tuple[str, ...]] = [*combinations(names, 2)] or [tuple(names)]
+    tables = source.answer([Query(by=pair) for pair in pairs])
+    total = 0.0
+    for table in tables:
+        chances = query(replace(network, joint=None), table.names, None).probabilities
+        total -= table.evidence.deviance(table.total * chances) / 2
+    return total
 
 
 def posteriors(
@@ -118,15 +211,16 @@ def posteriors(
     *,
     max_cells: int = MAX_CELLS,
 ) -> Floats:
-    """Return P(target | virtual evidence) for many records at once, a row each.
+    """Return P(target | virtual evidence) for many records, one row per record.
 
-    `likelihoods` give for a variable, or for several that were disguised together, P(what was seen |
-    categories), records × categories of each: the column of a channel for a disguised report. A variable left
-    out was not seen at all.
+    `likelihoods` contains, for a variable or for variables that were disguised together, P(observation |
+    categories) as records × categories: for a disguised report, a column of the channel. A variable that is
+    omitted was not observed.
 
-    Formula: as `query`, with a factor λ(x) more for all that was seen.
+    Formula: as `query`, with an additional factor λ(x) for every observation.
     Reference: Pearl (1988) §2.2.2 for virtual evidence.
-    Cost: records times that of one query; refused, before any work, beyond `max_cells` in one factor.
+    Cost: the cost of one query, times the number of records. A factor of more than `max_cells` cells raises
+    InputError before anything is computed.
     """
     schema = network.schema
     _check_names((target,), {}, schema.names)
@@ -136,15 +230,15 @@ def posteriors(
         if values.shape[1:] != schema.shape(names) or len(rows) != 1:
             raise InputError(f"The likelihoods of {', '.join(names)} must be records × their categories.")
     tables = {table.child.name: table for table in network.usable("inference")}
-    needed = reached(network.structure, [target, *(name for names in likelihoods for name in names)])
+    needed = reachable_nodes(network.structure, [target, *(name for names in likelihoods for name in names)])
     fixed = [
         _Factor(tuple(axis.name for axis in tables[name].axes), tables[name].probabilities[None])
         for name in schema
         if name in needed
     ]
     sizes = {name: len(schema[name]) for name in schema}
-    # what nothing links to the target tells nothing about it
-    linked = _linked(target, [*(factor.names for factor in fixed), *likelihoods])
+    # variables that no factor links to the target are irrelevant
+    linked = _linked_variables(target, [*(factor.names for factor in fixed), *likelihoods])
     fixed = [factor for factor in fixed if linked.issuperset(factor.names)]
     likelihoods = {names: values for names, values in likelihoods.items() if linked.issuperset(names)}
     scopes = [*(factor.names for factor in fixed), *likelihoods]
@@ -156,16 +250,16 @@ def posteriors(
     parts = []
     for begin in range(0, n, step):
         seen = [_Factor(names, values[begin : begin + step]) for names, values in likelihoods.items()]
-        joint = _batch(_eliminated([*fixed, *seen], order, _batch), (target,))
+        joint = _batch(_eliminate([*fixed, *seen], order, _batch), (target,))
         parts.append(np.broadcast_to(joint, (min(step, n - begin), sizes[target])))
     found = np.concatenate(parts)
     total = found.sum(axis=1, keepdims=True)
     if not np.all(total > 0):
-        raise InputError("Some evidence has probability 0 under the network: nothing can be said given it.")
+        raise InputError("Some evidence has probability 0 under the network: the query has no answer.")
     return np.asarray(found / total)
 
 
-def _linked(target: str, scopes: Sequence[Sequence[str]]) -> set[str]:
+def _linked_variables(target: str, scopes: Sequence[Sequence[str]]) -> set[str]:
     """Return the variables that factors link to the target, directly or through others."""
     found, waiting = {target}, list(scopes)
     while True:
@@ -177,7 +271,7 @@ def _linked(target: str, scopes: Sequence[Sequence[str]]) -> set[str]:
 
 
 def _batch(factors: Iterable[_Factor], names: Sequence[str]) -> Floats:
-    """Return the product of factors whose first axis is the records, each record up to a constant."""
+    """Return the product of factors whose first axis is the records, up to a constant per record."""
     product_: Floats = np.ones((1,) * (len(names) + 1))
     for factor in factors:
         order = sorted(range(len(factor.names)), key=lambda i: names.index(factor.names[i]))
@@ -189,13 +283,13 @@ def _batch(factors: Iterable[_Factor], names: Sequence[str]) -> Floats:
     return product_ / np.where(largest > 0, largest, 1.0)
 
 
-def _normalised(
+def _normalise(
     joint: Floats, names: Sequence[str], known: Mapping[str, Category], schema: Schema
 ) -> Distribution:
-    """Return a distribution that sums to one; impossible evidence is an `InputError`."""
+    """Return a distribution that sums to one; raise InputError for impossible evidence."""
     total = float(joint.sum())
     if not total > 0:
-        raise InputError("The evidence has probability 0 under the network: nothing can be said given it.")
+        raise InputError("The evidence has probability 0 under the network: the query has no answer.")
     return Distribution(tuple(schema[name] for name in names), joint / total, tuple(known.items()))
 
 
@@ -203,7 +297,7 @@ def _by_pyagrum(network: BayesianNetwork, names: Sequence[str], codes: Mapping[s
     """Return P(names | evidence codes) by pyAgrum's lazy propagation."""
     try:
         with warnings.catch_warnings():
-            # its wrapper warns of deprecated types, and crashes where warnings are errors
+            # its wrapper warns about deprecated types, and crashes if warnings are errors
             warnings.simplefilter("ignore", DeprecationWarning)
             pyagrum: Any = import_module("pyagrum")
     except ImportError:
@@ -219,7 +313,7 @@ def _by_pyagrum(network: BayesianNetwork, names: Sequence[str], codes: Mapping[s
     for name, table in tables.items():
         cpt = model.cpt(name)
         places = [axis.name for axis in table.axes]
-        # pyAgrum keeps the variable first; its arrays list the axes in the reverse order of `names`
+        # in pyAgrum the node comes first; its arrays list the axes in the reverse order of `names`
         order = [places.index(other) for other in reversed(cpt.names)]
         cpt[:] = np.ascontiguousarray(table.probabilities.transpose(order))
     engine = pyagrum.LazyPropagation(model)
@@ -232,7 +326,7 @@ def _by_pyagrum(network: BayesianNetwork, names: Sequence[str], codes: Mapping[s
 
 
 def _check_names(names: Sequence[str], known: Mapping[str, Category], nodes: Sequence[str]) -> None:
-    """Refuse targets and evidence that are no nodes, or are named twice."""
+    """Raise an error for targets and evidence that are not nodes, or are named twice."""
     if not names:
         raise InputError("A query needs at least one target.")
     for name in (*names, *known):
@@ -242,7 +336,7 @@ def _check_names(names: Sequence[str], known: Mapping[str, Category], nodes: Seq
             raise InputError(f"{name!r} is named twice among target and evidence.")
 
 
-def _sliced(factor: _Factor, codes: Mapping[str, int]) -> _Factor:
+def _fix_evidence(factor: _Factor, codes: Mapping[str, int]) -> _Factor:
     index = tuple(codes.get(name, slice(None)) for name in factor.names)
     return _Factor(tuple(name for name in factor.names if name not in codes), factor.values[index])
 
@@ -250,10 +344,11 @@ def _sliced(factor: _Factor, codes: Mapping[str, int]) -> _Factor:
 def elimination_order(
     scopes: Sequence[Sequence[str]], keep: Sequence[str], sizes: Mapping[str, int], limit: int = MAX_CELLS
 ) -> tuple[list[str], int]:
-    """Return in which order to sum variables out, and the cells of the largest factor on the way.
+    """Return the order in which to sum variables out, and the cells of the largest factor.
 
-    Each time the variable goes whose neighbours lack the fewest links among them; of equal ones that with the
-    smallest factor, then the first. Once a factor is larger than `limit` there is no point in going on.
+    The next variable is the one whose elimination adds the fewest links among its neighbours (min-fill). Ties
+    go to the smallest factor, then to the first variable. The search stops once a factor is larger than
+    `limit`.
     """
     near: dict[str, set[str]] = {name: set() for scope in scopes for name in scope}
     for a, b in (pair for scope in scopes for pair in combinations(scope, 2)):
@@ -270,7 +365,7 @@ def elimination_order(
     def cells(name: str) -> int:
         return sizes[name] * prod(sizes[other] for other in near[name])
 
-    # what the removal of a variable cannot have changed need not be worked out again
+    # only costs that the removal of a variable can change are computed again
     costs = {name: cost(name) for name in near if name not in keep}
     while costs and largest <= limit:
         name = min(costs, key=costs.__getitem__)
@@ -286,13 +381,13 @@ def elimination_order(
     return order, largest
 
 
-def _eliminated(
+def _eliminate(
     factors: Sequence[_Factor],
     order: Iterable[str],
     multiply: Callable[[Sequence[_Factor], Sequence[str]], Floats] | None = None,
 ) -> list[_Factor]:
-    """Return the factors that are left when variables are summed out, one after the other."""
-    product_ = multiply or _multiplied
+    """Return the remaining factors after summing variables out in sequence."""
+    product_ = multiply or _multiply
     left = list(factors)
     for name in order:
         touched = [factor for factor in left if name in factor.names]
@@ -302,10 +397,11 @@ def _eliminated(
     return left
 
 
-def _multiplied(factors: Iterable[_Factor], names: Sequence[str]) -> Floats:
-    """Return the product of factors, up to a constant, as an array over `names`, which cover their variables.
+def _multiply(factors: Iterable[_Factor], names: Sequence[str]) -> Floats:
+    """Return the product of factors, up to a constant, as an array with the axes `names`.
 
-    The largest entry is kept at one: thousands of small factors would underflow.
+    `names` must include all variables of the factors. The largest entry is rescaled to one, since the product
+    of thousands of small factors would underflow.
     """
     product_: Floats = np.ones((1,) * len(names))
     for factor in factors:

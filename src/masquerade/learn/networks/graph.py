@@ -1,4 +1,4 @@
-"""Directed acyclic graphs as parent lists: what they have in common, how far apart they are."""
+"""Directed acyclic graphs as lists of parents: orders, CPDAGs, distances, rules."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from masquerade.core.errors import InputError
 
 Parents = Mapping[str, Sequence[str]]
 Link = tuple[str, str]
-Family = tuple[int, ...]  # parents by their places
+Family = tuple[int, ...]  # parents by index
 MOST_NAMED = 12  # nodes in a message
 
 
 def ancestral_order(structure: Parents) -> list[str]:
-    """Return the nodes with parents first; a cycle or an unknown parent is an `InputError`."""
+    """Return the nodes with parents first; raise InputError for a cycle, an unknown or a repeated parent."""
     for name, parents in structure.items():
+        if len(set(parents)) < len(parents):
+            raise InputError(f"Node {name!r} names a parent twice.")
         for parent in parents:
             if parent not in structure:
-                raise InputError(f"Node {name!r} has a parent {parent!r} that is no node of the structure.")
+                raise InputError(
+                    f"Node {name!r} has a parent {parent!r} that is not a node of the structure."
+                )
     children: dict[str, list[str]] = {name: [] for name in structure}
     for parent, child in dict.fromkeys(links(structure)):
         children[parent].append(child)
@@ -31,7 +35,7 @@ def ancestral_order(structure: Parents) -> list[str]:
     place = {name: number for number, name in enumerate(structure)}
     order: list[str] = []
     ready = [name for name, parents in waiting.items() if not parents]
-    while ready:  # each link is looked at once: a file may name very many nodes in a row
+    while ready:  # linear time: an untrusted file may have a very long chain
         order += ready
         freed = []
         for child in (child for name in ready for child in children[name]):
@@ -52,12 +56,12 @@ def links(structure: Parents) -> list[Link]:
 
 
 def skeleton(structure: Parents) -> set[frozenset[str]]:
-    """Return which nodes are linked, in whatever direction."""
+    """Return the pairs of linked nodes, without directions."""
     return {frozenset(link) for link in links(structure)}
 
 
 def descendants(structure: Parents, node: str) -> set[str]:
-    """Return every node that a directed path leads to from `node`, itself included.
+    """Return every node that a directed path leads to from `node`, including itself.
 
     >>> sorted(descendants({"a": (), "b": ("a",), "c": ("b",)}, "b"))
     ['b', 'c']
@@ -65,11 +69,11 @@ def descendants(structure: Parents, node: str) -> set[str]:
     children: dict[str, list[str]] = {name: [] for name in structure}
     for parent, child in links(structure):
         children[parent].append(child)
-    return reached(children, [node])
+    return reachable_nodes(children, [node])
 
 
-def reached(near: Mapping[str, Iterable[str]], start: Iterable[str]) -> set[str]:
-    """Return every node that some nodes lead to, step by step, themselves included."""
+def reachable_nodes(near: Mapping[str, Iterable[str]], start: Iterable[str]) -> set[str]:
+    """Return every node that can be reached from the start nodes, including these."""
     waiting = list(start)
     found = set(waiting)
     while waiting:
@@ -81,10 +85,10 @@ def reached(near: Mapping[str, Iterable[str]], start: Iterable[str]) -> set[str]
 
 @dataclass(frozen=True, slots=True)
 class PartialGraph:
-    """A graph of directed links (parent, child) and undirected ones.
+    """A graph of directed links (parent, child) and undirected links.
 
-    As the CPDAG of a structure it stands for all structures that no data can tell from it: a link is
-    directed if it points the same way in all of them.
+    The CPDAG of a structure represents all structures that data cannot distinguish from it: a link is
+    directed if it has the same direction in all of them.
     """
 
     nodes: tuple[str, ...]
@@ -92,7 +96,7 @@ class PartialGraph:
     undirected: frozenset[frozenset[str]]
 
     def mark(self, a: str, b: str) -> str:
-        """Return how `a` and `b` are linked: "->", "<-", "--" or ""."""
+        """Return the link of `a` and `b`: "->", "<-", "--" or ""."""
         if frozenset((a, b)) in self.undirected:
             return "--"
         return "->" if (a, b) in self.directed else "<-" if (b, a) in self.directed else ""
@@ -101,11 +105,30 @@ class PartialGraph:
 def cpdag(structure: Parents) -> PartialGraph:
     """Return the CPDAG of a structure.
 
+    Parameters
+    ----------
+    structure : mapping of str to sequence of str
+        Parents of every node.
+
+    Returns
+    -------
+    PartialGraph
+        Directed and undirected links.
+
+    Raises
+    ------
+    InputError
+        If the structure has a cycle or an unknown parent.
+
+    Notes
+    -----
     Formula: keep the links of a → c ← b with a and b not linked; then, until nothing changes, direct
     b – c if a → b with a, c not linked; if b → a → c; or if b – a → c and b – d → c with a, d not linked.
     Reference: Verma & Pearl (1990); Meek (1995), rules 1 to 3 (the fourth needs prior knowledge).
     Cost: polynomial; milliseconds for a hundred nodes.
 
+    Examples
+    --------
     >>> graph = mq.learn.cpdag({"exams": (), "pills": ("exams",), "sleep": ("pills",)})
     >>> sorted(graph.directed), len(graph.undirected)
     ([], 2)
@@ -125,7 +148,7 @@ def cpdag(structure: Parents) -> PartialGraph:
         changed = False
         for pair in sorted(open_links, key=sorted):
             for b, c in both_ways(pair):
-                if forced(b, c, linked, directed, open_links):
+                if is_forced(b, c, linked, directed, open_links):
                     directed.add((b, c))
                     open_links.discard(pair)
                     changed = True
@@ -139,10 +162,10 @@ def both_ways(pair: Iterable[str]) -> tuple[Link, Link]:
     return (a, b), (b, a)
 
 
-def forced(
+def is_forced(
     b: str, c: str, linked: set[frozenset[str]], directed: set[Link], open_links: set[frozenset[str]]
 ) -> bool:
-    """Tell whether one of Meek's first three rules directs b – c to b → c."""
+    """Return True if one of Meek's first three rules directs b – c to b → c."""
     if any(end == b and start != c and frozenset((start, c)) not in linked for start, end in directed):
         return True
     into_c = [start for start, end in directed if end == c and start != b]
@@ -153,11 +176,30 @@ def forced(
 
 
 def shd(first: Parents | PartialGraph, second: Parents | PartialGraph) -> int:
-    """Return the structural Hamming distance: links to add, remove, turn or (un)direct.
+    """Return the structural Hamming distance: links to add, remove, reverse or (un)direct.
 
-    Two structures are compared as directed graphs; pass `cpdag(...)` of both to compare what data can tell.
+    Parameters
+    ----------
+    first, second : mapping or PartialGraph
+        Parents of every node, compared as directed graphs; or the `cpdag` of both, to compare what data can
+        distinguish.
+
+    Returns
+    -------
+    int
+        Number of differences.
+
+    Raises
+    ------
+    InputError
+        If the nodes differ, or only one is a CPDAG.
+
+    Notes
+    -----
     Reference: Tsamardinos, Brown & Aliferis (2006), who compare CPDAGs.
 
+    Examples
+    --------
     >>> mq.learn.shd({"exams": (), "pills": ("exams",)}, {"exams": (), "pills": ()})
     1
     """
@@ -174,10 +216,19 @@ def shd(first: Parents | PartialGraph, second: Parents | PartialGraph) -> int:
     return sum(a.mark(*pair) != b.mark(*pair) for pair in combinations(a.nodes, 2))
 
 
-def differences(learned: Parents, truth: Parents) -> tuple[int, int]:
-    """Return how many links are extra and how many are missing, whatever their direction."""
-    found, wanted = skeleton(learned), skeleton(truth)
-    return len(found - wanted), len(wanted - found)
+def differences(learned: Parents, truth: Parents, copies: Iterable[Iterable[str]] = ()) -> tuple[int, int]:
+    """Return the numbers of extra and of missing links, ignoring directions.
+
+    Variables of one group of `copies` count as one: no data can tell which of them has a link.
+    """
+    first = {name: min(group) for group in map(list, copies) for name in group}
+
+    def pairs(structure: Parents) -> set[frozenset[str]]:
+        merged = {frozenset(first.get(name, name) for name in link) for link in links(structure)}
+        return {pair for pair in merged if len(pair) > 1}
+
+    first_pairs, second_pairs = pairs(learned), pairs(truth)
+    return len(first_pairs - second_pairs), len(second_pairs - first_pairs)
 
 
 def to_networkx(structure: Parents) -> Any:
@@ -192,7 +243,7 @@ def to_networkx(structure: Parents) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StructureRules:
-    """What a structure may look like; places of variables, links as (parent, child)."""
+    """Constraints on a structure: indices of variables, links as (parent, child)."""
 
     size: int
     limit: int
@@ -200,16 +251,16 @@ class StructureRules:
     forbidden: frozenset[tuple[int, int]]
 
     def start(self) -> list[Family]:
-        """Return the parents that every node must have."""
+        """Return the required parents of every node."""
         return [tuple(sorted(z for z, x in self.required if x == node)) for node in range(self.size)]
 
 
 def paths(parents: Sequence[Family]) -> NDArray[np.bool_]:
-    """Return whether a path leads from one node (row) to another, every node to itself included.
+    """Return a matrix that is True where a path leads from a node (row) to another, or to itself.
 
-    Cost: the links times the nodes. No path leads in a circle.
+    The graph must be acyclic. Cost: the links times the nodes.
     """
-    above = np.eye(len(parents), dtype=bool)  # a row for every node: who leads to it
+    above = np.eye(len(parents), dtype=bool)  # row of a node: its ancestors
     done = [not family for family in parents]
     waiting = [node for node, family in enumerate(parents) if family]
     while waiting:
@@ -221,26 +272,26 @@ def paths(parents: Sequence[Family]) -> NDArray[np.bool_]:
     return np.ascontiguousarray(above.T)
 
 
-def placed(links: Iterable[Link], names: Sequence[str]) -> list[tuple[int, int]]:
-    """Return links by the places of their ends."""
+def link_indices(links: Iterable[Link], names: Sequence[str]) -> list[tuple[int, int]]:
+    """Return links as indices of their variables."""
     result = []
     for parent, child in links:
         for name in (parent, child):
             if name not in names:
-                raise InputError(f"The link {parent!r} → {child!r} names no variable: {name!r}.")
+                raise InputError(f"The link {parent!r} → {child!r} has an unknown variable: {name!r}.")
         result.append((names.index(parent), names.index(child)))
     return result
 
 
-def checked_limit(max_parents: int) -> int:
-    """Return the limit of parents."""
+def check_limit(max_parents: int) -> int:
+    """Return the limit of parents; raise InputError if it is not a whole number from 0."""
     if max_parents < 0 or int(max_parents) != max_parents:
         raise InputError(f"'max_parents' must be a whole number from 0. Got {max_parents} instead.")
     return int(max_parents)
 
 
 def check_rules(rules: StructureRules, names: Sequence[str]) -> None:
-    """Refuse required links that contradict the other rules or each other."""
+    """Raise InputError if required links contradict the other rules or each other."""
     for z, x in sorted(rules.required & rules.forbidden):
         raise InputError(f"The link {names[z]!r} → {names[x]!r} is both required and forbidden.")
     start = rules.start()
@@ -252,8 +303,8 @@ def check_rules(rules: StructureRules, names: Sequence[str]) -> None:
     ancestral_order({names[x]: tuple(names[z] for z in family) for x, family in enumerate(start)})
 
 
-def checked_order(order: Sequence[str], names: Sequence[str], rules: StructureRules) -> list[int]:
-    """Return the places of an order that lists every variable once and agrees with required links."""
+def order_indices(order: Sequence[str], names: Sequence[str], rules: StructureRules) -> list[int]:
+    """Return the indices of an order that lists every variable once and agrees with required links."""
     if sorted(order) != sorted(names):
         odd = sorted({*order} ^ {*names}) or ["a variable named twice"]
         raise InputError(f"'order' must list every variable once. Look at: {', '.join(odd[:5])}.")

@@ -1,4 +1,4 @@
-"""What a disguise costs: distances between distributions, between parameters and between densities."""
+"""Information lost to a disguise: distances between distributions, parameters and densities."""
 
 from __future__ import annotations
 
@@ -14,16 +14,36 @@ from masquerade.learn.classifiers.performance import Measure
 from masquerade.learn.density import Density
 from masquerade.learn.networks.network import ConditionalTable
 
-PIECES = 256  # of a bin, for the integral of a density given as a function
+PIECES = 256  # points per bin for the integral of a density given as a function
 
 
 def kl(true: CountTable | ArrayLike, estimated: CountTable | ArrayLike) -> float:
-    """Return the Kullback–Leibler distance from a true distribution to an estimated one, in nats.
+    """Return the Kullback–Leibler divergence of an estimated distribution from the true one, in nats.
 
-    Both are tables, counts or probabilities of the same cells; they are rescaled to sum to 1.
-    Formula: Σ p log(p/q); a cell with p = 0 adds nothing, one with q = 0 < p makes it infinite.
+    Parameters
+    ----------
+    true : CountTable or array_like
+        Counts or probabilities; rescaled to sum to 1.
+    estimated : CountTable or array_like
+        Counts or probabilities of the same cells.
+
+    Returns
+    -------
+    float
+        The divergence.
+
+    Raises
+    ------
+    InputError
+        If the shapes differ, or a cell is negative or not finite.
+
+    Notes
+    -----
+    Formula: Σ p log(p/q); a cell with p = 0 adds nothing, a cell with q = 0 < p makes it infinite.
     Reference: Kullback & Leibler (1951); Ma (2006) §3.2, as a measure of information loss.
 
+    Examples
+    --------
     >>> round(mq.evaluate.kl([0.5, 0.5], [0.9, 0.1]), 4)
     0.5108
     """
@@ -34,12 +54,32 @@ def kl(true: CountTable | ArrayLike, estimated: CountTable | ArrayLike) -> float
 
 
 def ckl(clear: ConditionalTable, learnt: ConditionalTable) -> float:
-    """Return the conditional Kullback–Leibler distance between two learnt tables of a node, in nats.
+    """Return the conditional Kullback–Leibler divergence of two learned tables of a node, in nats.
 
-    `clear` was learnt from clear records, most often the same ones before they were disguised.
+    Parameters
+    ----------
+    clear : ConditionalTable
+        Learned from clear records, usually the same records before disguise.
+    learnt : ConditionalTable
+        Learned from disguised records.
+
+    Returns
+    -------
+    float
+        The divergence.
+
+    Raises
+    ------
+    InputError
+        If `clear` was not learned from records, or the variables differ.
+
+    Notes
+    -----
     Formula: Σ_j P(parents = j) · Σ_k p_jk log(p_jk/q_jk), P by the records of `clear`, q by `positive_rows`.
     Reference: Ma & Sivakumar (2005) §6.2.
 
+    Examples
+    --------
     >>> students = mq.data.students()
     >>> links = {"exams": (), "pills": ("exams",)}
     >>> whole = mq.learn.bayesian_network(mq.tally(students), links)["pills"]
@@ -48,7 +88,7 @@ def ckl(clear: ConditionalTable, learnt: ConditionalTable) -> float:
     (0.0, True)
     """
     if clear.evidence is None:
-        raise InputError("ckl() weighs rows by the records behind them: give a table that was learnt.")
+        raise InputError("ckl() weights rows by their records: give a table that was learned from records.")
     if [axis.name for axis in clear.axes] != [axis.name for axis in learnt.axes]:
         raise InputError("ckl() compares two tables of one node with the same parents.")
     weights = clear.evidence.records / clear.evidence.records.sum()
@@ -56,28 +96,60 @@ def ckl(clear: ConditionalTable, learnt: ConditionalTable) -> float:
 
 
 def positive_rows(table: ConditionalTable) -> Floats:
-    """Return the parameters of a node for a distance: no row has a negative or zero estimate.
+    """Return the parameters of a node with positive rows only, for a divergence.
 
-    Rows with one are projected (negative ones set to 0, the rest rescaled), and one record is added to each
-    of their cells; all others are the estimates as they are.
+    A row with a negative or zero estimate is projected (negatives set to 0, the rest rescaled), and one
+    record is added to each of its cells. All other rows are unchanged.
 
+    Parameters
+    ----------
+    table : ConditionalTable
+        Parameters of a node.
+
+    Returns
+    -------
+    ndarray
+        Probabilities, all positive.
+
+    Examples
+    --------
     >>> network = mq.learn.bayesian_network(mq.tally(mq.data.students()), {"exams": (), "pills": ("exams",)})
     >>> mq.evaluate.positive_rows(network["pills"]).tolist()
     [[0.88, 0.12], [0.7, 0.3]]
     """
     spoilt = np.any(table.probabilities <= 0, axis=-1, keepdims=True)
-    rows = table.projected().probabilities
+    rows = table.project().probabilities
     records = 0.0 if table.evidence is None else np.maximum(table.evidence.records, 0.0)[..., None]
     return np.where(spoilt, (records * rows + 1) / (records + rows.shape[-1]), table.probabilities)
 
 
 def odds_ratio(table: CountTable) -> Measure:
-    """Return the odds ratio of a two-by-two table, 1 for independent variables, with its standard error.
+    """Estimate the odds ratio of a two-by-two table; it is 1 for independent variables.
 
-    Formula: N₁₁N₂₂/(N₁₂N₂₁), its error by the delta method from the table's covariance. For groups, strata
-    and intervals see `mq.stats.odds_ratio`.
+    For groups, strata and intervals see `mq.stats.odds_ratio`.
+
+    Parameters
+    ----------
+    table : CountTable
+        Table of two binary variables.
+
+    Returns
+    -------
+    Measure
+        Estimate with its standard error.
+
+    Raises
+    ------
+    InputError
+        If the table is not 2 × 2, or a count of the second diagonal is 0.
+
+    Notes
+    -----
+    Formula: N₁₁N₂₂/(N₁₂N₂₁), its error by the delta method from the table's covariance.
     Reference: Ma (2006) §3.2.2, as a measure of independence loss.
 
+    Examples
+    --------
     >>> [table] = mq.tally(mq.data.students()).answer([mq.Query(by=("exams", "pills"))])
     >>> round(mq.evaluate.odds_ratio(table).value, 3)
     3.143
@@ -94,13 +166,28 @@ def odds_ratio(table: CountTable) -> Measure:
 
 
 def density_distance(true: Density | Callable[[Floats], ArrayLike], estimated: Density) -> float:
-    """Return ∫|f − f̂|, what grouping and disguise together cost: 0 for the same density, at most 2.
+    """Return ∫|f − f̂|, the loss due to grouping and disguise: 0 for equal densities, at most 2.
 
-    `true` is a function that integrates to 1, or another density of bins.
-    Formula: exact for two densities of bins; a function is taken at 256 points of every bin, and what it has
-    outside the bins counts whole.
+    Parameters
+    ----------
+    true : Density or callable
+        A function that integrates to 1, or another binned density.
+    estimated : Density
+        The estimated density.
+
+    Returns
+    -------
+    float
+        The distance.
+
+    Notes
+    -----
+    Formula: exact for two binned densities. A function is evaluated at 256 points of every bin, and its mass
+    outside the bins counts fully.
     Reference: Ma (2006) §3.2.1.
 
+    Examples
+    --------
     >>> import pandas as pd
     >>> ages = pd.DataFrame({"age": ["[0, 20)", "[20, 60]", "[20, 60]", "[20, 60]"]})
     >>> density = mq.learn.reconstructed_density(mq.tally(ages), "age")
@@ -127,8 +214,8 @@ def _shares(given: CountTable | ArrayLike, name: str) -> Floats:
         raise InputError(f"The {name!r} distribution of kl() must be finite numbers that sum to more than 0.")
     if np.any(values < 0):
         raise InputError(
-            f"The {name!r} distribution of kl() has negative cells: estimates of counts may, and have no "
-            "distance then. Give table.nonnegative()."
+            f"The {name!r} distribution of kl() has negative cells, so the divergence is not defined. "
+            "Give table.nonnegative()."
         )
     return np.asarray(values / values.sum())
 

@@ -1,4 +1,4 @@
-"""Networks drawn: parents above children, in layers, with as few crossings as a few sweeps find."""
+"""Plots of networks: parents above children, in layers, with few crossings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from masquerade.learn.networks.graph import Link, Parents, ancestral_order
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# in inches, as the axes are
+# in inches, the unit of the axes
 BOX_HEIGHT, LAYER, GAP, MARGIN = 0.46, 0.98, 0.24, 0.2
 LETTER, SMALL_LETTER, MASK_WIDTH = 0.093, 0.068, 0.32
 BEND = 0.12
@@ -33,13 +33,13 @@ DOMINO: Sequence[tuple[float, float]] = (
     *((-0.34, -0.24), (-0.5, -0.1), (-0.5, 0.14)),
 )
 
-# a node, or a bend of a link that passes a layer: (parent, child, layer)
+# a node, or the bend of a link that passes through a layer: (parent, child, layer)
 Spot = str | tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node as it is drawn: its name, small print below, a dashed frame if in doubt, perhaps a mask."""
+    """A node in a plot: its name, a note, a dashed frame if doubtful, and a mask if disguised."""
 
     name: str
     note: str = ""
@@ -48,14 +48,14 @@ class Box:
 
     @property
     def width(self) -> float:
-        """Return how wide the box is, in inches."""
+        """Return the width of the box, in inches."""
         letters = LETTER * len(self.title) + (MASK_WIDTH if self.masked else 0.0)
         return max(letters, SMALL_LETTER * len(self.note), BOX_HEIGHT) + 0.2
 
     @property
     def title(self) -> str:
-        """Return the name as it fits the box."""
-        return drawing.shortened(self.name, LONGEST_NAME)
+        """Return the name, shortened to fit the box."""
+        return drawing.shorten_label(self.name, LONGEST_NAME)
 
 
 def network_plot(
@@ -64,17 +64,18 @@ def network_plot(
     ax: Axes | None = None,
     *,
     weights: Mapping[Link, float] | None = None,
+    labels: Mapping[Link, str] | None = None,
     note: str = "",
 ) -> Axes:
-    """Draw a structure and return the axes; on axes that are given it shrinks to fit.
+    """Draw a structure and return the axes. On given axes, the plot is shrunk to fit.
 
-    `boxes` say what stands in the nodes, names alone if there are none; links are as wide as their `weights`,
-    from 0 to 1; `note` stands below.
+    `boxes` describe the nodes, by default with names only. The width of a link shows its weight in `weights`,
+    from 0 to 1. `labels` are written on the links, `note` below.
     """
     drawn = {name: Box(name) for name in structure} | dict(boxes or {})
     widths = {name: box.width for name, box in drawn.items()}
-    layers, segments = layered(structure)
-    across = coordinates(ordered(layers, segments), segments, widths)
+    layers, segments = assign_layers(structure)
+    across = coordinates(order_layers(layers, segments), segments, widths)
     spots = {spot: (across[spot], -LAYER * level) for level, layer in enumerate(layers) for spot in layer}
     left = min(x - widths.get(str(spot), 0.0) / 2 for spot, (x, _) in spots.items()) - MARGIN
     right = max(x + widths.get(str(spot), 0.0) / 2 for spot, (x, _) in spots.items()) + MARGIN
@@ -82,7 +83,7 @@ def network_plot(
     bottom = -LAYER * (len(layers) - 1) - BOX_HEIGHT / 2 - MARGIN - (0.2 if note else 0.0)
     top = BOX_HEIGHT / 2 + MARGIN
     axes = drawing.new_axes(right - left, top - bottom, whole=True) if ax is None else ax
-    size = 1.0 if ax is None else drawing.room(ax, right - left, top - bottom)
+    size = 1.0 if ax is None else drawing.scale_to_fit(ax, right - left, top - bottom)
     axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
     axes.set_axis_off()
     for child, parents in structure.items():
@@ -91,6 +92,8 @@ def network_plot(
             bends = [spot for spot in spots if isinstance(spot, tuple) and spot[:2] == (parent, child)]
             stops: list[Spot] = [parent, *sorted(bends, key=lambda bend: bend[2]), child]
             _draw_link(axes, [spots[spot] for spot in stops], size, 0.5 + 2.5 * weight)
+            if labels is not None and (parent, child) in labels:
+                _write_on_link(axes, [spots[spot] for spot in stops], size, labels[parent, child])
     for name, box in drawn.items():
         _draw_box(axes, box, spots[name], size)
     if note:
@@ -98,10 +101,10 @@ def network_plot(
     return axes
 
 
-def layered(structure: Parents) -> tuple[list[list[Spot]], list[tuple[Spot, Spot]]]:
-    """Return the layers from the top and the links cut into pieces from one layer to the next.
+def assign_layers(structure: Parents) -> tuple[list[list[Spot]], list[tuple[Spot, Spot]]]:
+    """Return the layers from the top, and the links cut into segments between adjacent layers.
 
-    A node stands one layer below its lowest parent; one without parents just above its highest child.
+    A node is one layer below its lowest parent; a node without parents is just above its highest child.
     """
     level: dict[str, int] = {}
     order = ancestral_order(structure)
@@ -130,7 +133,7 @@ def layered(structure: Parents) -> tuple[list[list[Spot]], list[tuple[Spot, Spot
 def _neighbours(
     segments: Sequence[tuple[Spot, Spot]],
 ) -> tuple[dict[Spot, list[Spot]], dict[Spot, list[Spot]]]:
-    """Return what each spot is linked to in the layer above and in the layer below."""
+    """Return the neighbours of each spot in the layer above and in the layer below."""
     above: dict[Spot, list[Spot]] = {}
     below: dict[Spot, list[Spot]] = {}
     for upper, lower in segments:
@@ -139,8 +142,8 @@ def _neighbours(
     return above, below
 
 
-def ordered(layers: Sequence[Sequence[Spot]], segments: Sequence[tuple[Spot, Spot]]) -> list[list[Spot]]:
-    """Order every layer by the mean places of the neighbours, down and up; keep the best order seen.
+def order_layers(layers: Sequence[Sequence[Spot]], segments: Sequence[tuple[Spot, Spot]]) -> list[list[Spot]]:
+    """Order every layer by the mean position of neighbours, down and up; return the best order found.
 
     Reference: Sugiyama, Tagawa & Toda (1981), the barycentre method.
     """
@@ -166,7 +169,7 @@ def ordered(layers: Sequence[Sequence[Spot]], segments: Sequence[tuple[Spot, Spo
 
 
 def crossings(layers: Sequence[Sequence[Spot]], below: Mapping[Spot, Sequence[Spot]]) -> int:
-    """Return how many pieces of links cross."""
+    """Return the number of crossings of segments."""
     total = 0
     for upper, lower in pairwise(layers):
         place = {spot: i for i, spot in enumerate(lower)}
@@ -180,33 +183,33 @@ def crossings(layers: Sequence[Sequence[Spot]], below: Mapping[Spot, Sequence[Sp
 def coordinates(
     layers: Sequence[Sequence[Spot]], segments: Sequence[tuple[Spot, Spot]], widths: Mapping[str, float]
 ) -> dict[Spot, float]:
-    """Return where the spots stand, left to right: close to their neighbours, without overlap."""
+    """Return the horizontal positions of spots: close to their neighbours, without overlap."""
     above, below = _neighbours(segments)
     half = {spot: (widths[spot] if isinstance(spot, str) else BEND) / 2 for layer in layers for spot in layer}
     across: dict[Spot, float] = {}
     for layer in layers:
         wanted = np.zeros(len(layer))
-        across.update(zip(layer, _apart(wanted, [half[spot] for spot in layer]), strict=True))
+        across.update(zip(layer, _separate(wanted, [half[spot] for spot in layer]), strict=True))
     for sweep in range(SWEEPS):
-        # amid those above and those below, in turns; in the end amid both
+        # centre on the layer above and the layer below alternately, at the end on both
         sides = (above, below) if sweep >= SWEEPS - 2 else ((above, below)[sweep % 2],)
         for layer in layers if sweep % 2 == 0 else list(reversed(layers)):
             near = [[across[other] for side in sides for other in side.get(spot, ())] for spot in layer]
             wanted = np.array(
                 [np.mean(pull) if pull else across[spot] for spot, pull in zip(layer, near, strict=True)]
             )
-            across.update(zip(layer, _apart(wanted, [half[spot] for spot in layer]), strict=True))
+            across.update(zip(layer, _separate(wanted, [half[spot] for spot in layer]), strict=True))
     return across
 
 
-def _apart(wanted: np.ndarray[tuple[int], np.dtype[np.float64]], half: Sequence[float]) -> list[float]:
-    """Return the places nearest to those wanted that keep the order and a gap.
+def _separate(targets: np.ndarray[tuple[int], np.dtype[np.float64]], half: Sequence[float]) -> list[float]:
+    """Return the positions nearest to `targets` that keep their order and a minimum gap.
 
     Formula: least squares under x[i+1] − x[i] ≥ distance: pool adjacent violators of wanted − offsets.
     """
     offsets = np.concatenate([[0.0], np.cumsum([a + b + GAP for a, b in pairwise(half)])])
     pools: list[tuple[float, int]] = []
-    for value in wanted - offsets:
+    for value in targets - offsets:
         mean, size = float(value), 1
         while pools and pools[-1][0] > mean:
             other, count = pools.pop()
@@ -217,14 +220,24 @@ def _apart(wanted: np.ndarray[tuple[int], np.dtype[np.float64]], half: Sequence[
     return places
 
 
+def _write_on_link(axes: Axes, stops: Sequence[tuple[float, float]], size: float, label: str) -> None:
+    """Write a label in the middle of the first segment of a link, where links of one child are apart."""
+    (x0, y0), (x1, y1) = stops[0], stops[1]
+    frame = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
+    axes.text(
+        (x0 + x1) / 2, (y0 + y1) / 2, label, fontsize=7 * size, color=INK, ha="center", va="center",
+        bbox=frame, zorder=2,
+    )  # fmt: skip
+
+
 def _draw_link(axes: Axes, stops: Sequence[tuple[float, float]], size: float, width: float) -> None:
-    """Draw a smooth arrow from the lower rim of the parent to the upper rim of the child."""
+    """Draw a smooth arrow from the lower edge of the parent to the upper edge of the child."""
     from matplotlib.patches import FancyArrowPatch  # noqa: PLC0415  (slow to load)
     from matplotlib.path import Path as Curve  # noqa: PLC0415
 
     (x0, y0), (x1, y1) = stops[0], stops[-1]
     points = [(x0, y0 - BOX_HEIGHT / 2), *stops[1:-1], (x1, y1 + BOX_HEIGHT / 2 + 0.02)]
-    # through every bend in the direction of its neighbours, straight down at both ends (Catmull & Rom)
+    # a Catmull–Rom spline through every bend, vertical at both ends
     slopes = [0.0, *((c - a) / (d - b) for (a, b), (c, d) in zip(points, points[2:], strict=False)), 0.0]
     corners, codes = [points[0]], [Curve.MOVETO]
     for (start, end), (leaving, coming) in zip(pairwise(points), pairwise(slopes), strict=True):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import Covariance, share_spread_of
+from masquerade.core.covariance import Covariance
 from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.errors import InputError, MasqueradeWarning
 from masquerade.core.intervals import (
@@ -19,8 +19,10 @@ from masquerade.core.intervals import (
     Flags,
     Interval,
     RatioErrors,
+    logit_interval,
     ratio_errors,
 )
+from masquerade.core.linear_covariance import share_spread_of
 from masquerade.core.plots.drawing import Dots, dot_plot
 from masquerade.core.report_moments import ShareSpread, share_interval
 from masquerade.core.schema import Variable
@@ -34,22 +36,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FEWEST_SIGMAS = 5.0
-# a count of N records varies by about √N even where it is the whole sample and its own standard error is 0:
-# five of those below N means N ≥ 25
+# a count of N records varies by about √N even if it is the whole sample and its standard error is 0;
+# 5·√N ≤ N means N ≥ 25
 FEWEST_RECORDS = FEWEST_SIGMAS**2
 ROUNDING = 1e-9
 ROW_SUM_ERROR = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
-    """What the counts say about the rows of a conditional table, beyond the parameters.
+class RowEvidence:
+    """The counts underlying the rows of a conditional table.
 
-    `records` and `records_stderr` are the estimated number of records with each configuration of the parents
-    and its standard error; `with_records` is the covariance of every cell with that number. `prior` is what
-    the Dirichlet prior adds to each number, `n` the number of records behind the source, `sampling` the mean
-    squared survey weight over the mean weight (1 without weights). `spread` tells how the reports scatter, or
-    is the covariance of the counts that tells it: only intervals need it. None where that is not known.
+    `records` and `records_stderr` are the estimated number of records of each configuration of the parents
+    and its standard error; `with_records` is the covariance of every cell with that number. `prior` is the
+    pseudo-count that the Dirichlet prior adds to each number, `n` the number of records of the source,
+    `sampling` the mean squared survey weight over the mean weight (1 without weights). `spread` contains the
+    moments of the reports, or the covariance of the counts that they are computed from; it is used for
+    intervals only, and is None if unknown.
     """
 
     records: Floats
@@ -65,13 +68,32 @@ class Evidence:
 class ConditionalTable(Printed):
     """P(child | parents) with standard errors; parents are the leading axes, the child is the last.
 
-    Estimates may be negative or above one: that is information, and only `projected` takes it away
-    (`unbiased` keeps it for the intervals). `reliable` is False where the standard errors are not to be
-    trusted: where the number of records with that configuration of the parents is less than five of its
-    standard errors, or below 25. A configuration with no records (an estimate of zero or less) has a uniform
-    row and infinite standard errors. A standard error of zero at 0 or 1 says only that nothing else was seen;
-    `conf_int` says how much that means. A table that was not estimated has no `evidence` and no errors.
+    Estimates may be negative or above one: that is information, and only `project` removes it (`unbiased`
+    keeps it for the intervals). A configuration without records (an estimate of zero or less) has a uniform
+    row and infinite standard errors. A standard error of zero at 0 or 1 means only that nothing else was
+    observed; use `conf_int` there.
 
+    Attributes
+    ----------
+    child : Variable
+        The variable.
+    parents : tuple of Variable
+        Its parents.
+    probabilities : ndarray
+        The parameters, one axis per parent and the child last.
+    stderr : ndarray
+        Their standard errors.
+    reliable : ndarray of bool
+        False for a configuration of the parents whose number of records is less than five of its standard
+        errors, or below 25: its standard errors are not reliable.
+    evidence : RowEvidence or None
+        The underlying counts. None for a known table, and for one fitted by the joint likelihood, whose
+        intervals are symmetric on the scale of the logits.
+    unbiased : ndarray or None
+        The estimates before `project`.
+
+    Examples
+    --------
     >>> source = mq.tally(mq.data.students())
     >>> network = mq.learn.bayesian_network(source, {"exams": (), "pills": ("exams",)})
     >>> print(network["pills"].summary())
@@ -88,7 +110,7 @@ class ConditionalTable(Printed):
     probabilities: Floats
     stderr: Floats
     reliable: Flags
-    evidence: Evidence | None = None
+    evidence: RowEvidence | None = None
     unbiased: Floats | None = None
 
     @property
@@ -98,43 +120,44 @@ class ConditionalTable(Printed):
 
     @property
     def estimate(self) -> Floats:
-        """Return the estimates as they were before `projected`."""
+        """Return the unbiased estimates, before `project`."""
         return self.probabilities if self.unbiased is None else self.unbiased
 
     @property
     def spread(self) -> ShareSpread | None:
-        """Return how the reports scatter behind the parameters; None where that is not known."""
+        """Return the moments of the reports for each parameter; None if unknown."""
         found = None if self.evidence is None else self.evidence.spread
         if found is None or isinstance(found, ShareSpread):
             return found
         return share_spread_of(found, len(self.parents), self.estimate)
 
     @property
-    def seen(self) -> Flags:
-        """Tell for which configurations of the parents there are any records."""
+    def has_records(self) -> Flags:
+        """Return True for every configuration of the parents that has records."""
         return np.asarray(np.isfinite(self.stderr).all(axis=-1))
 
     def conf_int(self, level: float = 0.95) -> Interval:
         """Return confidence intervals of the parameters.
 
-        Score intervals on the reports: Wilson's interval for clear records, Clopper's and Pearson's where few
-        reports decide, Fieller's where the number of records is itself uncertain, the estimate ± z standard
-        errors where there are many: see `masquerade.core.report_moments.share_interval`.
-        A set that is no interval is given as [0, 1] (see `bounded`). With a prior the intervals are those of
-        the shrunken parameter (α_k + N_k)/(α + N).
+        These are score intervals on the reports: Wilson's interval for clear records, Clopper and Pearson's
+        where few reports are informative, Fieller's where the number of records is itself uncertain, the
+        estimate ± z standard errors where there are many. See
+        `masquerade.core.report_moments.share_interval`. A confidence set that is not an interval is given as
+        [0, 1] (see `is_bounded`). With a prior, the intervals are for the shrunken parameter (α_k + N_k)/(α +
+        N).
         """
         found = self._confidence(level)
         return Interval(found.lower, found.upper)
 
-    def bounded(self, level: float = 0.95) -> Flags:
-        """Tell which intervals mean something; the others are [0, 1] because the records exclude nothing."""
+    def is_bounded(self, level: float = 0.95) -> Flags:
+        """Return False for intervals that are [0, 1] because the records exclude nothing."""
         return self._confidence(level).bounded
 
-    def projected(self) -> ConditionalTable:
+    def project(self) -> ConditionalTable:
         """Return the table with negative estimates set to zero and the rows rescaled to sum to one.
 
-        A visible, biased step, needed before sampling, inference or export; standard errors and intervals
-        stay those of the unbiased estimate.
+        This explicit step introduces a bias, and is needed before sampling, inference or export. Standard
+        errors and intervals remain those of the unbiased estimate.
         """
         if np.all(self.probabilities >= 0):
             return self
@@ -151,7 +174,10 @@ class ConditionalTable(Printed):
         return f"P({self.child.name}{given})\n{frame}"
 
     def to_frame(self, level: float = 0.95) -> pd.DataFrame:
-        """Return a pandas frame: parents, child, probability, stderr, lower, upper, reliable, a row each."""
+        """Return a pandas frame with one row per parameter.
+
+        Columns: parents, child, probability, stderr, lower, upper, reliable.
+        """
         lower, upper = self.conf_int(level)
         return cell_frame(
             self.axes,
@@ -163,7 +189,7 @@ class ConditionalTable(Printed):
         )
 
     def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
-        """Draw the table with intervals, a row for each configuration of parents; unreliable ones hollow."""
+        """Draw the table with intervals, one row per configuration of parents; unreliable ones are hollow."""
         interval = self.conf_int(level)
         series = {
             str(label): Dots(
@@ -187,18 +213,19 @@ class ConditionalTable(Printed):
     def _confidence(self, level: float) -> ConfidenceSet:
         z = two_sided_quantile(level)
         if self.evidence is None:
-            return ConfidenceSet(self.estimate, self.estimate, np.ones(self.estimate.shape, dtype=bool))
-        own, seen = self.evidence, self.seen
+            ends = logit_interval(self.estimate, self.stderr, level)
+            return ConfidenceSet(ends.lower, ends.upper, np.ones(self.estimate.shape, dtype=bool))
+        evidence, seen = self.evidence, self.has_records
         errors = RatioErrors(
-            np.where(seen[..., None], self.stderr, 0.0), own.with_records, own.records_stderr**2
+            np.where(seen[..., None], self.stderr, 0.0), evidence.with_records, evidence.records_stderr**2
         )
-        totals = np.where(seen, own.records + own.prior, 1.0)
-        found = share_interval(
-            self.estimate, errors, totals, z, n=own.n, sampling=own.sampling, spread=self.spread
+        totals = np.where(seen, evidence.records + evidence.prior, 1.0)
+        intervals = share_interval(
+            self.estimate, errors, totals, z, n=evidence.n, sampling=evidence.sampling, spread=self.spread
         )
-        bounded = found.bounded & seen[..., None]
+        bounded = intervals.bounded & seen[..., None]
         return ConfidenceSet(
-            np.where(bounded, found.lower, 0.0), np.where(bounded, found.upper, 1.0), bounded
+            np.where(bounded, intervals.lower, 0.0), np.where(bounded, intervals.upper, 1.0), bounded
         )
 
 
@@ -207,7 +234,7 @@ def conditional_table(
 ) -> ConditionalTable:
     """Return P(last axis | the others) with standard errors; `alpha` is added to every cell.
 
-    `sampling` is the source's mean squared survey weight over mean weight, worked out if not given.
+    `sampling` is the source's mean squared survey weight over mean weight, computed if not given.
     """
     child = counts.axes[-1]
     prior = alpha * len(child)
@@ -224,12 +251,12 @@ def conditional_table(
         shares,
         np.where(seen[..., None], errors.stderr, np.inf),
         np.asarray(seen & (records >= FEWEST_SIGMAS * spread) & (records >= FEWEST_RECORDS * ratio)),
-        Evidence(records, spread, errors.with_total, prior, counts.n, ratio, counts.covariance),
+        RowEvidence(records, spread, errors.with_total, prior, counts.n, ratio, counts.covariance),
     )
 
 
 def weight_ratio(counts: CountTable) -> float:
-    """Return the mean squared survey weight over the mean weight of a source: the same for all its tables."""
+    """Return the mean squared survey weight over the mean weight, equal for all tables of a source."""
     total = float(counts.estimate.sum())
     if total <= ROUNDING * counts.n or counts.n == 0:
         return 1.0
@@ -239,7 +266,7 @@ def weight_ratio(counts: CountTable) -> float:
 
 
 def check_prior(prior: float, equivalent_size: float | None) -> None:
-    """Refuse priors that are none."""
+    """Raise InputError if a prior is negative or not finite, or both priors are given."""
     for name, value in (("prior", prior), ("equivalent_size", equivalent_size or 0.0)):
         if not (math.isfinite(value) and value >= 0):
             raise InputError(f"The {name!r} of a network must be a finite number ≥ 0. Got {value} instead.")
@@ -248,11 +275,11 @@ def check_prior(prior: float, equivalent_size: float | None) -> None:
 
 
 def warn_of_unseen(tables: Sequence[ConditionalTable]) -> None:
-    """Warn, once, of configurations of parents that no record seems to have."""
-    nodes = [table.child.name for table in tables if not np.all(table.seen)]
+    """Warn once about configurations of parents without records."""
+    nodes = [table.child.name for table in tables if not np.all(table.has_records)]
     if nodes:
-        unseen = sum(int((~table.seen).sum()) for table in tables)
-        rows = sum(table.seen.size for table in tables)
+        unseen = sum(int((~table.has_records).sum()) for table in tables)
+        rows = sum(table.has_records.size for table in tables)
         names = ", ".join(map(repr, nodes[:5])) + (", …" if len(nodes) > 5 else "")
         warnings.warn(
             f"{unseen:,} of {rows:,} configurations of parents have no records by the estimates "
@@ -271,14 +298,14 @@ def table_values(table: ConditionalTable) -> dict[str, Any]:
         **model_file.part_values(table, "probabilities", "stderr", "reliable", "unbiased"),
         "evidence": model_file.plain(own),
     }
-    for part in (values, values["evidence"] or {}):  # what there is not is left out
+    for part in (values, values["evidence"] or {}):  # omit empty entries
         for name in [name for name, value in part.items() if value is None]:
             del part[name]
     return values
 
 
 def table_of(values: Mapping[str, Any], child: Variable, parents: tuple[Variable, ...]) -> ConditionalTable:
-    """Return the conditional table that plain JSON values describe; the variables are known already."""
+    """Return a conditional table of known variables from plain JSON values."""
     shape = tuple(len(axis) for axis in (*parents, child))
     shapes = {"probabilities": shape, "stderr": shape, "unbiased": shape, "reliable": shape[:-1]}
     own = evidence_of(model_file.entry(values, "evidence", dict), shape) if "evidence" in values else None
@@ -292,19 +319,19 @@ def table_of(values: Mapping[str, Any], child: Variable, parents: tuple[Variable
     return table
 
 
-def evidence_of(values: Mapping[str, Any], shape: tuple[int, ...]) -> Evidence:
-    """Return what plain JSON values say about the counts behind a conditional table."""
+def evidence_of(values: Mapping[str, Any], shape: tuple[int, ...]) -> RowEvidence:
+    """Return the counts underlying a conditional table from plain JSON values."""
     shapes = {"records": shape[:-1], "records_stderr": shape[:-1], "with_records": shape}
     every = {field.name: shape for field in fields(ShareSpread)}
     spread = model_file.part_of(ShareSpread, values["spread"], every) if "spread" in values else None
-    found = model_file.part_of(Evidence, values, shapes, spread=spread)
-    if not all(np.all(np.isfinite(part)) for part in (found.records, found.records_stderr)):
-        raise InputError("The numbers of records behind a conditional table must be finite.")
-    return found
+    evidence = model_file.part_of(RowEvidence, values, shapes, spread=spread)
+    if not all(np.all(np.isfinite(part)) for part in (evidence.records, evidence.records_stderr)):
+        raise InputError("The numbers of records of a conditional table must be finite.")
+    return evidence
 
 
 def check_rows(name: str, probabilities: Floats, tolerance: float = ROW_SUM_ERROR) -> None:
-    """Refuse conditional probabilities whose rows do not sum to one, relative to their largest entry."""
+    """Raise InputError if rows do not sum to one, relative to their largest entry."""
     if not np.all(np.isfinite(probabilities)):
         raise InputError(f"The parameters of {name!r} must be finite numbers.")
     size = np.maximum(np.abs(probabilities).max(axis=-1), 1.0)

@@ -1,4 +1,4 @@
-"""Scores as tables of whole numbers: what a count is worth, to those who look it up without seeing it."""
+"""Scores as tables of integers by count, for MPC parties that look up scores of secret counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError
 from masquerade.learn.networks.scores import Dirichlet, Score, score_called
 
-UNITS = 2**20  # of a nat: a score is off by at most half a unit for every cell
+UNITS = 2**20  # per nat: rounding changes a score by at most half a unit per cell
 Table = NDArray[np.int64]
 
 
@@ -38,19 +38,19 @@ class ScoreTables:
         return cls(score_called(score), n)
 
     def cells(self, configurations: int, categories: int) -> Table:
-        """Return what a cell is worth that has 0 … n records."""
+        """Return the score of a cell with 0 … n records."""
         if isinstance(self.score, Dirichlet):
             return _ln_gamma(self.n, self.score.prior(configurations * categories))
         return _x_ln_x(self.n)
 
     def margins(self, configurations: int, categories: int) -> Table:
-        """Return what is taken off for a configuration of the parents that has 0 … n records."""
+        """Return the amount subtracted for a configuration of the parents with 0 … n records."""
         if isinstance(self.score, Dirichlet):
             return _ln_gamma(self.n, categories * self.score.prior(configurations * categories))
         return _x_ln_x(self.n)
 
     def constant(self, configurations: int, categories: int) -> int:
-        """Return what a family is worth whatever its counts."""
+        """Return the part of a family's score that does not depend on its counts."""
         if isinstance(self.score, Dirichlet):
             alpha = self.score.prior(configurations * categories)
             one = lgamma(categories * alpha) - categories * lgamma(alpha)
@@ -59,9 +59,10 @@ class ScoreTables:
         return round(UNITS * configurations * one)
 
     def fingerprint(self, sizes: Iterable[int]) -> str:
-        """Return a digest of tables for variables of these sizes.
+        """Return a digest of the tables for variables of these sizes.
 
-        Machines whose logarithms differ in a last digit may round a number otherwise: they are told apart.
+        Machines whose logarithms differ in the last digit may round differently, and then have different
+        digests.
         """
         found = sha256()
         for categories in sorted(set(sizes)):

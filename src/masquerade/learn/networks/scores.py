@@ -1,8 +1,8 @@
-"""Scores of a family (a child and its parents), and how they account for noise in the counts.
+"""Scores of a family (a child and its parents), and corrections for noise in the counts.
 
-Counts estimated from disguised records vary more than counts of clear ones, and every score takes that extra
-variation for dependence. `Likelihood` scores the reports themselves instead, under what was done to them.
-`DesignEffect` and the papers' `Constant` and `Eta` score estimated counts and hold the noise against a link.
+Counts estimated from disguised records vary more than counts of clear records, and every score mistakes that
+extra variation for dependence. `Likelihood` scores the reports themselves instead, given their channels.
+`DesignEffect` and the papers' `Constant` and `Eta` score estimated counts, and penalise links for the noise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.core.link_marginals import marginal_gains
+from masquerade.core.links.marginals import marginal_gains
 from masquerade.learn.networks._candidates import Candidates, LaidOut
 from masquerade.learn.networks._design_effect import design_effects
 
@@ -41,7 +41,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Penalised:
-    """Log-likelihood minus a price for every free parameter, which may depend on the number of records."""
+    """Log-likelihood minus a penalty per free parameter, which may depend on the number of records."""
 
     name: str
     price: Callable[[float], float]
@@ -49,7 +49,7 @@ class Penalised:
 
 @dataclass(frozen=True, slots=True)
 class Dirichlet:
-    """Log marginal likelihood under Dirichlet priors; `prior` is the pseudo-count of a cell among so many."""
+    """Log marginal likelihood under Dirichlet priors; `prior` maps the number of cells to a pseudo-count."""
 
     name: str
     prior: Callable[[int], float]
@@ -85,17 +85,17 @@ def score_called(score: Score | str) -> Score:
 def family_score(counts: Floats, score: Score, n: float) -> Floats:
     """Return the score of families from counts (…, parent configurations, categories of the child).
 
-    Formula: Σ_jk N_jk log(N_jk/N_j) − price(n)·J(K−1), or with pseudo-counts α_jk, α_j = Σ_k α_jk:
-    Σ_j [lnΓ(α_j) − lnΓ(α_j+N_j) + Σ_k (lnΓ(α_jk+N_jk) − lnΓ(α_jk))]. Counts may be fractional, not negative.
+    Formula: Σ_jk N_jk log(N_jk/N_j) − price(n)·J(K−1), or with pseudo-counts α_jk, α_j = Σ_k α_jk: Σ_j
+    [lnΓ(α_j) − lnΓ(α_j+N_j) + Σ_k (lnΓ(α_jk+N_jk) − lnΓ(α_jk))]. Counts may be fractional, not negative.
     Reference: Schwarz (1978); Akaike (1974); Cooper & Herskovits (1992); Heckerman et al. (1995).
-    Cost: one logarithm (or lnΓ) for every cell.
+    Cost: one logarithm (or lnΓ) per cell.
     """
     configurations, categories = counts.shape[-2:]
     margin = counts.sum(axis=-1)
     if isinstance(score, Penalised):
         fit = x_log_x(counts).sum(axis=(-2, -1)) - x_log_x(margin).sum(axis=-1)
         return np.asarray(fit - score.price(n) * configurations * (categories - 1))
-    from scipy.special import gammaln  # noqa: PLC0415  (half of the load time of a learner that may not need it)
+    from scipy.special import gammaln  # noqa: PLC0415  (slow to load, and not needed by all scores)
 
     alpha = score.prior(configurations * categories)
     cells = gammaln(counts + alpha).sum(axis=(-2, -1)) - gammaln(margin + categories * alpha).sum(axis=-1)
@@ -110,9 +110,9 @@ def x_log_x(x: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Uncorrected:
-    """Estimated counts are taken for clear ones: links are added that noise alone suggests.
+    """Treat estimated counts as clear counts, which adds links that are only noise.
 
-    The base of the rules that score estimated counts and say how a gain is made to account for their noise.
+    Base of the rules that score estimated counts and correct gains for their noise.
 
     >>> source = mq.tally(mq.data.students())
     >>> mq.learn.structure(source, correction=mq.learn.Uncorrected()).links
@@ -120,35 +120,77 @@ class Uncorrected:
     """
 
     def factors(self, links: Candidates) -> Floats:
-        """Return by how much the noise is taken to inflate the likelihood ratio of each link of one shape."""
+        """Return the assumed inflation of the likelihood ratio by noise, for links of one shape."""
         return np.ones(len(links))
 
     def threshold(self, old: Floats) -> Floats:
-        """Return what a gain must exceed, given the scores without the links."""
+        """Return the value that a gain must exceed, given the scores without the links."""
         return np.zeros_like(old)
 
     def bounds(self, links: Candidates, score: Score) -> Floats:
-        """Return what each link gains at most, if that is known more cheaply than the gain."""
+        """Return upper bounds of the gains of links, infinite where no cheap bound is known.
+
+        Parameters
+        ----------
+        links : Candidates
+            Candidate links.
+        score : Score
+            The score.
+
+        Returns
+        -------
+        ndarray
+            One bound per link.
+        """
         del score
         return np.full(len(links), np.inf)
 
     def gains(self, links: Candidates, score: Score, floor: Floats) -> Floats:
-        """Return what each link adds to the score: to be added if positive.
+        """Return the gain in score of each link. A link with a positive gain may be added.
 
-        For links that cannot exceed their `floor` a bound that does not exceed it either may be returned.
+        Parameters
+        ----------
+        links : Candidates
+            Candidate links.
+        score : Score
+            The score.
+        floor : ndarray
+            Gain that each link must exceed to be of interest. For a link that cannot exceed it, any upper
+            bound of its gain up to its floor may be returned instead.
+
+        Returns
+        -------
+        ndarray
+            One gain per link.
         """
         del floor
         found = np.empty(len(links))
         for members, group in links.by_shape():
-            found[members] = self.divided(group, score, self.factors(group))
+            found[members] = self.divided_gains(group, score, self.factors(group))
         return found
 
-    def divided(self, links: Candidates, score: Score, factors: Floats) -> Floats:
+    def divided_gains(self, links: Candidates, score: Score, factors: Floats) -> Floats:
         """Return the gains of links of one shape from their counts divided by factors.
 
-        Formula: δ·[F(N_with/δ) − F(N_without/δ)], minus the threshold. For BIC that is
-        ΔLL − δ·(log n)/2·df, positive exactly if ΔLL/δ > (log n)/2·df; a Bayesian score sees the counts N/δ,
-        and the factor in front brings the gains of all links back to the scale of the log-likelihood.
+        Parameters
+        ----------
+        links : Candidates
+            Links of one shape.
+        score : Score
+            The score.
+        factors : ndarray
+            Assumed inflation δ by noise of each link.
+
+        Returns
+        -------
+        ndarray
+            One gain per link.
+
+        Notes
+        -----
+        Formula: δ·[F(N_with/δ) − F(N_without/δ)], minus the threshold. For BIC that is ΔLL − δ·(log n)/2·df,
+        positive exactly if ΔLL/δ > (log n)/2·df. A Bayesian score uses the counts N/δ, and the leading factor
+        returns the gains of all links to the scale of the log-likelihood.
         Reference: Rao & Scott (1984) for δ; Ma (2006) §5.5.2 for the constant and the threshold.
         Cost: two family scores.
         """
@@ -165,8 +207,15 @@ class Uncorrected:
 
 @dataclass(frozen=True, slots=True)
 class Constant(Uncorrected):
-    """The papers' rule for BIC: the penalty C* times as large, one constant for all links.
+    """The papers' rule for BIC: the penalty times a constant C* for all links.
 
+    Parameters
+    ----------
+    value : float
+        The constant, above 0.
+
+    Examples
+    --------
     >>> source = mq.tally(mq.data.students())
     >>> mq.learn.structure(source, correction=mq.learn.Constant(4)).links
     [('exams', 'pills'), ('pills', 'sleep')]
@@ -189,10 +238,17 @@ class Constant(Uncorrected):
 
 @dataclass(frozen=True, slots=True)
 class Eta(Uncorrected):
-    """The papers' rule for the Bayesian score: the log score must grow by (1 − η)·|log score without|.
+    """The papers' rule for Bayesian scores: a link must raise the log score S by more than (1 − η)·|S|.
 
-    The papers print η·P_new > P_old, which for logarithms makes sense only in this way.
+    The papers print η·P_new > P_old, which is meaningful for logarithms only in this form.
 
+    Parameters
+    ----------
+    value : float
+        The threshold η, above 0 and at most 1.
+
+    Examples
+    --------
     >>> source = mq.tally(mq.data.students())
     >>> mq.learn.structure(source, score="k2", correction=mq.learn.Eta(0.99)).links
     [('exams', 'pills'), ('pills', 'sleep')]
@@ -215,10 +271,10 @@ class Eta(Uncorrected):
 
 @dataclass(frozen=True, slots=True)
 class DesignEffect(Uncorrected):
-    """Every link by its own design effect, computed from the covariance of its table: nothing to tune.
+    """Correct every link by its own design effect, computed from the covariance of its table.
 
-    False links stay away; but a rare category inflates the effect of a whole table, and links between
-    frequent categories are missed for it.
+    There is nothing to tune, and false links are avoided. However, a rare category inflates the effect of its
+    whole table, so that links between frequent categories are missed.
 
     >>> source = mq.tally(mq.data.students())
     >>> mq.learn.structure(source, correction=mq.learn.DesignEffect()).links
@@ -230,11 +286,24 @@ class DesignEffect(Uncorrected):
         return design_effects(links)
 
     def bounds(self, links: Candidates, score: Score) -> Floats:
-        """Return the gains at a design effect of 1, the smallest; of Bayesian scores no bound is known."""
+        """Return the gains at a design effect of 1, the smallest; infinite for Bayesian scores.
+
+        Parameters
+        ----------
+        links : Candidates
+            Candidate links.
+        score : Score
+            The score.
+
+        Returns
+        -------
+        ndarray
+            One bound per link.
+        """
         found = np.full(len(links), np.inf)
         if isinstance(score, Penalised):
             for members, group in links.by_shape():
-                found[members] = self.divided(group, score, np.ones(len(group)))
+                found[members] = self.divided_gains(group, score, np.ones(len(group)))
         return found
 
     def to_dict(self) -> dict[str, object]:
@@ -244,15 +313,15 @@ class DesignEffect(Uncorrected):
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """The reports themselves are scored, by their likelihood under what was done to them: nothing to tune.
+    """Score the reports themselves, by their likelihood given their channels. There is nothing to tune.
 
     Formula: a link X ← Z given J gains D/2 − price(n)·df, D = 2[ℓ(best table) − ℓ(best table with X ⟂ Z | J)]
-    of the reports, df = J(K_z − 1)(K_x − 1). With nothing disguised that is the ordinary score, to the last
-    digit. For weighted records n is their effective number (Σw)²/Σw². A Bayesian score gains what the link
-    adds to the marginal likelihood of the reports, less the information that the disguise took (see
-    `core.link_marginals`); evidence without reports is scored by its design effect there.
+    of the reports, df = J(K_z − 1)(K_x − 1). Without disguise this is exactly the ordinary score. For
+    weighted records n is their effective number (Σw)²/Σw². The gain of a Bayesian score is the increase of
+    the marginal likelihood of the reports, less the information that the disguise removed (see
+    `core.links.marginals`); evidence without reports is scored by its design effect instead.
     Reference: Haberman (1974) for tables that are observed indirectly; Cheeseman & Stutz (1996).
-    Cost: two fits a link, cut short where the link cannot gain.
+    Cost: two fits per link, stopped early if the link cannot gain.
 
     >>> source = mq.tally(mq.data.students())
     >>> mq.learn.structure(source, correction=mq.learn.Likelihood()).links
@@ -260,16 +329,45 @@ class Likelihood:
     """
 
     def bounds(self, links: Candidates, score: Score) -> Floats:
-        """Return what each link gains at most."""
+        """Return upper bounds of the gains of links.
+
+        Parameters
+        ----------
+        links : Candidates
+            Candidate links.
+        score : Score
+            The score.
+
+        Returns
+        -------
+        ndarray
+            One bound per link; infinite for Bayesian scores.
+        """
         if isinstance(score, Dirichlet):
             return np.full(len(links), np.inf)
-        return self.penalised(links, score, np.full(len(links), np.inf))
+        return self.penalised_gains(links, score, np.full(len(links), np.inf))
 
     def gains(self, links: Candidates, score: Score, floor: Floats) -> Floats:
-        """Return what each link adds to the score, or a bound not above `floor` where it cannot exceed it."""
+        """Return the gain in score of each link. A link with a positive gain may be added.
+
+        Parameters
+        ----------
+        links : Candidates
+            Candidate links.
+        score : Score
+            The score.
+        floor : ndarray
+            Gain that each link must exceed to be of interest. For a link that cannot exceed it, any upper
+            bound of its gain up to its floor may be returned instead.
+
+        Returns
+        -------
+        ndarray
+            One gain per link.
+        """
         if isinstance(score, Dirichlet):
             return self._marginal(links, score)
-        return self.penalised(links, score, floor)
+        return self.penalised_gains(links, score, floor)
 
     def to_dict(self) -> dict[str, object]:
         """Return the rule as plain values."""
@@ -278,12 +376,27 @@ class Likelihood:
     def _marginal(self, links: Candidates, score: Dirichlet) -> Floats:
         found = marginal_gains([table.evidence for table in links.tables], links.places, score.prior)
         unknown = np.flatnonzero(np.isnan(found)).tolist()
-        if unknown:  # values and covariance have no such likelihood
+        if unknown:  # evidence from values and covariance only has no marginal likelihood
             found[unknown] = DesignEffect().gains(links[unknown], score, np.zeros(len(unknown)))
         return found
 
-    def penalised(self, links: Candidates | LaidOut, score: Penalised, floor: Floats) -> Floats:
-        """Return what each link adds to a score with a price, or a bound not above `floor`."""
+    def penalised_gains(self, links: Candidates | LaidOut, score: Penalised, floor: Floats) -> Floats:
+        """Return the gain in a penalised score of each link.
+
+        Parameters
+        ----------
+        links : Candidates or LaidOut
+            Candidate links.
+        score : Penalised
+            The score.
+        floor : ndarray
+            Gains that links must exceed to be of interest, as in `gains`.
+
+        Returns
+        -------
+        ndarray
+            One gain per link, or a bound that is not above `floor`.
+        """
         price = score.price(links.effective) * links.df
         return np.asarray(links.statistics(2 * (floor + price)) / 2 - price)
 
@@ -299,7 +412,7 @@ _WITH_NUMBER: dict[str, type[Constant | Eta]] = {"constant": Constant, "eta": Et
 
 
 def correction_called(rule: Correction | str, option: str = "correction") -> Correction:
-    """Return a rule by its name; `option` is what errors call it.
+    """Return a correction by its name. `option` is the name of the option in error messages.
 
     >>> correction_called("constant:4")
     Constant(value=4.0)

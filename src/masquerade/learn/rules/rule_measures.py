@@ -1,4 +1,4 @@
-"""Errors of lift, leverage and conviction, and the test of independence behind a rule."""
+"""Errors of lift, leverage and conviction, and the test of independence of a rule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuleShares:
-    """Shares of the records that hold both sides, the left one, the right one; variances and covariances."""
+    """Shares of records with both sides, the left side and the right side, and their (co)variances."""
 
     both: Floats
     left: Floats
@@ -30,7 +30,7 @@ class RuleShares:
     left_right: Floats
 
     def error(self, both: Floats, left: Floats, right: Floats) -> Floats:
-        """Return the standard error of a measure with these slopes: the delta method."""
+        """Return the standard error of a measure with these partial derivatives, by the delta method."""
         variance = both**2 * self.of_both + left**2 * self.of_left + right**2 * self.of_right
         mixed = both * left * self.both_left + both * right * self.both_right + left * right * self.left_right
         return np.sqrt(np.maximum(variance + 2 * mixed, 0.0))
@@ -48,7 +48,7 @@ class RuleShares:
         return self.error(np.ones_like(self.both), -self.right, -self.left)
 
     def conviction_error(self) -> Floats:
-        """Return the standard error of (1 − P(right))/(1 − confidence); infinite where no rule fails."""
+        """Return the standard error of (1 − P(right))/(1 − confidence); infinite if the rule never fails."""
         fails = self.left - self.both
         safe = positive(fails)
         slopes = (
@@ -59,16 +59,16 @@ class RuleShares:
         return np.where(fails > ROUNDING * self.left, self.error(*slopes), np.inf)
 
     def p_values(self, n: int, *, weighted: bool = False) -> Floats:
-        """Return p-values of the test that both sides have nothing to do with each other, in the reports.
+        """Return p-values of the test that both sides are independent in the reports.
 
-        Formula: z = leverage/√(n·Var left·Var right), the correlation of what a record weighs for both sides
-        times √n; two-sided. Channels of different variables keep independence, so that the variance under the
-        hypothesis is known. Of two binary items that is Pearson's test of their disguised table. Survey
+        Formula: z = leverage/√(n·Var left·Var right), the correlation of a record's weights for both sides
+        times √n; two-sided. Channels of different variables preserve independence, so the variance under the
+        hypothesis is known. For two binary items this is Pearson's test of their disguised table. Survey
         weights may depend on the items: with them z = leverage/stderr.
-        Error: approximate where few reports decide; both sides must have been disguised apart (behind one
-        symmetric channel for both the test is conservative).
+        Error: approximate where few reports are informative. Both sides must have been disguised separately;
+        under one symmetric channel for both, the test is conservative.
         """
-        from scipy.special import ndtr  # noqa: PLC0415  (learners load scipy only when a test is asked for)
+        from scipy.special import ndtr  # noqa: PLC0415  (learners load scipy only if a test is requested)
 
         if weighted:
             spread = self.leverage_error()
@@ -80,7 +80,7 @@ class RuleShares:
 
 
 def lift_interval(lift: Floats, stderr: Floats, level: float) -> Interval:
-    """Return intervals of ratios, normal on the scale of logarithms."""
+    """Return intervals of ratios, normal on the log scale."""
     known = np.isfinite(lift) & np.isfinite(stderr) & (lift > 0)
     factor = np.exp(
         np.minimum(
@@ -91,7 +91,7 @@ def lift_interval(lift: Floats, stderr: Floats, level: float) -> Interval:
 
 
 def conviction_interval(conviction: Floats, stderr: Floats, level: float) -> Interval:
-    """Return intervals of convictions, normal on the scale of 1/conviction: how often a rule fails."""
+    """Return intervals of convictions, normal on the scale of 1/conviction, the rate of failure."""
     finite = np.isfinite(conviction) & (conviction > 0)
     fails = np.where(finite, 1 / np.where(finite, conviction, 1.0), 0.0)
     half = two_sided_quantile(level) * np.where(finite, stderr, 0.0) * fails**2
@@ -102,10 +102,10 @@ def conviction_interval(conviction: Floats, stderr: Floats, level: float) -> Int
 
 
 def false_discovery_rates(p_values: Floats, tests: int) -> Floats:
-    """Return, for each p-value, the least rate of false discoveries at which it would be one.
+    """Return, for each p-value, the smallest false discovery rate at which it is a discovery.
 
-    Formula: min over ranks j ≥ i of p_(j)·m·(1 + 1/2 + … + 1/m)/j among m tests; those of the `tests` that
-    are not given count as failed. Holds for any dependence of the tests.
+    Formula: min over ranks j ≥ i of p_(j)·m·(1 + 1/2 + … + 1/m)/j among m tests; tests whose p-value is not
+    given count as not rejected. Valid for any dependence of the tests.
     Reference: Benjamini & Yekutieli (2001).
     """
     m = max(tests, len(p_values), 1)
@@ -119,5 +119,5 @@ def false_discovery_rates(p_values: Floats, tests: int) -> Floats:
 
 
 def positive(values: Floats) -> Floats:
-    """Return values with those that are none replaced by 1."""
+    """Return values, replacing those that are not positive by 1."""
     return np.where(values > ROUNDING, values, 1.0)

@@ -1,4 +1,4 @@
-"""Bayesian networks as BIF text, the format that bnlearn, pgmpy, pyAgrum and the network repositories share.
+"""Bayesian networks as BIF text, the common format of bnlearn, pgmpy, pyAgrum and network repositories.
 
 ::
 
@@ -8,8 +8,8 @@
     probability ( smoke ) { table 0.5, 0.5; }
     probability ( lung | smoke ) { (yes) 0.1, 0.9; (no) 0.01, 0.99; }
 
-Categories are text in BIF; give a `schema` on reading to get other labels back. Properties and comments are
-read over. Standard errors have no place in BIF and are left out: models keep them in their own JSON.
+Categories are text in BIF; give a `schema` when reading to get other labels back. Properties and comments are
+ignored. BIF has no standard errors, so they are omitted: models keep them in their own JSON.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ if TYPE_CHECKING:
     from masquerade.learn.networks.parameters import ConditionalTable
 
 MOST_AXES, MOST_CELLS = 30, 1 << 22
+MOST_CELLS_BY_DEFAULT = 1 << 23  # of all tables: a default fills a table of any size
 MARKS = r"{}()\[\];,|"
-# published networks are printed to few digits: such rows stay as printed, worse ones are rescaled, the rest
-# is no distribution
+# published networks are printed to few digits: rows that nearly sum to one stay as printed, rows further off
+# are rescaled, and others are not distributions
 PRINTED_ROW_ERROR, LARGEST_ROW_ERROR = 1e-6, 0.01
-# a slash could begin a comment
+# a slash could start a comment
 PLAIN_NAME = re.compile(rf"[^\s{MARKS}\"/]+")
 # variables, the parents of each, its probabilities (parents first)
 NetworkParts = tuple[Schema, Mapping[str, Sequence[str]], Mapping[str, Floats]]
 TOKEN = re.compile(
-    rf"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)  # what is read over
-      |"(?P<text>[^"\n]*)"                  # a name with anything in it
+    rf"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)  # ignored
+      |"(?P<text>[^"\n]*)"                  # a quoted name
       |(?P<mark>[{MARKS}])
       |(?P<word>[^\s{MARKS}"]+)""",
     re.VERBOSE | re.DOTALL,
@@ -49,17 +50,17 @@ TOKEN = re.compile(
 
 
 def parse_bif(text: str, schema: Schema | None = None) -> NetworkParts:
-    """Return what BIF text describes; what is wrong is named by its line."""
+    """Parse BIF text; raise InputError with the line of a mistake."""
     return _Parser(text).network(schema)
 
 
 def format_bif(tables: Sequence[ConditionalTable], name: str = "unknown") -> str:
     """Return conditional tables as BIF text, probabilities to full precision."""
-    lines = [f"network {written(name)} {{", "}"]
+    lines = [f"network {quote_name(name)} {{", "}"]
     for table in tables:
         labels = ", ".join(_written_categories(table.child))
         lines += [
-            f"variable {written(table.child.name)} {{",
+            f"variable {quote_name(table.child.name)} {{",
             f"  type discrete [ {len(table.child)} ] {{ {labels} }};",
             "}",
         ]
@@ -69,26 +70,26 @@ def format_bif(tables: Sequence[ConditionalTable], name: str = "unknown") -> str
 
 
 def _probability_lines(table: ConditionalTable) -> list[str]:
-    child = written(table.child.name)
+    child = quote_name(table.child.name)
     if not table.parents:
         return [f"probability ( {child} ) {{", f"  table {_written_numbers(table.probabilities)};", "}"]
-    given = ", ".join(written(parent.name) for parent in table.parents)
+    parents = ", ".join(quote_name(parent.name) for parent in table.parents)
     cells = product(*(_written_categories(parent) for parent in table.parents))
     rows = table.probabilities.reshape(-1, len(table.child))
     body = [f"  ({', '.join(cell)}) {_written_numbers(row)};" for cell, row in zip(cells, rows, strict=True)]
-    return [f"probability ( {child} | {given} ) {{", *body, "}"]
+    return [f"probability ( {child} | {parents} ) {{", *body, "}"]
 
 
 def _written_categories(variable: Variable) -> list[str]:
-    """Return categories as BIF words; two that would read the same are refused."""
-    labels = [written(str(label)) for label in variable.categories]
+    """Return categories as BIF words; raise InputError if two of them are equal."""
+    labels = [quote_name(str(label)) for label in variable.categories]
     if len(set(labels)) < len(labels):
         raise InputError(f"Two categories of {variable.name!r} are written the same in BIF.")
     return labels
 
 
-def written(name: str) -> str:
-    """Return a name as a BIF word, in quotes if it must be."""
+def quote_name(name: str) -> str:
+    """Return a name as a BIF word, quoted if necessary."""
     if PLAIN_NAME.fullmatch(name):
         return name
     if '"' in name or "\n" in name:
@@ -97,12 +98,12 @@ def written(name: str) -> str:
 
 
 def _written_numbers(row: Floats) -> str:
-    """Return numbers that read back as they are."""
+    """Return numbers to full precision."""
     return ", ".join(repr(float(value)) for value in row)
 
 
 class _Token(NamedTuple):
-    """A word, a quoted text or a mark, and the line it stands in."""
+    """A word, a quoted text or a mark, and its line."""
 
     kind: str
     text: str
@@ -122,13 +123,14 @@ class _Block:
 
 
 class _Parser:
-    """A recursive-descent parser: one method per rule of the grammar; `next` is the token to come."""
+    """A recursive-descent parser with one method per grammar rule; `next` is the next token."""
 
     def __init__(self, text: str) -> None:
         self.tokens = _tokens(text)
         self.next = next(self.tokens)
         self.variables: dict[str, Variable] = {}
         self.blocks: dict[str, _Block] = {}
+        self.cells_by_default = 0
 
     def network(self, schema: Schema | None) -> NetworkParts:
         rules = {"variable": self.variable, "probability": self.probability, "network": self.heading}
@@ -143,8 +145,8 @@ class _Parser:
             if name not in self.blocks:
                 raise InputError(f"variable {name!r} has no probability block.")
         values = {name: self.values(self.blocks[name]) for name in self.variables}
-        labelled = Schema(self.labelled(variable, schema) for variable in self.variables.values())
-        return labelled, {name: self.blocks[name].parents for name in self.variables}, values
+        relabelled = Schema(self.relabel(variable, schema) for variable in self.variables.values())
+        return relabelled, {name: self.blocks[name].parents for name in self.variables}, values
 
     def heading(self) -> None:
         while self.next.text != "{":
@@ -163,6 +165,7 @@ class _Parser:
             if not self.passed("type"):
                 self.property()
                 continue
+            self.check_first(found, f"the type of {name.text!r}", self.next.line)
             self.take("discrete", "[")
             size = self.name("a number of categories")
             self.take("]", "{")
@@ -189,7 +192,7 @@ class _Parser:
         if child.text in self.blocks:
             self.fail(f"{child.text!r} has two probability blocks", child.line)
         block = _Block(child.text, tuple(token.text for token in names[1:]), child.line)
-        if len(set(names)) < len(names) or child.text in block.parents:
+        if len({token.text for token in names}) < len(names):
             self.fail(f"a variable is named twice in the block of {child.text!r}", child.line)
         cells = prod(len(self.variables[token.text]) for token in names)
         if len(names) > MOST_AXES or cells > MOST_CELLS:
@@ -201,6 +204,10 @@ class _Parser:
         self.take("{")
         while not self.passed("}"):
             self.entry(block)
+        self.cells_by_default += cells if block.default is not None else 0
+        if self.cells_by_default > MOST_CELLS_BY_DEFAULT:
+            most = f"{MOST_CELLS_BY_DEFAULT:,} probabilities"
+            self.fail(f"tables with a default have more than {most} together", child.line)
         self.blocks[child.text] = block
 
     def entry(self, block: _Block) -> None:
@@ -213,14 +220,21 @@ class _Parser:
                 )
             block.rows.append((tuple(token.text for token in labels), self.numbers(size), line))
         elif self.passed("table"):
+            self.check_first(block.table, f"the table of {block.child!r}", line)
             sizes = [len(self.variables[name]) for name in block.parents]
             block.table = self.numbers(size * prod(sizes))
-            # the child varies slowest in a whole table
+            # in a whole table the child varies slowest
             block.table = np.moveaxis(block.table.reshape(size, *sizes), 0, -1)
         elif self.passed("default"):
+            self.check_first(block.default, f"the default of {block.child!r}", line)
             block.default = self.numbers(size)
         else:
             self.property()
+
+    def check_first(self, earlier: object, what: str, line: int) -> None:
+        """Raise InputError if there is an earlier statement: readers differ in which of two they take."""
+        if earlier is not None:
+            self.fail(f"{what} is given twice", line)
 
     def values(self, block: _Block) -> Floats:
         """Return the rows of a block, all of which must be given and sum to one."""
@@ -235,7 +249,7 @@ class _Parser:
             for label, parent in zip(labels, parents, strict=True):
                 if label not in parent.categories:
                     hint = did_you_mean(label, parent.categories)
-                    self.fail(f"{label!r} is no category of {parent.name!r}.{hint}".rstrip("."), line)
+                    self.fail(f"{label!r} is not a category of {parent.name!r}.{hint}".rstrip("."), line)
                 at.append(parent.categories.index(label))
             if tuple(at) in given:
                 self.fail(f"the row of {block.child!r} for ({', '.join(labels)}) is given twice", line)
@@ -248,7 +262,7 @@ class _Parser:
             self.fail(f"the rows of {block.child!r} must sum to 1", block.line)
         return np.where(np.abs(sums - 1) > PRINTED_ROW_ERROR, values / sums, values)
 
-    def labelled(self, variable: Variable, schema: Schema | None) -> Variable:
+    def relabel(self, variable: Variable, schema: Schema | None) -> Variable:
         """Return the variable with the labels that the schema has for these texts."""
         if schema is None or variable.name not in schema:
             return variable
@@ -265,22 +279,22 @@ class _Parser:
             self.advance()
 
     def numbers(self, count: int) -> Floats:
-        """Read that many probabilities and the semicolon; commas may be left out."""
+        """Read `count` probabilities and the semicolon; commas are optional."""
         found, line = [], self.next.line
         for token in self.names_until(";"):
             try:
-                value = float(token.text)
+                value = read_number(token.text)
             except ValueError:
                 self.fail(f"expected a probability, found {token.text!r}", token.line)
             if not 0 <= value <= 1:
-                self.fail(f"{token.text} is no probability", token.line)
+                self.fail(f"{token.text} is not a probability", token.line)
             found.append(value)
         if len(found) != count:
             self.fail(f"expected {count} probabilities, found {len(found)}", line)
         return np.array(found)
 
     def names_until(self, mark: str) -> list[_Token]:
-        """Read names up to a mark; commas and bars between them may be left out."""
+        """Read names up to a mark; commas and bars between them are optional."""
         found = []
         while not self.passed(mark):
             if not (self.passed(",") or self.passed("|")):
@@ -290,33 +304,44 @@ class _Parser:
     def name(self, wanted: str) -> _Token:
         token = self.next
         if token.kind not in {"word", "text"}:
-            self.expected(wanted)
+            self.fail_expecting(wanted)
         self.advance()
         return token
 
     def take(self, *texts: str) -> None:
         for text in texts:
             if not self.passed(text):
-                self.expected(repr(text))
+                self.fail_expecting(repr(text))
 
     def passed(self, text: str) -> bool:
-        """Read a word or mark, not in quotes, if it comes next, and tell whether it did."""
+        """Read the next token if it is this word or mark, unquoted; return True if it is."""
         found = self.next.kind in {"word", "mark"} and self.next.text == text
         if found:
             self.advance()
         return found
 
     def advance(self) -> None:
-        """Go on to the token after the next; there is always an end."""
+        """Move to the next token; the end is repeated."""
         if self.next.kind != "end":
             self.next = next(self.tokens)
 
-    def expected(self, wanted: str) -> NoReturn:
-        found = "the end of the text" if self.next.kind == "end" else repr(self.next.text)
-        self.fail(f"expected {wanted}, found {found}")
+    def fail_expecting(self, expected: str) -> NoReturn:
+        actual = "the end of the text" if self.next.kind == "end" else repr(self.next.text)
+        self.fail(f"expected {expected}, found {actual}")
 
     def fail(self, problem: str, line: int | None = None) -> NoReturn:
         raise InputError(f"line {self.next.line if line is None else line}: {problem}.")
+
+
+def read_number(word: str) -> float:
+    """Return the number that a word is; Python alone would also take 0.5_0 and digits of other scripts.
+
+    >>> read_number("2e-1")
+    0.2
+    """
+    if not word.isascii() or "_" in word:
+        raise ValueError
+    return float(word)
 
 
 def _tokens(text: str) -> Iterator[_Token]:

@@ -1,4 +1,4 @@
-"""What readers of network files share: numbers from text, tables of the right size, rows that sum to one."""
+"""Shared parts of readers of network files: numbers, table sizes, rows that sum to one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Category, Schema, Variable
+from masquerade.learn.networks.files.bif import read_number
 from masquerade.learn.networks.network import BayesianNetwork, ConditionalTable, known_network
 
 MOST_AXES: Final = 30
 MOST_CELLS: Final = 1 << 22
-# published networks are printed to few digits: such rows stay as printed, worse ones are rescaled, the rest
-# is no distribution
+# published networks are printed to few digits: rows that nearly sum to one stay as printed, rows further off
+# are rescaled, and others are not distributions
 PRINTED_ROW_ERROR, LARGEST_ROW_ERROR = 1e-6, 0.01
 
 
@@ -25,14 +26,14 @@ def network_of(
 ) -> BayesianNetwork:
     """Return the network with these parents and probabilities (parents first, the node last)."""
     return known_network(
-        Schema(variables), parents, {name: normalised(name, table) for name, table in values.items()}
+        Schema(variables), parents, {name: normalise_rows(name, table) for name, table in values.items()}
     )
 
 
-def normalised(name: str, table: Floats) -> Floats:
+def normalise_rows(name: str, table: Floats) -> Floats:
     """Return probabilities whose rows sum to one: as given if they nearly do, else rescaled."""
     if np.any(table < 0) or np.any(table > 1 + LARGEST_ROW_ERROR):
-        raise InputError(f"the table of {name!r} holds a number that is no probability.")
+        raise InputError(f"the table of {name!r} contains a number that is not a probability.")
     sums = table.sum(axis=-1, keepdims=True)
     if np.any(np.abs(sums - 1) > LARGEST_ROW_ERROR):
         raise InputError(f"the rows of {name!r} must sum to 1.")
@@ -40,20 +41,20 @@ def normalised(name: str, table: Floats) -> Floats:
 
 
 def numbers_in(words: Sequence[str], count: int, what: str) -> Floats:
-    """Return so many finite numbers from words."""
+    """Return `count` finite numbers from words."""
     if len(words) != count:
         raise InputError(f"{what} must have {count:,} numbers. Got {len(words):,} instead.")
     try:
-        found = np.array([float(word) for word in words])
+        found = np.array([read_number(word) for word in words])
     except ValueError:
-        raise InputError(f"{what} holds a word that is no number.") from None
+        raise InputError(f"{what} contains a word that is not a number.") from None
     if not np.all(np.isfinite(found)):
-        raise InputError(f"{what} holds a number that is not finite.")
+        raise InputError(f"{what} contains a number that is not finite.")
     return found
 
 
 def check_table_size(name: str, sizes: Sequence[int]) -> None:
-    """Refuse a table with more axes or cells than are read."""
+    """Raise InputError if a table has too many axes or cells."""
     if len(sizes) > MOST_AXES or prod(sizes) > MOST_CELLS:
         raise InputError(
             f"the table of {name!r} given {len(sizes) - 1} parents is too large: at most {MOST_AXES - 1} "
@@ -61,7 +62,7 @@ def check_table_size(name: str, sizes: Sequence[int]) -> None:
         )
 
 
-def labelled(variable: Variable, schema: Schema | None) -> Variable:
+def relabel(variable: Variable, schema: Schema | None) -> Variable:
     """Return the variable with the labels that a schema has for its texts (1 and not "1")."""
     if schema is None or variable.name not in schema:
         return variable
@@ -72,7 +73,7 @@ def labelled(variable: Variable, schema: Schema | None) -> Variable:
 
 
 def with_stderr(network: BayesianNetwork, errors: Mapping[str, Floats]) -> BayesianNetwork:
-    """Return the network with standard errors of some tables; rows without finite ones are not reliable."""
+    """Return the network with standard errors of tables; rows with infinite errors are not reliable."""
     tables = []
     for table in network.tables:
         stderr = errors.get(table.child.name)
@@ -85,7 +86,7 @@ def with_stderr(network: BayesianNetwork, errors: Mapping[str, Floats]) -> Bayes
 
 
 def written_categories(variable: Variable, form: str) -> list[str]:
-    """Return categories as text; two that would read the same are refused."""
+    """Return categories as text; raise InputError if two of them are equal."""
     labels = [str(label) for label in variable.categories]
     if len(set(labels)) < len(labels):
         raise InputError(f"Two categories of {variable.name!r} are written the same in {form}.")

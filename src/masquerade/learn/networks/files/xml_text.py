@@ -1,4 +1,4 @@
-"""XML from strangers: read within bounds, no entities, nothing fetched, every mistake an error of ours."""
+"""Parse untrusted XML within limits: no entities, nothing fetched, every problem an InputError."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_CHARACTERS: Final = 1 << 26
 
 
 def parse_xml(text: str, *, most: int = MOST_CHARACTERS) -> ET.Element:
-    """Return the root of XML text; declarations of elements are read over, those of entities are refused.
+    """Return the root of XML text; declarations of elements are ignored, those of entities refused.
 
     >>> parse_xml("<a><b>1</b></a>")[0].text
     '1'
@@ -25,7 +25,7 @@ def parse_xml(text: str, *, most: int = MOST_CHARACTERS) -> ET.Element:
 
 
 class _Reader:
-    """Builds a tree while it counts how deep and large it becomes."""
+    """Builds a tree and limits its depth and size."""
 
     def __init__(self) -> None:
         self.builder, self.depth, self.elements = ET.TreeBuilder(), 0, 0
@@ -42,7 +42,7 @@ class _Reader:
             data = text.encode()
             self.parser.Parse(data, True)  # noqa: FBT003  (expat takes no names)
         except UnicodeEncodeError:
-            raise InputError("a text holds half a character (a lone surrogate).") from None
+            raise InputError("a text contains half a character (a lone surrogate).") from None
         except (expat.ExpatError, LookupError, ValueError) as error:
             if isinstance(error, InputError):
                 raise

@@ -1,7 +1,7 @@
-"""Bayesian networks as XMLBIF 0.3, which Weka, pyAgrum, pgmpy and JavaBayes read.
+"""Bayesian networks as XMLBIF 0.3, for Weka, pyAgrum, pgmpy and JavaBayes.
 
-Standard errors travel as a property of each definition (``stderr = …``, in the order of its table), which
-others read over and `from_xmlbif` reads back. Categories are text; a `schema` gives other labels back.
+Standard errors are stored as a property of each definition (``stderr = …``, in the order of its table). Other
+tools ignore it; `from_xmlbif` reads it. Categories are text; a `schema` restores other labels.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.json_text import read_text
 from masquerade.learn.networks.files.network_parts import (
     check_table_size,
-    labelled,
     network_of,
     numbers_in,
+    relabel,
     with_stderr,
     written_categories,
 )
@@ -31,12 +31,33 @@ from masquerade.learn.networks.files.xml_text import MOST_CHARACTERS, parse_xml
 from masquerade.learn.networks.network import BayesianNetwork
 
 STDERR: Final = re.compile(r"\s*stderr\s*=(.*)", re.DOTALL)
-UNWRITABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # XML 1.0 has no such
+UNWRITABLE: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]"
+)  # not allowed in XML 1.0
 
 
 def to_xmlbif(network: BayesianNetwork, name: str = "network") -> str:
-    """Return a network as XMLBIF text, numbers to full precision; negative parameters are refused.
+    """Return a network as XMLBIF text, to full precision.
 
+    Parameters
+    ----------
+    network : BayesianNetwork
+        A network without negative parameters.
+    name : str, default "network"
+        Name of the network in the text.
+
+    Returns
+    -------
+    str
+        XMLBIF text.
+
+    Raises
+    ------
+    InputError
+        If a parameter is negative, or a name cannot be written in XML.
+
+    Examples
+    --------
     >>> mq.interop.to_xmlbif(mq.data.seven_nodes(), "seven").count("<DEFINITION>")
     7
     """
@@ -62,8 +83,27 @@ def to_xmlbif(network: BayesianNetwork, name: str = "network") -> str:
 
 
 def from_xmlbif(text: str, schema: Schema | None = None) -> BayesianNetwork:
-    """Return the network that XMLBIF text describes; whatever is wrong is an `InputError`.
+    """Parse a network from XMLBIF text.
 
+    Parameters
+    ----------
+    text : str
+        XMLBIF text.
+    schema : Schema, optional
+        Variables with the labels of categories that are not texts.
+
+    Returns
+    -------
+    BayesianNetwork
+        The network.
+
+    Raises
+    ------
+    InputError
+        If the text is not valid or does not fit the schema.
+
+    Examples
+    --------
     >>> text = mq.interop.to_xmlbif(mq.data.seven_nodes())
     >>> mq.interop.from_xmlbif(text).structure["D"]
     ('B', 'C')
@@ -98,13 +138,32 @@ def from_xmlbif(text: str, schema: Schema | None = None) -> BayesianNetwork:
     if missing:
         raise InputError(f"variable {missing[0]!r} has no definition.")
     ordered = {name: parents[name] for name in variables}
-    network = network_of([labelled(one, schema) for one in variables.values()], ordered, values)
+    network = network_of([relabel(one, schema) for one in variables.values()], ordered, values)
     return with_stderr(network, errors)
 
 
 def read_xmlbif(path: str | Path, schema: Schema | None = None) -> BayesianNetwork:
-    """Return the network in an XMLBIF file; see `from_xmlbif`.
+    """Read a network from an XMLBIF file.
 
+    Parameters
+    ----------
+    path : str or Path
+        File to read.
+    schema : Schema, optional
+        Variables, as in `from_xmlbif`.
+
+    Returns
+    -------
+    BayesianNetwork
+        The network.
+
+    Raises
+    ------
+    InputError
+        If the file is not valid.
+
+    Examples
+    --------
     >>> mq.interop.write_xmlbif(mq.data.seven_nodes(), "seven.xml")
     >>> mq.interop.read_xmlbif("seven.xml").structure["D"]
     ('B', 'C')
@@ -117,8 +176,29 @@ def read_xmlbif(path: str | Path, schema: Schema | None = None) -> BayesianNetwo
 
 
 def write_xmlbif(network: BayesianNetwork, path: str | Path, name: str = "network") -> None:
-    """Write a network as an XMLBIF file, whole or not at all.
+    """Write a network to an XMLBIF file, atomically.
 
+    Parameters
+    ----------
+    network : BayesianNetwork
+        A network without negative parameters.
+    path : str or Path
+        File to write.
+    name : str, default "network"
+        Name of the network in the file.
+
+    Returns
+    -------
+    None
+        The file is complete, or unchanged if writing failed.
+
+    Raises
+    ------
+    InputError
+        If a parameter is negative, or a name cannot be written in XML.
+
+    Examples
+    --------
     >>> mq.interop.write_xmlbif(mq.data.seven_nodes(), "seven.xml")
     >>> mq.interop.read_xmlbif("seven.xml").schema.names
     ('A', 'G', 'B', 'C', 'D', 'E', 'F')
@@ -134,7 +214,7 @@ def _variables(body: ET.Element) -> dict[str, Variable]:
         if name in found:
             raise InputError(f"variable {name!r} is declared twice.")
         if not labels or len(set(labels)) < len(labels):
-            raise InputError(f"variable {name!r} has no categories, or one twice.")
+            raise InputError(f"variable {name!r} must have categories, each once.")
         found[name] = Variable(name, tuple(labels))
     if not found:
         raise InputError("there is no variable.")
@@ -142,15 +222,15 @@ def _variables(body: ET.Element) -> dict[str, Variable]:
 
 
 def _stderr(definition: ET.Element, child: str, sizes: list[int]) -> Floats | None:
-    told = [STDERR.fullmatch(_text(item)) for item in definition.findall("PROPERTY")]
-    said = [match.group(1).split() for match in told if match is not None]
-    if not said:
+    matches = [STDERR.fullmatch(_text(item)) for item in definition.findall("PROPERTY")]
+    lists = [match.group(1).split() for match in matches if match is not None]
+    if not lists:
         return None
-    words = ["0" if word == "inf" else word for word in said[0]]
+    words = ["0" if word == "inf" else word for word in lists[0]]
     found = numbers_in(words, prod(sizes), f"the standard errors of {child!r}")
-    found[[word == "inf" for word in said[0]]] = np.inf
+    found[[word == "inf" for word in lists[0]]] = np.inf
     if np.any(found < 0):
-        raise InputError(f"the standard errors of {child!r} hold a negative number.")
+        raise InputError(f"the standard errors of {child!r} must not be negative.")
     return found.reshape(sizes)
 
 
@@ -168,7 +248,7 @@ def _text(element: ET.Element) -> str:
 def _add(parent: ET.Element, name: str, text: str) -> None:
     if UNWRITABLE.search(text) or text != text.strip():
         raise InputError(
-            f"A name with control characters or blanks at its ends cannot be written as XMLBIF: {text!r}."
+            f"A name with control characters or outer blanks cannot be written as XMLBIF: {text!r}."
         )
     ET.SubElement(parent, name).text = text
 

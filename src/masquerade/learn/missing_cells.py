@@ -1,0 +1,204 @@
+"""Networks from exact tables in which answers are missing: expectation and maximisation (EM) on counts.
+
+In linked tables of several parties, each missing answer is one more category. Nothing else is needed: the
+expected counts of the answers follow from the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from masquerade.core.axes import Floats
+from masquerade.core.errors import InputError, NotConverged, Refusal
+from masquerade.core.query import Query
+from masquerade.core.schema import Variable
+from masquerade.core.table import CountTable
+from masquerade.core.tally import Tally, check_source
+from masquerade.learn.networks.network import (
+    BayesianNetwork,
+    HasStructure,
+    Structure,
+    bayesian_network,
+    plain_structure,
+)
+
+MOST_PRODUCTS = 1 << 24  # most cells of the table times most combinations of answers
+MOST_STEPS = 2000
+SETTLED = 1e-9  # largest change of a probability in the last step
+
+
+def network_with_missing(
+    source: Tally,
+    structure: Structure | HasStructure,
+    *,
+    tables: Literal["families", "joint"] = "families",
+    prior: float = 0.5,
+) -> BayesianNetwork:
+    """Estimate the parameters of a network from exact tables with missing answers, by EM.
+
+    Parameters
+    ----------
+    source : Tally
+        Source of exact counts, whose variables declare their missing categories.
+    structure : mapping or LearnedStructure
+        Parents of every node.
+    tables : {"families", "joint"}, default "families"
+        "families": each node from the table of itself and its parents, which is right if whether an answer is
+        missing depends on answered variables of the same family, or on nothing. "joint": all nodes from the
+        table of all variables, which is right if it depends on any answered variable, and uses all records.
+    prior : float, default 0.5
+        Pseudo-count added to every cell of a family.
+
+    Returns
+    -------
+    BayesianNetwork
+        Its standard errors are those of the people who answered a whole family: EM uses more records, so
+        they are at least as large as its own.
+
+    Raises
+    ------
+    InputError
+        If the counts are not exact, or the table of all variables is too large.
+    NotConverged
+        If probabilities still change after 2,000 steps.
+
+    Notes
+    -----
+    Formula: the expected count of answers y is Σ t(r) P(y)/P(r) over the cells r of the table that agree with
+    y in what they state; then θ = (N + α)/(N₊ + α₊), and again.
+    Reference: Dempster, Laird and Rubin (1977); missing at random (Rubin 1976). Answers whose absence depends
+    on themselves are not identified.
+    Cost: a step takes the cells of a table times the combinations of its answers.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"a": list("xxyy") * 25, "b": ["u", "v", "u", "?"] * 25})
+    >>> schema = mq.Schema([mq.Variable("a", ["x", "y"]), mq.Variable("b", ["u", "v", "?"], missing=["?"])])
+    >>> network = mq.learn.network_with_missing(mq.tally(frame, schema=schema), {"a": (), "b": ("a",)})
+    >>> network["b"].probabilities.round(2).tolist()
+    [[0.5, 0.5], [0.98, 0.02]]
+    """
+    if tables not in ("families", "joint"):
+        raise InputError(f"'tables' must be 'families' or 'joint'. Got {tables!r} instead.")
+    parents = plain_structure(structure)
+    families = _Families(source, parents, joint=tables == "joint")
+    start = bayesian_network(families, parents, prior=prior)
+    if families.joint is not None:
+        result = _fit(families.joint, parents, prior)
+    else:
+        result = {}
+        for name, table in families.tables.items():
+            # the chain of a family's own variables is saturated: its EM is that of the whole table
+            family = (*parents[name], name)
+            chain = {each: family[:place] for place, each in enumerate(family)}
+            result[name] = _fit(table, chain, prior)[name]
+    changed = tuple(
+        replace(table, probabilities=result[table.child.name], evidence=None, unbiased=None)
+        for table in start.tables
+    )
+    noted = None if start.missing is None else replace(start.missing, taken="expected")
+    return BayesianNetwork(changed, noted)
+
+
+class _Families:
+    """The tables of all families, from a single batch of queries; `joint` is the table of all variables."""
+
+    def __init__(self, source: Tally, parents: Mapping[str, Sequence[str]], *, joint: bool) -> None:
+        check_source(source)
+        self.schema, self.guarantee = source.schema, source.guarantee
+        families = {name: Query(by=(*parents[name], name)) for name in parents}
+        for query in families.values():
+            query.check(source.schema)
+        self.joint: CountTable | None = None
+        if joint:
+            (self.joint,) = source.answer(
+                [Query(by=tuple(name for name in source.schema if name in parents))]
+            )
+            self.tables = {name: self.joint.marginal(query.names) for name, query in families.items()}
+        else:
+            self.tables = dict(zip(families, source.answer([*families.values()]), strict=True))
+
+    def check(self, queries: Iterable[Query]) -> list[Refusal]:  # noqa: ARG002
+        """Return no refusals: the tables are there."""
+        return []
+
+    def answer(self, queries: Iterable[Query]) -> list[CountTable]:
+        """Return the table of each family, which ends with its node."""
+        return [self.tables[query.names[-1]] for query in queries]
+
+
+def _fit(table: CountTable, parents: Mapping[str, Sequence[str]], prior: float) -> dict[str, Floats]:
+    """Return the parameters of a network over the variables of a table with missing answers."""
+    if np.any(table.covariance.diagonal("given_records")) or np.any(table.values < 0):
+        raise InputError(
+            "EM on tables needs exact counts, and these are estimates. For disguised records take "
+            "bayesian_network(source, structure, method='likelihood')."
+        )
+    axes = table.axes
+    sizes = [len(axis.answered_codes) for axis in axes]
+    seen = np.argwhere(table.values > 0)
+    if len(seen) * prod(sizes) > MOST_PRODUCTS:
+        listed = ", ".join(axis.name for axis in axes)
+        raise InputError(f"The table of {listed} is too large for EM: take tables='families'.")
+    counts = table.values[tuple(seen.T)]
+    agrees = np.ones((len(seen), *sizes), dtype=bool)
+    for place, axis in enumerate(axes):
+        shape = [1] * len(axes)
+        shape[place] = sizes[place]
+        agrees &= _agreement(axis)[seen[:, place]].reshape(len(seen), *shape)
+    flat = agrees.reshape(len(seen), -1).astype(float)
+    names = [axis.name for axis in axes]
+    chances = {
+        name: np.full([sizes[names.index(it)] for it in (*parents[name], name)], 1 / sizes[names.index(name)])
+        for name in names
+    }
+    for _ in range(MOST_STEPS):
+        joint = _joint(chances, parents, names, sizes).ravel()
+        expected = (counts / np.maximum(flat @ joint, 1e-300)) @ flat * joint
+        new = {
+            name: _conditional(
+                expected.reshape(sizes), [names.index(it) for it in (*parents[name], name)], prior
+            )
+            for name in names
+        }
+        change = max(float(np.abs(new[name] - chances[name]).max()) for name in names)
+        chances = new
+        if change < SETTLED:
+            return chances
+    raise NotConverged(f"EM on tables with missing answers still changes after {MOST_STEPS:,} steps.")
+
+
+def _agreement(axis: Variable) -> Floats:
+    """Return, for each category of a variable, the answers that it agrees with: itself, or all if missing."""
+    answered = list(axis.answered_codes)
+    result = np.ones((len(axis.categories), len(answered)), dtype=bool)
+    result[answered] = np.eye(len(answered), dtype=bool)
+    return result
+
+
+def _joint(
+    chances: Mapping[str, Floats], parents: Mapping[str, Sequence[str]], names: list[str], sizes: list[int]
+) -> Floats:
+    """Return the joint distribution of all variables."""
+    joint = np.ones(sizes)
+    for name in names:
+        places = [names.index(it) for it in (*parents[name], name)]
+        order = np.argsort(places)
+        shape = [size if at in places else 1 for at, size in enumerate(sizes)]
+        joint = joint * chances[name].transpose(order).reshape(shape)
+    return joint
+
+
+def _conditional(expected: Floats, places: list[int], prior: float) -> Floats:
+    """Return P(last | others) of the axes `places` from expected counts."""
+    others = tuple(axis for axis in range(expected.ndim) if axis not in places)
+    table = expected.sum(axis=others).transpose(np.argsort(np.argsort(places))) + prior
+    sums = table.sum(axis=-1, keepdims=True)
+    # without records and prior, a row is uniform, as in networks of counts
+    return np.asarray(np.where(sums > 0, table, 1 / table.shape[-1]) / np.where(sums > 0, sums, 1))
