@@ -1,9 +1,9 @@
-"""What a data owner does before anything is disguised or shown: nobody stands alone."""
+"""k-anonymity of a table, and grouping of numbers, before data are disguised or published."""
 
 from masquerade.anonymity.anonymize import Anonymized, Utility, anonymize
 from masquerade.anonymity.hierarchy import Hierarchy, as_hierarchies, load_hierarchies
 from masquerade.anonymity.measures import AnonymityReport, SensitiveReport, check
-from masquerade.anonymity.mgas import Bins, Groups, mgas, mgas_groups
+from masquerade.anonymity.mgas import Bins, RecordGroups, mgas, mgas_groups
 from masquerade.anonymity.requirements import (
     Closeness,
     DistinctDiversity,
@@ -12,7 +12,7 @@ from masquerade.anonymity.requirements import (
 )
 from masquerade.anonymity.risk import RiskReport, risk
 from masquerade.anonymity.suppression import (
-    Suppression,
+    SuppressionResult,
     ball_cover,
     lean_cover,
     open_repeated,
@@ -27,12 +27,12 @@ __all__ = [
     "Closeness",
     "DistinctDiversity",
     "EntropyDiversity",
-    "Groups",
     "Hierarchy",
+    "RecordGroups",
     "RecursiveDiversity",
     "RiskReport",
     "SensitiveReport",
-    "Suppression",
+    "SuppressionResult",
     "Utility",
     "anonymize",
     "as_hierarchies",

@@ -1,8 +1,8 @@
-"""The board of the search: which kinds of rows may be shown under which patterns, and who is.
+"""State of the search for a k-anonymous table: patterns, the rows they fit and the rows they show.
 
-Rows that agree in all quasi-identifiers are one kind with a weight. A pattern is what can be shown of a row:
-a value, a generalised value or a star for every quasi-identifier. Patterns that fit fewer than k rows can
-never be used and are left out.
+Rows that agree in all quasi-identifiers form a kind, weighted by their number. A pattern is a possible output
+for a row: a value, a generalised value or a star for every quasi-identifier. Patterns that fit fewer than k
+rows can never be used and are omitted.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from masquerade.kernels.key_numbers import number_keys
 
 Int32 = NDArray[np.int32]
 Floats = NDArray[np.float64]
-DEEPER = 1.0  # stars beyond the cheapest pattern of a kind, up to which others are listed for it
+DEEPER = 1.0  # patterns that cost up to this many stars more than the cheapest of a kind are listed for it
 EPSILON = 1e-9
 
 
 class Board(NamedTuple):
-    """Kinds and patterns that fit, and who is shown how; an entry is a kind under a pattern.
+    """Kinds, the patterns that fit them, and the rows shown under each. An entry is a kind under a pattern.
 
-    Entries of kind t are ``kind_start[t]:kind_start[t + 1]``; those of pattern p are ``entries`` at
-    ``start[p]:start[p + 1]``. `shown` counts rows by entry, `size` by pattern, `free` those of a kind that
-    are not placed yet, and `waiting` those that a pattern would fit.
+    Entries of kind t are ``kind_start[t]:kind_start[t + 1]``; entries of pattern p are ``entries`` at
+    ``start[p]:start[p + 1]``. `cost` is in stars per row. `shown` counts rows by entry, `size` by pattern,
+    `free` the rows of a kind that are not placed yet, and `waiting` the free rows that a pattern would fit.
     """
 
     cost: NDArray[np.float64]
@@ -48,11 +48,12 @@ class Board(NamedTuple):
 
 
 def new_board(kinds: Kinds, nodes: Sequence[Node], k: int) -> Board:
-    """Return a board on which nobody is placed yet; its last pattern is the last node's, of stars alone.
+    """Return a board without any placed row. Its last pattern, from the last node, has stars only.
 
-    A kind is listed under what costs at most `DEEPER` stars more than the cheapest pattern that fits it and
-    k rows, and under stars alone: what is dearer is hardly ever shown, and is most of what there is.
-    Cost: O(kinds · nodes) time and 4 bytes for each; 24 for each entry.
+    A kind is listed under the pattern of stars only, and under patterns that cost at most `DEEPER` stars more
+    than the cheapest pattern that fits it and k rows. Most patterns cost more, but such patterns are hardly
+    ever used.
+    Cost: O(kinds · nodes) time, 4 bytes for each kind and node, and 24 bytes for each entry.
     """
     patterns, cost, first = fitting_patterns(kinds, nodes, k)
     least = np.full(len(kinds.weights), np.inf)
@@ -64,11 +65,11 @@ def new_board(kinds: Kinds, nodes: Sequence[Node], k: int) -> Board:
     return _usable(cost, pattern, kind, None, kinds.weights, k)[0]
 
 
-def narrowed(board: Board, k: int) -> tuple[Board, Int64]:
-    """Return a board on which all rows are placed without what is dearer than how a kind is shown.
+def narrow_board(board: Board, k: int) -> tuple[Board, Int64]:
+    """Drop entries that cost more than their kind's current entry from a fully placed board.
 
-    Patterns that are in use stay, so that rows can be borrowed and whole groups join others. Returned as well
-    is which entries of the board these are.
+    Patterns in use stay, so that rows can be borrowed and whole groups can join others. Return the smaller
+    board, and the indices of the remaining entries on the given board.
     """
     weights = np.zeros(board.free.size, dtype=np.int64)
     useful = np.empty(board.pattern.size, dtype=np.bool_)
@@ -80,24 +81,24 @@ def narrowed(board: Board, k: int) -> tuple[Board, Int64]:
 
 
 def with_shown(board: Board, entries: Int64, shown: Int64) -> Board:
-    """Return the board with rows placed as on a narrower one that has these entries."""
+    """Return the board with the rows placed as on a narrower board that has these entries."""
     every = np.zeros(board.pattern.size, dtype=np.int64)
     every[entries] = shown
-    size = summed(board.pattern, every, np.arange(every.size, dtype=np.int32), board.size.size)
+    size = count_rows(board.pattern, every, np.arange(every.size, dtype=np.int32), board.size.size)
     return board._replace(shown=every, size=size)
 
 
 def _usable(  # noqa: PLR0917
     cost: Floats, pattern: Int32, kind: Int32, shown: Int64 | None, weights: Int64, k: int
 ) -> tuple[Board, NDArray[np.bool_]]:
-    """Return a board of these entries without patterns that fit fewer than k rows, and which were kept.
+    """Return a board without patterns that fit fewer than k rows, and a mask of the entries kept.
 
-    The last pattern stays.
+    The last pattern always stays.
     """
-    used = summed(pattern, weights, kind, cost.size) >= k
+    used = count_rows(pattern, weights, kind, cost.size) >= k
     used[-1] = True
     kept = used[pattern]
-    pattern, kind = renumbered(pattern[kept], used), kind[kept]
+    pattern, kind = renumber_patterns(pattern[kept], used), kind[kept]
     shown = np.zeros(pattern.size, dtype=np.int64) if shown is None else shown[kept]
     start, order = np.zeros(int(used.sum()) + 1, dtype=np.int64), np.empty(pattern.size, dtype=np.int32)
     by_pattern(pattern, start, order)
@@ -105,16 +106,16 @@ def _usable(  # noqa: PLR0917
     kind_start = np.zeros(weights.size + 1, dtype=np.int64)
     size = np.zeros(start.size - 1, dtype=np.int64)
     add_shown(pattern, kind, shown, size, free, kind_start)
-    waiting = summed(pattern, free, kind, size.size)
+    waiting = count_rows(pattern, free, kind, size.size)
     return Board(cost[used], pattern, kind, kind_start, start, order, shown, size, free, waiting), kept
 
 
 def fitting_patterns(kinds: Kinds, nodes: Sequence[Node], k: int) -> tuple[Int32, Floats, Int64]:
-    """Return the pattern of every kind at every node, -1 where fewer than k rows fit, and what patterns cost.
+    """Return the pattern of every kind at every node, the cost of every pattern, and where nodes start.
 
-    Patterns are numbered within their node; before those of node i there are ``first[i]`` others. What does
-    not fit at a node does not fit at a finer one, so only kinds are looked at that fit where a column is
-    coarser. Nodes of equal height run on all cores.
+    A pattern is -1 if it fits fewer than k rows. Patterns are numbered within their node, and those of node i
+    start at ``first[i]``. A kind that does not fit at a node does not fit at a finer node either, so only
+    kinds that fit where one column is coarser are examined. Nodes of equal height run on all cores.
     """
     places = {node: place for place, node in enumerate(nodes)}
     patterns = np.empty((len(nodes), len(kinds.weights)), dtype=np.int32)
@@ -128,21 +129,21 @@ def fitting_patterns(kinds: Kinds, nodes: Sequence[Node], k: int) -> tuple[Int32
             if (coarser := (*node[:at], level + 1, *node[at + 1 :])) in places
         ]
         own = patterns[places[node]]
-        if above:  # the one with the fewest patterns is left by the fewest kinds
+        if above:  # the coarser node with the fewest patterns leaves the fewest kinds to examine
             _, place, at = min(above)
             keys = np.empty(own.size, dtype=np.int64)
             extended_keys(patterns[place], columns[at], kinds.ladders[at].codes[node[at]], keys)
         else:
             keys = kinds.keys_at(node)
-        some = frequent(keys, kinds.weights, k, own)
+        some = number_frequent_keys(keys, kinds.weights, k, own)
         shown = zip(kinds.ladders, node, columns, strict=True)
         losses = [ladder.loss[level][column[some]] for ladder, level, column in shown if level]
         return sum(losses, start=np.zeros(some.size))
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for _, level in groupby(sorted(nodes, key=sum, reverse=True), key=sum):
-            alike = list(level)
-            for node, cost in zip(alike, pool.map(fill, alike), strict=True):
+            same_height = list(level)
+            for node, cost in zip(same_height, pool.map(fill, same_height), strict=True):
                 costs[places[node]] = cost
     first = np.concatenate([[0], np.cumsum([cost.size for cost in costs])])
     return patterns, np.concatenate(costs), first
@@ -150,15 +151,15 @@ def fitting_patterns(kinds: Kinds, nodes: Sequence[Node], k: int) -> tuple[Int32
 
 @compiled
 def extended_keys(above: Int32, column: Int64, codes: Int64, keys: Int64) -> None:
-    """Write a key for every kind from its pattern where one column is coarser, and that column's value."""
+    """Write a key per kind: its pattern where one column is coarser, refined by that column's value."""
     size = codes.max() + 1
     for kind in range(above.size):
         keys[kind] = above[kind] * size + codes[column[kind]] if above[kind] >= 0 else -1
 
 
 @compiled
-def frequent(keys: Int64, weights: Int64, k: int, ids: Int32) -> Int32:
-    """Write numbers of keys whose weights sum to k to `ids`, -1 for others; return a kind of each."""
+def number_frequent_keys(keys: Int64, weights: Int64, k: int, ids: Int32) -> Int32:
+    """Write numbers of keys with a total weight of at least k to `ids`, else -1; return a kind of each."""
     total = np.zeros(number_keys(keys, ids), np.int64)
     for kind in range(keys.size):
         if ids[kind] >= 0:
@@ -180,7 +181,7 @@ def frequent(keys: Int64, weights: Int64, k: int, ids: Int32) -> Int32:
 
 @compiled
 def count_entries(patterns: Int32, cost: Floats, first: Int64, least: Floats, kind_start: Int64) -> None:
-    """Write what the cheapest pattern of every kind costs, and where the entries of every kind begin."""
+    """Write the cost of the cheapest pattern of every kind, and the first entry of every kind."""
     nodes, kinds = patterns.shape
     for node in range(nodes):
         for kind in range(kinds):
@@ -196,7 +197,7 @@ def count_entries(patterns: Int32, cost: Floats, first: Int64, least: Floats, ki
 
 
 @compiled
-def list_entries(  # noqa: PLR0917  (compiled: arguments by place)
+def list_entries(  # noqa: PLR0917  (compiled: positional arguments)
     patterns: Int32, cost: Floats, first: Int64, least: Floats, kind_start: Int64, pattern: Int32, kind: Int32
 ) -> None:
     """List the entries that `count_entries` counted, kind by kind."""
@@ -213,7 +214,7 @@ def list_entries(  # noqa: PLR0917  (compiled: arguments by place)
 
 @compiled
 def mark_useful(board: Board, weights: Int64, useful: NDArray[np.bool_]) -> None:
-    """Mark entries no dearer than how their kind is shown, and patterns in use; write the rows of kinds."""
+    """Mark entries that cost no more than their kind's current entry or whose pattern is used; count rows."""
     last = board.cost.size - 1
     for kind in range(weights.size):
         dearest = 0.0
@@ -227,8 +228,8 @@ def mark_useful(board: Board, weights: Int64, useful: NDArray[np.bool_]) -> None
 
 
 @compiled
-def summed(pattern: Int32, rows: Int64, kind: Int32, patterns: int) -> Int64:
-    """Return how many rows the kinds under every pattern have."""
+def count_rows(pattern: Int32, rows: Int64, kind: Int32, patterns: int) -> Int64:
+    """Return the number of rows of the kinds under each pattern."""
     total = np.zeros(patterns, np.int64)
     for entry in range(pattern.size):
         total[pattern[entry]] += rows[kind[entry]]
@@ -236,8 +237,8 @@ def summed(pattern: Int32, rows: Int64, kind: Int32, patterns: int) -> Int64:
 
 
 @compiled
-def renumbered(pattern: Int32, used: NDArray[np.bool_]) -> Int32:
-    """Return the patterns of entries, numbered without those not used."""
+def renumber_patterns(pattern: Int32, used: NDArray[np.bool_]) -> Int32:
+    """Renumber the patterns of entries so that unused patterns have no number."""
     number = np.cumsum(used) - 1
     for entry in range(pattern.size):
         pattern[entry] = number[pattern[entry]]
@@ -245,10 +246,10 @@ def renumbered(pattern: Int32, used: NDArray[np.bool_]) -> Int32:
 
 
 @compiled
-def add_shown(  # noqa: PLR0917  (compiled: arguments by place)
+def add_shown(  # noqa: PLR0917  (compiled: positional arguments)
     pattern: Int32, kind: Int32, shown: Int64, size: Int64, free: Int64, kind_start: Int64
 ) -> None:
-    """Write how many rows patterns show and kinds have left, and where the entries of every kind begin."""
+    """Write the rows shown by each pattern and left of each kind, and the first entry of every kind."""
     for entry in range(pattern.size):
         size[pattern[entry]] += shown[entry]
         free[kind[entry]] -= shown[entry]
@@ -259,7 +260,7 @@ def add_shown(  # noqa: PLR0917  (compiled: arguments by place)
 
 @compiled
 def by_pattern(pattern: Int32, start: Int64, order: Int32) -> None:
-    """List the entries, pattern by pattern."""
+    """List the entries, sorted by pattern."""
     for entry in range(pattern.size):
         start[pattern[entry] + 1] += 1
     for p in range(start.size - 1):

@@ -1,7 +1,7 @@
-"""Classes that tell too much of a sensitive column are put together with others, the nearest first.
+"""Merge classes that reveal too much about a sensitive column with their nearest classes.
 
-What is required of classes holds for two of them together if it holds for both, and for the table as a whole
-(which is checked before), so this ends: each step leaves one class fewer.
+If a requirement holds for two classes, it holds for their union. It is checked first that it holds for the
+whole table. Each step reduces the number of classes by one, so merging terminates.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from masquerade.anonymity.columns import Int64
 from masquerade.anonymity.lattice import Kinds
-from masquerade.anonymity.requirements import ClassCells, Requirement, cells_of
+from masquerade.anonymity.requirements import ClassCells, Requirement, count_cells
 from masquerade.core.errors import InputError
 from masquerade.kernels.jit import compiled
 
-NEAREST = 64  # classes of which one is taken that mends the other, if there is one
+NEAREST = 64  # nearest classes that are tried; the first whose union meets the requirements is taken
 
 Floats = NDArray[np.float64]
 
 
 class SensitiveColumn(NamedTuple):
-    """The codes of a sensitive column, their shares in the table, and what is required of its classes."""
+    """A sensitive column: its codes, the shares of its values in the table, and its requirements."""
 
     name: str
     codes: Int64
@@ -34,7 +34,7 @@ class SensitiveColumn(NamedTuple):
 
 
 class Ladders(NamedTuple):
-    """The levels of all columns in two tables: of column, level and value, the last level repeated."""
+    """Levels of all columns as arrays over column, level and value; the last level is repeated."""
 
     codes: NDArray[np.int64]
     loss: Floats
@@ -42,26 +42,27 @@ class Ladders(NamedTuple):
 
 
 def check_whole(columns: Sequence[SensitiveColumn]) -> None:
-    """Refuse what not even the table as one class would meet."""
+    """Raise InputError if not even the whole table, as one class, meets the requirements."""
     problems = []
     for column in columns:
         rows = len(column.codes)
-        whole = cells_of(np.zeros(rows, np.int64), column.codes, np.array([rows]), column.overall)
+        one_class = count_cells(np.zeros(rows, np.int64), column.codes, np.array([rows]), column.overall)
         problems += [
-            f"column {column.name!r}: the whole table is not {required}; require less, or leave it out."
+            f"column {column.name!r}: the whole table is not {required}; require less, or omit it."
             for required in column.required
-            if rows and not required.met(whole)[0]
+            if rows and not required.holds_for(one_class)[0]
         ]
     if problems:
         raise InputError(" ".join(problems))
 
 
-def merged_levels(
+def merge_classes(
     kinds: Kinds, kind: Int64, levels: NDArray[np.int8], groups: Int64, columns: Sequence[SensitiveColumn]
 ) -> NDArray[np.int8]:
-    """Return how every row is shown after classes were put together until all of them meet what is required.
+    """Return the levels of every row after merging classes until all of them meet the requirements.
 
-    Cost: O(classes · quasi-identifiers) for each class that does not. Error: greedy, no optimum.
+    Cost: O(classes · quasi-identifiers) for each class that does not meet them. Error: greedy, so not
+    optimal.
     """
     count = int(groups.max(initial=-1)) + 1
     sizes = np.bincount(groups, minlength=count)
@@ -70,41 +71,43 @@ def merged_levels(
     some = order[begin[:-1]]  # a row of each class
     values, shown = kinds.codes[kind[some]], levels[some].astype(np.int64)
     ladders = _ladders(kinds)
-    counts: dict[int, list[Int64]] = {}  # of classes that were looked at: by column, rows of every value
-    met = np.ones(count, dtype=bool)
+    counts: dict[int, list[Int64]] = {}  # rows of every value, by column, of the classes examined so far
+    is_met = np.ones(count, dtype=bool)
     for column in columns:
-        cells = cells_of(groups, column.codes, sizes, column.overall)
+        cells = count_cells(groups, column.codes, sizes, column.overall)
         for required in column.required:
-            met &= required.met(cells)
+            is_met &= required.holds_for(cells)
 
-    def counted(own: int) -> list[Int64]:
-        if own not in counts:
-            rows = order[begin[own] : begin[own + 1]]
-            counts[own] = [np.bincount(c.codes[rows], minlength=len(c.overall)) for c in columns]
-        return counts[own]
+    def class_counts(current: int) -> list[Int64]:
+        if current not in counts:
+            rows = order[begin[current] : begin[current + 1]]
+            counts[current] = [np.bincount(c.codes[rows], minlength=len(c.overall)) for c in columns]
+        return counts[current]
 
-    now = np.arange(count)  # where a class went
+    now = np.arange(count)  # the class that each class was merged into
     alive = np.ones(count, dtype=np.bool_)
-    waiting = [(int(sizes[own]), int(own)) for own in np.flatnonzero(~met)]
+    waiting = [(int(sizes[current]), int(current)) for current in np.flatnonzero(~is_met)]
     heapq.heapify(waiting)
     added = np.empty(count)
     while waiting:
-        _, own = heapq.heappop(waiting)
-        if not alive[own] or met[own]:
+        _, current = heapq.heappop(waiting)
+        if not alive[current] or is_met[current]:
             continue
-        costs_of_joining(own, values, shown, sizes, alive, ladders, added)
+        merge_costs(current, values, shown, sizes, alive, ladders, added)
         near = _lowest(added)
-        together = [[a + b for a, b in zip(counted(own), counted(int(o)), strict=True)] for o in near]
+        together = [
+            [a + b for a, b in zip(class_counts(current), class_counts(int(o)), strict=True)] for o in near
+        ]
         good = _meeting(together, columns)
         best = int(np.argmax(good)) if good.any() else 0
         other = int(near[best])
-        join(own, other, values, shown, ladders)
-        counts[own] = together[best]
+        merge_into(current, other, values, shown, ladders)
+        counts[current] = together[best]
         counts.pop(other, None)
-        sizes[own] += sizes[other]
-        alive[other], now[other], met[own] = False, own, good[best]
-        if not met[own]:
-            heapq.heappush(waiting, (int(sizes[own]), own))
+        sizes[current] += sizes[other]
+        alive[other], now[other], is_met[current] = False, current, good[best]
+        if not is_met[current]:
+            heapq.heappush(waiting, (int(sizes[current]), current))
     while (now[now] != now).any():
         now = now[now]
     found: NDArray[np.int8] = shown[now[groups]].astype(np.int8)
@@ -112,21 +115,21 @@ def merged_levels(
 
 
 def _lowest(added: Floats) -> Int64:
-    """Return the places of the lowest costs, in their order."""
+    """Return the indices of the lowest costs, sorted by cost."""
     near = np.argpartition(added, NEAREST)[:NEAREST] if len(added) > NEAREST else np.arange(len(added))
     near = near[np.isfinite(added[near])]
     return near[np.lexsort((near, added[near]))]
 
 
 def _meeting(classes: Sequence[Sequence[Int64]], columns: Sequence[SensitiveColumn]) -> NDArray[np.bool_]:
-    """Tell for classes, given by their counts, whether all that is required holds."""
+    """Return True for every class, given by its counts, that meets all requirements."""
     good = np.ones(len(classes), dtype=bool)
     for place, column in enumerate(columns):
         table = np.stack([own[place] for own in classes])
         owner, value = np.nonzero(table)
         cells = ClassCells(owner, value, table[owner, value], table.sum(axis=1), column.overall)
         for required in column.required:
-            good &= required.met(cells)
+            good &= required.holds_for(cells)
     return good
 
 
@@ -144,14 +147,14 @@ def _ladders(kinds: Kinds) -> Ladders:
 
 @compiled
 def level_of_both(place: int, a: int, b: int, level: int, ladders: Ladders) -> int:
-    """Return the lowest level, from the given one, at which two values of a column look alike."""
+    """Return the lowest level, from the given level on, at which two values of a column look the same."""
     while level < ladders.tops[place] and ladders.codes[place, level, a] != ladders.codes[place, level, b]:
         level += 1
     return level
 
 
 @compiled
-def costs_of_joining(  # noqa: PLR0917  (compiled: arguments by place)
+def merge_costs(  # noqa: PLR0917  (compiled: positional arguments)
     own: int,
     values: Int64,
     shown: Int64,
@@ -160,7 +163,7 @@ def costs_of_joining(  # noqa: PLR0917  (compiled: arguments by place)
     ladders: Ladders,
     added: Floats,
 ) -> None:
-    """Write the loss that is added if a class is put together with each other one, infinite for none."""
+    """Write the loss added by merging a class with each other class; infinite if they cannot be merged."""
     for other in range(sizes.size):
         added[other] = np.inf
         if other == own or not alive[other]:
@@ -177,8 +180,10 @@ def costs_of_joining(  # noqa: PLR0917  (compiled: arguments by place)
 
 
 @compiled
-def join(own: int, other: int, values: Int64, shown: Int64, ladders: Ladders) -> None:
-    """Show a class as fine as it and another one look alike."""
+def merge_into(target: int, other: int, values: Int64, levels: Int64, ladders: Ladders) -> None:
+    """Show a class at the finest levels at which it looks the same as another class."""
     for place in range(ladders.tops.size):
-        level = max(shown[own, place], shown[other, place])
-        shown[own, place] = level_of_both(place, values[own, place], values[other, place], level, ladders)
+        level = max(levels[target, place], levels[other, place])
+        levels[target, place] = level_of_both(
+            place, values[target, place], values[other, place], level, ladders
+        )

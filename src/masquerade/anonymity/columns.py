@@ -1,4 +1,4 @@
-"""Columns of the caller's frame as codes: values in their own order, missing ones a category of their own."""
+"""Columns of the caller's frame as codes: sorted values, with a category for missing values."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Column:
-    """A column: a code for every row, and the distinct values in order; a missing one is None, at the end."""
+class CodedColumn:
+    """A column: the code of every row, and the sorted distinct values; None, for missing values, is last."""
 
     name: str
     codes: Int64
     values: tuple[Hashable, ...]
 
     @property
-    def words(self) -> tuple[str | None, ...]:
-        """Return the values as they stand beside stars."""
+    def texts(self) -> tuple[str | None, ...]:
+        """Return the values as text, as in a column in which some cells are suppressed (stars)."""
         stamps = [value for value in self.values if isinstance(value, datetime)]
         days = bool(stamps) and all(stamp.time() == time() for stamp in stamps)
         return tuple(
@@ -42,15 +42,15 @@ class Column:
         )
 
 
-def checked(frame: Any, names: Sequence[str], k: int) -> nw.DataFrame[Any]:
-    """Return the frame by narwhals, after refusing what cannot be made k-anonymous."""
+def require_quasi_identifiers(frame: Any, names: Sequence[str], k: int) -> nw.DataFrame[Any]:
+    """Return the frame as a narwhals frame; raise InputError if it cannot be made k-anonymous."""
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
         raise InputError(f"'k' must be a whole number, at least 1. Got {k!r} instead.")
-    return listed(frame, names, "quasi_identifiers")
+    return require_columns(frame, names, "quasi_identifiers")
 
 
-def listed(frame: Any, names: Sequence[str], what: str) -> nw.DataFrame[Any]:
-    """Return the frame by narwhals, after checking that it has these columns, each once."""
+def require_columns(frame: Any, names: Sequence[str], what: str) -> nw.DataFrame[Any]:
+    """Return the frame as a narwhals frame; raise InputError if a column is missing or listed twice."""
     if isinstance(names, str) or not names:
         raise InputError(f"'{what}' must be a list of columns, at least one.")
     try:
@@ -67,8 +67,8 @@ def listed(frame: Any, names: Sequence[str], what: str) -> nw.DataFrame[Any]:
     return table
 
 
-def coded(series: nw.Series[Any]) -> Column:
-    """Return a column as codes; the order of the rows does not matter for them."""
+def encode_column(series: nw.Series[Any]) -> CodedColumn:
+    """Return a column as codes, which do not depend on the order of the rows."""
     try:
         given, labels = _by_arrow(series)
     except (pa.ArrowException, OverflowError, UnicodeError):  # values of several types
@@ -77,18 +77,18 @@ def coded(series: nw.Series[Any]) -> Column:
         order = sorted(range(len(labels)), key=lambda i: (type(labels[i]).__name__, labels[i]))
     except TypeError:
         raise InputError(
-            f"Column {series.name!r} holds values without an order; give texts, numbers or dates."
+            f"Column {series.name!r} contains values without an order; give texts, numbers or dates."
         ) from None
     rank = np.empty(len(labels) + 1, dtype=np.int64)
     rank[order] = np.arange(len(labels))
-    rank[-1] = len(labels)  # where a missing value is sent
+    rank[-1] = len(labels)  # code of a missing value
     missing = bool(given.size) and bool((given < 0).any())
     values = (*(labels[i] for i in order), *([None] if missing else []))
-    return Column(series.name, rank[given], values)
+    return CodedColumn(series.name, rank[given], values)
 
 
-def in_order(series: nw.Series[Any], column: Column) -> bool:
-    """Tell whether the values of a column lie on a line: numbers, dates or truth values, none missing."""
+def has_distances(series: nw.Series[Any], column: CodedColumn) -> bool:
+    """Return True if the values of a column have distances: numbers, dates or booleans, none missing."""
     ordered = series.dtype.is_numeric() or series.dtype.is_temporal() or series.dtype == nw.Boolean
     return ordered and None not in column.values
 
@@ -109,31 +109,31 @@ def _by_arrow(series: nw.Series[Any]) -> tuple[Int64, list[Hashable]]:
 
 
 def _by_value(series: nw.Series[Any]) -> tuple[Int64, list[Hashable]]:
-    known: dict[Any, int] = {}
+    codes_by_value: dict[Any, int] = {}
     codes = []
     for value in series.to_list():
         missing = value is None or value != value  # noqa: PLR0124  (NaN)
         # 1, 1.0 and True are equal, but not the same value to show
-        codes.append(-1 if missing else known.setdefault((type(value), value), len(known)))
-    return np.array(codes, dtype=np.int64), [value for _, value in known]
+        codes.append(-1 if missing else codes_by_value.setdefault((type(value), value), len(codes_by_value)))
+    return np.array(codes, dtype=np.int64), [value for _, value in codes_by_value]
 
 
 def text_column(
     name: str, words: Sequence[str | None], places: Int64, table: nw.DataFrame[Any]
 ) -> nw.Series[Any]:
-    """Return a column of text for the frame, given by the place of every row's word."""
+    """Return a text column for the frame, given the index of every row's text in `texts`."""
     shown = pa.array(words, pa.string()).take(pa.array(places))
     column = nw.from_arrow(pa.table({name: shown}), backend=table.implementation)[name]
     return column.cast(nw.String)
 
 
-def collapsed(codes: Int64) -> tuple[Int64, Int64, Int64]:
-    """Return the distinct rows in order, their kind for every row, and how many rows each has."""
+def distinct_rows(codes: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return the sorted distinct rows, the index of every row's distinct row, and how often each occurs."""
     sizes = [int(column.max(initial=0)) + 1 for column in codes.T]
-    keys = keys_of(list(codes.T), sizes, rows=len(codes))
+    keys = row_keys(list(codes.T), sizes, rows=len(codes))
     numbers = np.empty(len(keys), dtype=np.int32)
     count = number_keys(keys, numbers)
-    first = np.empty(count, dtype=np.int64)  # a row of each: sorting these is less than sorting all
+    first = np.empty(count, dtype=np.int64)  # one row per distinct row: faster to sort than all rows
     first[numbers[::-1]] = np.arange(len(keys) - 1, -1, -1)
     order = np.argsort(keys[first])
     rank = np.empty(count, dtype=np.int64)
@@ -142,14 +142,14 @@ def collapsed(codes: Int64) -> tuple[Int64, Int64, Int64]:
     return codes[first[order]], kind, np.bincount(kind, minlength=count)
 
 
-def keys_of(columns: Sequence[Int64], sizes: Sequence[int], *, rows: int) -> Int64:
-    """Return one number for every row, equal exactly for equal rows and in their order."""
+def row_keys(columns: Sequence[Int64], sizes: Sequence[int], *, rows: int) -> Int64:
+    """Return one number per row: equal if and only if rows are equal, and in the same order as the rows."""
     if not columns:
         return np.zeros(rows, dtype=np.int64)
 
     def join(left: tuple[Int64, int], right: tuple[Int64, int]) -> tuple[Int64, int]:
         keys, largest = left
-        if largest * right[1] > LARGEST_KEY:  # ranks keep the order and need less room
+        if largest * right[1] > LARGEST_KEY:  # ranks keep the order and are smaller
             keys = np.unique(keys, return_inverse=True)[1]
             largest = int(keys.max(initial=0)) + 1
         return keys * right[1] + right[0], largest * right[1]

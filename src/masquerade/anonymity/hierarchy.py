@@ -1,6 +1,6 @@
-"""Levels of generalisation for columns: ranges of numbers, prefixes, dates and named trees, given in a file.
+"""Levels of generalisation: ranges of numbers, prefixes, dates and named trees, read from a file.
 
-Every level is coarser than the one before it; a star stands above them all and is not written down.
+Every level is coarser than the level before it. The star is above all levels and is not listed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,23 @@ DATES: Mapping[str, Callable[[date], str]] = {
     "decade": lambda day: f"{day.year // 10 * 10:04}s",
 }
 
-Level = Callable[[Hashable], str | None]  # None: the value has no place at this level
+Level = Callable[[Hashable], str | None]  # None: the value does not belong to this level
 
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """The levels of one column, from fine to coarse, and what a value must be to have a place in them.
+    """Levels of generalisation of one column.
 
+    Attributes
+    ----------
+    levels : tuple of callable
+        Functions from a value to its generalised text, from fine to coarse. They return None for a value that
+        does not belong to the hierarchy.
+    expects : str
+        Description of a valid value, for error messages.
+
+    Examples
+    --------
     >>> levels = mq.anonymity.as_hierarchies({"hierarchies": 1, "columns": {"zip": {"prefixes": [3]}}})
     >>> len(levels["zip"].levels)
     1
@@ -42,12 +52,29 @@ class Hierarchy:
     levels: tuple[Level, ...]
     expects: str
 
-    def words(
+    def generalise(
         self, name: str, values: Sequence[Hashable], rows: Callable[[int], int]
     ) -> list[list[str | None]]:
-        """Return the generalised values level by level; a missing value stays missing.
+        """Generalise values at every level. A missing value stays missing.
 
-        A value without a place is a `SchemaError` that names the column and its first row, given by `rows`.
+        Parameters
+        ----------
+        name : str
+            Column, for the error message.
+        values : sequence
+            Values to generalise.
+        rows : callable
+            Maps the index of a value to its first row in the table, for the error message.
+
+        Returns
+        -------
+        list of list of str or None
+            One list per level, in the order of `values`.
+
+        Raises
+        ------
+        SchemaError
+            If a value does not belong to the hierarchy. The message names the column and the row.
         """
         found: list[list[str | None]] = []
         for level in self.levels:
@@ -60,8 +87,27 @@ class Hierarchy:
 
 
 def load_hierarchies(path: str | Path) -> dict[str, Hierarchy]:
-    """Read the levels of columns from a YAML or JSON file, by its ending; a mistake is an `InputError`.
+    """Read the hierarchies of columns from a YAML or JSON file.
 
+    Parameters
+    ----------
+    path : str or Path
+        File that ends in .yaml, .yml or .json.
+
+    Returns
+    -------
+    dict of str to Hierarchy
+        Hierarchies by column.
+
+    Raises
+    ------
+    FileError
+        If the file cannot be read or has another ending.
+    InputError
+        If the contents are not valid.
+
+    Examples
+    --------
     >>> from pathlib import Path
     >>> _ = Path("levels.json").write_text('{"hierarchies": 1, "columns": {"zip": {"prefixes": [3]}}}')
     >>> list(mq.anonymity.load_hierarchies("levels.json"))
@@ -79,15 +125,34 @@ def load_hierarchies(path: str | Path) -> dict[str, Hierarchy]:
 
 
 def as_hierarchies(values: Any, where: str = "") -> dict[str, Hierarchy]:
-    """Return hierarchies from plain values, as in a file: ``{"hierarchies": 1, "columns": {...}}``.
+    """Return hierarchies from plain values: ``{"hierarchies": 1, "columns": {...}}``.
 
+    Parameters
+    ----------
+    values : mapping
+        Contents of a hierarchies file.
+    where : str, optional
+        Prefix of error messages, such as the path of the file.
+
+    Returns
+    -------
+    dict of str to Hierarchy
+        Hierarchies by column.
+
+    Raises
+    ------
+    InputError
+        If the values are not valid.
+
+    Examples
+    --------
     >>> levels = mq.anonymity.as_hierarchies({"hierarchies": 1, "columns": {"zip": {"prefixes": [3]}}})
-    >>> levels["zip"].words("zip", ["07030", "07029"], rows=lambda place: place + 1)
+    >>> levels["zip"].generalise("zip", ["07030", "07029"], rows=lambda place: place + 1)
     [['070**', '070**']]
     """
     if not isinstance(values, Mapping) or set(values) != {"hierarchies", "columns"}:
         raise InputError(
-            f"{where}hierarchies are given as 'hierarchies: {VERSION}' and 'columns:', nothing else."
+            f"{where}hierarchies must have exactly the keys 'hierarchies: {VERSION}' and 'columns:'."
         )
     if values["hierarchies"] != VERSION or isinstance(values["hierarchies"], bool):
         raise InputError(f"{where}'hierarchies' is the version of the format; this software reads {VERSION}.")
@@ -105,12 +170,12 @@ def _hierarchy(where: str, given: Any) -> Hierarchy:
     kind = next(kind for kind in kinds if kind in given)
     others = set(given) - {kind} - ({"start"} if kind == "ranges" else set())
     if others:
-        raise InputError(f"{where}{min(map(str, others))!r} does not belong beside '{kind}'.")
+        raise InputError(f"{where}{min(map(str, others))!r} does not belong next to '{kind}'.")
     return kinds[kind](where, given)
 
 
 def _ranges(where: str, given: Mapping[str, Any]) -> Hierarchy:
-    """Return ranges [start + i·width, start + (i + 1)·width), each width a multiple of the last."""
+    """Return ranges [start + i·width, start + (i + 1)·width), each width a multiple of the previous one."""
     widths, start = given["ranges"], given.get("start", 0)
     numbers = [*(widths if isinstance(widths, list) and widths else [None]), start]
     known = all(isinstance(n, (int, float, Decimal)) and math.isfinite(n) for n in numbers)
@@ -118,7 +183,7 @@ def _ranges(where: str, given: Mapping[str, Any]) -> Hierarchy:
         raise InputError(f"{where}'ranges' lists widths above 0, such as [5, 10]; 'start' is a number.")
     for narrow, wide in pairwise(widths):
         if wide <= narrow or _exact(wide) % _exact(narrow):
-            raise InputError(f"{where}each of the 'ranges' must be a multiple of the one before it.")
+            raise InputError(f"{where}each of the 'ranges' must be a multiple of the previous one.")
 
     def level(width: float | Decimal) -> Level:
         step, origin = _exact(width), _exact(start)
@@ -128,7 +193,7 @@ def _ranges(where: str, given: Mapping[str, Any]) -> Hierarchy:
             if number is None:
                 return None
             low = origin + (number - origin) // step * step
-            return f"[{_shown(low)}, {_shown(low + step)})"
+            return f"[{_format_number(low)}, {_format_number(low + step)})"
 
         return word
 
@@ -136,11 +201,13 @@ def _ranges(where: str, given: Mapping[str, Any]) -> Hierarchy:
 
 
 def _prefixes(where: str, given: Mapping[str, Any]) -> Hierarchy:
-    """Return the first letters of a text, a star for each of the others."""
+    """Return the first characters of a text, followed by a star for each other character."""
     lengths = given["prefixes"]
     whole = isinstance(lengths, list) and lengths and all(type(n) is int and n > 0 for n in lengths)
     if not whole or any(longer <= shorter for longer, shorter in pairwise(lengths)):
-        raise InputError(f"{where}'prefixes' lists how many letters stay, falling, such as [4, 3].")
+        raise InputError(
+            f"{where}'prefixes' lists numbers of characters to keep, decreasing, such as [4, 3]."
+        )
 
     def level(length: int) -> Level:
         return lambda value: str(value)[:length] + "*" * max(len(str(value)) - length, 0)
@@ -167,18 +234,18 @@ def _dates(where: str, given: Mapping[str, Any]) -> Hierarchy:
 
 
 def _tree(where: str, given: Mapping[str, Any]) -> Hierarchy:
-    """Return the names above a value; on a short branch it stays as it is at the lower levels."""
+    """Return the names above a value. On a shorter branch the value itself is shown at the lower levels."""
     above: dict[str, tuple[str, ...]] = {}
     for leaf, path in _leaves(where, given["tree"], ()):
         if leaf in above:
-            raise InputError(f"{where}{leaf!r} stands in the 'tree' twice.")
+            raise InputError(f"{where}{leaf!r} occurs in the 'tree' twice.")
         above[leaf] = path
     depth = max((len(path) for path in above.values()), default=0)
     if not depth:
         raise InputError(f"{where}'tree' maps names to lists of values, or to further names.")
     names = {name for path in above.values() for name in path}
     if "*" in names:
-        raise InputError(f"{where}'*' stands above every tree already; use another name.")
+        raise InputError(f"{where}'*' is the top of every tree already; use another name.")
     if both := names & set(above):
         raise InputError(f"{where}{min(both)!r} is a value and a name in the 'tree'; rename one.")
 
@@ -199,23 +266,23 @@ def _leaves(where: str, node: Any, path: tuple[str, ...]) -> Iterator[tuple[str,
     if isinstance(node, Mapping):
         for name, below in node.items():
             if str(name) in path:
-                raise InputError(f"{where}{name!r} stands above itself in the 'tree'.")
+                raise InputError(f"{where}{name!r} is its own ancestor in the 'tree'.")
             yield from _leaves(where, below, (*path, str(name)))
         return
     for leaf in node if isinstance(node, list) else [node]:
         if isinstance(leaf, bool) or not isinstance(leaf, (str, int, float, Decimal, date)):
             raise InputError(
-                f"{where}a value in the 'tree' is a text or a number; write yes and no in quotes."
+                f"{where}a value in the 'tree' must be a text or a number; write yes and no in quotes."
             )
         yield str(leaf), path
 
 
 def _exact(number: float | Decimal) -> Fraction:
-    """Return a number as it is written: 0.1 is a tenth, so that ranges nest."""
+    """Return a number exactly as written: 0.1 is a tenth, so that ranges nest."""
     return Fraction(str(number))
 
 
-def _shown(number: Fraction) -> str:
+def _format_number(number: Fraction) -> str:
     return str(number.numerator) if number.denominator == 1 else f"{float(number):.12g}"
 
 

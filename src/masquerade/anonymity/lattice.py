@@ -1,4 +1,4 @@
-"""Kinds of rows and the lattice of levels: what each becomes there, and which combinations are worth a look.
+"""Kinds of rows, the lattice of generalisation levels, and the choice of nodes to search.
 
 Rows that agree in every quasi-identifier are one kind.
 """
@@ -14,21 +14,21 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.anonymity.columns import Int64, keys_of
+from masquerade.anonymity.columns import Int64, row_keys
 from masquerade.anonymity.suppression import lean_cover, partition
 
 Node = tuple[int, ...]  # a level of generalisation for every quasi-identifier
 MOST_ENTRIES = 64_000_000  # kinds times nodes: about 24 bytes each
-BLOCK = 256  # rows compared pair by pair
-BLOCKS = 48
+BLOCK = 256  # rows of a block, compared in pairs
+BLOCKS = 48  # blocks examined
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ladder:
-    """The levels of one quasi-identifier: level 0 is the value itself, the last level a star for all.
+    """Levels of one quasi-identifier: level 0 is the value itself, the last level a star for all values.
 
-    ``codes[level][value]`` is the generalised value of a value, ``loss[level][value]`` what that takes away:
-    0 for the value itself, else the share of values that look the same.
+    ``codes[level][value]`` is the generalised value; ``loss[level][value]`` is the information lost: 0 for
+    the value itself, otherwise the share of values that look the same.
     """
 
     codes: tuple[Int64, ...]
@@ -36,7 +36,7 @@ class Ladder:
 
     @classmethod
     def build(cls, values: int, between: Sequence[Int64] = ()) -> Ladder:
-        """Return the levels of a column with so many values: itself, those in `between`, a star.
+        """Return the levels of a column: its values, the levels in `between`, and a star.
 
         >>> Ladder.build(3, [np.array([0, 0, 1])]).loss[1].round(2).tolist()
         [0.67, 0.67, 0.33]
@@ -54,7 +54,7 @@ class Ladder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kinds:
-    """Distinct rows in the order of their codes, how often each occurs, and the levels of every column."""
+    """Sorted distinct rows, the number of rows of each, and the levels of every column."""
 
     codes: Int64
     weights: Int64
@@ -66,17 +66,17 @@ class Kinds:
         return tuple(ladder.top for ladder in self.ladders)
 
     def keys_at(self, node: Sequence[int]) -> Int64:
-        """Return one number for every kind, equal for those that look alike at a node."""
+        """Return one number per kind, equal for kinds that look the same at a node."""
         shown = [
             (ladder.codes[level], column)
             for ladder, level, column in zip(self.ladders, node, self.codes.T, strict=True)
             if level < ladder.top
         ]
         sizes = [int(codes.max(initial=0)) + 1 for codes, _ in shown]
-        return keys_of([codes[column] for codes, column in shown], sizes, rows=len(self.weights))
+        return row_keys([codes[column] for codes, column in shown], sizes, rows=len(self.weights))
 
     def loss_at(self, node: Sequence[int]) -> NDArray[np.float64]:
-        """Return what a node takes away from a row of each kind, in stars."""
+        """Return the loss of a row of each kind at a node, in stars."""
         loss = np.zeros(len(self.weights))
         for ladder, level, column in zip(self.ladders, node, self.codes.T, strict=True):
             if level:
@@ -85,11 +85,11 @@ class Kinds:
 
 
 def nodes_for(kinds: Kinds, k: int) -> list[Node]:
-    """Return the nodes to search, the one of stars alone last.
+    """Return the nodes to search; the last one has stars only.
 
     With few quasi-identifiers these are all combinations of levels. With many, Meyerson & Williams's
-    algorithm runs inside blocks of similar rows, and the nodes of the groups that it finds are taken,
-    frequent ones first, then those one level away from them.
+    algorithm groups blocks of similar rows. The nodes of these groups are taken, the frequent nodes first,
+    then nodes that differ from them by one level.
     """
     levels = [range(ladder.top + 1) for ladder in kinds.ladders]
     count = prod(map(len, levels))
@@ -106,7 +106,7 @@ def nodes_for(kinds: Kinds, k: int) -> list[Node]:
     seen[tuple(0 for _ in levels)] += 1
     beside: Counter[Node] = Counter()
     for node, times in seen.items():
-        for place, top in enumerate(kinds.root):  # the nodes that differ by a level in a column
+        for place, top in enumerate(kinds.root):  # neighbours: one level up or down in one column
             for level in (node[place] - 1, node[place] + 1):
                 if 0 <= level <= top:
                     beside[*node[:place], level, *node[place + 1 :]] += times
@@ -117,7 +117,7 @@ def nodes_for(kinds: Kinds, k: int) -> list[Node]:
 
 
 def blocks(codes: Int64, most: int) -> Iterator[Int64]:
-    """Yield the rows in blocks, halved at the median of the column with most values, as Mondrian does."""
+    """Yield blocks of rows, split at the median of the column with most values, as Mondrian does."""
     waiting = [np.arange(len(codes))]
     while waiting:
         rows = waiting.pop()
@@ -132,9 +132,9 @@ def blocks(codes: Int64, most: int) -> Iterator[Int64]:
 
 
 def finest_nodes(kinds: Kinds, members: Int64, groups: NDArray[np.intp]) -> NDArray[np.int8]:
-    """Return for every group the lowest level of each column at which its members agree.
+    """Return, for every group, the lowest level of each column at which its members agree.
 
-    `members` are kinds, `groups` their group, numbered from 0.
+    `members` are kinds, `groups` their groups, numbered from 0.
     """
     count = int(groups.max(initial=-1)) + 1
     nodes = np.empty((count, len(kinds.ladders)), dtype=np.int8)

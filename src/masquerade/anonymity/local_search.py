@@ -1,9 +1,9 @@
-"""Few stars: a greedy placing of all rows, then a local search that never adds any.
+"""Greedy placement of all rows under patterns, then a local search that never adds a star.
 
-The greedy step is Meyerson & Williams's, with patterns in place of balls: the pattern that costs its waiting
-rows least comes first, and rows that are missing to k are borrowed from groups that can spare them. The local
-search dissolves some groups, places their rows anew, and keeps what is no worse.
-All of it happens on a board, see `board`.
+The greedy step is Meyerson & Williams's, with patterns instead of balls. The pattern with the lowest cost per
+waiting row comes first. If it has fewer than k rows, rows are borrowed from groups that can spare them. The
+local search dissolves some groups, places their rows again, and keeps the result if the cost is the same or
+lower. See `board` for the data structure.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.anonymity.board import EPSILON, Board, narrowed, with_shown
+from masquerade.anonymity.board import EPSILON, Board, narrow_board, with_shown
 from masquerade.anonymity.columns import Int64
 from masquerade.kernels.jit import compiled
 
 State = NDArray[np.uint64]
-SCAN = 256  # entries looked at for rows to borrow, before what was found is taken
-FAR = 8 * SCAN  # and at most, if that is not enough
-LENDERS = 512
-TRIES = 120_000  # groups dissolved, to the end of a round over all of them
-MOST_WIDE = 2_000_000  # entries of a board that is searched again with dearer patterns, for the last percent
-PATIENCE, LEAST_TRIES = 60, 2_000  # rounds, and groups dissolved, without saving a star
+SCAN = 256  # entries examined for rows to borrow, if these have enough rows
+FAR = 8 * SCAN  # entries examined at most
+LENDERS = 512  # lenders of one pattern at most
+TRIES = 120_000  # groups dissolved before the search stops; the current round is finished
+MOST_WIDE = 2_000_000  # a board with fewer entries is searched again with costlier patterns: saves about 1%
+PATIENCE, LEAST_TRIES = 60, 2_000  # stop after this many rounds and groups without a saving
 TOGETHER = 4  # groups dissolved at a time, at most
-NOISE = 1.5  # prices are raised at random by up to this share, so that other choices are tried
-DETOUR, DEAR = 4, 4.0  # one in so many times, a pattern without stars is not free but costs up to this
-LARGEST = 8  # a group of more than so many times `most_rows` is left alone
+NOISE = 1.5  # costs are raised at random by up to this share, so that other choices are tried
+DETOUR, DEAR = 4, 4.0  # one time in DETOUR, a pattern without stars costs up to DEAR instead of nothing
+LARGEST = 8  # groups larger than LARGEST times `most_rows` are not dissolved
 
 
 @compiled
 def draw(state: State, below: int) -> int:
-    """Return the next of a fixed sequence of numbers (xorshift): the search is repeatable, not secret."""
+    """Return the next number of a fixed sequence (xorshift): the search is repeatable, not secret."""
     x = state[0]
     x ^= x << np.uint64(13)
     x ^= x >> np.uint64(7)
@@ -43,7 +43,7 @@ def draw(state: State, below: int) -> int:
 
 @compiled
 def place(board: Board, entry: int, rows: int) -> None:
-    """Show so many free rows of the entry's kind under its pattern; a negative number takes them away."""
+    """Show `rows` free rows of the entry's kind under its pattern. A negative number removes rows."""
     kind = board.kind[entry]
     board.shown[entry] += rows
     board.size[board.pattern[entry]] += rows
@@ -54,7 +54,7 @@ def place(board: Board, entry: int, rows: int) -> None:
 
 @compiled
 def entry_of(board: Board, kind: int, pattern: int) -> int:
-    """Return the entry of a kind under a pattern, -1 if it does not fit."""
+    """Return the entry of a kind under a pattern, or -1 if the pattern does not fit."""
     for entry in range(board.kind_start[kind], board.kind_start[kind + 1]):
         if board.pattern[entry] == pattern:
             return entry
@@ -63,20 +63,20 @@ def entry_of(board: Board, kind: int, pattern: int) -> int:
 
 @compiled
 def price(board: Board, pattern: int | np.integer[Any], k: int) -> float:
-    """Return the stars that a waiting row costs under a pattern, if borrowed rows had none before."""
+    """Return the stars per waiting row under a pattern, as if borrowed rows had no stars before."""
     cost: float = board.cost[pattern]
     waiting = board.waiting[pattern]
     return cost if board.size[pattern] > 0 or waiting >= k else cost * k / waiting
 
 
 @compiled
-def borrowed(  # noqa: PLR0917  (compiled: arguments by place)
+def find_lenders(  # noqa: PLR0917  (compiled: positional arguments)
     board: Board, pattern: int, need: int, k: int, state: State, lender: Int64, lent: Int64
 ) -> tuple[int, float]:
-    """Find rows that groups of more than k can lend a pattern, the cheapest first.
+    """Find rows to lend to a pattern, the cheapest first, in groups of more than k rows.
 
-    Returns how many lenders (their entries and rows are written to `lender` and `lent`) and the stars this
-    adds; -1 lenders if there are not enough rows among those looked at.
+    Return the number of lenders and the stars added; entries and rows are written to `lender` and `lent`. The
+    number is -1 if the entries examined have too few rows.
     """
     low, count = board.start[pattern], board.start[pattern + 1] - board.start[pattern]
     first = draw(state, count)
@@ -111,7 +111,7 @@ def borrowed(  # noqa: PLR0917  (compiled: arguments by place)
 
 @compiled
 def lend(board: Board, entry: int, pattern: int, rows: int) -> int:
-    """Move rows of an entry to another pattern; return the entry where they are now."""
+    """Move rows of an entry to another pattern; return their new entry."""
     target = entry_of(board, board.kind[entry], pattern)
     board.shown[entry] -= rows
     board.size[board.pattern[entry]] -= rows
@@ -121,7 +121,7 @@ def lend(board: Board, entry: int, pattern: int, rows: int) -> int:
 
 
 def fewest_stars(board: Board, k: int) -> Board:
-    """Return a board with all rows under patterns that each show at least k of them, with few stars.
+    """Return a board with all rows placed, at least k under each pattern used, and few stars.
 
     Cost: up to about 30 µs for each of `TRIES`.
     Error: a local optimum; the greedy start alone needs some percent more stars.
@@ -129,30 +129,30 @@ def fewest_stars(board: Board, k: int) -> Board:
     state = np.array([0x9E3779B97F4A7C15], dtype=np.uint64)
     start_greedily(board, k, state)
     place_the_rest(board, k)
-    close, entries = narrowed(board, k)
-    search(close, k, state)
+    close, entries = narrow_board(board, k)
+    search_locally(close, k, state)
     board = with_shown(board, entries, close.shown)
     if board.pattern.size <= MOST_WIDE:
-        search(board, k, state)
+        search_locally(board, k, state)
     return board
 
 
-def search(board: Board, k: int, state: State) -> None:
-    """Dissolve groups and place their rows anew, until that saves no star for long, or often enough."""
-    desk = new_desk(board, k)
+def search_locally(board: Board, k: int, state: State) -> None:
+    """Dissolve groups and place their rows again until nothing more is saved, or `TRIES` is reached."""
+    work = new_buffers(board, k)
     idle, tries, done = 0, 0, 0
     while done < TRIES:
         groups = np.flatnonzero((board.size > 0) & (board.cost > 0))
         if not groups.size or (idle >= PATIENCE and tries >= LEAST_TRIES):
             return
-        saved = improve(board, desk, groups, k, state) > EPSILON
+        saved = improve(board, work, groups, k, state) > EPSILON
         done += groups.size
         idle, tries = (0, 0) if saved else (idle + 1, tries + groups.size)
 
 
 @compiled
 def sift(prices: NDArray[np.float64], heap: Int64, size: int, at: int) -> None:
-    """Let an item of a binary heap sink to its place."""
+    """Move an item of a binary heap down to its position."""
     item = heap[at]
     while 2 * at + 1 < size:
         below = 2 * at + 1
@@ -167,7 +167,7 @@ def sift(prices: NDArray[np.float64], heap: Int64, size: int, at: int) -> None:
 
 @compiled
 def start_greedily(board: Board, k: int, state: State) -> None:
-    """Open patterns in the order of their price until nobody waits who can be placed so."""
+    """Open patterns by increasing cost until no waiting row can be placed in this way."""
     prices = np.full(board.cost.size, np.inf)
     heap = np.flatnonzero(board.waiting > 0)
     size = heap.size
@@ -179,7 +179,7 @@ def start_greedily(board: Board, k: int, state: State) -> None:
     while size > 0:
         pattern = heap[0]
         if board.waiting[pattern] > 0 and price(board, pattern, k) > prices[pattern] + EPSILON:
-            prices[pattern] = price(board, pattern, k)  # others were faster: it has to queue again
+            prices[pattern] = price(board, pattern, k)  # other patterns took some of its rows: put it back
         else:
             open_pattern(board, pattern, k, state, lender, lent)
             size -= 1
@@ -188,15 +188,15 @@ def start_greedily(board: Board, k: int, state: State) -> None:
 
 
 @compiled
-def open_pattern(  # noqa: PLR0917  (compiled: arguments by place)
+def open_pattern(  # noqa: PLR0917  (compiled: positional arguments)
     board: Board, pattern: int, k: int, state: State, lender: Int64, lent: Int64
 ) -> None:
-    """Show all rows under a pattern that wait for it, if that makes k with what can be borrowed."""
+    """Show all rows that wait for a pattern, if they and borrowed rows make up at least k."""
     waiting = board.waiting[pattern]
     need = k - board.size[pattern] - waiting
     lenders = 0
     if waiting > 0 and need > 0:
-        lenders, _ = borrowed(board, pattern, need, k, state, lender, lent)
+        lenders, _ = find_lenders(board, pattern, need, k, state, lender, lent)
     if waiting == 0 or lenders < 0:
         return
     for at in range(board.start[pattern], board.start[pattern + 1]):
@@ -209,7 +209,10 @@ def open_pattern(  # noqa: PLR0917  (compiled: arguments by place)
 
 @compiled
 def place_the_rest(board: Board, k: int) -> None:
-    """Place who is left under the cheapest open pattern, or all under stars, whole groups with them."""
+    """Place the remaining rows under the cheapest open pattern, or under stars only.
+
+    If fewer than k rows have stars only, the groups that cost least join them.
+    """
     root = board.cost.size - 1
     for kind in range(board.free.size):
         if board.free[kind] == 0:
@@ -231,8 +234,8 @@ def place_the_rest(board: Board, k: int) -> None:
                 lend(board, board.entries[at], root, board.shown[board.entries[at]])
 
 
-class Desk(NamedTuple):
-    """Room for one attempt: groups, rows to borrow, moves, kinds set free and patterns that fit them."""
+class SearchBuffers(NamedTuple):
+    """Preallocated arrays for one attempt: groups, lenders, moves, freed kinds and candidate patterns."""
 
     most_rows: int
     chosen: Int64
@@ -245,11 +248,11 @@ class Desk(NamedTuple):
     marked: NDArray[np.bool_]
 
 
-def new_desk(board: Board, k: int) -> Desk:
-    """Return a desk for groups of about k rows."""
+def new_buffers(board: Board, k: int) -> SearchBuffers:
+    """Return buffers for groups of about k rows."""
     most_rows = max(8 * k, 64)
     rows = (LARGEST + 1) * most_rows
-    return Desk(
+    return SearchBuffers(
         most_rows,
         np.empty(TOGETHER, np.int64),
         np.empty(LENDERS, np.int64),
@@ -263,44 +266,44 @@ def new_desk(board: Board, k: int) -> Desk:
 
 
 @compiled
-def improve(board: Board, desk: Desk, groups: Int64, k: int, state: State) -> float:
-    """Dissolve every group once, with some neighbours, and place the rows anew; return the stars saved.
+def improve(board: Board, work: SearchBuffers, groups: Int64, k: int, state: State) -> float:
+    """Dissolve every group once, with some neighbours, and place the rows again; return the stars saved.
 
-    What would need more stars is undone; what needs as many is kept, since it may lead on.
+    A result with more stars is undone. A result with as many stars is kept: it may lead to better ones.
     """
     saved = 0.0
     for i in range(groups.size - 1, 0, -1):
         j = draw(state, i + 1)
         groups[i], groups[j] = groups[j], groups[i]
     for first in groups:
-        if 0 < board.size[first] <= LARGEST * desk.most_rows:
-            count = neighbours(board, desk, first, state)
-            before, kinds, fitting = dissolve(board, desk, count)
-            after, logged = place_anew(board, desk, before, kinds, fitting, k, state)
+        if 0 < board.size[first] <= LARGEST * work.most_rows:
+            count = neighbours(board, work, first, state)
+            before, kinds, fitting = dissolve(board, work, count)
+            after, logged = place_freed(board, work, before, kinds, fitting, k, state)
             if after <= before + EPSILON:
                 saved += before - after
             else:
-                undo(board, desk, kinds, logged)
+                undo(board, work, kinds, logged)
     return saved
 
 
 @compiled
-def neighbours(board: Board, desk: Desk, first: int, state: State) -> int:
-    """Choose groups whose rows have something in common with those of the first; return how many."""
-    desk.chosen[0] = first
+def neighbours(board: Board, work: SearchBuffers, first: int, state: State) -> int:
+    """Choose groups with rows similar to those of the first group; return their number."""
+    work.chosen[0] = first
     count, rows = 1, board.size[first]
-    wanted = 1 + draw(state, desk.chosen.size)
+    target = 1 + draw(state, work.chosen.size)
     for _ in range(32):
-        if count >= wanted:
+        if count >= target:
             break
-        other = relative(board, desk.chosen[draw(state, count)], state)
+        other = relative(board, work.chosen[draw(state, count)], state)
         for entry in range(board.kind_start[other], board.kind_start[other + 1]):
             pattern = board.pattern[entry]
-            small = board.cost[pattern] > 0 or board.size[pattern] < desk.most_rows // 4
-            if not (board.shown[entry] > 0 and small and rows + board.size[pattern] <= desk.most_rows):
+            small = board.cost[pattern] > 0 or board.size[pattern] < work.most_rows // 4
+            if not (board.shown[entry] > 0 and small and rows + board.size[pattern] <= work.most_rows):
                 continue
-            if count < wanted and not np.any(desk.chosen[:count] == pattern):
-                desk.chosen[count] = pattern
+            if count < target and not np.any(work.chosen[:count] == pattern):
+                work.chosen[count] = pattern
                 rows += board.size[pattern]
                 count += 1
     return count
@@ -308,10 +311,10 @@ def neighbours(board: Board, desk: Desk, first: int, state: State) -> int:
 
 @compiled
 def relative(board: Board, group: int, state: State) -> int:
-    """Return a kind that fits some pattern of a row of the group."""
+    """Return a kind that shares a pattern with a row of the group."""
     low, width = board.start[group], board.start[group + 1] - board.start[group]
     at = draw(state, width)
-    for _ in range(min(width, 2000)):  # until a row that is in the group
+    for _ in range(min(width, 2000)):  # skip entries without rows in the group
         if board.shown[board.entries[low + at]] > 0:
             break
         at = (at + 1) % width
@@ -323,98 +326,101 @@ def relative(board: Board, group: int, state: State) -> int:
 
 
 @compiled
-def dissolve(board: Board, desk: Desk, count: int) -> tuple[float, int, int]:
-    """Set the rows of the chosen groups free; return their stars, kinds and how many patterns fit them."""
+def dissolve(board: Board, work: SearchBuffers, count: int) -> tuple[float, int, int]:
+    """Free the rows of the chosen groups; return their stars, their kinds and the number of candidates."""
     before, kinds, fitting = 0.0, 0, 0
-    for pattern in desk.chosen[:count]:
+    for pattern in work.chosen[:count]:
         before += board.cost[pattern] * board.size[pattern]
         for at in range(board.start[pattern], board.start[pattern + 1]):
             entry = board.entries[at]
             if board.shown[entry] == 0:
                 continue
             kind = board.kind[entry]
-            desk.entry[kinds], desk.moved[kinds] = entry, -board.shown[entry]
+            work.entry[kinds], work.moved[kinds] = entry, -board.shown[entry]
             place(board, entry, -board.shown[entry])
-            desk.freed[kinds] = kind
+            work.freed[kinds] = kind
             kinds += 1
             for other in range(board.kind_start[kind], board.kind_start[kind + 1]):
                 own = board.pattern[other]
-                if not desk.marked[own] and fitting < desk.candidates.size:
-                    desk.marked[own] = True
-                    desk.candidates[fitting] = own
+                if not work.marked[own] and fitting < work.candidates.size:
+                    work.marked[own] = True
+                    work.candidates[fitting] = own
                     fitting += 1
-    for pattern in desk.candidates[:fitting]:
-        desk.marked[pattern] = False
+    for pattern in work.candidates[:fitting]:
+        work.marked[pattern] = False
     return before, kinds, fitting
 
 
 @compiled
-def place_anew(  # noqa: PLR0917  (compiled: arguments by place)
-    board: Board, desk: Desk, before: float, kinds: int, fitting: int, k: int, state: State
+def place_freed(  # noqa: PLR0917  (compiled: positional arguments)
+    board: Board, work: SearchBuffers, before: float, kinds: int, fitting: int, k: int, state: State
 ) -> tuple[float, int]:
-    """Place what was set free greedily, by prices with noise; return the stars, and how many moves.
+    """Place the freed rows greedily, by costs with noise; return the stars and the number of moves.
 
-    The stars are infinite if somebody found no place, or if there are more than before.
+    The stars are infinite if a row could not be placed, or if there are more stars than before.
     """
     after, logged, waiting = 0.0, kinds, kinds
     while waiting > 0 and after <= before + EPSILON:
-        best, fitting = cheapest(board, desk, fitting, k, state)
+        best, fitting = cheapest(board, work, fitting, k, state)
         if best < 0:
             break
-        pattern = desk.candidates[best]
+        pattern = work.candidates[best]
         need = k - board.size[pattern] - board.waiting[pattern]
         lenders, extra = 0, 0.0
         if need > 0:
-            lenders, extra = borrowed(board, pattern, need, k, state, desk.lender, desk.lent)
-        if lenders < 0 or logged + waiting + 2 * lenders > desk.entry.size:
+            lenders, extra = find_lenders(board, pattern, need, k, state, work.lender, work.lent)
+        if lenders < 0 or logged + waiting + 2 * lenders > work.entry.size:
             fitting -= 1
-            desk.candidates[best] = desk.candidates[fitting]
+            work.candidates[best] = work.candidates[fitting]
             continue
         after += board.waiting[pattern] * board.cost[pattern] + extra
-        for kind in desk.freed[:kinds]:
+        for kind in work.freed[:kinds]:
             entry = entry_of(board, kind, pattern) if board.free[kind] > 0 else -1
             if entry >= 0:
-                desk.entry[logged], desk.moved[logged] = entry, board.free[kind]
+                work.entry[logged], work.moved[logged] = entry, board.free[kind]
                 place(board, entry, board.free[kind])
                 logged, waiting = logged + 1, waiting - 1
         for i in range(lenders):
-            desk.entry[logged], desk.moved[logged] = desk.lender[i], -desk.lent[i]
-            desk.entry[logged + 1] = lend(board, desk.lender[i], pattern, desk.lent[i])
-            desk.moved[logged + 1] = desk.lent[i]
+            work.entry[logged], work.moved[logged] = work.lender[i], -work.lent[i]
+            work.entry[logged + 1] = lend(board, work.lender[i], pattern, work.lent[i])
+            work.moved[logged + 1] = work.lent[i]
             logged += 2
-    for kind in desk.freed[:kinds]:
+    for kind in work.freed[:kinds]:
         if board.free[kind] > 0:
             return np.inf, logged
     return after, logged
 
 
 @compiled
-def cheapest(board: Board, desk: Desk, fitting: int, k: int, state: State) -> tuple[int, int]:
-    """Return where the candidate with the lowest price is, -1 if nobody waits for any; drop those."""
+def cheapest(board: Board, work: SearchBuffers, fitting: int, k: int, state: State) -> tuple[int, int]:
+    """Return the index of the cheapest candidate (-1 for none) and the number of candidates left.
+
+    Candidates that no row waits for are dropped.
+    """
     best, least = -1, np.inf
     at = 0
     while at < fitting:
-        pattern = desk.candidates[at]
+        pattern = work.candidates[at]
         if board.waiting[pattern] == 0:
             fitting -= 1
-            desk.candidates[at] = desk.candidates[fitting]
+            work.candidates[at] = work.candidates[fitting]
             continue
-        asked = price(board, pattern, k) * (1.0 + NOISE * draw(state, 1024) / 1024.0)
-        if asked == 0.0 and draw(state, DETOUR) == 0:
-            asked = DEAR * draw(state, 1024) / 1024.0
-        if asked < least:
-            best, least = at, asked
+        cost = price(board, pattern, k) * (1.0 + NOISE * draw(state, 1024) / 1024.0)
+        if cost == 0.0 and draw(state, DETOUR) == 0:
+            cost = DEAR * draw(state, 1024) / 1024.0
+        if cost < least:
+            best, least = at, cost
         at += 1
     return best, fitting
 
 
 @compiled
-def undo(board: Board, desk: Desk, kinds: int, logged: int) -> None:
-    """Take back all moves; nobody is free any more."""
+def undo(board: Board, work: SearchBuffers, kinds: int, logged: int) -> None:
+    """Take back all moves, so that no row is free."""
     for i in range(logged):
-        board.shown[desk.entry[i]] -= desk.moved[i]
-        board.size[board.pattern[desk.entry[i]]] -= desk.moved[i]
-    for kind in desk.freed[:kinds]:
+        board.shown[work.entry[i]] -= work.moved[i]
+        board.size[board.pattern[work.entry[i]]] -= work.moved[i]
+    for kind in work.freed[:kinds]:
         left = board.free[kind]
         board.free[kind] = 0
         for entry in range(board.kind_start[kind], board.kind_start[kind + 1]):

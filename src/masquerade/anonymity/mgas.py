@@ -1,9 +1,9 @@
-"""MGAS: numbers grouped until no group is too small or too narrow to hide in (dissertation §2.3).
+"""MGAS: group numbers until no group has too few records or too small a span (dissertation §2.3).
 
-Grouping sits with the data owner, before any disguise. The groups then go into a policy as a public choice;
-since they are computed from data, **edges, means and counts are themselves a release**: every mean stands for
-at least `k_min` records, but no bound such as γ covers it. Where that matters, compute them from other data
-(a public sample, last year's records) or choose round cut points by hand.
+The data owner groups numbers before they are disguised. The groups are then part of a policy, which is
+public. Since they are computed from data, **edges, means and counts are themselves a release**: every mean
+represents at least `k_min` records, but no bound such as γ covers it. Where that matters, compute the groups
+from other data (a public sample, last year's records) or choose round cut points by hand.
 """
 
 from __future__ import annotations
@@ -27,13 +27,24 @@ Bools = NDArray[np.bool_]
 Place = int | np.integer[Any]
 MOST_POINTS = 20_000
 LARGEST = 1e150  # squares and differences stay finite
-LABEL_DIGITS = 15  # what the label of a bin shows
+LABEL_DIGITS = 15  # significant digits in the label of a bin
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bins:
-    """Groups of a number: group k holds [edges[k], edges[k+1]), the last one its upper edge too.
+    """Groups (bins) of a numeric variable.
 
+    Attributes
+    ----------
+    edges : ndarray
+        Group k contains [edges[k], edges[k+1]); the last group also contains its upper edge.
+    means : ndarray
+        Mean of each group.
+    counts : ndarray of int
+        Records of each group.
+
+    Examples
+    --------
     >>> bins = mq.anonymity.mgas([18, 19, 20, 40, 41, 42], k_min=3, g=2)
     >>> bins.edges.tolist(), bins.counts.tolist()
     ([18.0, 30.0, 42.0], [3, 3])
@@ -50,27 +61,45 @@ class Bins:
         return len(self.means)
 
     def replace_by_order(self, values: ArrayLike) -> NDArray[np.intp]:
-        """Return the group of every value, 0 for the lowest: for models that need only counts."""
-        numbers = finite(values, 1)
+        """Return the index of every value's group, 0 for the lowest: for models that need only counts."""
+        numbers = finite_array(values, 1)
         outside = np.flatnonzero((numbers < self.edges[0]) | (numbers > self.edges[-1]))
         if outside.size:
-            raise InputError(f"The value in row {outside[0] + 1} lies outside the bins.")
+            raise InputError(f"The value in row {outside[0] + 1} is outside the bins.")
         return np.minimum(np.searchsorted(self.edges, numbers, side="right") - 1, len(self) - 1)
 
     def replace_by_mean(self, values: ArrayLike) -> Floats:
-        """Return the mean of the group of every value: for models that compute with the numbers."""
+        """Return the mean of every value's group: for models that compute with the numbers."""
         return np.asarray(self.means[self.replace_by_order(values)])
 
     def policy_bins(self, low: float | None = None, high: float | None = None) -> list[float]:
-        """Return the cut points for `bins:` of a policy; `low` and `high` are public limits.
+        """Return the cut points for `bins:` of a policy.
 
-        A value outside the bins is refused when records are disguised, so give limits that later data keep.
+        A value outside the bins is refused when records are disguised, so give limits that hold for later
+        data.
+
+        Parameters
+        ----------
+        low : float, optional
+            Public lower limit, used instead of the first edge.
+        high : float, optional
+            Public upper limit, used instead of the last edge.
+
+        Returns
+        -------
+        list of float
+            Cut points.
+
+        Raises
+        ------
+        InputError
+            If the limits do not enclose the bins.
         """
         cuts = [float(edge) for edge in self.edges]
         cuts[0], cuts[-1] = cuts[0] if low is None else float(low), cuts[-1] if high is None else float(high)
         if not (cuts[0] <= self.edges[0] and cuts[-1] >= self.edges[-1]):
             raise InputError(
-                f"The limits must lie around the bins, from {self.edges[0]:g} to {self.edges[-1]:g}. "
+                f"The limits must enclose the bins, from {self.edges[0]:g} to {self.edges[-1]:g}. "
                 f"Got {cuts[0]:g} and {cuts[-1]:g} instead."
             )
         return cuts
@@ -85,9 +114,20 @@ class Bins:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Groups:
-    """Groups of records with several numbers: the group of every record given, and each group's mean.
+class RecordGroups:
+    """Groups of records that have several numbers.
 
+    Attributes
+    ----------
+    labels : ndarray of int
+        Group of every record.
+    means : ndarray
+        Mean of each group: one row per group, one column per number.
+    counts : ndarray of int
+        Records of each group.
+
+    Examples
+    --------
     >>> groups = mq.anonymity.mgas_groups([[18, 1], [19, 1], [40, 3], [41, 3]], k_min=2, g=0)
     >>> groups.labels.tolist(), groups.means.tolist()
     ([0, 0, 1, 1], [[18.5, 1.0], [40.5, 3.0]])
@@ -102,7 +142,7 @@ class Groups:
         return len(self.means)
 
     def replace_by_order(self) -> NDArray[np.intp]:
-        """Return the group of every record, numbered by the lowest record (in dictionary order) it holds."""
+        """Return the group of every record, numbered by its first record in lexicographic order."""
         return self.labels
 
     def replace_by_mean(self) -> Floats:
@@ -110,8 +150,8 @@ class Groups:
         return np.asarray(self.means[self.labels])
 
     def nearest(self, rows: ArrayLike) -> NDArray[np.intp]:
-        """Return the group with the nearest mean for other records."""
-        numbers = finite(rows, 2)
+        """Return, for each of the given records, the group with the nearest mean."""
+        numbers = finite_array(rows, 2)
         if numbers.shape[1] != self.means.shape[1]:
             raise InputError(
                 f"The groups have {self.means.shape[1]} columns. Got {numbers.shape[1]} instead."
@@ -124,24 +164,48 @@ class Groups:
 
 
 def mgas(values: ArrayLike, k_min: int, g: float) -> Bins:
-    """Group a number by merging neighbours until every group has ≥ `k_min` records and spans ≥ `g`.
+    """Group numbers by merging neighbours until groups have ≥ `k_min` records and a span ≥ `g`.
 
-    The span of a group is its largest minus its smallest value. Edges between groups are the shortest
-    decimals that part them; the outer ones are rounded outward, so that no edge need be one person's value.
-    All of this is computed from data and is itself a release: see the head of this module.
+    The span of a group is its largest minus its smallest value. An edge between two groups is the shortest
+    decimal number between them. The outer edges are rounded outward, so that an edge need not be one person's
+    value. All results are computed from data and are themselves a release: see the start of this module.
 
-    Formula: start from the distinct values; merge the two neighbouring groups whose means are closest (of
-    equals the leftmost); a group that meets both requirements leaves the pool; one whose neighbours have all
-    left joins the one with the nearer mean. Data that span less than `g` are one group (and a warning).
-    Reference: Ma (2006), §2.3; the linkage (means) and the last step are not given there and declared here.
-    Cost: one sort, then O(n): merging only pushes means apart, so any pair closer than both of its
-    neighbouring pairs may be merged at once and the order of merging does not matter.
+    Parameters
+    ----------
+    values : array_like of float
+        Numbers to group.
+    k_min : int
+        Least number of records in a group.
+    g : float
+        Least span of a group.
+
+    Returns
+    -------
+    Bins
+        Edges, means and counts of the groups.
+
+    Raises
+    ------
+    InputError
+        If a value is missing or not a number, or there are fewer than `k_min` values.
+
+    Notes
+    -----
+    Formula: start from the distinct values. Merge the two neighbouring groups whose means are closest (the
+    leftmost of ties). A group that meets both requirements leaves the pool. A group whose neighbours have all
+    left joins the one with the nearer mean. Data that span less than `g` form one group, with a warning.
+    Reference: Ma (2006), §2.3, which does not specify the linkage (here: distance of means) and the last
+    step.
+    Cost: one sort, then O(n): merging only moves means apart, so any pair closer than both of its
+    neighbouring pairs may be merged immediately, in any order.
     Error: exact, deterministic.
 
+    Examples
+    --------
     >>> mq.anonymity.mgas([18, 19, 20, 40, 41, 42], k_min=3, g=2).counts.tolist()
     [3, 3]
     """
-    numbers = finite(values, 1)
+    numbers = finite_array(values, 1)
     _check_requirements(len(numbers), k_min, np.array([g], dtype=float))
     points, counts = np.unique(numbers, return_counts=True)
     starts, means, sizes = _merged_neighbours(points, counts.astype(np.int64), k_min, float(g))
@@ -149,27 +213,51 @@ def mgas(values: ArrayLike, k_min: int, g: float) -> Bins:
     lows, highs = points[starts], points[np.append(starts[1:], len(points)) - 1]
     inner = cuts_between(highs[:-1], lows[1:])
     first, last = _outer_edges(lows, highs, float(g))
-    if inner.size and inner[-1] == last:  # neighbouring floats: no number lies between the last two groups
+    if inner.size and inner[-1] == last:  # adjacent floats: there is no number between the last two groups
         last = math.nextafter(last, math.inf)
     return Bins(np.array([first, *inner, last]), np.clip(means, lows, highs), sizes)
 
 
-def mgas_groups(rows: ArrayLike, k_min: int, g: float | Sequence[float]) -> Groups:
-    """Group records of several numbers until every group has ≥ `k_min` and spans ≥ `g` in every column.
+def mgas_groups(rows: ArrayLike, k_min: int, g: float | Sequence[float]) -> RecordGroups:
+    """Group records until groups have ≥ `k_min` records and a span ≥ `g` in every column.
 
-    `g` is one number for all columns or one for each (0: nothing asked of that column). Distances are
-    Euclidean as the columns stand: bring them to comparable units first. A release: see `mgas`.
+    Distances are Euclidean in the given units: scale the columns to comparable units first. The result is a
+    release: see `mgas`.
 
-    Formula: as `mgas`, over all pairs of unfinished groups; a last unfinished one joins the nearest other.
+    Parameters
+    ----------
+    rows : array_like of float
+        Records, one row each.
+    k_min : int
+        Least number of records in a group.
+    g : float or sequence of float
+        Least span, for all columns or one per column (0 for no requirement).
+
+    Returns
+    -------
+    RecordGroups
+        Group of every record, and the means and counts of the groups.
+
+    Raises
+    ------
+    InputError
+        If a value is missing or not a number, or there are more than 20,000 distinct records.
+
+    Notes
+    -----
+    Formula: as `mgas`, over all pairs of unfinished groups; a last unfinished group joins the nearest other.
     Reference: Ma (2006), §2.3.
-    Cost: O(m²) distances for m distinct records, at most 20,000 of them.
-    Error: exact, deterministic: of equally close pairs the first in dictionary order of the records.
+    Cost: O(m²) distances for m distinct records, at most 20,000.
+    Error: exact, deterministic: of equally close pairs, the first in lexicographic order of the records is
+    merged.
 
+    Examples
+    --------
     >>> groups = mq.anonymity.mgas_groups([[18, 1], [19, 1], [40, 3], [41, 3]], k_min=2, g=0)
     >>> groups.counts.tolist()
     [2, 2]
     """
-    numbers = finite(rows, 2)
+    numbers = finite_array(rows, 2)
     columns = numbers.shape[1]
     spans = (
         np.broadcast_to(np.asarray(g, dtype=float), (columns,)) if np.ndim(g) == 0 else np.asarray(g, float)
@@ -190,11 +278,11 @@ def mgas_groups(rows: ArrayLike, k_min: int, g: float | Sequence[float]) -> Grou
     means = np.stack(
         [np.bincount(order, weights=counts * column) / sizes for column in points.T], axis=1
     ).reshape(len(heads), columns)
-    return Groups(order[inverse.ravel()].astype(np.intp), means, sizes)
+    return RecordGroups(order[inverse.ravel()].astype(np.intp), means, sizes)
 
 
 def cuts_between(lows: Floats, highs: Floats) -> Floats:
-    """Return the shortest decimal near the middle of each pair; the higher value if nothing lies between.
+    """Return the shortest decimal near the middle of each pair, or the higher value if there is none between.
 
     >>> cuts_between(np.array([3.1, 0.9]), np.array([3.2, 1.3])).tolist()
     [3.15, 1.0]
@@ -229,18 +317,23 @@ def _outer_edges(lows: Floats, highs: Floats, g: float) -> tuple[float, float]:
 
 
 def _unit(span: float) -> float:
-    """Return the power of ten between a hundredth and a tenth of a span; 0 for none."""
+    """Return the power of ten between a hundredth and a tenth of a span, or 0 for a span of 0."""
     return 10.0 ** (math.floor(math.log10(span)) - 1) if span > 0 else 0.0
 
 
-def finite(values: ArrayLike, ways: int) -> Floats:
-    """Return numbers as an array with so many ways; anything else is an `InputError` that names the row."""
+def finite_array(values: ArrayLike, dimensions: int) -> Floats:
+    """Return numbers as an array with `dimensions` dimensions.
+
+    Raise InputError with the row of a value that is missing or too large.
+    """
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError("MGAS groups numbers; some of the values are none.") from None
-    if numbers.ndim != ways:
-        raise InputError(f"MGAS needs a {ways}-way array of numbers here. Got {numbers.ndim} ways instead.")
+        raise InputError("MGAS groups numbers; some of the values are not numbers.") from None
+    if numbers.ndim != dimensions:
+        raise InputError(
+            f"MGAS needs a {dimensions}-dimensional array here. Got {numbers.ndim} dimensions instead."
+        )
     wrong = np.argwhere(~(np.abs(numbers) <= LARGEST))
     if len(wrong):
         raise InputError(f"The value in row {wrong[0][0] + 1} is missing or beyond {LARGEST:g}.")
@@ -268,12 +361,12 @@ def _warn_if_narrow(spans: Floats, wanted: Floats) -> None:
 
 
 def _merged_neighbours(points: Floats, counts: Ints, k_min: int, g: float) -> tuple[Ints, Floats, Ints]:
-    """Return where each group starts among sorted distinct points, its mean and its number of records."""
+    """Return the first index of each group among sorted distinct points, its mean and its record count."""
     means, sizes, highs = points.copy(), counts.copy(), points.copy()
     done = (counts >= k_min) & (g <= 0)
     following = np.append(np.arange(1, len(points), dtype=np.int64), -1)
     previous = np.arange(-1, len(points) - 1, dtype=np.int64)
-    for both in (True, False):  # first the unfinished among themselves, then those left alone
+    for both in (True, False):  # first unfinished groups with each other, then the remaining ones
         _merge_line(means, sizes, points, highs, done, following, previous, k_min, g, both)
     starts = [0]
     while following[starts[-1]] >= 0:
@@ -304,8 +397,9 @@ def _merge_line(  # noqa: PLR0917
     g: float,
     both: bool,  # noqa: FBT001
 ) -> None:
-    # Walk downhill along the gaps; where a gap is smaller than both beside it, merge. Left of the walker gaps
-    # fall strictly or may not be closed, so but for a step or two after a merge it goes right: linear time.
+    # Walk downhill along the gaps and merge where a gap is smaller than both of its neighbours. Left of the
+    # current index, gaps decrease strictly or may not be closed. So except for a step or two after a merge,
+    # the walk goes right: linear time.
     i = 0
     while True:
         here = _gap(i, means, done, following, both)
@@ -325,7 +419,7 @@ def _merge_line(  # noqa: PLR0917
             following[i] = following[j]
             if following[j] >= 0:
                 previous[following[j]] = i
-            if previous[i] >= 0:  # a finished group hides gaps that were still open on its left
+            if previous[i] >= 0:  # a group that is now finished closes gaps on its left
                 i = previous[i]
 
 
@@ -369,7 +463,7 @@ def _nearest(i: Place, means: Floats, pool: Bools) -> tuple[int, float]:
 def _join(  # noqa: PLR0917
     i: Place, j: Place, means: Floats, sizes: Ints, lows: Floats, highs: Floats, k_min: int, spans: Floats
 ) -> bool:
-    # merge group j into group i; tell whether that is enough
+    # merge group j into group i; return True if the result meets the requirements
     enough = sizes[i] + sizes[j] >= k_min
     for c in range(means.shape[1]):
         means[i, c] += (means[j, c] - means[i, c]) * (sizes[j] / (sizes[i] + sizes[j]))
@@ -391,7 +485,7 @@ def _merge_all(  # noqa: PLR0917
     k_min: int,
     spans: Floats,
 ) -> None:
-    # every open group remembers the nearest other; a merge changes that for few of them
+    # Every open group stores its nearest open group; a merge changes that for few of them.
     m = len(sizes)
     pool = ~done
     nearest, gap = np.full(m, -1), np.full(m, np.inf)

@@ -1,6 +1,6 @@
-"""What classes may tell of a sensitive column at most: l-diversity and t-closeness, as they are enforced.
+"""Requirements on the classes of a table: l-diversity and t-closeness of a sensitive column.
 
-Each of them holds for two classes put together if it holds for both, and closeness for the table as a whole.
+If a requirement holds for two classes, it holds for their union. Closeness always holds for the whole table.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ ROUNDING = 1e-12
 
 
 class ClassCells(NamedTuple):
-    """How often classes have which values of a sensitive column: cells sorted by class, then by value.
+    """Counts of a sensitive column's values in classes, sorted by class and value.
 
-    `owner` numbers the classes from 0, each has `sizes` rows, and `overall` are the shares in the table.
+    `owner` numbers the classes from 0, `sizes` are their rows, and `overall` are the values' shares in the
+    table.
     """
 
     owner: Int64
@@ -39,7 +40,7 @@ class ClassCells(NamedTuple):
 
     @property
     def distinct(self) -> Int64:
-        """Return how many values every class has."""
+        """Return the number of distinct values of every class."""
         return np.bincount(self.owner, minlength=len(self.sizes))
 
     @property
@@ -49,8 +50,8 @@ class ClassCells(NamedTuple):
         return np.bincount(self.owner, each, minlength=len(self.sizes)).astype(np.float64)
 
 
-def cells_of(of_row: Int64, codes: Int64, sizes: Int64, overall: Floats) -> ClassCells:
-    """Return the cells of classes, given the class and the value of every row."""
+def count_cells(of_row: Int64, codes: Int64, sizes: Int64, overall: Floats) -> ClassCells:
+    """Count the values of classes, given the class and the value of every row."""
     cells, counts = np.unique(of_row * len(overall) + codes, return_counts=True)
     owner, value = np.divmod(cells, max(len(overall), 1))
     return ClassCells(owner, value, counts, sizes, overall)
@@ -58,10 +59,19 @@ def cells_of(of_row: Int64, codes: Int64, sizes: Int64, overall: Floats) -> Clas
 
 @dataclass(frozen=True, slots=True)
 class DistinctDiversity:
-    """Every class has at least l distinct values.
+    """Require at least l distinct values in every class.
 
+    Parameters
+    ----------
+    l : int
+        Distinct values, at least 1.
+
+    Notes
+    -----
     Reference: Machanavajjhala, Kifer, Gehrke & Venkitasubramaniam (2007), l-diversity.
 
+    Examples
+    --------
     >>> needs = {"sleep": mq.anonymity.DistinctDiversity(2)}
     >>> found = mq.anonymity.anonymize(mq.data.students(), ["exams", "year"], 20, sensitive=needs)
     >>> mq.anonymity.check(found.frame, ["exams", "year"], ["sleep"]).sensitive[0].distinct_l
@@ -72,10 +82,10 @@ class DistinctDiversity:
 
     def __post_init__(self) -> None:
         if isinstance(self.l, bool) or not isinstance(self.l, int) or self.l < 1:
-            raise InputError(f"'l' distinct values are a whole number, at least 1. Got {self.l!r} instead.")
+            raise InputError(f"'l' must be a whole number of at least 1. Got {self.l!r} instead.")
 
-    def met(self, cells: ClassCells) -> Bools:
-        """Tell for every class whether this holds."""
+    def holds_for(self, cells: ClassCells) -> Bools:
+        """Return True for every class that has at least l distinct values."""
         return cells.distinct >= self.l
 
     def __str__(self) -> str:
@@ -84,10 +94,19 @@ class DistinctDiversity:
 
 @dataclass(frozen=True, slots=True)
 class EntropyDiversity:
-    """The entropy of every class is at least log l.
+    """Require an entropy of at least log l in every class.
 
+    Parameters
+    ----------
+    l : float
+        Effective number of values, at least 1.
+
+    Notes
+    -----
     Reference: Machanavajjhala et al. (2007), Definition 4.1.
 
+    Examples
+    --------
     >>> needs = {"sleep": mq.anonymity.EntropyDiversity(1.5)}
     >>> found = mq.anonymity.anonymize(mq.data.students(), ["exams", "year"], 20, sensitive=needs)
     >>> mq.anonymity.check(found.frame, ["exams", "year"], ["sleep"]).sensitive[0].entropy_l >= 1.5
@@ -99,8 +118,8 @@ class EntropyDiversity:
     def __post_init__(self) -> None:
         _number("l", self.l, 1, None)
 
-    def met(self, cells: ClassCells) -> Bools:
-        """Tell for every class whether this holds."""
+    def holds_for(self, cells: ClassCells) -> Bools:
+        """Return True for every class whose entropy is at least log l."""
         return cells.entropy >= log(self.l) - ROUNDING
 
     def __str__(self) -> str:
@@ -109,11 +128,22 @@ class EntropyDiversity:
 
 @dataclass(frozen=True, slots=True)
 class RecursiveDiversity:
-    """The most frequent value of every class is rarer than c times the l-th and all after it together.
+    """Require that the most frequent value of every class is not too frequent.
 
-    Formula: r₁ < c·(r_l + r_{l+1} + …), counts of a class in falling order.
+    Parameters
+    ----------
+    c : float
+        Factor, at least 0.
+    l : int
+        Rank from which counts are summed, at least 2.
+
+    Notes
+    -----
+    Formula: r₁ < c·(r_l + r_{l+1} + …), the counts of a class in decreasing order.
     Reference: Machanavajjhala et al. (2007), Definition 4.2.
 
+    Examples
+    --------
     >>> needs = {"sleep": mq.anonymity.RecursiveDiversity(3, 2)}
     >>> found = mq.anonymity.anonymize(mq.data.students(), ["exams", "year"], 20, sensitive=needs)
     >>> mq.anonymity.check(found.frame, ["exams", "year"], ["sleep"]).sensitive[0].recursive_c[2] < 3
@@ -126,10 +156,10 @@ class RecursiveDiversity:
     def __post_init__(self) -> None:
         _number("c", self.c, 0, None)
         if isinstance(self.l, bool) or not isinstance(self.l, int) or self.l < 2:
-            raise InputError(f"'l' of (c, l) is a whole number, at least 2. Got {self.l!r} instead.")
+            raise InputError(f"'l' of (c, l) must be a whole number of at least 2. Got {self.l!r} instead.")
 
-    def met(self, cells: ClassCells) -> Bools:
-        """Tell for every class whether this holds."""
+    def holds_for(self, cells: ClassCells) -> Bools:
+        """Return True for every class that is recursively (c, l)-diverse."""
         return recursive_ratio(cells, self.l) < self.c
 
     def __str__(self) -> str:
@@ -138,12 +168,24 @@ class RecursiveDiversity:
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """The values of every class are distributed as in the table, up to a distance of t.
+    """Require that the values of every class are distributed as in the table, up to a distance t.
 
-    The distance is half the sum of all differences of shares; with `ordered` it is the earth mover's over
-    numbers, dates or truth values: what must be moved how far, as a share of the whole way.
+    The distance is half the sum of all absolute differences of shares (total variation).
+
+    Parameters
+    ----------
+    t : float
+        Largest distance, from 0 to 1.
+    ordered : bool, default False
+        Use the earth mover's distance over numbers, dates or booleans instead: the share moved times the
+        distance, where 1 is from the lowest to the highest value.
+
+    Notes
+    -----
     Reference: Li, Li & Venkatasubramanian (2007), t-closeness.
 
+    Examples
+    --------
     >>> needs = {"sleep": mq.anonymity.Closeness(0.2)}
     >>> found = mq.anonymity.anonymize(mq.data.students(), ["exams", "year"], 20, sensitive=needs)
     >>> mq.anonymity.check(found.frame, ["exams", "year"], ["sleep"]).sensitive[0].t_equal <= 0.2
@@ -156,8 +198,8 @@ class Closeness:
     def __post_init__(self) -> None:
         _number("t", self.t, 0, 1)
 
-    def met(self, cells: ClassCells) -> Bools:
-        """Tell for every class whether this holds."""
+    def holds_for(self, cells: ClassCells) -> Bools:
+        """Return True for every class within distance t of the table."""
         return (earth_mover if self.ordered else total_variation)(cells) <= self.t + ROUNDING
 
     def __str__(self) -> str:
@@ -171,15 +213,15 @@ def _number(name: str, value: float, low: float, high: float | None) -> None:
     plain = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
     if not plain or value < low or (high is not None and value > high):
         limit = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise InputError(f"'{name}' is a number, {limit}. Got {value!r} instead.")
+        raise InputError(f"'{name}' must be a number, {limit}. Got {value!r} instead.")
 
 
 def recursive_ratio(cells: ClassCells, l: int) -> Floats:
-    """Return r₁ / (r_l + r_{l+1} + …) of every class, infinite for fewer than l values; r falls."""
+    """Return r₁ / (r_l + r_{l+1} + …) of every class, with decreasing counts r; infinite below l values."""
     order = np.lexsort((-cells.counts, cells.owner))
     counts = cells.counts[order].astype(np.float64)
     first = np.concatenate([[0], np.cumsum(cells.distinct)[:-1]])
-    place = np.arange(len(counts)) - first[cells.owner]  # owners are sorted: the order does not move them
+    place = np.arange(len(counts)) - first[cells.owner]  # rank in the class: `order` keeps owners sorted
     rest = np.bincount(cells.owner, counts * (place >= l - 1), minlength=len(cells.sizes))
     ratio = np.full(len(cells.sizes), np.inf)
     np.divide(counts[first], rest, out=ratio, where=rest > 0)
@@ -187,7 +229,7 @@ def recursive_ratio(cells: ClassCells, l: int) -> Floats:
 
 
 def total_variation(cells: ClassCells) -> Floats:
-    """Return ½ Σ |p − q| between every class and the table; values that a class lacks count too."""
+    """Return ½ Σ |p − q| between every class and the table, including values that a class lacks."""
     own = np.abs(cells.share - cells.overall[cells.value])
     apart = np.bincount(cells.owner, own, minlength=len(cells.sizes))
     absent = 1.0 - np.bincount(cells.owner, cells.overall[cells.value], minlength=len(cells.sizes))
@@ -195,10 +237,10 @@ def total_variation(cells: ClassCells) -> Floats:
 
 
 def earth_mover(cells: ClassCells) -> Floats:
-    """Return Σ |cumulated p − q| / (values − 1) between every class and the table.
+    """Return Σ |cumulative p − q| / (values − 1) between every class and the table.
 
-    The cumulated difference changes at a class's own values only by its shares, so it is summed in pieces:
-    between two of them the class's side is constant and the table's side a stretch of its distribution.
+    The cumulative share of a class changes only at its own values, so the sum is computed in pieces: between
+    two of these values, only the cumulative share of the table changes.
     """
     owner, value, share, values = cells.owner, cells.value, cells.share, len(cells.overall)
     if values == 1:
@@ -211,13 +253,13 @@ def earth_mover(cells: ClassCells) -> Floats:
     until = np.append(value[1:], values - 1)
     until[np.append(new[1:], True)] = values - 1
     total = np.bincount(owner, _gap(steps, sums, height, value, np.minimum(until, values - 1)))
-    # before its first value a class has nothing
+    # before its first value the cumulative share of a class is 0
     total += sums[value[new]]
     return total / (values - 1)
 
 
 def _gap(steps: Floats, sums: Floats, height: Floats, low: Int64, high: Int64) -> Floats:
-    """Return Σ |height − steps[i]| for low ≤ i < high; steps rise, so they cross a height once."""
+    """Return Σ |height − steps[i]| for low ≤ i < high; steps increase, so they cross a height once."""
     cross = np.clip(np.searchsorted(steps, height), low, high)
     below = height * (cross - low) - (sums[cross] - sums[low])
     above = (sums[high] - sums[cross]) - height * (high - cross)

@@ -1,15 +1,16 @@
-"""k-anonymity of a table in one place: open only rows that do not stand alone, or star what sets rows apart.
+"""k-anonymity by a single data owner: show only repeated rows in full, or suppress cells that differ.
 
-Both are what the distributed protocols of Zhong, Yang & Wright (2005) compute without anybody seeing the
-table. k-anonymity hides a row among at least k; it bounds no belief, and where a group shares its sensitive
-value, that value is told.
+The distributed protocols of Zhong, Yang & Wright (2005) compute the same results, but no party sees the whole
+table. k-anonymity hides a row among at least k rows. It does not bound an attacker's belief: a sensitive
+value that all rows of a group share is revealed.
 
-Groups of at least k similar rows are found by Meyerson & Williams's greedy covers, mended into a partition.
-Three covers, each with what it costs against the fewest stars possible. m columns, H_j = 1 + ½ + … + 1/j;
-d(S) is the largest number of columns in which two rows of S differ. Two facts carry all bounds: a group S of
-a best partition (k to 2k − 1 rows, without loss) needs at least k·d(S) stars, and one of s rows needs at
-most s(s − 1)·d(S), since each row differs from a fixed one in at most d(S) columns. All of it needs only the
-distances between rows, so it also runs where nobody sees the rows (`partition_distances`).
+Groups of at least k similar rows come from Meyerson & Williams's greedy covers, made disjoint. There are
+three covers, each with a bound on its stars relative to the minimum. Notation: m columns; H_j = 1 + ½ + … +
+1/j; d(S) is the largest number of columns in which two rows of S differ. All bounds rest on two facts. A
+group S of an optimal partition (k to 2k − 1 rows, without loss of generality) needs at least k·d(S) stars. A
+group of s rows needs at most s(s − 1)·d(S) stars, since each row differs from a fixed row in at most d(S)
+columns. Only the distances between rows are needed, so this also runs where no party sees the rows
+(`partition_distances`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from masquerade.anonymity.columns import STAR, checked, coded, collapsed, text_column
+from masquerade.anonymity.columns import (
+    STAR,
+    distinct_rows,
+    encode_column,
+    require_quasi_identifiers,
+    text_column,
+)
 from masquerade.core.errors import InputError
 from masquerade.core.util.formatting import counted
 
@@ -39,11 +46,27 @@ Cover = Callable[[Distances, int], list[set[int]]]
 def ball_cover(between: Distances, k: int) -> list[set[int]]:
     """Cover all rows by balls of at least k rows, smallest radius per newly covered row first.
 
-    Reference: Meyerson & Williams (2004), the polynomial algorithm; published with a factor O(k log m).
-    Error: we found no constant for that factor. The ball of all rows costs little a row, and is then cut
-    apart by the order of its values: pairs that differ in one column, but from all others in m, can cost m
-    times the fewest stars. `lean_cover` has no such case.
+    Parameters
+    ----------
+    between : ndarray of int
+        Number of differing columns of every pair of rows.
+    k : int
+        Least number of rows in a ball.
 
+    Returns
+    -------
+    list of set of int
+        Rows of each ball.
+
+    Notes
+    -----
+    Reference: Meyerson & Williams (2004), the polynomial algorithm; published with a factor O(k log m).
+    Error: no constant is known for that factor. The ball of all rows is cheap per row, but is then split by
+    sort order instead of distance. Pairs of rows that differ from each other in one column and from all
+    others in m can cost m times the minimum. `lean_cover` has no such case.
+
+    Examples
+    --------
     >>> import pandas as pd
     >>> people = pd.DataFrame({"zip": ["07030", "07030", "07029", "07029"]})
     >>> found = mq.anonymity.suppress(people, ["zip"], k=2, cover=mq.anonymity.ball_cover)
@@ -54,15 +77,31 @@ def ball_cover(between: Distances, k: int) -> list[set[int]]:
 
 
 def lean_cover(between: Distances, k: int) -> list[set[int]]:
-    """Cover all rows by the new rows of balls, filled up to k, fewest stars per newly covered row first.
+    """Cover all rows by the new rows of balls, filled up to k, fewest stars per new row first.
 
-    Formula: price = radius · max(k, new) / new; a chosen ball keeps its new rows, and of the others the
-    nearest that it needs for k.
-    Error: at most 2(2k − 1)(2k − 2)/k · (1 + H_k) times the fewest stars, O(k log k) in polynomial time.
-    While j rows of a best group S are uncovered, the ball of radius d(S) around one of them costs at most
-    d(S)·max(k, j)/j a row: the radii, weighted by max(k, new), sum to at most (1 + H_k)·Σ k·d(S); a ball has
-    twice its radius as diameter.
+    Parameters
+    ----------
+    between : ndarray of int
+        Number of differing columns of every pair of rows.
+    k : int
+        Least number of rows in a set.
 
+    Returns
+    -------
+    list of set of int
+        Rows of each set.
+
+    Notes
+    -----
+    Formula: price = radius · max(k, new) / new. A chosen ball keeps its new rows and, up to k rows, the
+    nearest of the others.
+    Error: at most 2(2k − 1)(2k − 2)/k · (1 + H_k) times the minimum, O(k log k) in polynomial time. While j
+    rows of an optimal group S are uncovered, the ball of radius d(S) around one of them costs at most
+    d(S)·max(k, j)/j per row. So the radii, weighted by max(k, new), sum to at most (1 + H_k)·Σ k·d(S), and
+    the diameter of a ball is at most twice its radius.
+
+    Examples
+    --------
     >>> import pandas as pd
     >>> people = pd.DataFrame({"zip": ["07030", "07030", "07029", "07029"]})
     >>> found = mq.anonymity.suppress(people, ["zip"], k=2, cover=mq.anonymity.lean_cover)
@@ -73,12 +112,34 @@ def lean_cover(between: Distances, k: int) -> list[set[int]]:
 
 
 def subset_cover(between: Distances, k: int) -> list[set[int]]:
-    """Cover all rows by any sets of k to 2k − 1 rows, smallest diameter per newly covered row first.
+    """Cover all rows by sets of k to 2k − 1 rows, smallest diameter per newly covered row first.
 
+    Parameters
+    ----------
+    between : ndarray of int
+        Number of differing columns of every pair of rows.
+    k : int
+        Least number of rows in a set.
+
+    Returns
+    -------
+    list of set of int
+        Rows of each set.
+
+    Raises
+    ------
+    InputError
+        If there are more than 200,000 such sets.
+
+    Notes
+    -----
     Reference: Meyerson & Williams (2004), the algorithm that is exponential in k, with a factor O(k log k).
-    Error: at most (2k − 1)(2k − 2)/k · H_{2k−1} times the fewest stars: greedy set cover and the two facts.
+    Error: at most (2k − 1)(2k − 2)/k · H_{2k−1} times the minimum, by greedy set cover and the two facts
+    above.
     Cost: Σ C(n, k…2k − 1) sets, at most 200,000.
 
+    Examples
+    --------
     >>> import pandas as pd
     >>> people = pd.DataFrame({"zip": ["07030", "07030", "07029", "07029"]})
     >>> found = mq.anonymity.suppress(people, ["zip"], k=2, cover=mq.anonymity.subset_cover)
@@ -111,30 +172,30 @@ def subset_cover(between: Distances, k: int) -> list[set[int]]:
 
 
 def partition(codes: Codes, k: int, cover: Cover = ball_cover) -> NDArray[np.intp]:
-    """Return the group of every row, each of k to 2k − 1 rows, so that rows of a group differ in few columns.
+    """Return the group of every row; groups have k to 2k − 1 rows that differ in few columns.
 
-    Formula: distance = number of differing columns; a greedy cover; overlaps mended; large sets split.
+    Formula: distance = number of differing columns; a greedy cover, made disjoint; large sets are split.
     Reference: Meyerson & Williams (2004).
     Cost: O(columns · rows²) time, rows² · 2 bytes; `subset_cover` is exponential in k.
-    Error: fewest stars are NP-hard to find; each cover has its own bound.
+    Error: the minimum is NP-hard to find; each cover has its own bound.
     """
     rows = len(codes)
     if rows > MOST_ROWS:
         raise InputError(
             f"This algorithm compares all pairs of rows: at most {MOST_ROWS:,}. Got {rows:,} instead; "
-            "anonymize() takes millions."
+            "use anonymize(), which takes millions."
         )
     if not rows:
         return np.zeros(0, dtype=np.intp)
     _check_rows(rows, k)
-    order = np.lexsort(codes.T[::-1])  # so that the order of the rows does not matter
-    sets = mended(cover(distances(codes[order]), k), k)
-    parts = [[int(order[row]) for row in part] for members in sets for part in split(members, k)]
-    return _numbered(parts, rows)
+    order = np.lexsort(codes.T[::-1])  # the result does not depend on the order of the rows
+    sets = make_disjoint(cover(distances(codes[order]), k), k)
+    parts = [[int(order[row]) for row in part] for members in sets for part in split_set(members, k)]
+    return _number_groups(parts, rows)
 
 
 def distances(codes: Codes) -> Distances:
-    """Return in how many columns every two rows differ."""
+    """Return the number of columns in which every two rows differ."""
     found = np.zeros((len(codes), len(codes)), dtype=np.uint16)
     for column in codes.T:
         found += column[:, None] != column[None, :]
@@ -144,9 +205,10 @@ def distances(codes: Codes) -> Distances:
 def _balls(
     between: Distances, k: int, price: Callable[..., NDArray[np.float64]], *, trimmed: bool
 ) -> list[set[int]]:
-    """Return balls of at least k rows that cover all, the cheapest by `price` of radius and new rows first.
+    """Cover all rows by balls of at least k rows; `price`, of radius and new rows, is lowest first.
 
-    Ties go to the ball that covers more, then to the smaller radius and the earlier centre.
+    Ties go to the ball that covers more rows, then to the smaller radius and the earlier centre. With
+    `trimmed`, a ball keeps only as many covered rows as it needs for k.
     """
     radii = range(int(between.max()) + 1)
     sizes = np.array([(between <= radius).sum(axis=1) for radius in radii])
@@ -156,8 +218,8 @@ def _balls(
     cover = []
     while not covered.all():
         usable = (sizes >= k) & (fresh > 0)
-        asked = np.where(usable, price(radius_of, np.maximum(fresh, 1.0)), np.inf)
-        cheapest = np.flatnonzero(asked == asked.min())
+        prices = np.where(usable, price(radius_of, np.maximum(fresh, 1.0)), np.inf)
+        cheapest = np.flatnonzero(prices == prices.min())
         radius, centre = np.unravel_index(cheapest[fresh.ravel()[cheapest].argmax()], sizes.shape)
         ball = between[centre] <= radius
         new = ball & ~covered
@@ -173,10 +235,12 @@ def _balls(
     return cover
 
 
-def mended(cover: Sequence[set[int]], k: int) -> list[set[int]]:
-    """Return disjoint sets: a shared row leaves the larger set if that keeps k rows, else the two are one.
+def make_disjoint(cover: Sequence[set[int]], k: int) -> list[set[int]]:
+    """Return disjoint sets of at least k rows.
 
-    The diameters do not grow by this, and two sets that become one share a row: at most their sum.
+    A shared row leaves the larger set if k rows remain; otherwise the two sets are merged. The former does
+    not increase diameters. Merged sets share a row, so the diameter of their union is at most the sum of
+    their diameters.
     """
     parts: list[set[int]] = []
     for ball in cover:
@@ -194,34 +258,57 @@ def mended(cover: Sequence[set[int]], k: int) -> list[set[int]]:
     return parts
 
 
-def split(members: set[int], k: int) -> list[list[int]]:
-    """Return a set in parts of k to 2k − 1 rows, neighbours in their order."""
+def split_set(members: set[int], k: int) -> list[list[int]]:
+    """Split a set into parts of k to 2k − 1 rows, in the order of the rows."""
     rows = sorted(members)
     cuts = [k * i for i in range(1, max(len(rows) // k, 1))]
     return [list(map(int, part)) for part in np.split(np.array(rows), cuts)]
 
 
 def partition_distances(between: ArrayLike, k: int, *, cover: Cover = lean_cover) -> NDArray[np.intp]:
-    """Return the group of every row, each of k to 2k − 1 rows, from the distances between all rows.
+    """Return the group of every row, of k to 2k − 1 rows each, from the distances between all rows.
 
-    Everybody who has the same distances gets the same groups: ties go to the earlier row.
+    All parties that have the same distances get the same groups: ties go to the earlier row.
 
-    Formula: a greedy cover; overlaps mended; from a set of 2k or more rows the first remaining one and its
-    k − 1 nearest are taken out until fewer than 2k are left.
+    Parameters
+    ----------
+    between : array_like of int
+        Square symmetric matrix of distances.
+    k : int
+        Least number of rows in a group, at least 2.
+    cover : callable, default lean_cover
+        Function that covers the rows by sets: `lean_cover`, `ball_cover` or `subset_cover`.
+
+    Returns
+    -------
+    ndarray of int
+        Group of every row, numbered by their first rows.
+
+    Raises
+    ------
+    InputError
+        If the distances are not valid or there are fewer than `k` rows.
+
+    Notes
+    -----
+    Formula: a greedy cover, made disjoint. From a set of 2k or more rows, the first remaining row and its k −
+    1 nearest rows are split off until fewer than 2k remain.
     Reference: Meyerson & Williams (2004); the distributed form computes this in its second phase.
     Cost: O(diameter · rows²) for each set of the cover.
-    Error: the bound of the cover, which rests on diameters alone, and no part has a larger one than its set.
+    Error: the bound of the cover. It rests on diameters only, and a part has no larger diameter than its set.
 
+    Examples
+    --------
     >>> partition_distances([[0, 0, 2, 2], [0, 0, 2, 2], [2, 2, 0, 1], [2, 2, 1, 0]], 2).tolist()
     [0, 0, 1, 1]
     """
-    known = _checked(between)
-    rows = len(known)
+    checked = _check_distances(between)
+    rows = len(checked)
     if k < 2:
         raise InputError(f"'k' must be at least 2. Got {k} instead.")
     _check_rows(rows, k)
-    sets = mended(cover(known, k), k)
-    return _numbered([part for members in sets for part in _nearest_parts(known, members, k)], rows)
+    sets = make_disjoint(cover(checked, k), k)
+    return _number_groups([part for members in sets for part in _nearest_parts(checked, members, k)], rows)
 
 
 def _nearest_parts(between: Distances, members: set[int], k: int) -> list[list[int]]:
@@ -233,13 +320,13 @@ def _nearest_parts(between: Distances, members: set[int], k: int) -> list[list[i
     return [*parts, left]
 
 
-def _checked(between: ArrayLike) -> Distances:
+def _check_distances(between: ArrayLike) -> Distances:
     given: NDArray[Any] = np.asarray(between)
     square = given.ndim == 2 and given.shape[0] == given.shape[1] and given.dtype.kind in "iu"
     if not square or (given < 0).any() or (given > np.iinfo(np.uint16).max).any():
-        raise InputError("Distances are a square matrix of whole numbers from 0 to 65,535.")
+        raise InputError("Distances must be a square matrix of whole numbers from 0 to 65,535.")
     if (given != given.T).any() or np.diagonal(given).any():
-        raise InputError("Distances are the same both ways, and zero from a row to itself.")
+        raise InputError("Distances must be symmetric, and zero from a row to itself.")
     return given.astype(np.uint16)
 
 
@@ -250,7 +337,7 @@ def _check_rows(rows: int, k: int) -> None:
         )
 
 
-def _numbered(parts: Sequence[list[int]], rows: int) -> NDArray[np.intp]:
+def _number_groups(parts: Sequence[list[int]], rows: int) -> NDArray[np.intp]:
     """Return the group of every row; groups are numbered by their first row."""
     groups = np.zeros(rows, dtype=np.intp)
     for number, part in enumerate(sorted(parts, key=min)):
@@ -259,11 +346,20 @@ def _numbered(parts: Sequence[list[int]], rows: int) -> NDArray[np.intp]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Suppression:
-    """A k-anonymous table: the frame, which group each row is in, and which cells were starred.
+class SuppressionResult:
+    """A k-anonymous table with suppressed cells.
 
-    `stars` has a column for every quasi-identifier, in the order given.
+    Attributes
+    ----------
+    frame : DataFrame
+        The table, of the caller's frame type.
+    groups : ndarray of int
+        Group of every row.
+    stars : ndarray of bool
+        True for suppressed cells: one column per quasi-identifier, in the given order.
 
+    Examples
+    --------
     >>> import pandas as pd
     >>> people = pd.DataFrame({"zip": ["07030", "07030", "07029"], "born": [1970, 1971, 1970]})
     >>> found = mq.anonymity.suppress(people, ["zip", "born"], k=3)
@@ -277,20 +373,41 @@ class Suppression:
 
 
 def open_repeated(frame: Any, quasi_identifiers: Sequence[str], k: int) -> Any:
-    """Return the frame with every other column missing, but for rows whose quasi-identifier occurs k times.
+    """Hide all other columns of rows whose quasi-identifiers occur fewer than k times.
 
-    Formulation 1 of distributed k-anonymity: quasi-identifiers stay visible, the sensitive rest is opened for
-    exactly the rows of the largest k-anonymous part. pandas, Polars or PyArrow in, the same kind out; in
-    pandas, columns with something hidden become objects.
+    Formulation 1 of distributed k-anonymity: quasi-identifiers stay visible, and the sensitive columns are
+    shown for exactly the rows of the largest k-anonymous subset.
 
+    Parameters
+    ----------
+    frame : DataFrame
+        Table: pandas, Polars or PyArrow.
+    quasi_identifiers : sequence of str
+        Columns by which a person could be recognised. They stay unchanged.
+    k : int
+        Least number of rows with the same quasi-identifiers.
+
+    Returns
+    -------
+    DataFrame
+        Table of the same frame type, with hidden cells missing. In pandas, columns with a hidden cell get the
+        dtype object.
+
+    Raises
+    ------
+    InputError
+        If a column is unknown or `k` is not a whole number of at least 1.
+
+    Examples
+    --------
     >>> import pandas as pd
     >>> people = pd.DataFrame({"zip": ["07030", "07030", "07029"], "ill": ["yes", "no", "yes"]})
     >>> mq.anonymity.open_repeated(people, ["zip"], k=2)["ill"].isna().tolist()
     [False, False, True]
     """
-    table = checked(frame, quasi_identifiers, k)
-    codes = np.stack([coded(table[name]).codes for name in quasi_identifiers], axis=1)
-    _, kind, weights = collapsed(codes)
+    table = require_quasi_identifiers(frame, quasi_identifiers, k)
+    codes = np.stack([encode_column(table[name]).codes for name in quasi_identifiers], axis=1)
+    _, kind, weights = distinct_rows(codes)
     seen = (weights >= k)[kind]
     hidden = [_hide(table[name], seen) for name in table.columns if name not in quasi_identifiers]
     return (table if seen.all() else table.with_columns(*hidden)).to_native()
@@ -298,34 +415,55 @@ def open_repeated(frame: Any, quasi_identifiers: Sequence[str], k: int) -> Any:
 
 def suppress(
     frame: Any, quasi_identifiers: Sequence[str], k: int, *, cover: Cover = ball_cover
-) -> Suppression:
-    """Return a k-anonymous table by Meyerson & Williams: what differs within a group of rows is starred.
+) -> SuppressionResult:
+    """Make a table k-anonymous by suppressing the cells in which the rows of a group differ.
 
-    `cover` is how groups are found: `ball_cover`, `lean_cover` or `subset_cover`. A column with a star comes
-    back as text; all others, and all other columns, stay as they are. `anonymize` takes larger tables and
-    stars less.
+    This is Meyerson & Williams's algorithm. `anonymize` takes larger tables and suppresses less.
 
+    Parameters
+    ----------
+    frame : DataFrame
+        Table: pandas, Polars or PyArrow, at most 10,000 rows.
+    quasi_identifiers : sequence of str
+        Columns by which a person could be recognised.
+    k : int
+        Least number of rows in a group.
+    cover : callable, default ball_cover
+        Function that finds the groups: `ball_cover`, `lean_cover` or `subset_cover`.
+
+    Returns
+    -------
+    SuppressionResult
+        The table. A column with a star is returned as text; all other columns are unchanged.
+
+    Raises
+    ------
+    InputError
+        If a column is unknown, or the table has fewer than `k` or more than 10,000 rows.
+
+    Examples
+    --------
     >>> import pandas as pd
     >>> people = pd.DataFrame({"zip": ["07030", "07030", "07029", "07029"], "sex": ["f", "f", "m", "f"]})
     >>> mq.anonymity.suppress(people, ["zip", "sex"], k=2).frame["sex"].tolist()
     ['f', 'f', '*', '*']
     """
-    table = checked(frame, quasi_identifiers, k)
-    columns = [coded(table[name]) for name in quasi_identifiers]
+    table = require_quasi_identifiers(frame, quasi_identifiers, k)
+    columns = [encode_column(table[name]) for name in quasi_identifiers]
     codes = np.stack([column.codes for column in columns], axis=1)
     groups = partition(codes, k, cover)
-    stars = differing(codes, groups)
+    stars = differing_cells(codes, groups)
     starred = []
     for i, column in enumerate(columns):
         if stars[:, i].any():
-            words = [*column.words, STAR]
+            words = [*column.texts, STAR]
             places = np.where(stars[:, i], len(words) - 1, column.codes)
             starred.append(text_column(column.name, words, places, table))
-    return Suppression(table.with_columns(*starred).to_native(), groups, stars)
+    return SuppressionResult(table.with_columns(*starred).to_native(), groups, stars)
 
 
-def differing(codes: NDArray[np.int64], groups: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Tell for every cell whether its column takes several values within the row's group."""
+def differing_cells(codes: NDArray[np.int64], groups: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Return True for every cell whose column has several values within the row's group."""
     stars = np.zeros(codes.shape, dtype=bool)
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
@@ -334,7 +472,7 @@ def differing(codes: NDArray[np.int64], groups: NDArray[np.intp]) -> NDArray[np.
 
 
 def _hide(column: nw.Series[Any], seen: NDArray[np.bool_]) -> nw.Series[Any]:
-    if column.implementation.is_pandas_like():  # whole numbers beside missing ones would become floats
+    if column.implementation.is_pandas_like():  # integers with missing values would become floats
         native = column.to_native().astype(object)
         return nw.from_native(native.where(seen, None), series_only=True)
     mask = nw.new_series("seen", seen.tolist(), nw.Boolean, backend=column.implementation)

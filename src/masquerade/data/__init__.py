@@ -1,4 +1,7 @@
-"""Public data by name: from a directory, the cache, a package or their origin; examples."""
+"""Public data sets and example networks, by name.
+
+Data come from a directory, the cache, an installed package or their origin.
+"""
 
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy, seven_nodes
 from masquerade.data.load import describe, load, names, network, path

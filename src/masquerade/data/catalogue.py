@@ -1,4 +1,4 @@
-"""What there is: published files by checksum; tables, networks and baskets with what must be true of them.
+"""Catalogue of data sets: published files with checksums; tables, networks and baskets with their counts.
 
 The entries are in ``catalogue.toml``.
 """
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, ClassVar
 
-UCI, BNLEARN, FIMI = "uci", "bif", "fimi"  # the folders of a data directory, one for each origin
+UCI, BNLEARN, FIMI = "uci", "bif", "fimi"  # folders of a data directory, one per origin
 
 
 @dataclass(frozen=True, slots=True)
 class RawFile:
-    """A file as its origin publishes it, byte for byte; `addresses` are relative to the origin."""
+    """A file as published, byte for byte. `addresses` are relative to the origin."""
 
     name: str
     folder: str
@@ -26,13 +26,13 @@ class RawFile:
 
     @property
     def place(self) -> str:
-        """Return where the file lies in a data directory."""
+        """Path of the file in a data directory."""
         return f"{self.folder}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """What every entry says: its name and title, its files, whom to cite and under which licence it is."""
+class CatalogueEntry:
+    """Common fields of all entries: name, title, files, citation and licence."""
 
     kind: ClassVar[str]
     name: str
@@ -44,12 +44,19 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataSet(Entry):
-    """A table: its columns, and what must be true of it.
+class DataSet(CatalogueEntry):
+    """A table: its columns and checks.
 
-    `classes` counts the rows of every label of the `target`; `unknown` counts the "?" of every column that
-    has some; `content` is the digest of the frame (see `packages.digest`), by which a copy in another form is
-    recognised. A table of several files is sorted by all columns.
+    Attributes
+    ----------
+    classes : mapping of str to int
+        Number of rows with each label of `target`.
+    unknown : mapping of str to int
+        Number of "?" in every column that has some.
+    content : str
+        Digest of the frame (see `packages.digest`), which identifies a copy in another format.
+
+    A table of several files is sorted by all columns.
     """
 
     kind = "table"
@@ -63,12 +70,12 @@ class DataSet(Entry):
 
     @property
     def size(self) -> str:
-        """Return how large it is."""
+        """Size as text."""
         return f"{self.rows:,} rows, {len(self.columns)} columns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkFile(Entry):
+class NetworkFile(CatalogueEntry):
     """A Bayesian network in a file."""
 
     kind = "network"
@@ -78,12 +85,12 @@ class NetworkFile(Entry):
 
     @property
     def size(self) -> str:
-        """Return how large it is."""
+        """Size as text."""
         return f"{self.nodes} nodes, {self.arcs} arcs, {self.parameters} parameters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BasketFile(Entry):
+class BasketFile(CatalogueEntry):
     """A file of transactions, for `masquerade.read_baskets`."""
 
     kind = "baskets"
@@ -92,7 +99,7 @@ class BasketFile(Entry):
 
     @property
     def size(self) -> str:
-        """Return how large it is."""
+        """Size as text."""
         return f"{self.rows:,} transactions, {self.items:,} items"
 
 
@@ -105,7 +112,7 @@ FILES: Mapping[str, RawFile] = {
 
 
 def _entry(section: str, name: str) -> dict[str, Any]:
-    """Return what an entry says, with what it takes from the one that it is like."""
+    """Return the fields of an entry, including those inherited from the entry named in `like`."""
     said = dict(_SAID[section][name])
     said = _SAID[section].get(said.pop("like", ""), {}) | said
     lists = {key: tuple(value) for key, value in said.items() if isinstance(value, list)}

@@ -1,9 +1,9 @@
-"""Two networks of Ma & Sivakumar (2005) to try things on: built in, with the paper's probabilities.
+"""Two example networks of Ma & Sivakumar (2005), built in, with the paper's probabilities.
 
-The arrows of both figures are lost in the text that we have. The sizes of the conditional tables say how many
-parents a node has; for the rest a plausible choice is declared here. With eleven nodes: E from T and L, X
-from E, D from E and B, C from X and D, F from D, G from C. With seven: the order of the letters is kept, and
-C and D have a parent at the other of the two sites.
+Our copy of the paper lacks the arrows of both figures. The sizes of the conditional tables give the number of
+parents of each node; the parents themselves are a plausible choice. With eleven nodes: E from T and L, X from
+E, D from E and B, C from X and D, F from D, G from C. With seven: the order of the letters is kept, and C and
+D have a parent at the other of the two sites.
 """
 
 from __future__ import annotations
@@ -81,8 +81,17 @@ _SEVEN: dict[str, tuple[float, ...]] = {
 
 @cache
 def eleven_nodes() -> BayesianNetwork:
-    """Return the network of Fig. 2 in Ma & Sivakumar (2005), §6.1: L and B have three values, others two.
+    """Return the network of Fig. 2 in Ma & Sivakumar (2005), §6.1.
 
+    L and B have three values, all other nodes two.
+
+    Returns
+    -------
+    BayesianNetwork
+        The network.
+
+    Examples
+    --------
     >>> network = mq.data.eleven_nodes()
     >>> network.structure["E"], network["E"].probabilities.shape
     (('T', 'L'), (2, 3, 2))
@@ -97,8 +106,17 @@ def eleven_nodes() -> BayesianNetwork:
 
 @cache
 def eleven_nodes_policy() -> Policy:
-    """Return the policy of the paper's Table 1: T, S and G are not sensitive and stay as they are.
+    """Return the policy of Table 1 in Ma & Sivakumar (2005), for the network of eleven nodes.
 
+    T, S and G are not sensitive and stay clear.
+
+    Returns
+    -------
+    Policy
+        The policy.
+
+    Examples
+    --------
     >>> sorted(set(mq.data.eleven_nodes().schema) - set(mq.data.eleven_nodes_policy().disguised))
     ['G', 'S', 'T']
     """
@@ -117,8 +135,17 @@ def eleven_nodes_policy() -> Policy:
 
 @cache
 def seven_nodes() -> BayesianNetwork:
-    """Return the network of Fig. 3 in Ma & Sivakumar (2005), §6.2: seven variables with two values each.
+    """Return the network of Fig. 3 in Ma & Sivakumar (2005), §6.2.
 
+    All seven variables have two values.
+
+    Returns
+    -------
+    BayesianNetwork
+        The network.
+
+    Examples
+    --------
     >>> mq.data.seven_nodes().structure["C"]
     ('A', 'G')
     """

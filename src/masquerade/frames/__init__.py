@@ -1,4 +1,4 @@
-"""Tables and files of callers: read as codes, given back as what came in."""
+"""Data frames and files: read as codes, and returned in the type that the caller passed."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

@@ -1,4 +1,4 @@
-"""Basket files, one transaction a line, as packed bits; and a policy that treats all items alike."""
+"""Basket files, one transaction per line, as packed bits; and a policy with one channel for all items."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Codes = NDArray[np.uint8]
 MOST_BYTES = 4 << 30
 CATEGORIES = (False, True)  # so that the code of an item is its bit
 _AT_ONCE = 64  # groups of items unpacked together
-_LONGEST_NUMBER = 300  # digits; what is longer sorts as a word
+_LONGEST_NUMBER = 300  # digits; a longer number sorts as a word
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Baskets:
-    """Which of many items each transaction holds: one row of packed bits per item.
+    """Transactions and their items: one row of packed bits per item.
 
-    Memory: an eighth of a byte for every item of every transaction, whether in or out; disguised baskets
-    are dense, so nothing sparser would do. `policy_id` names the policy of disguised baskets.
+    Memory: one bit for every item of every transaction. Disguised baskets are dense, so a sparse form would
+    save nothing. `policy_id` names the policy of disguised baskets.
     """
 
     items: tuple[str, ...]
@@ -47,7 +47,7 @@ class Baskets:
         return Schema(dict.fromkeys(self.items, CATEGORIES))
 
     def codes(self, names: Iterable[str] | None = None) -> dict[str, Codes]:
-        """Return columns of codes, 1 where the item is in; a byte for every entry, so ask for a few."""
+        """Return columns of codes, 1 where the item is in. Each entry takes a byte, so request few items."""
         places = {name: place for place, name in enumerate(self.items)}
         wanted = self.items if names is None else tuple(names)
         unknown = next((name for name in wanted if name not in places), None)
@@ -84,14 +84,37 @@ def read_baskets(
     separator: str | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> Baskets:
-    r"""Return the baskets in a text file (or .gz): one transaction a line, items between blanks or commas.
+    r"""Read baskets from a text file (or .gz): one transaction per line, items separated by blanks or commas.
 
-    The separator is a comma if the start of the file has one, else any blanks. An empty line is an empty
-    basket, except at the end, where only a comma alone is one. `items` is the list of all items: give it for
-    records to be released, since a list read off the data tells what is in them; without it, the items that
-    occur, in order.
-    Cost: one pass; memory for the items found, then for the packed bits (refused beyond `most_bytes`).
+    An empty line is an empty basket, except at the end of the file, where a single comma is one.
 
+    Parameters
+    ----------
+    path : str or Path
+        File to read.
+    items : iterable of str, optional
+        All items. Give it for records to be released: a list taken from the data reveals which items occur.
+        By default the items that occur, in order.
+    separator : str, optional
+        By default a comma if the start of the file has one, otherwise white space.
+    most_bytes : int, optional
+        Limit on the memory for the packed bits.
+
+    Returns
+    -------
+    Baskets
+
+    Raises
+    ------
+    FileError
+        If the file cannot be read, or the baskets are too large.
+
+    Notes
+    -----
+    Cost: one pass; memory for the items, then for the packed bits.
+
+    Examples
+    --------
     >>> from pathlib import Path
     >>> _ = Path("market.txt").write_text("bread milk\nmilk\nbread butter\n")
     >>> baskets = mq.read_baskets("market.txt")
@@ -102,7 +125,7 @@ def read_baskets(
     known = {} if listed is None else {name: place for place, name in enumerate(listed)}
     places, ends, kept = array("i"), array("q"), 0
     try:
-        with _opened(path) as stream:
+        with _open_text(path) as stream:
             for row, (names, blank) in enumerate(_split_lines(stream, separator), start=1):
                 kept = kept if blank else row
                 if listed is None:
@@ -122,10 +145,10 @@ def read_baskets(
     new[[known[name] for name in called]] = np.arange(len(called))
     stops = np.frombuffer(ends, dtype=np.int64)
     rows = np.repeat(np.arange(len(stops)), stops - np.concatenate([[0], stops[:-1]]))
-    return _packed(called, new[np.frombuffer(places, dtype=np.int32)], rows, len(stops), most_bytes)
+    return _pack_items(called, new[np.frombuffer(places, dtype=np.int32)], rows, len(stops), most_bytes)
 
 
-def _packed(
+def _pack_items(
     names: tuple[str, ...], places: NDArray[np.int64], rows: NDArray[np.int64], n: int, most_bytes: int
 ) -> Baskets:
     width = -(-n // 64)
@@ -141,7 +164,7 @@ def _packed(
 
 
 class BasketReader:
-    """A basket file as true/false columns of its items; an item that no basket holds is false in all."""
+    """A basket file as true/false columns of its items; an item that is in no basket is false in all."""
 
     def __init__(self, path: str, metadata: dict[str, str]) -> None:
         self._baskets = read_baskets(path)
@@ -150,8 +173,8 @@ class BasketReader:
 
     @property
     def words(self) -> str:
-        """Return what was read."""
-        return f"read as {self.total_rows:,} baskets of {len(self.names):,} items, one basket a line"
+        """Describe the file that was read."""
+        return f"read as {self.total_rows:,} baskets of {len(self.names):,} items, one basket per line"
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield at most `rows` baskets at a time."""
@@ -164,16 +187,21 @@ class BasketReader:
 
 
 class BasketSink:
-    """Writes batches of true/false columns as baskets: the items that are in, between commas."""
+    """Writes batches of true/false columns as baskets: the items that are in, separated by commas."""
 
     def __init__(self, stream: IO[bytes], schema: pa.Schema, name: str) -> None:
         self._stream, self._first = stream, True
         other = next((field.name for field in schema if not pa.types.is_boolean(field.type)), None)
         if other is not None:
-            raise FileError(f"{name}: baskets hold items that are in or out; {other!r} is not true or false.")
+            raise FileError(
+                f"{name}: baskets hold items that are in or out; {other!r} is not true or false. Reports of "
+                "dealt blocks are numbers: write them to a file that ends in .parquet or .csv."
+            )
         bad = next((item for item in schema.names if "," in item or item != " ".join(item.split())), None)
         if bad is not None:
-            raise FileError(f"{name}: an item of a basket file has no comma or odd blanks in its name.")
+            raise FileError(
+                f"{name}: names of items have no comma, and no leading, trailing or double blank."
+            )
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Write a line for each basket; an empty one is a comma alone."""
@@ -185,7 +213,7 @@ class BasketSink:
         self._stream.write("".join(f"{line or ','}\n" for line in lines).encode())
 
     def close(self) -> None:
-        """Nothing is left: the stream belongs to the writer."""
+        """Do nothing: the stream belongs to the writer."""
 
 
 def basket_policy(
@@ -194,11 +222,26 @@ def basket_policy(
     together: Sequence[Sequence[str]] = (),
     joint: Callable[[int], Channel] | None = None,
 ) -> Policy:
-    """Return the policy that sends every item through the same channel, some of them together.
+    """Return a policy that sends every item through the same channel, some items jointly.
 
-    `together` lists groups of items; `joint` gives the channel for their number of combinations, such as
-    ``lambda cells: symmetric(cells, 0.3)``. Codes are false, true: `channel` is over (out, in).
+    Parameters
+    ----------
+    items : iterable of str
+        Names of the items.
+    channel : Channel
+        Channel of a single item, over the codes (out, in).
+    together : sequence of sequences of str, optional
+        Groups of items that are disguised jointly.
+    joint : callable, optional
+        Returns the channel for a number of combinations, such as ``lambda cells: symmetric(cells, 0.3)``.
+        Needed with `together`.
 
+    Returns
+    -------
+    Policy
+
+    Examples
+    --------
     >>> policy = mq.basket_policy(["bread", "milk"], mq.channels.binary(0.1))
     >>> policy.group("milk").channel.gamma
     Fraction(9, 1)
@@ -224,24 +267,25 @@ def sub_policy(policy: Policy, names: Iterable[str]) -> Policy:
 
 
 def check_baskets(policy: Policy, items: Sequence[str]) -> None:
-    """Refuse a policy that is not about these items, each of them in or out."""
+    """Raise an error unless the policy has exactly these items, each in or out."""
     if set(policy.schema) != set(items):
         raise InputError("The policy and the baskets list different items.")
     if policy.stratum_variable is not None:
         raise InputError("Baskets are disguised by one policy for all records, not by strata.")
     if any(group.own_report for group in policy.groups):
         raise InputError(
-            "Baskets hold one report an item: a policy with blocks, or a 'report' of several items, "
-            "disguises a frame of true/false columns."
+            "Baskets hold one report per item: a policy with blocks, or a 'report' of several items, "
+            "disguises a frame of true/false columns, or a basket file into .parquet or .csv "
+            "(disguise_file, masquerade disguise)."
         )
     for variable in (*policy.schema.variables, *policy.observed.variables):
         if [(type(label), label) for label in variable.categories] != [(bool, False), (bool, True)]:
             raise InputError(
-                f"Item {variable.name!r} must have the categories false, true, and so its reports."
+                f"Item {variable.name!r} must have the categories false and true, and so must its reports."
             )
 
 
-def _opened(path: str | Path) -> IO[str]:
+def _open_text(path: str | Path) -> IO[str]:
     if is_compressed(path):
         return gzip.open(path, "rt", encoding="utf-8-sig")
     return Path(path).open(encoding="utf-8-sig")
@@ -258,7 +302,7 @@ def _split_lines(stream: IO[str], separator: str | None) -> Iterator[tuple[list[
 
 
 def _place_of(known: Mapping[str, int], name: str, row: int) -> int:
-    """Return the place of an item; an unknown one is named by its line only."""
+    """Return the index of an item; raise UnknownValue, with its line only, if it is unknown."""
     place = known.get(name)
     if place is None:
         raise UnknownValue("basket", row, "is not one of the listed items")

@@ -1,4 +1,4 @@
-"""How the cell of a sheet is written as text."""
+"""Cells of spreadsheets as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from masquerade.core.util.formatting import category_text
 
 
 def cell_text(value: Any) -> str | None:
-    """Return a cell as the text that a CSV would hold; nothing where it is empty.
+    """Return a cell as the text that a CSV would hold; None if it is empty.
 
     >>> cell_text(2.0), cell_text("")
     ('2', None)
@@ -18,7 +18,7 @@ def cell_text(value: Any) -> str | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, (dt.date, dt.time)):
-        return None if value != value else value.isoformat()  # noqa: PLR0124  (not a time)
+        return None if value != value else value.isoformat()  # noqa: PLR0124  (NaT)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return (

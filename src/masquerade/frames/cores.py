@@ -1,4 +1,4 @@
-"""Work on several columns or batches at once: Arrow and our compiled loops let other threads run."""
+"""Parallel work on columns or batches, in threads: Arrow and compiled loops release the GIL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def on_all_cores(function: Callable[[T], R], items: Iterable[T], *, rows: int) -> list[R]:
-    """Return the function of every item, in their order; the first that fails in this order is raised."""
+    """Apply a function to every item; return the results in order, or raise the first error in this order."""
     work = list(items)
     threads = min(os.cpu_count() or 1, len(work))
     if rows < FEW or threads < 2:
@@ -24,7 +24,7 @@ def on_all_cores(function: Callable[[T], R], items: Iterable[T], *, rows: int) -
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield items while the next one is made by another thread; what fails there is raised here."""
+    """Yield items while another thread prepares the next item; its errors are raised here."""
     end = object()
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(next, items, end)

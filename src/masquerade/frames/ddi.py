@@ -1,8 +1,7 @@
-"""A codebook of disguised records: DDI Codebook 2.5, the XML that data archives take.
+"""A codebook of disguised records: DDI Codebook 2.5, the XML format of data archives.
 
-It says of every column what it is called, what was asked, which categories it has, and by which probabilities
-a category was drawn in place of another: exact rows, γ, and the sha256 of the policy. Whoever finds the file
-in twenty years can estimate from it.
+It states every column's name, question and categories, and the exact probabilities by which a category was
+drawn, γ, and the sha256 of the policy. A reader who finds the file in twenty years can estimate from it.
 """
 
 from __future__ import annotations
@@ -16,6 +15,9 @@ from typing import Final
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.schema import Category
 from masquerade.core.util.formatting import category_text, gamma_text
+from masquerade.core.util.frame_marks import DISGUISED
+from masquerade.frames.formats import Format, format_of
+from masquerade.frames.sheets import code_labels
 
 NAMESPACE: Final = "ddi:codebook:2_5"
 CONTROL: Final = "statistical disclosure control"
@@ -26,7 +28,9 @@ _FILE: Final = "F1"
 
 @dataclass(frozen=True)
 class Wording:
-    """What a column is called and was asked as, by language; answers in the order of its categories.
+    """The texts of a column by language: its question, and its answers in the order of the categories.
+
+    `among` states who was asked, and how all others are recorded; without it, all people were asked.
 
     >>> pills = mq.interop.Wording({"en": "Do you take pills to study?"}, {"en": ["Yes", "No"]})
     >>> text = mq.interop.codebook(mq.data.students_policy(), cases=600, wordings={"pills": pills})
@@ -36,6 +40,7 @@ class Wording:
 
     question: Mapping[str, str] = field(default_factory=dict)
     answers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    among: Mapping[str, str] = field(default_factory=dict)
 
 
 def codebook(
@@ -50,9 +55,31 @@ def codebook(
 ) -> str:
     """Return the codebook of records that were disguised under a policy.
 
-    `title` and `wordings` (by variable) are texts by language; `more` are columns beside the policy's, with
-    their categories.
+    Parameters
+    ----------
+    policy : Policy
+        Policy of the records.
+    cases : int
+        Number of records.
+    title : mapping of str to str, optional
+        Title of the study by language.
+    wordings : mapping of str to Wording, optional
+        Texts of the questions by variable.
+    more : mapping of str to sequence of str, optional
+        Further columns, which the policy does not list, with their categories.
+    file_name : str, optional
+        Name of the data file. In files of SPSS and Stata, text is stored as numbers with labels: the codebook
+        then has these numbers.
+    software : str, optional
+        Name of the program that wrote the data.
 
+    Returns
+    -------
+    str
+        XML.
+
+    Examples
+    --------
     >>> text = mq.interop.codebook(mq.data.students_policy(), cases=600, title={"en": "Students"})
     >>> text.count("<var ")
     4
@@ -61,6 +88,7 @@ def codebook(
     root = ET.Element(_tag("codeBook"), {"version": "2.5", "ID": "masquerade"})
     _study(root, policy, title or {"en": "Disguised records"}, software)
     columns = [(variable.name, variable.categories) for variable in policy.observed.variables]
+    absent = {variable.name: variable.missing for variable in policy.observed.variables}
     columns += [(name, tuple(categories)) for name, categories in (more or {}).items()]
     text = _add(_add(root, "fileDscr", ID=_FILE), "fileTxt")
     if file_name:
@@ -69,9 +97,13 @@ def codebook(
     _add(sizes, "caseQnty", str(cases))
     _add(sizes, "varQnty", str(len(columns)))
     data = _add(root, "dataDscr")
+    kind = format_of(file_name) if file_name else Format.PARQUET
     for place, (name, categories) in enumerate(columns, start=1):
         wording = (wordings or {}).get(name, Wording())
-        decimals = "0" if all(type(one) is int for one in categories) else ""
+        codes = _stored_codes(categories, absent.get(name, ()), kind)
+        # Stata writes a missing value of a number as a point and a letter
+        is_number = all(type(one) in {int, float} for one in codes) or codes != list(categories)
+        decimals = "0" if is_number and not any(type(one) is float for one in codes) else ""
         variable = _add(data, "var", ID=f"V{place}", name=name, intrvl="discrete", files=_FILE, dcml=decimals)
         for language, asked in (wording.question or {"": name}).items():
             _add(variable, "labl", asked, language, level="variable")
@@ -79,14 +111,16 @@ def codebook(
             question = _add(variable, "qstn")
             for language, asked in wording.question.items():
                 _add(question, "qstnLit", asked, language)
+        for language, who in wording.among.items():
+            _add(variable, "universe", who, language)
         told = {language: texts for language, texts in wording.answers.items()
                 if len(texts) == len(categories)}  # fmt: skip
         for code, category in enumerate(categories):
-            entry = _add(variable, "catgry")
-            _add(entry, "catValu", category_text(category))
+            entry = _add(variable, "catgry", missing="Y" if category in absent.get(name, ()) else "")
+            _add(entry, "catValu", category_text(codes[code]))
             for language, texts in (told or {"": [category_text(one) for one in categories]}).items():
                 _add(entry, "labl", texts[code], language, level="category")
-        _disguise(variable, policy, name, categories)
+        _disguise(variable, policy, name, "numeric" if is_number else "character")
     ET.indent(root, " ")
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
@@ -104,28 +138,41 @@ def _study(root: ET.Element, policy: Policy, title: Mapping[str, str], software:
     summary = _add(_add(study, "stdyInfo"), "sumDscr")
     _add(summary, "anlyUnit", "person")
     _add(summary, "dataKind", "reports disguised by known probabilities, not answers")
-    _add(_add(study, "method"), "notes", _whole(policy), type=CONTROL)
+    _add(_add(study, "method"), "notes", _policy_text(policy), type=CONTROL)
 
 
-def _whole(policy: Policy) -> str:
+def _policy_text(policy: Policy) -> str:
     text = policy.public_text()
     return f"policy {policy.id}" if text is None else text
 
 
-def _disguise(variable: ET.Element, policy: Policy, name: str, categories: Sequence[Category]) -> None:
-    """Say how a column was drawn, in words, and is written; then by which probabilities exactly."""
+def _stored_codes(
+    categories: Sequence[Category], missing: Sequence[Category], kind: Format
+) -> list[Category]:
+    """Return the value that a file stores for each category."""
+    is_text = not all(type(one) is int for one in categories)
+    if kind not in {Format.SPSS, Format.STATA} or not is_text:
+        return list(categories)
+    texts = [category_text(one) for one in categories]
+    codes, _ = code_labels(texts, [category_text(one) for one in missing], kind)
+    return [code if isinstance(code, int) else f".{code}" for code in (codes[text] for text in texts)]
+
+
+def _disguise(variable: ET.Element, policy: Policy, name: str, written: str) -> None:
+    """Describe how a column was drawn, its format, and its exact probabilities."""
     drawn = [group for group in policy.groups if name in group.reports and group.disguised]
-    written = "numeric" if all(type(one) in {int, float} for one in categories) else "character"
     if not drawn:
         _add(variable, "varFormat", type=written)
-        note = "Not disguised: the value is what was answered." if name in policy.schema else "Not an answer."
+        note = "Not disguised: the value is the answer." if name in policy.schema else "Not an answer."
         _add(variable, "notes", note, type=CONTROL)
         return
     [group] = drawn
     derived = _add(variable, "derivation", var=" ".join(_places(policy, group)))
     together = f" together with {', '.join(group.names)}" if len(group.names) > 1 else ""
-    drawn_how = f"A category drawn at random{together}, by probabilities that follow from the answer;"
-    _add(derived, "drvdesc", f"{drawn_how} estimates undo it, of single values nobody can.")
+    drawn_how = (
+        f"{DISGUISED} A category drawn at random{together}, by probabilities that follow from the answer;"
+    )
+    _add(derived, "drvdesc", f"{drawn_how} estimates correct for it, but no single answer can be recovered.")
     _add(variable, "varFormat", type=written)
     if policy.stratum_variable is not None:
         _add(variable, "notes", f"Drawn by a channel for each {policy.stratum_variable}: see the policy.",

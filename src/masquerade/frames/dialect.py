@@ -1,7 +1,6 @@
-"""How a text file is written: what separates its fields, its decimals, its letters; found by looking.
+"""Dialect of a text file: separator, decimal mark and encoding, detected from a sample of the first rows.
 
-A sample of the first rows decides. What cannot be told is taken as it is written most often: commas, decimal
-points, UTF-8.
+Properties that the sample does not determine get the most common value: commas, decimal points, UTF-8.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from masquerade.core.errors import InputError
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 DECIMALS = {".": "decimal points", ",": "decimal commas"}
 UTF8 = "utf-8"
-SAMPLE = 500  # rows that are looked at
+SAMPLE = 500  # most rows of the sample
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: UTF8}
 _WITH_COMMA = r"^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?$"  # also 1.234.567,8
 _COMMA_NUMBER = re.compile(_WITH_COMMA)
@@ -31,9 +29,9 @@ _POINT_FRACTION = re.compile(r"^[+-]?\d+\.(?:\d{1,2}|\d{4,})$")  # three digits 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    r"""How a CSV is written; None is to be found by looking.
+    r"""Format of a CSV file; None means that a property is detected.
 
-    >>> Dialect().found(b"name;share\nM\xfcller;0,5\nAdam;1,5\n")
+    >>> Dialect().detect(b"name;share\nM\xfcller;0,5\nAdam;1,5\n")
     Dialect(separator=';', decimal=',', encoding='cp1252')
     """
 
@@ -62,18 +60,18 @@ class Dialect:
 
     @property
     def usual(self) -> bool:
-        """Tell whether this is how most files are written."""
+        """Return True if this is the most common dialect."""
         return (self.separator, self.decimal, self.encoding) == (",", ".", UTF8)
 
     @property
     def words(self) -> str:
-        """Return it in words."""
+        """Return a description of the dialect."""
         fields = SEPARATORS.get(self.separator or "", "commas")
         letters = {UTF8: "UTF-8", "cp1252": "Windows-1252 (Latin-1)"}.get(self.encoding or "", self.encoding)
         return f"{fields} between fields, {DECIMALS[self.decimal or '.']}, {letters} text"
 
-    def found(self, start: bytes, *, whole: bool = True) -> Dialect:
-        """Return the dialect of a file that starts like this; `whole` if that is all of it."""
+    def detect(self, start: bytes, *, whole: bool = True) -> Dialect:
+        """Return the dialect of a file with these first bytes; `whole` if they are the entire file."""
         encoding = self.encoding or _encoding_of(start)
         text = start.decode(encoding, errors="replace").removeprefix("\ufeff")
         separator = self.separator or _separator_of(text, self.decimal, whole=whole)
@@ -83,7 +81,7 @@ class Dialect:
         return replace(self, separator=separator, decimal=decimal, encoding=encoding)
 
     def comma_columns(self, start: bytes, *, whole: bool) -> frozenset[int]:
-        """Return the places of the columns whose fields are numbers, most of them, with decimal commas."""
+        """Return the indices of the columns in which most fields are numbers with decimal commas."""
         if self.decimal != ",":
             return frozenset()
         text = start.decode(self.encoding or UTF8, errors="replace").removeprefix("\ufeff")
@@ -92,11 +90,13 @@ class Dialect:
 
 
 def with_points(values: pa.Array) -> pa.Array:
-    """Return texts in which numbers with decimal commas have points; other texts as they are.
+    """Return texts with decimal commas of numbers replaced by points; other texts are unchanged.
 
     >>> with_points(pa.array(["1.234,5", "k. A.", None])).to_pylist()
     ['1234.5', 'k. A.', None]
     """
+    import pyarrow.compute as pc  # noqa: PLC0415  (slow to import)
+
     numbers = pc.utf8_trim_whitespace(values)
     pointed = pc.replace_substring(pc.replace_substring(numbers, ".", ""), ",", ".")
     return pc.if_else(pc.match_substring_regex(numbers, _WITH_COMMA), pointed, values)
@@ -107,13 +107,13 @@ def _encoding_of(start: bytes) -> str:
     if marked is not None:
         return marked
     try:
-        codecs.getincrementaldecoder(UTF8)().decode(start)  # a letter may be cut off at the end
+        codecs.getincrementaldecoder(UTF8)().decode(start)  # a character may be cut off at the end
     except UnicodeDecodeError:
         pass
     else:
         return UTF8
     if b"\0" in start:
-        return UTF8  # no text at all: the reader says so
+        return UTF8  # not text at all: the reader raises the error
     try:
         start.decode("cp1252")
     except UnicodeDecodeError:
@@ -122,7 +122,7 @@ def _encoding_of(start: bytes) -> str:
 
 
 def _separator_of(text: str, decimal: str | None, *, whole: bool) -> str:
-    """Return what cuts the rows of a sample into as many fields each; where none does, the names."""
+    """Return the separator that gives all rows of the sample equally many fields, else the header row's."""
     best, most = ",", (False, 1)
     for separator in SEPARATORS:
         if separator == decimal:
@@ -132,7 +132,8 @@ def _separator_of(text: str, decimal: str | None, *, whole: bool) -> str:
             continue
         even = all(len(row) == len(rows[0]) for row in rows)
         if best == "," and most[1] > 1 and (most[0] or not even):
-            continue  # commas that fit, or that fit no worse than this, are what is meant
+            # commas are preferred if they split all rows evenly, or if this separator does not either
+            continue
         if (even, len(rows[0])) > most:
             best, most = separator, (even, len(rows[0]))
     return best
@@ -152,13 +153,13 @@ def _mostly_numbers(column: Sequence[str]) -> bool:
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the fields of every column that are not empty."""
+    """Return the nonempty fields of every column."""
     width = max(map(len, rows), default=0)
     return [[row[i].strip() for row in rows if i < len(row) and row[i].strip()] for i in range(width)]
 
 
 def _rows(text: str, separator: str, *, whole: bool) -> list[list[str]]:
-    """Return the first rows that are not empty; the last of a cut-off text is left out."""
+    """Return the first nonempty rows, without the last row of a truncated text."""
     rows: list[list[str]] = []
     try:
         for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):

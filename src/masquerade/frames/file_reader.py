@@ -1,20 +1,21 @@
-"""Files as streams of record batches: memory does not grow with the file, and each is opened once.
+"""Read files as streams of record batches in constant memory; each file is opened once.
 
-CSV and sheets come as text; no error ever quotes a row.
+CSV files and sheets are read as text. No error message quotes a row.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
-import glob
 import gzip
 import io
 import re
+import secrets
 import struct
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,6 @@ from pyarrow import csv as arrow_csv
 from pyarrow import ipc, parquet
 
 from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
-from masquerade.core.util.json_text import parse_json, read_text
 from masquerade.frames.baskets import BasketReader
 from masquerade.frames.cores import ahead
 from masquerade.frames.dialect import UTF8, Dialect, with_points
@@ -34,46 +34,54 @@ from masquerade.frames.file_state import FileState
 from masquerade.frames.formats import (
     STREAM,
     Format,
-    damaged,
+    damage_error,
     format_of,
     is_compressed,
-    sidecars_of,
     unreadable,
 )
-from masquerade.frames.memory_bounds import MOST_IN_BATCH, check_arrow, check_parquet, check_rows
-from masquerade.frames.metadata import MEMO, POLICY_TEXT, schema_metadata
-from masquerade.frames.sheets import Sheet, sheet_of
+from masquerade.frames.json_lines import JsonLines
+from masquerade.frames.memory_bounds import (
+    MOST_IN_BATCH,
+    check_arrow,
+    check_parquet,
+    check_rows,
+    check_views,
+)
+from masquerade.frames.metadata import MEMO, POLICY_TEXT, read_sidecar, schema_metadata, stdin_metadata
+from masquerade.frames.parquet_footer import read_row_groups
+from masquerade.frames.partitions import expand_pattern, partitions_of, refuse_folder
+from masquerade.frames.sheets import TextSheet, sheet_of
 
 ROWS = 1 << 18
-BLOCK = 2 << 20  # bytes: a row of a CSV may not be longer
-MOST_OPEN = 64  # files of a list that stay open until they are read; the others are opened again for that
-MOST_SIDECAR = 1 << 22  # bytes of what is said next to a CSV
-_BUFFER = 1 << 20  # bytes of a Parquet column chunk held at a time, however large its row group
-_LEAST_OF_TEXT = 4  # bytes that a value takes in a Parquet column without a dictionary
-_LEAST_GROUP = 1 << 16  # rows of a row group that is worth a batch of its own
+BLOCK = 2 << 20  # most bytes of a CSV row
+MOST_OPEN = 64  # most files of a list that stay open until they are read; the others are opened again
+_BUFFER = 1 << 20  # bytes of a Parquet column chunk that are buffered at a time, however large its row group
+_LEAST_OF_TEXT = 4  # minimum bytes of a text value in a Parquet column without a dictionary
+_LEAST_GROUP = 1 << 16  # minimum rows of a row group that is read as a batch of its own
 _BAD_ROW = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
-# a name that is no UTF-8, a size beyond all memory
+# for example a name that is not UTF-8, or a size beyond all memory
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError, struct.error)
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 class Batches:
-    """Record batches of one file, or of several one after the other; a context manager.
+    """Record batches of one file, or of several files in sequence; a context manager.
 
-    `given` are the paths and patterns that stand for the files at `paths`. `names` are the columns of every
-    batch, in order, `file_names` all that the first file has, in its own;
-    `text` says that all are text (CSV), else `schemas` has the types of every file. `file` and `rows_before`
-    locate the batch yielded last: its file, and the data rows before it in that file. Files can be read
-    again from their start, standard input cannot. A file that changed since it was opened, its `state`, is a
-    `DataChanged` once it was read.
+    `given` are the paths and patterns that matched the files at `paths`. `names` are the columns of every
+    batch, in order. `file_names` are all columns of the first file, in the file's order. If `text` is True,
+    all columns are text (CSV); otherwise `schemas` has the types of every file. `file` and `rows_before`
+    locate the last batch: its file, and the number of data rows before it in that file. Files can be read
+    again from the start, standard input cannot. If a file changed after it was opened (its `state`),
+    `DataChanged` is raised after reading.
     """
 
     def __init__(
         self, given: Sequence[str], columns: Sequence[str] | None, rows: int, dialect: Dialect | None = None
     ) -> None:
-        paths = [found for one in given for found in expanded(one)]
+        paths = [found for one in given for found in expand_pattern(one)]
         if not paths:
             raise FileError("No file to read was given.")
+        self.partitions = partitions_of(given, paths)
         self.given, self.paths, self.dialect = tuple(given), tuple(paths), dialect or Dialect()
         self.total_bytes = _total_bytes(paths)
         self.state = FileState.of(paths)
@@ -81,8 +89,10 @@ class Batches:
         self.text, self._rows, self._started = True, rows, False
         self._done_bytes, self._current = 0, 0.0
         self._coded: frozenset[str] = frozenset()
+        self.missing_texts: dict[str, list[str]] = {}
         self._names: list[tuple[str, ...]] = []
-        self.notes: list[str] = []  # of files that are not written as most are
+        self.missing_kinds: dict[str, list[str]] = {}  # labels of values that files mark as missing
+        self.notes: list[str] = []  # notes on files in an unusual format
         self.schemas: list[pa.Schema | None] = []
         self._stack, self._kept = ExitStack(), dict[str, _Reader]()
         try:
@@ -100,13 +110,22 @@ class Batches:
         self._stack.close()
 
     def select(self, columns: Sequence[str], *, coded: Collection[str] = ()) -> Self:
-        """Let these columns be read from now on; a file that lacks one is a `SchemaError`.
+        """Select the columns to read; raise SchemaError if a file lacks one.
 
-        Text among `coded` comes as a dictionary where the file has one: values that repeat are not copied.
+        Text columns in `coded` are read as a dictionary if the file has one: repeated values are not copied.
         """
         for path, names in zip(self.paths, self._names, strict=True):
             _check_columns(path, names, columns)
         self.names, self._coded = tuple(columns), frozenset(coded)
+        return self
+
+    def tell_missing(self, missing: Mapping[str, Iterable[str]]) -> Self:
+        """Read values that a file marks as missing as text if they are among these; others stay empty.
+
+        Statistics programs have several kinds of missing values, by label or code: see
+        `label_codes.missing_texts`.
+        """
+        self.missing_texts = {name: sorted(texts) for name, texts in missing.items()}
         return self
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -124,37 +143,46 @@ class Batches:
 
     @property
     def bytes_read(self) -> int:
-        """Return about how many bytes have been read, for a progress bar."""
+        """Return the approximate number of bytes read so far, for a progress bar."""
         return self._done_bytes + int(self._current)
 
     def _read(self, path: str, reader: _Reader, size: int) -> Iterator[pa.RecordBatch]:
         self.file, done = path, 0
         if isinstance(reader, _Parquet):
             reader.coded = self._coded
-        for batch in reader.batches(self.names, self._rows):
+        if isinstance(reader, TextSheet):
+            reader.missing_texts = self.missing_texts
+        added = self.partitions
+        wanted = self.names if added is None else added.file_columns(self.names, reader.names)
+        for batch in reader.batches(wanted, self._rows):
             self.rows_before = done
             done += len(batch)
             if isinstance(reader, _Csv):
                 self._current = float(reader.bytes_read)
             elif reader.total_rows is not None:
                 self._current = size * done / max(reader.total_rows, 1)
-            yield batch
+            yield batch if added is None else added.add_to(batch, path, self.names)
 
     def _look(self, columns: Sequence[str] | None) -> int | None:
-        """Return the number of rows, if known, after checking that the files fit together."""
+        """Return the number of rows, if known, after checking that the files are compatible."""
         total: int | None = 0
         for place, path in enumerate(self.paths):
             with ExitStack() as stack:
                 reader = self._kept.get(path) or _open(path, stack, self.dialect)
+                names, schema = reader.names, reader.schema
+                if self.partitions is not None:
+                    names, schema = self.partitions.extend(path, names, schema)
                 if place and (reader.schema is None) is not self.text:
                     raise FileError(f"{path}: CSV files and other files cannot be read as one.")
                 if place == 0:
-                    self.file_names, self.metadata = reader.names, reader.metadata
+                    self.file_names, self.metadata = names, reader.metadata
                     self.text = reader.schema is None
-                    self.names = tuple(reader.names if columns is None else columns)
-                _check_columns(path, reader.names, self.names)
+                    self.names = tuple(names if columns is None else columns)
+                _check_columns(path, names, self.names)
                 if _without_memo(reader.metadata) != _without_memo(self.metadata):
-                    raise FileError(f"{path}: was not disguised as {self.paths[0]} was; read them apart.")
+                    raise FileError(
+                        f"{path}: was not disguised as {self.paths[0]} was; read them separately."
+                    )
                 if len(self._kept) < MOST_OPEN:
                     self._kept[path] = reader
                     self._stack.enter_context(stack.pop_all())
@@ -162,8 +190,10 @@ class Batches:
                 self.notes.append(f"{path}: read with {reader.dialect.words}.")
             if isinstance(reader, BasketReader):
                 self.notes.append(f"{path}: {reader.words}.")
-            self._names.append(reader.names)
-            self.schemas.append(reader.schema)
+            if isinstance(reader, TextSheet):
+                self.missing_kinds |= reader.missing_kinds
+            self._names.append(names)
+            self.schemas.append(schema)
             total = None if total is None or reader.total_rows is None else total + reader.total_rows
         return total
 
@@ -175,34 +205,23 @@ def open_batches(
     rows: int = ROWS,
     dialect: Dialect | None = None,
 ) -> Batches:
-    """Open a file of any kind that `formats` lists, several, or a pattern like ``people/*.parquet``.
+    """Open one or several files of any supported format, or a pattern like ``people/*.parquet``.
 
-    Only the wanted columns are read. ``-`` is a CSV on standard input. How a CSV is written is found by
-    looking, as far as `dialect` does not say. A file that cannot be read is a `FileError`, a column that is
-    not there a `SchemaError`.
+    Only the requested columns are read. ``-`` is a CSV on standard input. Properties of a CSV that `dialect`
+    does not specify are detected. A file that cannot be read raises `FileError`, a missing column
+    `SchemaError`.
     """
     given = [path] if isinstance(path, (str, Path)) else list(path)
     return Batches([str(one) for one in given], columns, rows, dialect)
 
 
 def _without_memo(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return what must be the same of files read as one: memos and spellings of the policy may differ."""
+    """Return the metadata that files read together must share; memos and policy texts may differ."""
     return {key: text for key, text in metadata.items() if key not in {MEMO, POLICY_TEXT}}
 
 
-def expanded(path: str) -> list[str]:
-    """Return the files that a path or a pattern stands for, in the order of their names."""
-    if not glob.has_magic(path) or Path(path).exists():
-        return [path]
-    # Unlike Path.glob this passes over hidden files, such as those still being written.
-    found = sorted(glob.glob(path, recursive=True))  # noqa: PTH207
-    if not found:
-        raise FileError(f"{path}: no file has such a name.")
-    return found
-
-
 def _total_bytes(paths: Sequence[str]) -> int | None:
-    """Return the size of all files, None when it cannot be known."""
+    """Return the size of all files; None if it is unknown."""
     if STREAM in paths:
         return None
     try:
@@ -212,7 +231,7 @@ def _total_bytes(paths: Sequence[str]) -> int | None:
 
 
 def _check_columns(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
-    if format_of(path) is Format.BASKETS:  # no basket need hold an item
+    if format_of(path) is Format.BASKETS:  # an item need not occur in any basket
         return
     for name in wanted:
         if name not in names:
@@ -221,18 +240,20 @@ def _check_columns(path: str, names: Sequence[str], wanted: Sequence[str]) -> No
 
 def _open(path: str, stack: ExitStack, dialect: Dialect) -> _Reader:
     if path == STREAM:
-        return _Csv(path, sys.stdin.buffer, _said_of_input(), dialect)
+        return _Csv(path, sys.stdin.buffer, stdin_metadata(), dialect)
     if Path(path).is_dir():
-        raise FileError(f"{path}: this is a directory, not a file (try {path.rstrip('/')}/*.parquet).")
+        raise refuse_folder(path)
     kind = format_of(path)
     if kind is Format.BASKETS:
-        return BasketReader(path, _read_sidecar(path))
+        return BasketReader(path, read_sidecar(path))
+    if kind is Format.JSON_LINES:
+        return JsonLines(path, read_sidecar(path), stack)
     if kind.sheet:
-        return sheet_of(path, kind, _read_sidecar(path), stack)
+        return sheet_of(path, kind, read_sidecar(path), stack)
     try:
         if kind is Format.CSV:
             stream = stack.enter_context(Path(path).open("rb"))  # noqa: SIM115  (the stack closes it)
-            return _Csv(path, stream, _read_sidecar(path), dialect)
+            return _Csv(path, stream, read_sidecar(path), dialect)
         source = stack.enter_context(pa.OSFile(path))
     except OSError as error:
         raise unreadable(path, error) from None
@@ -242,7 +263,7 @@ def _open(path: str, stack: ExitStack, dialect: Dialect) -> _Reader:
 
 
 class _Counted(io.RawIOBase):
-    """A binary stream that counts the bytes read from it, and leaves closing to its owner."""
+    """A binary stream that counts the bytes read from it. Closing it does not close the source."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         super().__init__()
@@ -263,24 +284,34 @@ class _Counted(io.RawIOBase):
 
 
 class _Rejoined(io.RawIOBase):
-    """The bytes already read, then the rest of the stream."""
+    """The bytes already read, then the rest of the stream, then a final sentinel row on its own line.
 
-    def __init__(self, start: bytes, rest: IO[bytes]) -> None:
+    `line_ends` are the bytes that end a line in the encoding of the stream.
+    """
+
+    def __init__(self, start: bytes, rest: IO[bytes], last_row: bytes, line_ends: Sequence[bytes]) -> None:
         super().__init__()
-        self._start, self._rest = io.BytesIO(start), rest
+        self._start, self._rest, self._tail = io.BytesIO(start), rest, b""
+        self._last_row: bytes | None = last_row
+        self._line_ends = tuple(line_ends)
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        return self._start.read(size) or self._rest.read(size)
+        data = self._start.read(size) or self._rest.read(size)
+        if data or size == 0 or self._last_row is None:
+            self._tail = (self._tail + data)[-8:]
+            return data
+        row, self._last_row = self._last_row, None
+        return row if self._tail.endswith(self._line_ends) else self._line_ends[0] + row
 
 
 class _Csv:
     """A CSV file or stream; `bytes_read` counts the (compressed) file's bytes.
 
-    As with the other readers, `batches` yields at most about `rows` rows of the columns, in this order, from
-    the start.
+    Like the other readers, `batches` yields the requested columns in the given order, from the start, in
+    batches of about `rows` rows at most.
     """
 
     schema: pa.Schema | None = None  # everything is text
@@ -290,9 +321,9 @@ class _Csv:
         self._path, self._stream, self.metadata = path, stream, metadata
         self._begin()
         whole = len(self._start) < BLOCK
-        # what we wrote ourselves says so, and is not looked at
+        # a file written by masquerade has a known dialect, which is not detected
         asked = replace(dialect, decimal=".", encoding=UTF8) if "policy" in metadata else dialect
-        self.dialect = asked.found(self._start, whole=whole)
+        self.dialect = asked.detect(self._start, whole=whole)
         self.names = _names(path, self._start, self.dialect, whole=whole)
         commas = self.dialect.comma_columns(self._start, whole=whole)
         self._commas = {self.names[place] for place in commas if place < len(self.names)}
@@ -302,31 +333,41 @@ class _Csv:
         return self._counted.count
 
     def _begin(self) -> None:
-        """Read the first bytes, which hold the names."""
+        """Read the first bytes, which contain the column names."""
         self._counted, self._fresh = _Counted(self._stream), True
         plain: Any = self._counted
-        if is_compressed(self._path):
+        if str(self._path).lower().endswith(".zst"):
+            plain = pa.CompressedInputStream(pa.PythonFile(self._counted, mode="r"), "zstd")
+        elif is_compressed(self._path):
             plain = gzip.GzipFile(fileobj=io.BufferedReader(self._counted, BLOCK))
         self._plain: IO[bytes] = plain
         try:
             self._start = self._plain.read(BLOCK)
+        except OSError as error:
+            if error.errno:
+                raise unreadable(self._path, error) from None
+            raise FileError(f"{self._path}: the compressed file is truncated or damaged.") from None
         except _DAMAGED:
             raise FileError(f"{self._path}: the compressed file is truncated or damaged.") from None
-        except OSError as error:
-            raise unreadable(self._path, error) from None
         if not self._start.strip():
             raise FileError(f"{self._path}: the file is empty; a first row with the names was expected.")
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the wanted columns, every one as text, empty fields as null."""
+        """Yield batches of the requested columns, all as text, empty fields as null."""
         if not self._fresh:
             self._stream.seek(0)
             self._begin()
         self._fresh = False
-        done, failure = 0, ""
+        done, failure, is_whole = 0, "", False
+        # Arrow reads an unclosed quotation mark as one field up to the end of the file, so all later rows
+        # would be lost silently. A sentinel row at the end would be lost too, which reveals the problem.
+        mark = secrets.token_hex(16)
+        row, *line_ends = self._encode(
+            (self.dialect.separator or ",").join([mark] * len(self.names)), "\n", "\r"
+        )
         try:
             reader = arrow_csv.open_csv(
-                _Rejoined(self._start, self._plain),
+                _Rejoined(self._start, self._plain, row, line_ends),
                 # One thread: only then does Arrow know the number of a bad row.
                 read_options=arrow_csv.ReadOptions(
                     use_threads=False, block_size=BLOCK, encoding=self.dialect.encoding
@@ -346,16 +387,31 @@ class _Csv:
                 ),
             )
             for batch in ahead(iter(reader)):
-                done += len(batch)
-                yield from _sliced(self._pointed(batch), rows)
+                is_last = len(batch) > 0 and batch.column(0)[-1].as_py() == mark
+                is_whole |= is_last
+                records = batch.slice(0, len(batch) - is_last)
+                done += len(records)
+                yield from _slice_batch(self._use_points(records), rows)
+            if not is_whole:
+                failure = f"a quotation mark is left open after data row {max(0, done - 1)}"
         except (pa.ArrowException, UnicodeError, *_DAMAGED) as error:
             failure = _failure(error, done, self.dialect.encoding)
         except OSError as error:
-            raise unreadable(self._path, error) from None
-        if failure:  # raised out here, so that Arrow's error, which quotes the row, is not its context
+            if error.errno or not is_compressed(self._path):
+                raise unreadable(self._path, error) from None
+            failure = f"the compressed file is truncated or damaged after data row {done}"
+        if failure:  # raised here, because otherwise the context would be Arrow's error, which quotes the row
             raise FileError(f"{self._path}: {failure}.")
 
-    def _pointed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _encode(self, *texts: str) -> list[bytes]:
+        """Return texts in the encoding of the file, without byte order marks."""
+        encoding = codecs.lookup(self.dialect.encoding or UTF8).name
+        if encoding in {"utf-16", "utf-32"}:
+            encoding += "-be" if self._start.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)) else "-le"
+        before = "".encode(encoding)
+        return [text.encode(encoding).removeprefix(before) for text in texts]
+
+    def _use_points(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch whose numbers have decimal points."""
         for name in self._commas.intersection(batch.schema.names):
             place = batch.schema.names.index(name)
@@ -366,7 +422,7 @@ class _Csv:
 class _Parquet:
     """A Parquet file, read a few rows at a time even within one huge row group.
 
-    Columns of `coded` that the file holds as a dictionary are read as one.
+    Columns of `coded` that the file stores as a dictionary are read as dictionaries.
     """
 
     def __init__(self, path: str, source: Any, stack: ExitStack) -> None:
@@ -379,56 +435,50 @@ class _Parquet:
             self.schema: pa.Schema = self._file.schema_arrow
             names = list(self.schema.names)
         except _UNREADABLE:
-            raise damaged(path, Format.PARQUET) from None
+            raise damage_error(path, Format.PARQUET) from None
         self.names, self.metadata = _unique(path, names), schema_metadata(self.schema)
         self.total_rows: int | None = self._file.metadata.num_rows
         check_rows(path, Format.PARQUET, self._file.metadata.num_rows)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         try:
-            check_parquet(self._path, self._source, self._file.metadata, columns)
+            most = check_parquet(self._path, self._source, self._file.metadata, columns)
             file = self._with_dictionaries([name for name in columns if name in self.coded])
-            for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
-                yield _whole(batch.select(list(columns)), decoded=True)
+            for batch in file.iter_batches(batch_size=min(rows, most), columns=list(columns)):
+                yield _validate_batch(batch.select(list(columns)), decoded=True)
         except FileError:
             raise
         except _UNREADABLE:
-            raise damaged(self._path, Format.PARQUET) from None
+            raise damage_error(self._path, Format.PARQUET) from None
 
     def _with_dictionaries(self, names: Sequence[str]) -> parquet.ParquetFile:
-        """Return the file such that text comes as a dictionary where all its row groups have a small one.
+        """Return the file, with text read as a dictionary if all row groups of the column have a small one.
 
-        Text without a dictionary takes four bytes a value at least, so what takes fewer has one, and no
-        group of rows has more distinct values than that: a dictionary made while reading could grow. Batches
-        with dictionaries end where a row group does, so that small groups are read without.
+        Text without a dictionary takes at least four bytes per value, so a column that takes fewer has one,
+        and its row groups have fewer distinct values than that. A dictionary built while reading could grow
+        without limit. Batches with dictionaries end at the end of a row group, so small row groups are read
+        without them.
         """
+        small = {name for name in names if pa.types.is_string(self.schema.field(name).type)}
         known = self._file.metadata
-        places = {known.schema.column(i).path: i for i in range(known.num_columns)}
-        groups = [known.row_group(i) for i in range(known.num_row_groups)]
-        if any(group.num_rows < _LEAST_GROUP for group in groups[:-1]):
-            return self._file
-        small = [
-            name
-            for name in names
-            if pa.types.is_string(self.schema.field(name).type)
-            and all(
-                group.column(places[name]).total_uncompressed_size < _LEAST_OF_TEXT * group.num_rows
-                for group in groups
-                if name in places
-            )
-        ]
-        if not small or not groups:
+        groups = read_row_groups(self._path, self._source, known) if small else iter(())
+        for place, (rows, chunks) in enumerate(groups, start=1):
+            if rows < _LEAST_GROUP and place < known.num_row_groups:
+                return self._file
+            most = _LEAST_OF_TEXT * rows
+            small -= {chunk.column.path for chunk in chunks if chunk.total_uncompressed_size >= most}
+        if not small or known.num_row_groups == 0:
             return self._file
         return parquet.ParquetFile(
-            self._source, metadata=known, read_dictionary=small, pre_buffer=False, buffer_size=_BUFFER
+            self._source, metadata=known, read_dictionary=sorted(small), pre_buffer=False, buffer_size=_BUFFER
         )
 
 
 class _Arrow:
-    """An Arrow IPC file; read, not mapped, so that pages of a large file do not stay in memory."""
+    """An Arrow IPC file. It is read, not memory-mapped, so pages of a large file do not stay in memory."""
 
     def __init__(self, path: str, source: Any, stack: ExitStack) -> None:
-        del stack  # the file is closed by whoever opened it
+        del stack  # the caller that opened the file closes it
         self._path, self._source = path, source
         try:
             check_arrow(path, self._source)
@@ -440,7 +490,7 @@ class _Arrow:
         except FileError:
             raise
         except _UNREADABLE:
-            raise damaged(path, Format.ARROW) from None
+            raise damage_error(path, Format.ARROW) from None
         self.names, self.metadata = _unique(path, names), schema_metadata(self.schema)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -448,22 +498,25 @@ class _Arrow:
         try:
             file = ipc.open_file(self._source, options=wanted)
             for place in range(file.num_record_batches):
-                batch = _whole(file.get_batch(place).select(list(columns)))
+                batch = file.get_batch(place).select(list(columns))
+                for column in batch.columns:
+                    check_views(self._path, self._source.size(), column)
+                batch = _validate_batch(batch)
                 check_rows(self._path, Format.ARROW, len(batch), MOST_IN_BATCH)
-                yield from _sliced(batch, rows)
+                yield from _slice_batch(batch, rows)
         except FileError:
             raise
         except _UNREADABLE:
-            raise damaged(self._path, Format.ARROW) from None
+            raise damage_error(self._path, Format.ARROW) from None
 
 
-_Reader = _Csv | _Parquet | _Arrow | Sheet | BasketReader
+_Reader = _Csv | _Parquet | _Arrow | TextSheet | BasketReader
 
 
-def _whole(batch: pa.RecordBatch, *, decoded: bool = False) -> pa.RecordBatch:
-    """Return a batch whose offsets, indices and text are in order: Arrow takes them on trust, and crashes.
+def _validate_batch(batch: pa.RecordBatch, *, decoded: bool = False) -> pa.RecordBatch:
+    """Validate the offsets, indices and text of a batch, because invalid values crash Arrow.
 
-    Offsets that a decoder made are in order, and ASCII is text: such columns need no look at every value.
+    Offsets made by a decoder are valid, and ASCII is valid text: such columns need no full validation.
     """
     for column in batch.columns:
         column.validate(full=not (decoded and _is_ascii(column)))
@@ -477,7 +530,7 @@ def _is_ascii(column: pa.Array) -> bool:
     return text is None or bool(np.frombuffer(text, dtype=np.uint8).max(initial=0) < 128)
 
 
-def _sliced(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+def _slice_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(batch), rows):
         yield batch.slice(start, rows)
 
@@ -490,7 +543,7 @@ def _unique(path: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _names(path: str, start: bytes, dialect: Dialect, *, whole: bool) -> tuple[str, ...]:
-    """Return the names in the first row of a CSV that starts like this; `whole` if that is all of it."""
+    """Return the names in the first row of a CSV; `whole` if `start` is the entire file."""
     text = start.decode(dialect.encoding or UTF8, errors="replace").removeprefix("\ufeff")
     lines = io.StringIO(text, newline="")
     rows = csv.reader(lines, delimiter=dialect.separator or ",")
@@ -516,10 +569,10 @@ def _letters(encoding: str | None) -> str:
 
 
 def _failure(error: Exception, done: int, encoding: str | None) -> str:
-    """Return what is wrong in words of ours: Arrow quotes the row, so only numbers are taken from it."""
+    """Describe an error without the row, which Arrow quotes: only numbers are taken from its message."""
     if isinstance(error, _DAMAGED):
         return f"the compressed file is truncated or damaged after data row {done}"
-    # Arrow's handler of such rows is not asked: it fails aloud, with a byte of the row, if that is no UTF-8
+    # Arrow's own handler of bad rows is not used: it prints a byte of the row if that is not UTF-8
     if found := _BAD_ROW.match(str(error)):
         number, expected, actual = found.groups()
         where = f"data row {int(number) - 1}" if number else f"a row after data row {done}"  # 1: names
@@ -532,28 +585,3 @@ def _failure(error: Exception, done: int, encoding: str | None) -> str:
             "have, or a quotation mark is left open in it"
         )
     return f"the file cannot be read as CSV after data row {done} (is a quotation mark left open?)"
-
-
-def _said_of_input() -> dict[str, str]:
-    """Return what is said next to the file that standard input was redirected from; a pipe says nothing."""
-    try:
-        given = Path(f"/proc/self/fd/{sys.stdin.buffer.fileno()}").readlink()
-    except (OSError, ValueError):  # no file at all, or a system that does not tell
-        return {}
-    return _read_sidecar(given) if given.is_file() else {}
-
-
-def _read_sidecar(path: str | Path) -> dict[str, str]:
-    """Return the metadata kept next to a CSV (or to what it links to, or was compressed from)."""
-    sidecar = next((found for found in sidecars_of(path) if found.exists()), None)
-    if sidecar is None:
-        return {}
-    try:
-        found = parse_json(read_text(sidecar, most=MOST_SIDECAR), most=MOST_SIDECAR)
-    except FileError:
-        raise
-    except InputError:
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
-        raise FileError(f"{sidecar}: this is not the metadata that masquerade writes next to a CSV file.")
-    return found

@@ -1,7 +1,7 @@
-"""The state in which files were opened: whoever reads them again finds out whether they are the same.
+"""The state in which files were opened, to detect changes when they are read again.
 
-A file is known by its place on the disk, its size, the time of its last change and a hash of its first and
-last bytes (in a Parquet file those say what all the others are). What is said next to it belongs to it.
+A file is identified by its inode, size, time of last change, and a hash of its first and last bytes (in a
+Parquet file those describe all others). Its sidecar is part of it.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _Mark = tuple[int, int, int, int, bytes] | None
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What files were like at one time; None for one that was not there."""
+    """State of files at one time; None for a file that was missing."""
 
     since: datetime
     marks: tuple[tuple[str, _Mark], ...]
 
     @classmethod
     def of(cls, paths: Sequence[str | Path]) -> Self:
-        """Return what files, and what is said next to them, are like now; streams have no state."""
+        """Return the current state of files and their sidecars; streams have no state."""
         known = dict.fromkeys(str(path) for path in paths if str(path) != STREAM)
         places = [*known, *(str(beside) for path in known for beside in sidecars_of(path))]
         return cls(datetime.now().astimezone(), tuple((place, _mark(place)) for place in places))
 
-    def joined(self, later: FileState) -> FileState:
+    def join(self, later: FileState) -> FileState:
         """Return the state of these files and of others that were opened later."""
         return FileState(later.since, (*self.marks, *later.marks))
 
     def check(self) -> None:
-        """Refuse files that are not what they were; one that is gone is a `FileError`."""
+        """Raise an error if a file has changed; a missing file raises `FileError`."""
         for place, mark in self.marks:
             if _mark(place) != mark:
                 try:
@@ -60,6 +60,6 @@ def _mark(place: str) -> _Mark:
             edges = hashlib.sha256(file.read(EDGE))
             file.seek(max(found.st_size - EDGE, 0))
             edges.update(file.read(EDGE))
-    except OSError:  # whoever reads it says why it cannot be read
+    except OSError:  # the reader of the file raises the error
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, edges.digest()

@@ -1,4 +1,4 @@
-"""Files written whole or not at all: next to their place under a hidden name, then moved there."""
+"""Atomic writes of record batches: to a hidden file in the same folder, which is then renamed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -22,28 +22,31 @@ from masquerade.core.errors import FileError
 from masquerade.core.util.atomic import AtomicFile, check_replaceable, write_whole
 from masquerade.frames.baskets import BasketSink
 from masquerade.frames.formats import STREAM, Format, format_of, is_compressed, sidecar_of, unwritable
-from masquerade.frames.label_codes import Kind, expanded, kind_of
-from masquerade.frames.metadata import INCOMPLETE, with_schema_metadata
+from masquerade.frames.json_lines import JsonLinesSink
+from masquerade.frames.label_codes import Kind, expand_dictionary, kind_of
+from masquerade.frames.metadata import INCOMPLETE, mark_missing, with_schema_metadata
 from masquerade.frames.sheets import SheetSink
 from masquerade.kernels.label_text import label_rows
 
-# of which kinds of values dictionaries are written as they come
+# types of values whose dictionaries are written unchanged, by format
 _CODED: dict[Format, tuple[Kind, ...]] = {
     Format.PARQUET: ("text",),
     Format.CSV: ("text", "truth", "whole"),
 }
-_ROWS_AT_ONCE = 1 << 14  # of a Parquet column: each time its dictionary is looked at
-_MANY = 1 << 12  # rows from which on labels are written by our own loop
-_MOST_LISTED = 1 << 12  # labels of a column that are spelled once for all its rows
+_ROWS_AT_ONCE = 1 << 14  # rows of a Parquet column between two checks of its dictionary size
+_MANY = 1 << 12  # from this number of rows on, labels are written by the compiled loop
+_MOST_LISTED = 1 << 12  # most labels of a column that are formatted once for all its rows
 
 
 class AtomicWriter:
-    """Writes record batches to a file that appears complete, or does not appear.
+    """Write record batches to a file atomically.
 
-    Format by ending; `metadata` goes into the Arrow schema, or next to a CSV. ``-`` writes a CSV to
-    standard output as it comes, without metadata. An existing file is refused unless `overwrite`, and
-    one of the `inputs` always, before anything is read or written. Of the `unranked` columns a Parquet file
-    does not say the least and greatest values of its row groups.
+    The file name extension determines the format. `metadata` is stored in the Arrow schema, or in the sidecar
+    of a CSV. ``-`` writes a CSV to standard output immediately, without metadata. Before anything is read or
+    written, a target is refused if it is one of the `inputs`, or if it exists and `overwrite` is False. For
+    the `disguised` columns, a Parquet file does not store the minimum and maximum of its row groups, and
+    files of Excel, SPSS, Stata and SAS state that they must not be tabulated as they are. SPSS and Stata
+    files declare the `missing` labels of a column as missing values.
     """
 
     def __init__(
@@ -54,13 +57,18 @@ class AtomicWriter:
         *,
         overwrite: bool = False,
         inputs: Iterable[str | Path] = (),
-        unranked: Collection[str] = (),
+        disguised: Collection[str] = (),
+        missing: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        self._unranked = frozenset(unranked)
+        self._disguised = frozenset(disguised)
         self._name, self._overwrite, self._metadata = str(path), overwrite, dict(metadata)
         self._format = format_of(path)
+        if self._format.sheet:
+            for name, labels in (missing or {}).items():
+                place = schema.get_field_index(name)
+                schema = schema.set(place, mark_missing(schema.field(place), labels))
         self._schema = _plain(with_schema_metadata(schema, metadata))
-        # text that comes as a dictionary goes into a Parquet file as it is; the file says that it is text
+        # text in dictionary form is written to Parquet unchanged; the file declares it as text
         self._coded = _plain(schema, but=_CODED.get(self._format, ()))
         self._stack = contextlib.ExitStack()
         self._sink: Any = None  # takes batches in the format of the file
@@ -73,11 +81,11 @@ class AtomicWriter:
                     )
         if self._name == STREAM and INCOMPLETE in metadata:
             raise FileError(
-                "standard output carries no mark that rows are missing, not at random, as the input says: "
+                "standard output cannot state that rows are missing, not at random, as the input does: "
                 "write to a file."
             )
         if self._name != STREAM:
-            # a link is replaced itself: what it leads to may be anybody's
+            # a link is itself replaced, because its target may belong to another user
             self._target = Path(path).absolute()
             try:
                 self._check(inputs)
@@ -104,20 +112,20 @@ class AtomicWriter:
         if self._sink is None:
             raise RuntimeError("An AtomicWriter writes inside its with block only.")
         try:
-            self._sink.write_batch(_fitted(batch, self._schema, self._coded))
+            self._sink.write_batch(_fit_schema(batch, self._schema, self._coded))
         except BrokenPipeError:
-            raise  # the reader of our standard output has gone: no fault of the file
+            raise  # the reader of standard output closed the pipe, which is not an error of the file
         except OSError as error:
             raise unwritable(self._name, error) from None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Move the file to its place, or remove it if anything went wrong."""
-        with self._stack:  # whatever happens, nothing hidden stays behind
+        """Move the file to its target path, or remove it after an error."""
+        with self._stack:  # no hidden file remains, whatever happens
             if error is not None:
                 sink, self._sink = self._sink, None
-                with contextlib.suppress(Exception):  # the first error is the one to tell
+                with contextlib.suppress(Exception):  # the first error is the one to report
                     if sink is not None:
                         sink.close()
                 return
@@ -130,7 +138,7 @@ class AtomicWriter:
                 raise unwritable(self._name, failure) from None
 
     def settle(self) -> None:
-        """Write what is left and bring it to the disk; the end of the with block only gives it its name."""
+        """Write the remaining rows durably; the end of the with block only renames the file."""
         sink, self._sink = self._sink, None
         if sink is None:
             return
@@ -146,7 +154,7 @@ class AtomicWriter:
             raise unwritable(self._name, failure) from None
 
     def _check(self, inputs: Iterable[str | Path]) -> None:
-        """Refuse, before any work, a target that cannot or must not be written."""
+        """Raise FileError, before any work, if the target cannot or must not be written."""
         target, name = self._target, self._name
         if is_compressed(name):
             raise FileError(
@@ -170,14 +178,16 @@ class AtomicWriter:
             return _CsvSink(stream, schema, "\t" if name.lower().endswith(".tsv") else ",")
         if kind is Format.BASKETS:
             return BasketSink(stream, schema, name)
+        if kind is Format.JSON_LINES:
+            return JsonLinesSink(stream)
         if kind.sheet:
-            return SheetSink(kind, stream, schema, name)
+            return SheetSink(kind, stream, schema, name, self._disguised)
         if kind is Format.PARQUET:
-            return _ParquetSink(stream, schema, self._coded, self._unranked)
+            return _ParquetSink(stream, schema, self._coded, self._disguised)
         return ipc.new_file(stream, schema)
 
     def _publish(self) -> None:
-        """Put the file, and for a CSV its metadata first, in place; on failure neither is left there."""
+        """Move the file to its target, for a CSV its metadata first; on failure, leave neither there."""
         with contextlib.ExitStack() as undo:
             if not self._format.carries_metadata:
                 sidecar = sidecar_of(self._target)
@@ -194,7 +204,7 @@ class AtomicWriter:
 
 
 class _CsvSink:
-    """Rows of text: dictionaries label by label, others quoted in batches that need it."""
+    """CSV rows: dictionary columns are written label by label; other texts are quoted per batch if needed."""
 
     def __init__(self, stream: IO[bytes], schema: pa.Schema, separator: str = ",") -> None:
         self._stream, self._separator, self._schema = stream, separator, schema
@@ -203,35 +213,35 @@ class _CsvSink:
         stream.write(header.getvalue().encode())
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
-        """Write one batch; Arrow quotes all texts or none, and refuses none where some need it."""
+        """Write one batch. Arrow quotes all texts or none, and raises if unquoted text would need quotes."""
         if len(batch) >= _MANY and all(_is_short_list(column) for column in batch.columns):
             for piece in self._rows(batch):
                 self._stream.write(piece)
             return
-        rendered, plain = None, _fitted(batch, self._schema, self._schema)
+        rendered, plain = None, _fit_schema(batch, self._schema, self._schema)
         with contextlib.suppress(pa.ArrowInvalid):
-            rendered = _rendered(plain, "none", self._separator)
-        self._stream.write(_rendered(plain, "needed", self._separator) if rendered is None else rendered)
+            rendered = _render_csv(plain, "none", self._separator)
+        self._stream.write(_render_csv(plain, "needed", self._separator) if rendered is None else rendered)
 
     def close(self) -> None:
-        """Nothing is left: the stream belongs to the writer."""
+        """Do nothing: the stream is closed by the writer."""
 
     def _rows(self, batch: pa.RecordBatch) -> Iterator[memoryview]:
         ends = [*self._separator * (batch.num_columns - 1), "\n"]
         labels = [
-            [self._spelled(label, end) for label in column.dictionary.cast(pa.string()).to_pylist()]
+            [self._spell_label(label, end) for label in column.dictionary.cast(pa.string()).to_pylist()]
             for column, end in zip(batch.columns, ends, strict=True)
         ]
         return label_rows([column.indices.to_numpy() for column in batch.columns], labels)
 
-    def _spelled(self, label: str, end: str) -> bytes:
+    def _spell_label(self, label: str, end: str) -> bytes:
         if any(mark in label for mark in (self._separator, '"', "\r", "\n")):
             label = '"' + label.replace('"', '""') + '"'
         return (label + end).encode()
 
 
 def _is_short_list(column: pa.Array) -> bool:
-    """Tell whether a column is a dictionary of few values, none of them missing."""
+    """Return True if a column is a dictionary of few values without nulls."""
     return (
         pa.types.is_dictionary(column.type)
         and len(column.dictionary) <= _MOST_LISTED
@@ -240,7 +250,7 @@ def _is_short_list(column: pa.Array) -> bool:
     )
 
 
-def _rendered(batch: pa.RecordBatch, quoting: str, separator: str) -> memoryview:
+def _render_csv(batch: pa.RecordBatch, quoting: str, separator: str) -> memoryview:
     buffer = pa.BufferOutputStream()
     options = arrow_csv.WriteOptions(include_header=False, quoting_style=quoting, delimiter=separator)
     arrow_csv.write_csv(batch, buffer, options)
@@ -248,10 +258,10 @@ def _rendered(batch: pa.RecordBatch, quoting: str, separator: str) -> memoryview
 
 
 class _ParquetSink:
-    """Batches of a Parquet file; `coded` is the schema, with dictionaries for what is text in the file."""
+    """Batches of a Parquet file; in the schema `coded`, text columns are dictionaries."""
 
     def __init__(
-        self, stream: IO[bytes], schema: pa.Schema, coded: pa.Schema, unranked: Collection[str]
+        self, stream: IO[bytes], schema: pa.Schema, coded: pa.Schema, disguised: Collection[str]
     ) -> None:
         fields = [own.with_type(kind) for own, kind in zip(schema, coded.types, strict=True)]
         self._schema, self._written = schema, pa.schema(fields)
@@ -259,7 +269,7 @@ class _ParquetSink:
             stream,
             self._written,
             store_schema=False,
-            write_statistics=[name for name in schema.names if name not in unranked] if unranked else True,
+            write_statistics=[name for name in schema.names if name not in disguised] if disguised else True,
             write_batch_size=_ROWS_AT_ONCE,
         )
 
@@ -268,16 +278,16 @@ class _ParquetSink:
         self._writer.write_batch(batch.cast(self._written))
 
     def close(self) -> None:
-        """Write what Arrow writes about the schema itself, so that readers find the types it names."""
+        """Write the Arrow schema into the metadata, so that readers restore its types."""
         said = {b"ARROW:schema": base64.b64encode(self._schema.serialize().to_pybytes())}
         self._writer.add_key_value_metadata(said | dict(self._schema.metadata or {}))
         self._writer.close()
 
 
-def _fitted(batch: pa.RecordBatch, schema: pa.Schema, coded: pa.Schema) -> pa.RecordBatch:
-    """Return a batch of the schema's types, dictionaries expanded but for those that are coded."""
+def _fit_schema(batch: pa.RecordBatch, schema: pa.Schema, coded: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with the schema's types; dictionaries are expanded, except in `coded` columns."""
     columns = [
-        expanded(column)
+        expand_dictionary(column)
         if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(kind)
         else column
         for column, kind in zip(batch.columns, coded.types, strict=True)
@@ -292,7 +302,7 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema, coded: pa.Schema) -> pa.Re
 
 
 def _plain(schema: pa.Schema, *, but: Collection[Kind] = ()) -> pa.Schema:
-    """Return the schema without dictionaries: an Arrow file could not change them between batches."""
+    """Return the schema without dictionaries, because an Arrow file cannot change them between batches."""
     for place, field in enumerate(schema):
         if pa.types.is_dictionary(field.type) and kind_of(field.type) not in but:
             schema = schema.set(place, field.with_type(field.type.value_type))
@@ -307,7 +317,7 @@ def _content_of(path: Path) -> bytes | Path | None:
 
 
 def _replace_bytes(path: Path, content: bytes | Path | None) -> None:
-    """Make a small file hold `content`, be a link again, or not exist."""
+    """Restore a small file or link: write `content`, create the link again, or remove the file."""
     if isinstance(content, bytes):
         write_whole(path, content)
         return

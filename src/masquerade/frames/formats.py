@@ -1,9 +1,10 @@
-"""Which kinds of file we know, and how their errors are told."""
+"""The supported file formats, and the messages of their errors."""
 
 from __future__ import annotations
 
 import os
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 
 from masquerade.core.errors import FileError
@@ -12,7 +13,7 @@ STREAM = "-"  # standard input or output
 
 
 class Format(Enum):
-    """A kind of file."""
+    """A file format."""
 
     CSV = "CSV"
     PARQUET = "Parquet"
@@ -22,23 +23,26 @@ class Format(Enum):
     STATA = "Stata"
     SAS = "SAS"
     BASKETS = "basket"
+    JSON_LINES = "JSON lines"
 
     @property
     def sheet(self) -> bool:
-        """Tell whether it is a table of a spreadsheet or of a statistics program."""
+        """Return True for a spreadsheet or a file of a statistics program."""
         return self in {Format.EXCEL, Format.SPSS, Format.STATA, Format.SAS}
 
     @property
     def carries_metadata(self) -> bool:
-        """Tell whether texts can stand in the file itself; they are kept next to the others."""
+        """Return True if the file itself stores metadata; other formats have a sidecar."""
         return self in {Format.PARQUET, Format.ARROW}
 
 
 _BY_ENDING = {
     ".csv": Format.CSV,
     ".csv.gz": Format.CSV,
+    ".csv.zst": Format.CSV,
     ".tsv": Format.CSV,
     ".tsv.gz": Format.CSV,
+    ".tsv.zst": Format.CSV,
     ".txt": Format.CSV,
     ".parquet": Format.PARQUET,
     ".arrow": Format.ARROW,
@@ -49,6 +53,8 @@ _BY_ENDING = {
     ".dta": Format.STATA,
     ".sas7bdat": Format.SAS,
     ".xpt": Format.SAS,
+    ".jsonl": Format.JSON_LINES,
+    ".ndjson": Format.JSON_LINES,
     ".baskets": Format.BASKETS,
     ".baskets.gz": Format.BASKETS,
     ".dat": Format.BASKETS,
@@ -57,7 +63,7 @@ _BY_ENDING = {
 
 
 def format_of(path: str | Path) -> Format:
-    """Return the kind of a file by its ending; another ending is a `FileError`.
+    """Return the format of a file by its extension; raise `FileError` if the extension is unknown.
 
     >>> format_of("people.parquet").value
     'Parquet'
@@ -68,43 +74,54 @@ def format_of(path: str | Path) -> Format:
     for ending, kind in _BY_ENDING.items():
         if name.lower().endswith(ending):
             return kind
-    raise FileError(f"{name}: the kind of file is not known by its name. Known: {', '.join(_BY_ENDING)}.")
+    raise FileError(f"{name}: the file name extension is unknown. Known: {', '.join(_BY_ENDING)}.")
+
+
+def offered_endings() -> str:
+    """Return the extensions that this installation writes, as a help text lists them.
+
+    >>> offered_endings().startswith(".csv, .parquet, .arrow")
+    True
+    """
+    statistics = (".sav", ".dta", ".xpt") if find_spec("pyreadstat") else ()
+    sheets = (".xlsx",) if find_spec("openpyxl") else ()
+    return ", ".join((".csv", ".parquet", ".arrow", *statistics, *sheets))
 
 
 def is_compressed(path: str | Path) -> bool:
-    """Tell whether a CSV is gzipped."""
-    return str(path).lower().endswith(".gz")
+    """Return True if a CSV is compressed, by gzip or Zstandard."""
+    return str(path).lower().endswith((".gz", ".zst"))
 
 
 def sidecar_of(path: str | Path) -> Path:
-    """Return where the metadata of a CSV is kept: next to it."""
+    """Return the path of a CSV's metadata file, next to it."""
     return Path(f"{path}.masquerade.json")
 
 
 def sidecars_of(path: str | Path) -> list[Path]:
-    """Return where that is looked for: next to a file, what it links to, and what it was compressed from."""
+    """Return the paths of possible sidecars: of the file, its link target, and its uncompressed name."""
     given, linked = Path(path), Path(path).resolve()
     places = [given, linked, *(p.with_suffix("") for p in (given, linked) if is_compressed(p))]
     return list(dict.fromkeys(map(sidecar_of, places)))
 
 
 def unreadable(path: str | Path, error: OSError) -> FileError:
-    """Return a `FileError` for what the operating system said."""
+    """Return a `FileError` for an error of the operating system."""
     return FileError(f"{path}: {_reason(error)}.")
 
 
-def damaged(path: str | Path, kind: Format) -> FileError:
-    """Return a `FileError` for a file that does not hold what its name says."""
+def damage_error(path: str | Path, kind: Format) -> FileError:
+    """Return a `FileError` for a file whose content does not match its name."""
     return FileError(
-        f"{path}: this is not a readable {kind.value} file (truncated, damaged, or of another kind)."
+        f"{path}: this is not a readable {kind.value} file (truncated, damaged, or of another type)."
     )
 
 
 def unwritable(path: str | Path, error: OSError) -> FileError:
-    """Return a `FileError` for what the operating system said about writing."""
+    """Return a `FileError` for an error of the operating system in writing."""
     return FileError(f"{path}: cannot be written: {_reason(error)}.")
 
 
 def _reason(error: OSError) -> str:
-    """Say it in the system's words only: a library's own text may quote data."""
+    """Return the system's description of the error only, because a library's own text may quote data."""
     return os.strerror(error.errno).lower() if error.errno else "input/output error"

@@ -1,7 +1,8 @@
-"""How much memory Parquet and Arrow files may take: read from their headers, before anything is unpacked.
+"""Memory limits of Parquet and Arrow files, checked from their headers before anything is decompressed.
 
-A compressed page or buffer of a few kilobytes can stand for gigabytes, and a number of rows for no data at
-all. Sizes in a footer may be wrong, so the headers are read that the unpacking itself goes by.
+A compressed page or buffer of a few kilobytes can expand to gigabytes, and a file without data can claim any
+number of rows. Sizes in a footer may be wrong, so the checks use the headers on which decompression itself
+relies.
 """
 
 from __future__ import annotations
@@ -10,64 +11,195 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
 from pyarrow import parquet
 
 from masquerade.core.errors import FileError
+from masquerade.frames import thrift
 from masquerade.frames.formats import Format
+from masquerade.frames.parquet_footer import ColumnChunk, read_row_groups
+from masquerade.frames.thrift import ThriftReader, read_varint
 
-MOST_PAGE = 1 << 27  # bytes of an unpacked page of a Parquet column; DuckDB writes up to 100 MB
-MOST_HELD = 1 << 28  # bytes that are unpacked at a time, of all columns together
-MOST_RATIO = 16  # or this many times the size of the file, if that is more
-MOST_ROWS = 1 << 36  # rows of a file: some types take no space at all
-MOST_IN_BATCH = (1 << 31) - 1  # rows of an Arrow batch, as Arrow advises
-_HEADER = 1 << 24  # bytes of a page's header: as many as Arrow reads
-_FIRST = 1 << 8  # of them that are looked at first
-_DEEPEST = 4  # structures within structures of a page's header
-_MOST_FIELDS = 32  # of each
-_HEADER_OF_DATA = {0: 5, 3: 8}  # the field about the data of a page, by its kind: others have no values
+MOST_PAGE = 1 << 27  # most bytes of a decompressed page of a Parquet column; DuckDB writes up to 100 MB
+MOST_HELD = 1 << 28  # most bytes decompressed at a time, over all columns
+MOST_RATIO = 16  # or this multiple of the file size, if that is more
+MOST_ROWS = 1 << 36  # most rows of a file, because values of some types take no space at all
+MOST_IN_BATCH = (1 << 31) - 1  # most rows of an Arrow batch, as Arrow recommends
+_HEADER = 1 << 24  # most bytes of a page header, the same limit as in Arrow
+_FIRST = 1 << 8  # bytes of a page header that are read first
+_DEEPEST = 4  # deepest nesting of structures in a page header
+_DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
+# number of the header field that describes the values of a page, by page type
+_HEADER_OF_DATA = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
+# number of its subfield that names the encoding
+_ENCODING = {_DATA_PAGE: 2, _DICTIONARY_PAGE: 2, _DATA_PAGE_V2: 4}
+_PLAIN, _OF_DICTIONARY, _DELTA_LENGTHS, _DELTA_TEXTS = 0, (2, 8), 6, 7  # encodings of text
+_MOST_LOOKED_AT = 1 << 17  # most texts of a dictionary whose lengths are read to find the longest
+_MOST_IN_BLOCK = 1 << 20  # most numbers of a block; common writers use 128
+_RUN_LENGTHS = 3  # encoding of levels that starts with their length
+_SHORT = 1 << 10  # total bytes of a dictionary's texts below which their lengths are not read
+_WIDTH = 16  # bytes that a value takes in memory, in addition to its text
 _PADDING = 100  # bytes that Arrow reads beyond a column chunk of some old writers
-_LEAST_PAGE = 8  # bytes of a page with its header
-_WIDTHS = {1: 0, 2: 0, 3: 1, 7: 8}  # bytes of Thrift's booleans (said by their kind), bytes and doubles
-_INTEGERS, _BINARY, _STRUCT = (4, 5, 6), 8, 12  # a page's header has no lists
-_RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # kinds of an Arrow message
-_BLOCK = struct.Struct("<qi4xq")  # where a message begins, bytes of its head and of its body
-_BUFFER = struct.Struct("<qq")  # where a buffer begins in the body, and its bytes
+_LEAST_PAGE = 8  # minimum bytes of a page with its header
+_TRUTH = {thrift.TRUE: True, thrift.FALSE: False}
+_INTEGERS = (thrift.INT16, thrift.INT32, thrift.INT64)
+_RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # types of an Arrow message
+_BLOCK = struct.Struct("<qi4xq")  # offset of a message, bytes of its header and of its body
+_BUFFER = struct.Struct("<qq")  # offset of a buffer in the body, and its length in bytes
 
 
 def check_rows(path: str, kind: Format, rows: int, most: int = MOST_ROWS) -> None:
-    """Raise `FileError` if a file, or a batch of it, claims more rows than any has."""
+    """Raise `FileError` if a file or a batch claims more rows than the limit."""
     if not 0 <= rows <= most:
         raise FileError(f"{path}: this {kind.value} file claims {rows:,} rows; at most {most:,} are read.")
 
 
-def check_parquet(path: str, source: Any, known: parquet.FileMetaData, columns: Sequence[str]) -> None:
-    """Raise `FileError` if the pages of these columns of a Parquet file unpack to more than is held."""
-    size, names = source.size(), set(columns)
-    left = size // _LEAST_PAGE  # pages, if no column chunk lies over another
-    for place in range(known.num_row_groups):
-        group, together = known.row_group(place), 0
-        for number in range(group.num_columns):
-            chunk = group.column(number)
-            if chunk.path_in_schema.split(".")[0] not in names and chunk.path_in_schema not in names:
+def check_parquet(path: str, source: Any, known: parquet.FileMetaData, columns: Sequence[str]) -> int:
+    """Return the number of rows of these columns that may be decoded together.
+
+    A dictionary, or a prefix that texts share, lets a few bytes of a page represent a long text in every row.
+
+    Raises
+    ------
+    FileError
+        If decompressed pages exceed the memory limit.
+    ValueError
+        If the numbers of rows and of values contradict each other.
+    """
+    size, names, rows = source.size(), set(columns), 0
+    left = size // _LEAST_PAGE  # most pages, if no column chunks overlap
+    bytes_a_row: dict[str, int] = {}
+    for group_rows, chunks in read_row_groups(path, source, known):
+        rows, together = rows + group_rows, 0
+        for chunk in chunks:
+            column = chunk.column
+            if column.path.split(".")[0] not in names and column.path not in names:
                 continue
-            largest = 0
-            for header in page_headers(source, chunk, size):
-                largest, left = max(largest, header.unpacked), left - 1
-                if left < 0:
-                    raise ValueError
-            if largest > MOST_PAGE:
-                raise _too_large(path, Format.PARQUET, f"a page of {largest / 1e6:,.0f} MB", MOST_PAGE)
-            together += largest
+            is_flat = column.max_repetition_level == 0
+            if is_flat and chunk.num_values != group_rows:
+                raise ValueError
+            chunk_pages = _ChunkPages(source, chunk)
+            left -= chunk_pages.read(path, left)
+            together += chunk_pages.largest
+            # a row of lists may have all values of its row group
+            value_total = chunk_pages.value_bytes * (1 if is_flat else chunk.num_values)
+            if not is_flat and value_total > max(MOST_HELD, MOST_RATIO * size):
+                raise _too_large(path, Format.PARQUET, f"lists of {value_total / 1e6:,.0f} MB", MOST_HELD)
+            bytes_a_row[column.path] = max(value_total, bytes_a_row.get(column.path, 1))
         if together > max(MOST_HELD, MOST_RATIO * size):
             raise _too_large(path, Format.PARQUET, f"pages of {together / 1e6:,.0f} MB at a time", MOST_HELD)
+    if rows != known.num_rows:
+        raise ValueError
+    return max(1, MOST_HELD // max(1, sum(bytes_a_row.values())))
+
+
+class _ChunkPages:
+    """Pages of a column chunk: size of the `largest`, and the most bytes per decoded value on average."""
+
+    def __init__(self, source: Any, chunk: ColumnChunk) -> None:
+        self._source, self._chunk, self._column = source, chunk, chunk.column
+        self._is_text = self._column.physical_type == "BYTE_ARRAY"
+        self._longest: int | None = None  # text of the dictionary
+        self.largest = 0
+        self.value_bytes = _WIDTH + (0 if self._is_text else max(0, self._column.length))
+
+    def read(self, path: str, most: int) -> int:
+        """Return the number of pages. Raise ValueError above `most` pages, FileError if one is too large."""
+        count = 0
+        for header in page_headers(self._source, self._chunk, self._source.size()):
+            count += 1
+            if count > most:
+                raise ValueError
+            if header.unpacked > MOST_PAGE:
+                what = f"a page of {header.unpacked / 1e6:,.0f} MB"
+                raise _too_large(path, Format.PARQUET, what, MOST_PAGE)
+            self._add(header)
+        return count
+
+    def _add(self, header: PageHeader) -> None:
+        """Update the limits with a page."""
+        self.largest = max(self.largest, header.unpacked)
+        if not self._is_text:
+            return
+        if header.kind == _DICTIONARY_PAGE:
+            self._longest = max(self._longest or 0, self._longest_in_dictionary(header))
+            return
+        if header.encoding in _OF_DICTIONARY:
+            text = MOST_PAGE if self._longest is None else self._longest
+        elif header.encoding in (_PLAIN, _DELTA_LENGTHS):
+            text = -(-header.unpacked // max(1, header.values))
+        else:
+            text = header.unpacked
+        if header.encoding in (_DELTA_LENGTHS, _DELTA_TEXTS):
+            self._check_lengths(header)
+        self.value_bytes = max(self.value_bytes, _WIDTH + text)
+
+    def _longest_in_dictionary(self, header: PageHeader) -> int:
+        """Return the length of the longest text, or an upper bound; each text is preceded by its length."""
+        text = max(0, header.unpacked - 4 * header.values)
+        if text <= _SHORT or header.values > _MOST_LOOKED_AT:
+            return text
+        content, place, longest = self._content(header), 0, 0
+        for _ in range(header.values):
+            (length,) = struct.unpack_from("<I", content, place)
+            place, longest = place + 4 + length, max(longest, length)
+        return longest
+
+    def _check_lengths(self, header: PageHeader) -> None:
+        """Raise ValueError if a page has more lengths than values: Arrow decodes all of them together."""
+        if 4 * header.values > MOST_PAGE or not header.has_level_lengths:
+            raise ValueError
+        content, place = self._content(header), 0
+        if header.kind == _DATA_PAGE:  # the levels come first, each with its length
+            for level in (self._column.max_repetition_level, self._column.max_definition_level):
+                if level:
+                    place += 4 + struct.unpack_from("<I", content, place)[0]
+        try:
+            # lengths of the prefixes, then of the suffixes
+            for _ in range(1 if header.encoding == _DELTA_LENGTHS else 2):
+                place = _skip_deltas(content, place, header.values)
+        except IndexError:
+            raise ValueError from None
+
+    def _content(self, header: PageHeader) -> bytes:
+        """Return the content of a page, decompressed, without levels that are stored separately."""
+        packed = self._source.read_at(header.packed, header.place + header.length)[header.levels :]
+        codec, size = self._chunk.compression, header.unpacked - header.levels
+        if codec != "UNCOMPRESSED" and header.is_packed and size:
+            name = {"LZ4": "lz4_raw"}.get(codec, codec.lower())
+            packed = pa.Codec(name).decompress(packed, decompressed_size=size, asbytes=True)
+        if len(packed) != size:
+            raise ValueError
+        return bytes(packed)
+
+
+def _skip_deltas(data: bytes, place: int, most: int) -> int:
+    """Return the end of delta-encoded integers; raise ValueError if there are more than `most`."""
+    block, place = read_varint(data, place)
+    parts, place = read_varint(data, place)
+    count, place = read_varint(data, place)
+    _, place = read_varint(data, place)  # the first number
+    if count > most or not 0 < parts <= block <= _MOST_IN_BLOCK:
+        raise ValueError
+    in_part, left = block // parts, count - 1
+    while left > 0:
+        _, place = read_varint(data, place)  # the least difference
+        widths, place = data[place : place + parts], place + parts
+        used = widths[: -(-left // in_part)]
+        place += sum(widths[: len(used)]) * in_part // 8
+        left -= block
+    if place > len(data):
+        raise ValueError
+    return place
 
 
 def check_arrow(path: str, source: Any) -> None:
-    """Raise `FileError` if a batch or a dictionary of an Arrow file unpacks to more than is held."""
+    """Raise `FileError` if a batch or a dictionary of an Arrow file decompresses to more than the limit."""
     size = left = source.size()
     for start, head, body in _blocks(source, size):
         left -= head + body
-        if left < 0:  # one lies over another
+        if left < 0:  # some messages overlap
             raise ValueError
         together = sum(
             _unpacked_size(source, start + head, length)
@@ -75,6 +207,24 @@ def check_arrow(path: str, source: Any) -> None:
         )
         if together > max(MOST_HELD, MOST_RATIO * size):
             raise _too_large(path, Format.ARROW, f"a batch of {together / 1e6:,.0f} MB", MOST_HELD)
+
+
+def check_views(path: str, size: int, column: pa.Array) -> None:
+    """Raise `FileError` if the texts of a column exceed the memory limit: views may share one long text."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        check_views(path, size, column.dictionary)
+        return
+    if not (pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)):
+        if pa.types.is_nested(kind) and "_view" in str(kind):
+            raise FileError(f"{path}: this Arrow file has lists of views; write lists of text.")
+        return
+    column.validate()
+    _, views, *_ = column.buffers()
+    lengths = np.frombuffer(views, dtype=np.uint32)[4 * column.offset : 4 * (column.offset + len(column)) : 4]
+    together = int(lengths.sum(dtype=np.uint64))
+    if together > max(MOST_HELD, MOST_RATIO * size):
+        raise _too_large(path, Format.ARROW, f"texts of {together / 1e6:,.0f} MB", MOST_HELD)
 
 
 def _too_large(path: str, kind: Format, what: str, most: int) -> FileError:
@@ -85,16 +235,26 @@ def _too_large(path: str, kind: Format, what: str, most: int) -> FileError:
 
 
 class PageHeader(NamedTuple):
-    """What the header of a page says: bytes unpacked and packed, values, and the bytes of the header."""
+    """A page header: its position and length, decompressed and compressed bytes of the page, and its values.
+
+    In a dictionary page, which has no rows, `values` is the number of its texts. `levels` is the number of
+    bytes of uncompressed levels. `has_level_lengths` is False if levels do not start with their length.
+    """
 
     unpacked: int
     packed: int
     values: int
     length: int
+    place: int
+    kind: int
+    encoding: int | None
+    levels: int
+    is_packed: bool
+    has_level_lengths: bool
 
 
 def page_headers(source: Any, chunk: Any, size: int) -> Iterator[PageHeader]:
-    """Yield the headers of the pages of a column chunk, as Arrow will find them."""
+    """Yield the page headers of a column chunk, exactly as Arrow finds them."""
     place = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < place:
         place = chunk.dictionary_page_offset
@@ -102,87 +262,68 @@ def page_headers(source: Any, chunk: Any, size: int) -> Iterator[PageHeader]:
     while values < chunk.num_values and place < end:
         header = _page_header(source, place, end)
         yield header
-        values += header.values
+        values += 0 if header.kind == _DICTIONARY_PAGE else header.values
         place += header.length + header.packed
 
 
 def _page_header(source: Any, place: int, end: int) -> PageHeader:
-    """Return the header of the page at a place; more of the file is read only if it is a long one."""
+    """Return the header of the page at a position; more bytes are read only if the header is long."""
     read = _FIRST
     while True:
         data = source.read_at(min(read, end - place), place)
         try:
-            fields, length = _structure(data, 0, _DEEPEST)
+            reader = ThriftReader(data)
+            fields, length = _structure(reader, _DEEPEST), reader.place
             break
         except IndexError:
             if read >= min(_HEADER, end - place):
                 raise ValueError from None
             read <<= 4
-    about = _HEADER_OF_DATA.get(_number(fields, 1))
-    values = 0 if about is None else _number(fields.get(about), 1)
-    return PageHeader(_number(fields, 2), _number(fields, 3), values, length)
+    kind = _number(fields, 1)
+    about = fields.get(_HEADER_OF_DATA[kind]) if kind in _HEADER_OF_DATA else None
+    unpacked, packed = _number(fields, 2), _number(fields, 3)
+    values, encoding, levels, is_packed, has_lengths = 0, None, 0, True, True
+    if kind in _HEADER_OF_DATA:  # else the page has no values
+        values, encoding = _number(about, 1), _number(about, _ENCODING[kind])
+    if kind == _DATA_PAGE:
+        has_lengths = _number(about, 3) == _number(about, 4) == _RUN_LENGTHS
+    elif kind == _DATA_PAGE_V2:
+        levels, is_packed = (
+            _number(about, 5) + _number(about, 6),
+            about is not None and about.get(7) is not False,
+        )
+        if levels > min(unpacked, packed):
+            raise ValueError
+    return PageHeader(unpacked, packed, values, length, place, kind, encoding, levels, is_packed, has_lengths)
 
 
 def _number(fields: Any, field: int) -> int:
-    """Return a number of a structure; Arrow would cut off what does not fit, and find other pages than we."""
+    """Return a number in a structure; raise ValueError if it is out of range: Arrow would truncate it."""
     number = fields.get(field) if isinstance(fields, dict) else None
-    if not isinstance(number, int) or not 0 <= number < 1 << 31:
+    if type(number) is not int or not 0 <= number < 1 << 31:
         raise ValueError
     return number
 
 
-def _structure(data: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Return the numbers and structures in a Thrift structure (compact protocol), and where it ends."""
+def _structure(reader: ThriftReader, depth: int) -> dict[int, Any]:
+    """Return the fields of a page's header that are numbers or structures."""
     if depth == 0:
         raise ValueError
-    fields, field = dict[int, Any](), 0
-    for _ in range(_MOST_FIELDS):
-        head, place = data[place], place + 1
-        if head == 0:
-            return fields, place
-        if head >> 4:
-            field += head >> 4
+    fields = dict[int, Any]()
+    for field, kind in reader.fields():
+        if kind in _TRUTH:
+            fields[field] = _TRUTH[kind]
+        elif kind in _INTEGERS:
+            fields[field] = reader.read_signed()
+        elif kind == thrift.STRUCT:
+            fields[field] = _structure(reader, depth - 1)
         else:
-            field, place = _read_signed(data, place)
-        if field in fields or not 0 < field < 1 << 15:
-            raise ValueError
-        fields[field], place = _value(data, place, head & 15, depth)
-    raise ValueError
-
-
-def _value(data: bytes, place: int, kind: int, depth: int) -> tuple[Any, int]:
-    """Return a value of a structure, if it is a number or a structure, and where it ends."""
-    if kind in _WIDTHS:
-        return None, place + _WIDTHS[kind]
-    if kind in _INTEGERS:
-        return _read_signed(data, place)
-    if kind == _BINARY:
-        length, place = _varint(data, place)
-        return None, place + length
-    if kind == _STRUCT:
-        return _structure(data, place, depth - 1)
-    raise ValueError
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte, place = data[place], place + 1
-        number |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return number, place
-        if shift > 63:
-            raise ValueError
-
-
-def _read_signed(data: bytes, place: int) -> tuple[int, int]:
-    number, place = _varint(data, place)
-    return (number >> 1) ^ -(number & 1), place
+            reader.skip(kind)
+    return fields
 
 
 class _Table:
-    """A table of a flatbuffer: where its fields lie."""
+    """A flatbuffer table: the positions of its fields."""
 
     def __init__(self, data: bytes, place: int) -> None:
         self._data, self._place = data, place
@@ -195,7 +336,7 @@ class _Table:
         return number
 
     def place(self, field: int) -> int | None:
-        """Return the place of a field, None if it is not there."""
+        """Return the position of a field; None if it is missing."""
         entry = 4 + 2 * field
         if entry >= self._number("H", self._fields):
             return None
@@ -226,7 +367,7 @@ def _root(data: bytes) -> _Table:
 
 
 def _blocks(source: Any, size: int) -> Iterator[tuple[int, ...]]:
-    """Yield where the dictionaries and batches of an Arrow file lie, as its footer says."""
+    """Yield the positions of the dictionaries and batches of an Arrow file, according to its footer."""
     length = struct.unpack("<i", source.read_at(4, size - 10))[0]
     if not 0 < length <= size - 10:
         raise ValueError
@@ -236,7 +377,7 @@ def _blocks(source: Any, size: int) -> Iterator[tuple[int, ...]]:
 
 
 def _packed_buffers(source: Any, start: int, head: int, body: int) -> Iterator[int]:
-    """Yield where the compressed buffers of a message lie in its body."""
+    """Yield the positions of the compressed buffers in the body of a message."""
     if start < 0 or head < 8 or body < 0 or start + head > source.size():
         raise ValueError
     data = source.read_at(head, start)
@@ -253,5 +394,5 @@ def _packed_buffers(source: Any, start: int, head: int, body: int) -> Iterator[i
 
 
 def _unpacked_size(source: Any, body: int, place: int) -> int:
-    """Return the size that a buffer says it unpacks to: 0 of one that is not packed (which says -1)."""
+    """Return the decompressed size that a buffer states; 0 if it is not compressed (stated as −1)."""
     return max(0, int(struct.unpack("<q", source.read_at(8, body + place))[0]))

@@ -1,45 +1,48 @@
-"""The caller's own frames: columns out of them, the same kind of frame back.
+"""The caller's data frames: read their columns, and return results as the same type of frame.
 
-pandas and Polars are never imported here: a frame brings its own library along. A column keeps the type it
-had if that can hold the new values; text is never read as numbers for that.
+pandas and Polars are never imported here: the library of a frame is loaded already. A column keeps its type
+if that type can hold the new values; text is never converted to numbers for this.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from narwhals import dependencies
-from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_you_mean
 from masquerade.frames.cores import on_all_cores
-from masquerade.frames.label_codes import expanded, kind_of
-from masquerade.frames.metadata import foreign_attributes, foreign_metadata
-from masquerade.kernels.take import narrowed, rows_with, spread
+from masquerade.frames.label_codes import expand_dictionary, kind_of
+from masquerade.frames.metadata import (
+    foreign_attributes,
+    foreign_metadata,
+    is_pandas_frame,
+    is_polars_frame,
+    is_polars_lazy,
+)
+from masquerade.kernels.take import narrow_codes, rows_with, spread
 
 NewColumns = Mapping[str, "pa.Array | pa.ChunkedArray | None"]
-_MOST_NUMBERED = 1 << 16  # categories of all Polars columns together that are taken by their numbers
-_GLANCE = 1 << 14  # rows looked at first for one of each category
-_FEW_UNSEEN = 8  # categories not among them that are looked for one by one: most often nobody has them
+_MOST_NUMBERED = 1 << 16  # most categories of all Polars columns for which Polars' numbers are used
+_GLANCE = 1 << 14  # first rows, which are searched for one row per category
+_FEW_UNSEEN = 8  # categories missing there that are searched for one by one: most of them do not occur
 _ACCEPTED = "pandas and Polars data frames, PyArrow tables and record batches, and what narwhals reads"
 
 
 class _Columns(Mapping[str, pa.ChunkedArray]):
-    """The columns of a frame by name, turned into Arrow when asked for.
+    """The columns of a frame by name, converted to Arrow on request.
 
-    `given` is the caller's frame; `frame` is the same with a lazy frame collected, once.
+    `given` is the caller's frame; `frame` is the same frame, collected once if it is lazy.
     """
 
     __slots__ = ("_names", "frame", "given", "rows")
 
     def __init__(self, given: Any) -> None:
-        self.given, self.frame = given, _collected(given)
+        self.given, self.frame = given, _collect_lazy(given)
         names = _names(self.frame)
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -48,7 +51,7 @@ class _Columns(Mapping[str, pa.ChunkedArray]):
         self.rows = len(self.frame)
 
     def __getitem__(self, name: str) -> pa.ChunkedArray:
-        """Return a column as Arrow; an unknown name is a `SchemaError`."""
+        """Return a column as Arrow; raise `SchemaError` for an unknown name."""
         if name not in self._names:
             raise SchemaError(f"There is no column {name!r} in the frame.{did_you_mean(name, self._names)}")
         values = _arrow(self.frame, name)
@@ -65,7 +68,7 @@ class _Columns(Mapping[str, pa.ChunkedArray]):
 
 
 def columns_of(frame: Any) -> _Columns:
-    """Return the columns of any supported frame; what is no frame is an `InputError`.
+    """Return the columns of any supported frame; raise `InputError` for anything else.
 
     >>> columns_of(pa.table({"smoker": ["yes", "no"]}))["smoker"].to_pylist()
     ['yes', 'no']
@@ -74,13 +77,13 @@ def columns_of(frame: Any) -> _Columns:
 
 
 def rebuild(frame: Any, columns: NewColumns) -> Any:
-    """Return a frame of the same kind with exactly these columns, in this order; None keeps one as it is.
+    """Return a frame of the same type with exactly these columns, in this order; None keeps a column.
 
-    A column keeps its type if that can hold the new values; categories and dictionaries take new ones that
-    come as a dictionary without a look at its labels, and others get them as plain values. pandas keeps its
-    index, Arrow the metadata of its fields, a Polars lazy frame comes back lazy, and other lazy frames as a
-    PyArrow table. `frame` may be the `_Columns` of a frame (which saves collecting a lazy one twice). What an
-    earlier disguise wrote about the frame is dropped.
+    A column keeps its type if that type can hold the new values. New values in a dictionary go into columns
+    of categories or dictionaries without comparing labels, and into other columns as plain values. pandas
+    keeps its index, Arrow the metadata of its fields. A Polars lazy frame is returned lazy, other lazy frames
+    as a PyArrow table. `frame` may be the `_Columns` of a frame, so that a lazy frame is collected only once.
+    Metadata of an earlier disguise are dropped.
     """
     source = columns_of(frame)
     for name in columns:
@@ -89,18 +92,21 @@ def rebuild(frame: Any, columns: NewColumns) -> Any:
     native = source.frame
     if isinstance(native, (pa.Table, pa.RecordBatch)):
         return _arrow_frame(native, columns)
-    if dependencies.is_pandas_dataframe(native):
+    if is_pandas_frame(native):
         return _pandas_frame(native, columns)
-    if dependencies.is_polars_dataframe(native):
+    if is_polars_frame(native):
         built = _polars_frame(native, columns)
-        return built.lazy() if dependencies.is_polars_lazyframe(source.given) else built
+        return built.lazy() if is_polars_lazy(source.given) else built
     return _other_frame(native, columns)
 
 
-def _collected(frame: Any) -> Any:
+def _collect_lazy(frame: Any) -> Any:
     """Return an eager frame of the caller's library."""
-    if isinstance(frame, (pa.Table, pa.RecordBatch)) or dependencies.is_pandas_dataframe(frame):
+    if isinstance(frame, (pa.Table, pa.RecordBatch)) or is_pandas_frame(frame):
         return frame
+    import narwhals as nw  # noqa: PLC0415  (slow to import, and files do not need it)
+    from narwhals.exceptions import DuplicateError  # noqa: PLC0415
+
     try:
         known = nw.from_native(frame)
     except TypeError:
@@ -108,7 +114,7 @@ def _collected(frame: Any) -> Any:
     except DuplicateError:
         raise InputError("The frame has two columns of the same name.") from None
     if isinstance(known, nw.LazyFrame):
-        polars = dependencies.is_polars_lazyframe(frame)
+        polars = is_polars_lazy(frame)
         return known.collect(None if polars else "pyarrow").to_native()
     return frame
 
@@ -116,25 +122,34 @@ def _collected(frame: Any) -> Any:
 def _names(frame: Any) -> list[Any]:
     if isinstance(frame, (pa.Table, pa.RecordBatch)):
         return list(frame.schema.names)
-    return list(frame.columns if dependencies.is_pandas_dataframe(frame) else nw.from_native(frame).columns)
+    if is_pandas_frame(frame) or is_polars_frame(frame):
+        return list(frame.columns)
+    return list(_narwhals_frame(frame).columns)
 
 
 def _arrow(frame: Any, name: str) -> pa.Array | pa.ChunkedArray:
     if isinstance(frame, (pa.Table, pa.RecordBatch)):
         return frame.column(name)
-    if dependencies.is_pandas_dataframe(frame):
+    if is_pandas_frame(frame):
         return _pandas_arrow(frame[name], name)
-    if dependencies.is_polars_dataframe(frame):
+    if is_polars_frame(frame):
         return _polars_arrow(frame.get_column(name))
-    return nw.from_native(frame, eager_only=True).get_column(name).to_arrow()
+    return _narwhals_frame(frame).get_column(name).to_arrow()
+
+
+def _narwhals_frame(frame: Any) -> Any:
+    """Return a frame of another library as a narwhals frame."""
+    import narwhals as nw  # noqa: PLC0415  (slow to import, and files do not need it)
+
+    return nw.from_native(frame, eager_only=True)
 
 
 def _polars_arrow(series: Any) -> pa.Array | pa.ChunkedArray:
-    """Return a Polars column as Arrow; categories as Polars numbers them, without a look at every row."""
-    categories = series.dtype.base_type() == nw.get_native_namespace(series).Categorical
+    """Return a Polars column as Arrow; categories keep Polars' numbers, so that rows need no lookup."""
+    categories = series.dtype.base_type() == sys.modules["polars"].Categorical
     if not categories or not len(series) or series.null_count():
         return series.to_arrow()
-    codes, last = narrowed(series.to_physical().to_numpy())
+    codes, last = narrow_codes(series.to_physical().to_numpy())
     if last >= _MOST_NUMBERED:
         return series.to_arrow()
     labels = _polars_labels(series, codes, last)
@@ -142,39 +157,39 @@ def _polars_arrow(series: Any) -> pa.Array | pa.ChunkedArray:
 
 
 def _polars_labels(series: Any, codes: NDArray[Any], last: int) -> pa.Array:
-    """Return what Polars' numbers up to the last stand for; of those that nobody has, any label.
+    """Return the labels of Polars' category numbers up to the last; unused numbers get an arbitrary label.
 
-    All columns of a program share their numbers, so that a column has few of them.
+    All columns of a program share these numbers, so a column may use only a few of them.
     """
-    numbers = nw.get_native_namespace(series).Series(np.arange(last + 1)).cast(series.to_physical().dtype)
+    numbers = sys.modules["polars"].Series(np.arange(last + 1)).cast(series.to_physical().dtype)
     if hasattr(numbers.cat, "to"):
-        labels = expanded(_whole(numbers.cat.to(series.dtype, strict=False).to_arrow()))
+        labels = expand_dictionary(_combine_chunks(numbers.cat.to(series.dtype, strict=False).to_arrow()))
         return labels.fill_null(labels[int(codes[0])])
-    row = np.full(last + 1, -1, dtype=np.int64)  # that has the category: Polars below 2
-    rows_with(codes[:_GLANCE], row)  # most often the first rows have them all
+    row = np.full(last + 1, -1, dtype=np.int64)  # number of rows with the category: Polars below 2
+    rows_with(codes[:_GLANCE], row)  # usually the first rows contain all of them
     unseen = np.flatnonzero(row < 0)
     if len(unseen) > _FEW_UNSEEN:
         rows_with(codes, row)
     else:
         row[unseen] = [np.argmax(codes == code) for code in unseen]
-    return expanded(_whole(series[np.maximum(row, 0)].to_arrow()))
+    return expand_dictionary(_combine_chunks(series[np.maximum(row, 0)].to_arrow()))
 
 
 def _pandas_arrow(series: Any, name: str) -> pa.Array | pa.ChunkedArray:
-    """Return a pandas column as Arrow; one that mixes types is refused at the first row that differs."""
+    """Return a pandas column as Arrow; for mixed types, raise an error with the first row that differs."""
     try:
         if hasattr(series, "cat") and series.array.codes.min(initial=0) >= 0:  # none is missing: no mask
             labels = pa.array(series.array.categories, from_pandas=True)
             return pa.DictionaryArray.from_arrays(pa.array(series.array.codes), labels, safe=False)
         return pa.array(series, from_pandas=True)
     except (pa.ArrowException, OverflowError, UnicodeError):
-        pass  # Arrow's message quotes the value: ours is made outside of this block, without its context
+        pass  # Arrow's message quotes the value: the error is raised below, without this context
     row = _first_of_another_type(series.tolist())
-    raise UnknownValue(name, row, "is of another type than those before it, or of one that has no labels")
+    raise UnknownValue(name, row, "has a different type from the values before it, or a type without labels")
 
 
 def _first_of_another_type(values: list[Any]) -> int:
-    """Return the first row (from 1) whose type is not that of the rows before it."""
+    """Return the first row (from 1) whose type differs from the rows before it."""
     first = None
     for row, value in enumerate(values, start=1):
         missing = value is None or value != value  # noqa: PLR0124 - NaN, without asking for its type
@@ -202,19 +217,19 @@ def _arrow_frame(frame: Any, columns: NewColumns) -> Any:
     ]
     described = pa.schema(fields, metadata=foreign_metadata(schema))
     if isinstance(frame, pa.RecordBatch):
-        return pa.RecordBatch.from_arrays([_whole(values) for values in arrays], schema=described)
+        return pa.RecordBatch.from_arrays([_combine_chunks(values) for values in arrays], schema=described)
     return pa.Table.from_arrays(arrays, schema=described)
 
 
 def _field_like(field: pa.Field | None, name: str, values: Any) -> pa.Field:
-    """Return the field of new values: what was said about a column stays if it keeps its type."""
+    """Return the field of new values; the metadata of a column are kept if its type is unchanged."""
     if field is None or field.type != values.type:
         return pa.field(name, values.type)
     return field.with_nullable(field.nullable or values.null_count > 0)
 
 
 def _pandas_frame(frame: Any, columns: NewColumns) -> Any:
-    library = nw.get_native_namespace(frame)
+    library = sys.modules["pandas"]
 
     def column(name: str) -> Any:
         values = columns[name]
@@ -233,7 +248,7 @@ def _pandas_frame(frame: Any, columns: NewColumns) -> Any:
 
 
 def _polars_frame(frame: Any, columns: NewColumns) -> Any:
-    library = nw.get_native_namespace(frame)
+    library = sys.modules["polars"]
 
     def column(name: str) -> Any:
         values = columns[name]
@@ -244,7 +259,9 @@ def _polars_frame(frame: Any, columns: NewColumns) -> Any:
 
 def _other_frame(frame: Any, columns: NewColumns) -> Any:
     """Return a frame of any library that narwhals reads."""
-    known = nw.from_native(frame, eager_only=True)
+    import narwhals as nw  # noqa: PLC0415  (slow to import, and files do not need it)
+
+    known = _narwhals_frame(frame)
     arrays = {
         name: known.get_column(name).to_arrow() if values is None else _plain(values)
         for name, values in columns.items()
@@ -253,7 +270,7 @@ def _other_frame(frame: Any, columns: NewColumns) -> Any:
 
 
 def _arrow_like(column: Any, values: Any) -> Any:
-    """Return values in the type the column had, or as plain ones where it cannot hold them."""
+    """Return values in the column's original type, or as plain values if that type cannot hold them."""
     kind = column.type
     if _family(kind) != _family(values.type):
         return _plain(values)
@@ -268,8 +285,10 @@ def _arrow_like(column: Any, values: Any) -> Any:
 
 
 def _in_dictionary(column: Any, values: Any) -> pa.DictionaryArray:
-    """Return a dictionary column of the type of another, with its labels in their order if they suffice."""
-    kind, words = column.type, _whole(values)
+    """Return a dictionary column of another column's type, with its labels in their order if they suffice."""
+    import pyarrow.compute as pc  # noqa: PLC0415  (slow to import)
+
+    kind, words = column.type, _combine_chunks(values)
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     labels = words.dictionary.cast(kind.value_type)
     order = pc.index_in(labels, value_set=chunks[0].dictionary) if chunks else labels.slice(0, 0)
@@ -285,17 +304,17 @@ def _in_dictionary(column: Any, values: Any) -> pa.DictionaryArray:
 
 
 def _plain(values: Any) -> Any:
-    """Return values as they are, and those of a dictionary without it."""
+    """Return a column, decoded if it is a dictionary."""
     if not pa.types.is_dictionary(values.type):
         return values
     if isinstance(values, pa.ChunkedArray):
-        parts = [expanded(chunk) for chunk in values.chunks]
+        parts = [expand_dictionary(chunk) for chunk in values.chunks]
         return pa.chunked_array(parts, type=parts[0].type if parts else values.type.value_type)
-    return expanded(values)
+    return expand_dictionary(values)
 
 
 def _pandas_like(library: Any, dtype: Any, values: Any) -> Any:
-    """Return values as a pandas series of the dtype the column had, or of a natural one."""
+    """Return values as a pandas series of the column's original dtype, or else of a natural dtype."""
     if isinstance(dtype, library.CategoricalDtype):
         return library.Series(_categorical(library, dtype, values), copy=False)
     if dtype == "object":
@@ -312,21 +331,21 @@ def _pandas_like(library: Any, dtype: Any, values: Any) -> Any:
 
 
 def _objects(values: Any) -> Any:
-    """Return values as Python objects; a label of a dictionary is one object, however many rows have it."""
+    """Return values as Python objects; equal labels of a dictionary are one object."""
     if not pa.types.is_dictionary(values.type):
         return values.to_pandas().astype(object)
-    words = _whole(values)
-    labels = np.empty(len(words.dictionary) + 1, dtype=object)  # the last entry serves the missing ones
+    words = _combine_chunks(values)
+    labels = np.empty(len(words.dictionary) + 1, dtype=object)  # the last entry is for missing values
     labels[:-1] = words.dictionary.to_pylist()
     return labels[_places(words)]
 
 
 def _categorical(library: Any, dtype: Any, values: Any) -> Any:
-    """Return a pandas categorical: the old dtype if it lists all the labels, else one of the labels.
+    """Return a pandas categorical: the original dtype if it lists all labels, else a new dtype of the labels.
 
-    Labels that were listed keep their order, others follow.
+    Listed labels keep their order; new labels follow.
     """
-    words = _whole(values if pa.types.is_dictionary(values.type) else values.dictionary_encode())
+    words = _combine_chunks(values if pa.types.is_dictionary(values.type) else values.dictionary_encode())
     labels = words.dictionary.to_pylist()
     listed = {(type(label), label): place for place, label in enumerate(dtype.categories.tolist())}
     known = [(type(label), label) for label in labels]
@@ -334,17 +353,17 @@ def _categorical(library: Any, dtype: Any, values: Any) -> Any:
         order = sorted(known, key=lambda label: listed.get(label, len(listed)))
         listed = {label: place for place, label in enumerate(order)}
         dtype = library.CategoricalDtype([label for _, label in order])
-    # The last entry serves the missing ones, whose place is -1.
-    width = np.min_scalar_type(-len(listed) - 1)  # as narrow as pandas holds them
+    # the last entry is for missing values, whose index is -1
+    width = np.min_scalar_type(-len(listed) - 1)  # in the small type that pandas uses
     moved = np.array([*(listed[label] for label in known), -1], dtype=width)
     places = np.empty(len(words), dtype=width)
     spread(_places(words), moved, places)
-    # Our codes lie within the dtype's: pandas need not look at them again.
+    # the codes are valid for the dtype, so pandas need not check them again
     return library.Categorical.from_codes(places, dtype=dtype, validate=False)
 
 
 def _places(words: pa.DictionaryArray) -> Any:
-    """Return the place of every row's label; that of a missing one is past the last label."""
+    """Return the index of every row's label; missing values get the index after the last label."""
     indices = words.indices
     if indices.null_count:
         indices = indices.cast(pa.int64()).fill_null(len(words.dictionary))
@@ -352,14 +371,14 @@ def _places(words: pa.DictionaryArray) -> Any:
 
 
 def _polars_like(library: Any, frame: Any, name: str, values: Any) -> Any:
-    """Return values as a Polars series of the dtype the column had, or of a natural one."""
+    """Return values as a Polars series of the column's original dtype, or else of a natural dtype."""
     if pa.types.is_dictionary(values.type):
-        words = _whole(values)
+        words = _combine_chunks(values)
         labels = _polars_like(library, frame, name, words.dictionary)
         if words.null_count:
             return labels.gather(library.Series(words.indices)).alias(name)
-        # A third of the time of `gather`. Places are as wide as Polars wants them: the memory of a copy of
-        # its own goes back to the system at once, and every column fetches it anew.
+        # This takes a third of the time of `gather`. Indices have the width that Polars uses: otherwise it
+        # would allocate a copy for every column.
         places = pa.array(words.indices.to_numpy().astype(np.uint32))
         return labels[library.Series(places)].alias(name)
     series = library.Series(name, values)
@@ -372,8 +391,8 @@ def _polars_like(library: Any, frame: Any, name: str, values: Any) -> Any:
         return series
 
 
-def _whole(values: Any) -> Any:
-    """Return one array; a chunked one is joined, its dictionaries made one."""
+def _combine_chunks(values: Any) -> Any:
+    """Return one array; chunks are joined, and their dictionaries unified."""
     if not isinstance(values, pa.ChunkedArray):
         return values
     joined = values.unify_dictionaries().combine_chunks()

@@ -1,7 +1,8 @@
-"""Tables of SPSS, Stata and SAS, read in a process of its own within bounds of memory and time.
+"""Tables of SPSS, Stata and SAS, read in a separate process with limits of memory and time.
 
-The library that reads them is C that a damaged file can crash: what dies is then the other process, and the
-file is refused. Records come through a pipe and lie in no file, and a crash leaves no image of its memory.
+The library that reads them is written in C, and a damaged file can crash it. Then only the separate process
+dies, and the file is refused. Records pass through a pipe and are never stored in a file, and a crash writes
+no core dump.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from masquerade.core.errors import FileError
-from masquerade.frames.formats import Format, damaged, unreadable
+from masquerade.frames.formats import Format, damage_error, unreadable
 from masquerade.frames.statistics_reader import AMBIGUOUS, BATCH, DAMAGED, DESCRIPTION, DONE, HEAD
 
-MOST_MEMORY = 3 << 30  # bytes of address space: an interpreter with its libraries takes a tenth
-LEAST_SECONDS = 60  # of processor time for any file
-BYTES_A_SECOND = 1 << 16  # of a file: one more second for as many
-MOST_DESCRIPTION = 1 << 28  # bytes of names
+MOST_MEMORY = 3 << 30  # bytes of address space; an interpreter with its libraries takes a tenth of it
+LEAST_SECONDS = 60  # minimum limit of processor time
+BYTES_A_SECOND = 1 << 16  # one more second of processor time per this number of bytes of the file
+MOST_DESCRIPTION = 1 << 28  # most bytes of column names
 _PROGRAM = """
 import json, sys
 request = json.loads(sys.stdin.readline())
@@ -47,12 +48,14 @@ sys.path[:] = request["path"]
 from masquerade.frames.statistics_reader import answer
 answer(request)
 """
+_RECORD = 80  # bytes of a record in a SAS transport file
+_TABLE_STARTS = (b"HEADER RECORD*******MEMBER  HEADER RECORD!", b"HEADER RECORD*******MEMBV8  HEADER RECORD!")
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "LANG", "LC_ALL", "TZ")
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
 class StatisticsFile:
-    """A file and how it is read: `reader` is the name of the library's function for it."""
+    """A file and the library function that reads it (`reader`)."""
 
     def __init__(self, path: str, kind: Format, reader: str, catalogue: Path | None) -> None:
         self.path, self._kind = path, kind
@@ -71,7 +74,7 @@ class StatisticsFile:
         }
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the `names`, the number of `rows` and the `widths` of the columns in bytes."""
+        """Return the `names`, number of `rows`, `widths` in bytes, and labels of `missing` values."""
         reply = None
         for kind, content in self._replies({"columns": None, "rows": 0}):
             reply = json.loads(content) if kind == DESCRIPTION else None
@@ -80,9 +83,16 @@ class StatisticsFile:
         described: Mapping[str, Any] = reply
         return described
 
-    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the columns as text, at most `rows` rows at a time."""
-        for kind, content in self._replies({"columns": list(columns), "rows": rows}):
+    def batches(
+        self, columns: Sequence[str], rows: int, missing: Mapping[str, Sequence[str]] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns as text, at most `rows` rows at a time.
+
+        Values that the file marks as missing are empty, except those whose label or code `missing` lists for
+        the column.
+        """
+        request = {"columns": list(columns), "rows": rows, "missing": dict(missing or {})}
+        for kind, content in self._replies(request):
             if kind != BATCH:
                 raise self._failure()
             try:
@@ -95,7 +105,7 @@ class StatisticsFile:
             yield batch
 
     def _replies(self, more: Mapping[str, Any]) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what a new process replies; it is gone once this ends, however that is."""
+        """Yield the replies of a new process, which is always ended afterwards."""
         try:
             process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-I", "-W", "ignore", "-c", _PROGRAM],
@@ -130,7 +140,7 @@ class StatisticsFile:
             if kind == DONE:
                 return
             if kind == DAMAGED:
-                raise damaged(self.path, self._kind)
+                raise damage_error(self.path, self._kind)
             if kind == AMBIGUOUS:
                 raise FileError(
                     f"{self.path}: two codes of column {json.loads(content)!r} are read as one category: "
@@ -145,7 +155,29 @@ class StatisticsFile:
         )
 
 
+def check_transport(path: str) -> None:
+    """Raise `FileError` if a SAS transport file is truncated, or has tables that would be read as rows.
+
+    The format does not store the number of rows, and consists of records of 80 bytes. The library reads
+    further tables as rows of the first table, or not at all.
+    """
+    tables = size = 0
+    try:
+        with Path(path).open("rb") as file:
+            while piece := file.read(_RECORD << 12):
+                size += len(piece)
+                tables += sum(
+                    piece.startswith(_TABLE_STARTS, place) for place in range(0, len(piece), _RECORD)
+                )
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if size % _RECORD:
+        raise damage_error(path, Format.SAS)
+    if tables > 1:
+        raise FileError(f"{path}: this SAS file has {tables} tables; write each to a file of its own.")
+
+
 def _import_path() -> list[str]:
-    """Return the folders that this process imports from, but for the folder that it happens to be in."""
+    """Return the folders that this process imports from, except the current working directory."""
     source = Path(__file__).resolve().parents[2]
     return [str(source), *(str(Path(one).resolve()) for one in sys.path if one)]

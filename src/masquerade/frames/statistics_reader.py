@@ -1,7 +1,7 @@
-"""Read a table of SPSS, Stata or SAS, in a process of its own (see `statistics_process`).
+"""Read a table of SPSS, Stata or SAS in a separate process (see `statistics_process`).
 
-The request is a line of JSON on standard input; replies go to standard output, each a head of a kind and a
-length, then its content. Nothing is ever written elsewhere.
+The request is one line of JSON on standard input. Replies go to standard output, each a header (type and
+length) followed by its content. Nothing is written to any file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import IO, Any
 import pyarrow as pa
 from pyarrow import ipc
 
+from masquerade.core.util.frame_marks import DISGUISED, DISGUISED_VALUE
 from masquerade.frames.cell_text import cell_text
 
 HEAD = struct.Struct("<cQ")
@@ -23,7 +24,7 @@ DESCRIPTION, BATCH, DAMAGED, AMBIGUOUS, DONE = b"d", b"b", b"x", b"a", b"."
 
 
 class _Ambiguous(Exception):
-    """Two codes of a column are read as one category."""
+    """Error: two codes of a column would be read as one category."""
 
 
 def answer(request: Mapping[str, Any]) -> None:
@@ -38,9 +39,9 @@ def answer(request: Mapping[str, Any]) -> None:
                 _send(out, BATCH, _pack(batch))
     except _Ambiguous as error:
         _send(out, AMBIGUOUS, json.dumps(str(error)).encode())
-    except BrokenPipeError:  # nobody reads on
+    except BrokenPipeError:  # the parent process stopped reading
         return
-    except Exception:  # noqa: BLE001  (a library's own, which may quote data)
+    except Exception:  # noqa: BLE001  (errors of the library may quote data)
         _send(out, DAMAGED)
     else:
         _send(out, DONE)
@@ -61,10 +62,41 @@ def _pack(batch: pa.RecordBatch) -> memoryview:
 
 def _describe(library: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     read = getattr(library, f"read_{request['reader']}")
-    _, about = read(request["file"], metadataonly=True, output_format="dict")
+    # without it, the ranges of missing values are not reported
+    kinds = {"user_missing": True} if request["reader"] == "sav" else {}
+    _, about = read(request["file"], metadataonly=True, output_format="dict", **kinds)
     names = list(about.column_names)
     widths = [int(about.variable_storage_width.get(name, 8)) for name in names]
-    return {"names": names, "rows": about.number_rows, "widths": widths}
+    missing = {name: labels for name in names if (labels := _missing_labels(about, name))}
+    return {"names": names, "rows": about.number_rows, "widths": widths, "missing": missing}
+
+
+def _missing_labels(about: Any, name: str) -> list[str]:
+    """Return the labels of a column's values that the file marks as missing, by a range or by a letter."""
+    ranges = about.missing_ranges.get(name, ())
+    return [
+        str(label).strip()
+        for value, label in _value_labels(about, name).items()
+        if str(label).strip() and (_is_letter(value) or any(_within(value, one) for one in ranges))
+    ]
+
+
+def _value_labels(about: Any, name: str) -> dict[Any, str]:
+    """Return the labels of a column's values, without the mark of columns that masquerade disguised."""
+    labels: dict[Any, str] = about.variable_value_labels.get(name, {})
+    if not str(about.column_names_to_labels.get(name) or "").startswith(DISGUISED):
+        return labels
+    return {value: str(label).removesuffix(DISGUISED_VALUE) for value, label in labels.items()}
+
+
+def _is_letter(value: Any) -> bool:
+    """Return True for a missing value of Stata or SAS: .a to .z, and ._ of SAS."""
+    return isinstance(value, str) and len(value) == 1 and (value.isalpha() or value == "_")
+
+
+def _within(value: Any, bounds: Mapping[str, Any]) -> bool:
+    low, high = bounds["lo"], bounds["hi"]
+    return isinstance(value, str) == isinstance(low, str) and low <= value <= high
 
 
 def _batches(library: Any, request: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
@@ -75,10 +107,28 @@ def _batches(library: Any, request: Mapping[str, Any]) -> Iterator[pa.RecordBatc
         frame, about = read(request["file"], usecols=columns, row_offset=start, row_limit=request["rows"])
         if not len(frame):
             return
-        labels = about.variable_value_labels
+        labels = {name: _value_labels(about, name) for name in columns}
         if catalogue is not None:
             labels = {name: catalogue.get(one) or {} for name, one in about.variable_to_label.items()}
         texts = [_texts(frame[name].tolist(), labels.get(name), seen[name], name) for name in columns]
+        if request["missing"] and request["reader"] != "xport":
+            # read again: in the same pass pyreadstat 1.3 gives 0 for "." in a column of integers with letters
+            kinds, _ = read(
+                request["file"],
+                usecols=list(request["missing"]),
+                row_offset=start,
+                row_limit=request["rows"],
+                user_missing=True,
+            )
+            for name, texts_kept in request["missing"].items():
+                place, is_text = columns.index(name), request["reader"] == "sav"
+                texts[place] = _with_kinds(
+                    texts[place],
+                    kinds[name].tolist(),
+                    labels.get(name) or {},
+                    frozenset(texts_kept),
+                    is_text=is_text,
+                )
         yield pa.RecordBatch.from_arrays(texts, names=columns)
         start += len(frame)
 
@@ -86,16 +136,47 @@ def _batches(library: Any, request: Mapping[str, Any]) -> Iterator[pa.RecordBatc
 def _texts(
     values: Sequence[Any], labels: Mapping[Any, str] | None, seen: dict[str, Any], name: str
 ) -> pa.Array:
-    """Return values as text, those with a label as their label.
+    """Return values as text: the label of a value if it has one, otherwise the value.
 
-    Two codes with the same label are one category by the file's own words. A code without a label that reads
-    like the label of another one is refused. `seen` tells of every label whether a label gave it.
+    Two codes with the same label are one category, because the file labels them so. An empty label is
+    ignored. A code without a label is refused if its text equals the label of another code. `seen` maps each
+    text to True if it came from a label.
     """
-    words = set(map(cell_text, (labels or {}).values()))
+    labels = {value: label for value, label in (labels or {}).items() if str(label).strip()}
+    words = set(map(cell_text, labels.values()))
     texts = dict[Any, str | None]()
     for value in set(values):
-        has_label = labels is not None and value in labels
-        text = texts[value] = cell_text(labels[value] if labels is not None and has_label else value)
+        has_label = value in labels
+        text = texts[value] = cell_text(labels[value] if has_label else value)
         if text is not None and text in words and seen.setdefault(text, has_label) != has_label:
             raise _Ambiguous(name)
     return pa.array([texts[value] for value in values], pa.string())
+
+
+def _with_kinds(
+    texts: pa.Array,
+    values: Sequence[Any],
+    labels: Mapping[Any, str],
+    kept_texts: frozenset[str],
+    *,
+    is_text: bool,
+) -> pa.Array:
+    """Return texts in which empty cells get their label or code if it is among `kept_texts`.
+
+    `values` are the same cells with the codes of missing values. Unless `is_text`, only letters are codes of
+    missing values, written .a to .z.
+    """
+    if not texts.null_count:
+        return texts
+    kinds = dict[Any, str | None]()
+    result = texts.to_pylist()
+    for row, (text, value) in enumerate(zip(result, values, strict=True)):
+        is_empty = value is None or value != value  # noqa: PLR0124  (NaN)
+        if text is not None or is_empty or not (is_text or _is_letter(value)):
+            continue
+        if value not in kinds:
+            code = f".{value}" if not is_text else cell_text(value)
+            names = (cell_text(str(labels.get(value, "")).strip()), code)
+            kinds[value] = next((name for name in names if name in kept_texts), None)
+        result[row] = kinds[value]
+    return pa.array(result, pa.string())

@@ -1,13 +1,14 @@
-"""The first sheet of an Excel workbook, read in parts and within bounds.
+"""The first sheet of an Excel workbook, read as a stream within size limits.
 
-A workbook is a ZIP archive of XML: a file of a few megabytes can stand for gigabytes of cells, for a row
-without an end, or for a text that is referred to a million times. So sizes are checked before anything is
-unpacked, and the sheet is read as a stream of which one row is held. The library openpyxl reads what is
-small: which parts there are, and which styles are dates.
+A workbook is a ZIP archive of XML. A file of a few megabytes can expand to gigabytes of cells, to a row
+without an end, or to a text that a million cells refer to. So sizes are checked before anything is
+decompressed, and the sheet is read as a stream, one row at a time. The library openpyxl reads only the small
+parts: the list of parts, and which styles are dates.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -20,21 +21,24 @@ from openpyxl.utils.datetime import from_excel, from_ISO8601  # type: ignore[imp
 
 from masquerade.core.errors import FileError
 
-MOST_UNPACKED = 1 << 30  # bytes of a part
-MOST_RATIO = 50  # unpacked to packed, of a part above `SMALL`: sheets that programs write come to 20
+MOST_UNPACKED = 1 << 30  # most decompressed bytes of a part of the archive
+MOST_RATIO = 50  # most decompressed over compressed size of a part above `SMALL`; real sheets reach 20
 SMALL = 1 << 25
-MOST_HELD = 1 << 23  # bytes of a part that is held as a whole, such as the styles
-MOST_STRINGS = 1 << 20  # texts that cells refer to
-MOST_STRING_BYTES = 1 << 26  # of all of them, as XML
-MOST_COLUMNS = 1 << 14  # as Excel itself
+MOST_HELD = 1 << 23  # most bytes of a part that is read as a whole, such as the styles
+MOST_STRINGS = 1 << 20  # most texts that cells refer to
+MOST_STRING_BYTES = 1 << 26  # most bytes of these texts together, as XML
+MOST_COLUMNS = 1 << 14  # the limit of Excel
 MOST_IN_CELL = 1 << 15
 MOST_IN_ROW = 1 << 24  # characters
-MOST_TEXT = 1 << 32  # characters of a sheet, texts counted as often as cells refer to them
+MOST_TEXT = 1 << 32  # most characters of a sheet; a text counts once for each cell that refers to it
 MOST_DEPTH = 64
 PIECE = 1 << 16
 LONGEST_TOKEN = 1 << 21  # bytes of one tag
 INSTEAD = "Save the sheet as .csv, which is read without such a bound."
-_REFERENCE = re.compile(r"([A-Z]{1,3})[0-9]+")
+_REFERENCE = re.compile(r"([A-Z]{1,3})([0-9]{1,18})")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+_TRUTH = {"0": False, "1": True, "false": False, "true": True}
 
 Row = dict[int, Any]  # values of cells by column, without those that are empty
 
@@ -43,7 +47,7 @@ class Archive(zipfile.ZipFile):
     """A ZIP archive whose parts are opened only if they are not too large."""
 
     def open(self, name: Any, mode: Any = "r", pwd: Any = None, *, force_zip64: bool = False) -> Any:
-        """Open a part as a stream, if its size is within bounds; no more than that can come out."""
+        """Open a part as a stream if its size is within the limits, which also bound the bytes it yields."""
         if mode == "r":
             part = name if isinstance(name, zipfile.ZipInfo) else self.getinfo(name)
             if part.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
@@ -66,12 +70,12 @@ class Archive(zipfile.ZipFile):
         return super().read(name, pwd)
 
     def too_large(self, what: str) -> FileError:
-        """Return an error about a workbook that is beyond a bound."""
+        """Return an error about a workbook that exceeds a limit."""
         return FileError(f"{self.filename}: this workbook {what}. {INSTEAD}")
 
 
 class Workbook:
-    """An opened workbook: `rows` yields the rows of its first sheet that are not empty."""
+    """An open workbook: `rows` yields the nonempty rows of its first sheet."""
 
     def __init__(self, path: str) -> None:
         self._archive = Archive(path)
@@ -99,7 +103,7 @@ class Workbook:
         self._archive.close()
 
     def rows(self, wanted: Collection[int] | None = None) -> Iterator[Row]:
-        """Yield the rows that are not empty, from the start; of the wanted columns, if not of all."""
+        """Yield the nonempty rows from the start, with the requested columns or all."""
         chosen = None if wanted is None else frozenset(wanted)
         handler = _SheetHandler(self._value, chosen, self._archive)
         for piece in self._pieces(self._sheet, handler):
@@ -112,7 +116,7 @@ class Workbook:
         return [text for piece in self._pieces(name, handler) for text in piece]
 
     def _pieces(self, name: str, handler: _Handler) -> Iterator[list[Any]]:
-        """Yield what a handler finds in a part, piece by piece."""
+        """Yield the items that a handler finds in a part, piece by piece."""
         parser, fed = expat.ParserCreate(namespace_separator=" "), 0
         parser.buffer_text = True
         parser.StartElementHandler, parser.EndElementHandler = handler.start, handler.end
@@ -130,7 +134,11 @@ class Workbook:
     def _value(self, kind: str, style: int, text: str) -> Any:
         """Return the value of a cell, as openpyxl does."""
         if kind == "n":
+            if not _NUMBER.fullmatch(text.strip()):
+                raise ValueError
             number = float(text) if any(sign in text for sign in ".Ee") else int(text)
+            if not math.isfinite(number):
+                raise ValueError
             if style not in self._book._date_formats:  # noqa: SLF001  (openpyxl has no other name for them)
                 return number
             timed = style in self._book._timedelta_formats  # noqa: SLF001
@@ -139,18 +147,23 @@ class Workbook:
             except (OverflowError, ValueError):
                 return "#VALUE!"
         if kind == "s":
-            return self._strings[int(text)]
+            place = int(text)
+            if place < 0:  # Python would index from the end
+                raise ValueError
+            return self._strings[place]
         if kind == "b":
-            return bool(int(text))
+            return _TRUTH[text.strip()]
         return from_ISO8601(text) if kind == "d" else text
 
 
 class _Handler:
-    """Collects texts of XML: those of `t` elements, but not of how they are spoken (`rPh`)."""
+    """Collects texts of XML: those of `t` elements, except phonetic guides (`rPh`)."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
         self._depth = self._spoken = self._length = 0
+        # namespace of the part: elements of other namespaces have other meanings
+        self._namespace: str | None = None
         self._listens, self._parts, self._items = False, list[str](), list[Any]()
 
     def take(self) -> list[Any]:
@@ -162,7 +175,11 @@ class _Handler:
         self._depth += 1
         if self._depth > MOST_DEPTH:
             raise ValueError
-        name = tag.rpartition(" ")[2]
+        namespace, _, name = tag.rpartition(" ")
+        if self._namespace is None:
+            self._namespace = namespace
+        if namespace != self._namespace:
+            return
         if name == "rPh":
             self._spoken += 1
         elif name == "t" and not self._spoken:
@@ -172,7 +189,9 @@ class _Handler:
 
     def end(self, tag: str) -> None:
         self._depth -= 1
-        name = tag.rpartition(" ")[2]
+        namespace, _, name = tag.rpartition(" ")
+        if namespace != self._namespace:
+            return
         if name == "rPh":
             self._spoken -= 1
         elif name in {"t", "v"}:
@@ -212,7 +231,7 @@ class _TextHandler(_Handler):
 
 
 class _SheetHandler(_Handler):
-    """The rows of a sheet."""
+    """The rows of a sheet. Rows and cells out of order are refused, since other readers disagree on them."""
 
     def __init__(
         self, value_of: Callable[[str, int, str], Any], wanted: frozenset[int] | None, archive: Archive
@@ -222,22 +241,41 @@ class _SheetHandler(_Handler):
         self._row: Row = {}
         self._column, self._kind, self._style = -1, "n", 0
         self._in_row = self._total = 0
-        self._filled = False  # also by a column that nobody wants: such a row is a record
+        self._number, self._in_cell, self._has_value = 0, False, False
+        self._inside = False  # of a row
+        self._filled = False  # also by a column that was not requested: such a row is a record
 
     def begin(self, name: str, attributes: Mapping[str, str]) -> None:
         if name == "c":
-            reference = attributes.get("r")
-            self._column = self._column + 1 if reference is None else _column_of(reference)
-            if self._column >= MOST_COLUMNS:
-                raise self._archive.too_large(f"has more than {MOST_COLUMNS:,} columns")
-            self._kind, self._style = attributes.get("t", "n"), int(attributes.get("s", "0"))
-        elif name == "v":
-            self._listens = self._kind != "inlineStr"
+            self._start_cell(attributes)
+        elif name in {"v", "is"}:
+            if self._has_value:
+                raise ValueError
+            self._has_value = self._in_cell
+            self._listens = name == "v" and self._kind != "inlineStr"
         elif name == "row":
-            self._column = -1
+            number = int(attributes.get("r", self._number + 1))
+            if self._inside or number <= self._number:
+                raise ValueError
+            self._inside, self._number, self._column = True, number, -1
+        elif name == "sheetData" and self._number:
+            raise ValueError
+
+    def _start_cell(self, attributes: Mapping[str, str]) -> None:
+        reference = attributes.get("r")
+        number, column = self._number, self._column + 1
+        if reference is not None:
+            number, column = _place_of(reference)
+        if self._in_cell or not self._inside or number != self._number or column <= self._column:
+            raise ValueError
+        if column >= MOST_COLUMNS:
+            raise self._archive.too_large(f"has more than {MOST_COLUMNS:,} columns")
+        self._column, self._in_cell, self._has_value = column, True, False
+        self._kind, self._style = attributes.get("t", "n"), int(attributes.get("s", "0"))
 
     def finish(self, name: str) -> None:
         if name == "c":
+            self._in_cell = self._has_value = False
             text = self._take_text()
             self._filled |= bool(text)
             if text and (self._wanted is None or self._column in self._wanted):
@@ -247,7 +285,7 @@ class _SheetHandler(_Handler):
         elif name == "row":
             if self._filled:
                 self._items.append(self._row)
-            self._row, self._in_row, self._filled = {}, 0, False
+            self._row, self._in_row, self._filled, self._inside = {}, 0, False, False
 
     def _count_text(self, length: int) -> None:
         self._in_row += length
@@ -258,16 +296,16 @@ class _SheetHandler(_Handler):
             raise self._archive.too_large(f"has more than {MOST_TEXT:,} characters in its cells")
 
 
-def _column_of(reference: str) -> int:
-    """Return the number of the column that a reference like BC7 names, from 0."""
+def _place_of(reference: str) -> tuple[int, int]:
+    """Return the row number (from 1) and column number (from 0) of a reference like BC7."""
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         raise ValueError
     number = 0
     for letter in match.group(1):
         number = 26 * number + ord(letter) - ord("A") + 1
-    return number - 1
+    return int(match.group(2)), number - 1
 
 
 def _refuse_declarations(*_: object) -> None:
-    raise ValueError("a workbook declares no entities")
+    raise ValueError("a workbook must not declare entities")

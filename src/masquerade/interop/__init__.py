@@ -1,7 +1,7 @@
-"""Files that other tools open: releases, tables, networks and classifiers, out and where it pays in again.
+"""Files for other tools: releases, tables, networks and classifiers, written and, where useful, read.
 
-Nothing else of the package imports this one. What comes in is hostile until it was read: it has limits, and
-whatever is wrong is an `InputError`.
+No other part of the package imports this one. Input is untrusted: it is read within limits, and every problem
+raises `InputError`.
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from masquerade.frames.ddi import codebook as codebook
     from masquerade.interop.croissant_description import About as About
     from masquerade.interop.croissant_description import croissant as croissant
+    from masquerade.interop.dap import DapSums as DapSums
     from masquerade.interop.dap import dap_cell as dap_cell
+    from masquerade.interop.dap import dap_sums as dap_sums
     from masquerade.interop.dap import from_dap as from_dap
     from masquerade.interop.dap import read_dap as read_dap
     from masquerade.interop.dap import to_dap as to_dap

@@ -1,8 +1,8 @@
-"""Croissant: the JSON-LD by which machine learning tools find and load a data set, here of disguised records.
+"""Croissant: the JSON-LD description by which machine learning tools find and load a data set.
 
-Version 1.1 of the format, with the vocabulary of responsible AI: what was collected, how it was disguised,
-and what an estimate must do about it. Terms of our own begin with ``mq:`` and are plain text: the policy's
-sha256, the exact γ of a record, the exact rows of a column's channel.
+This is version 1.1 of the format, with the Responsible AI (RAI) vocabulary, which describes the collection,
+the disguise and the estimation. Terms that start with ``mq:`` are masquerade's own and are plain text: the
+policy's sha256, the exact γ of a record, the exact rows of a column's channel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from masquerade.core.util.formatting import category_text, gamma_words
 
 CONFORMS: Final = "http://mlcommons.org/croissant/1.1"
 VOCABULARY: Final = "urn:masquerade:vocabulary#"
-MOST_ROWS: Final = 10_000  # weights of a channel that are written out; the policy has them all
+MOST_ROWS: Final = 10_000  # largest channel that is written out; the policy contains all channels
 ENCODINGS: Final = {".parquet": "application/x-parquet", ".csv": "text/csv"}
 _TERMS: Final = (
     "arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field", "fileProperty",
@@ -31,8 +31,27 @@ _TERMS: Final = (
 
 @dataclass(frozen=True)
 class About:
-    """What only people know of a release; empty where nobody said it.
+    """Facts about a release that only its publisher knows; empty if not given.
 
+    Parameters
+    ----------
+    title : str
+        Title of the release.
+    description : str, optional
+        Description.
+    creator : str, optional
+        Organisation that publishes it.
+    license : str, optional
+        Licence.
+    url : str, optional
+        Address of the release.
+    version : str, default "1.0.0"
+        Version of the release.
+    published : str, optional
+        Date, such as 2026-11-17.
+
+    Examples
+    --------
     >>> about = mq.interop.About(title="Exams, pills and sleep", creator="A university", license="CC BY 4.0")
     >>> about.version
     '1.0.0'
@@ -47,8 +66,8 @@ class About:
     published: str = ""  # a date, as 2026-11-17
 
     @property
-    def words(self) -> str:
-        """Return the description, or what is true of every release."""
+    def full_description(self) -> str:
+        """Return the description, or a default sentence that is true of every release."""
         return self.description or "Records disguised by known probabilities: reports, not answers."
 
 
@@ -62,29 +81,51 @@ def croissant(
     software: str = "",
     memo: str | None = None,
 ) -> dict[str, Any]:
-    """Return the Croissant description of a data file (its name, hash and bytes) as plain JSON values.
+    """Return the Croissant description of a data file as plain JSON values.
 
-    `memo` is the id of the memo that drew the reports, if one did.
+    Parameters
+    ----------
+    policy : Policy
+        Policy of the records.
+    data : str
+        Name of the data file.
+    sha256 : str
+        Its hash, in hexadecimal digits.
+    size : int
+        Its size in bytes.
+    about : About, optional
+        Facts about the release.
+    software : str, optional
+        Name and version of the software.
+    memo : str, optional
+        Id of the memo that the reports were drawn from.
 
+    Returns
+    -------
+    dict
+        The description.
+
+    Examples
+    --------
     >>> policy = mq.data.students_policy()
     >>> mq.interop.croissant(policy, data="data.csv", sha256="0" * 64, size=10)["mq:gamma"]
     '12'
     """
-    told = about or About()
+    facts = about or About()
     exact = privacy(policy).to_dict()["record"]["gamma_exact"]
     given = {
-        "license": told.license,
-        "url": told.url,
-        "datePublished": told.published,
-        "creator": {"@type": "sc:Organization", "name": told.creator} if told.creator else None,
+        "license": facts.license,
+        "url": facts.url,
+        "datePublished": facts.published,
+        "creator": {"@type": "sc:Organization", "name": facts.creator} if facts.creator else None,
     }
     return {
         "@context": _context(),
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS,
-        "name": told.title,
-        "description": told.words,
-        "version": told.version,
+        "name": facts.title,
+        "description": facts.full_description,
+        "version": facts.version,
         **{key: value for key, value in given.items() if value},
         "keywords": ["randomized response", "local differential privacy", "masquerade"],
         "isLiveDataset": False,
@@ -145,7 +186,7 @@ def _responsible(policy: Policy) -> dict[str, Any]:
             f"Disguised column by column: {', '.join(disguised) or 'nothing'}; over a record {bound}.{beside}"
         ],
         "rai:dataCollection": "Answers were replaced by reports drawn with the probabilities of the policy; "
-        "whoever publishes this file need not have kept the answers.",
+        "the publisher of this file need not have kept the answers.",
         "rai:dataLimitations": [
             (
                 "A report is not an answer: plain frequencies are biased. Estimate with the policy's "
@@ -162,14 +203,14 @@ def _field(policy: Policy, variable: Variable, data: str) -> dict[str, Any]:
         "@type": "cr:Field",
         "@id": f"records/{variable.name}",
         "name": variable.name,
-        "description": _described(variable),
+        "description": _description(variable),
         "dataType": _data_type(variable.categories),
         "source": {"fileObject": {"@id": data}, "extract": {"column": variable.name}},
         "mq:channel": _channel(policy, variable.name),
     }
 
 
-def _described(variable: Variable) -> str:
+def _description(variable: Variable) -> str:
     return f"Reports: {', '.join(category_text(label) for label in variable.categories[:50])}."
 
 
@@ -179,10 +220,10 @@ def _data_type(categories: Sequence[object]) -> str:
 
 
 def _channel(policy: Policy, name: str) -> str:
-    """Return how a column was drawn, as JSON text with exact fractions; in words where that is too long."""
+    """Return the channel of a column as JSON text with exact fractions; a reference if it is too long."""
     drawn = [group for group in policy.groups if name in group.reports]
     if not drawn or not drawn[0].disguised:
-        return "none: the values are as they were"
+        return "none: the values are unchanged"
     [group] = drawn
     if policy.stratum_variable is not None or group.response is not None:
         return "see the policy"

@@ -1,9 +1,9 @@
-"""Classifiers as ONNX: naive Bayes and decision trees that any ONNX runtime serves, without masquerade.
+"""Classifiers as ONNX: naive Bayes and decision trees for any ONNX runtime, without masquerade.
 
-Every feature is an input of its own, a column of labels (text, whole numbers or booleans); the outputs are
-``label`` and ``probabilities``, classes in the order of the target. Computed in double precision by the
-operators of ONNX alone, as the model itself computes. A label that the model does not know is an error of
-the runtime: ONNX forbids an index out of bounds. Numbers that fall into bins are given as the bins' labels.
+Every feature is a separate input, a column of labels (text, whole numbers or booleans). The outputs are
+``label`` and ``probabilities``, with classes in the order of the target. The operators of ONNX compute in
+double precision, in the same way as the model. An unknown label causes an error in the runtime, since ONNX
+forbids an index out of bounds. Numbers that fall into bins must be given as the labels of the bins.
 """
 
 from __future__ import annotations
@@ -27,34 +27,68 @@ if TYPE_CHECKING:
 
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8  # old enough for runtimes since 2022
 MOST_NODES: Final = 1 << 20
-OWN: Final = "masquerade:"  # begins the names of tensors that are neither inputs nor outputs
+OWN: Final = "masquerade:"  # prefix of tensors that are neither inputs nor outputs
 OUTPUTS: Final = ("label", "probabilities")
 
 
 def to_onnx(model: NaiveBayes | DecisionTree) -> bytes:
-    """Return a classifier as an ONNX model; other models and labels of mixed types are refused.
+    """Return a classifier as an ONNX model.
 
+    Parameters
+    ----------
+    model : NaiveBayes or DecisionTree
+        The classifier.
+
+    Returns
+    -------
+    bytes
+        The ONNX model.
+
+    Raises
+    ------
+    InputError
+        If the model is of a different type, labels have mixed types, or the package onnx is missing.
+
+    Examples
+    --------
     >>> tree = mq.learn.decision_tree(mq.tally(mq.data.students()), "sleep")
     >>> type(mq.interop.to_onnx(tree)).__name__
     'bytes'
     """
     if not isinstance(model, (NaiveBayes, DecisionTree)):
-        raise InputError(
-            f"Naive Bayes and decision trees are written as ONNX. Got a {type(model).__name__} instead."
-        )
+        raise InputError(f"ONNX is for naive Bayes and decision trees. Got a {type(model).__name__} instead.")
     graph = _Graph()
     if isinstance(model, NaiveBayes):
         probabilities, best = _naive_bayes(graph, model)
         asked = model.features
     else:
         probabilities, best = _tree(graph, model)
-        asked = tuple(one for one in model.features if one.name in model.used)
+        asked = tuple(one for one in model.features if one.name in model.used_features)
     return graph.model(asked, model.target, probabilities, best)
 
 
 def write_onnx(model: NaiveBayes | DecisionTree, path: str | Path) -> None:
-    """Write a classifier as an ONNX file, whole or not at all.
+    """Write a classifier to an ONNX file, atomically.
 
+    Parameters
+    ----------
+    model : NaiveBayes or DecisionTree
+        The classifier.
+    path : str or Path
+        File to write.
+
+    Returns
+    -------
+    None
+        The file is complete, or unchanged if writing failed.
+
+    Raises
+    ------
+    InputError
+        If the model cannot be written as ONNX.
+
+    Examples
+    --------
     >>> import pathlib
     >>> tree = mq.learn.decision_tree(mq.tally(mq.data.students()), "sleep")
     >>> mq.interop.write_onnx(tree, "tree.onnx")
@@ -65,7 +99,7 @@ def write_onnx(model: NaiveBayes | DecisionTree, path: str | Path) -> None:
 
 
 def _naive_bayes(graph: _Graph, model: NaiveBayes) -> tuple[str, str]:
-    """Sum logarithms: ln P(c) + Σ ln P(x | c); rows that no class can give keep the class probabilities."""
+    """Sum logarithms, ln P(c) + Σ ln P(x | c); rows impossible in every class get the class probabilities."""
     with np.errstate(divide="ignore"):
         prior = graph.constant(np.log(model.prior)[None, :])
         total = prior
@@ -84,12 +118,12 @@ def _naive_bayes(graph: _Graph, model: NaiveBayes) -> tuple[str, str]:
 
 
 def _tree(graph: _Graph, model: DecisionTree) -> tuple[str, str]:
-    """Walk down level by level, all rows at once, as `DecisionTree.apply` does."""
-    used = model.used
+    """Descend level by level, for all rows together, as `DecisionTree.apply` does."""
+    used = model.used_features
     if not used:
-        raise InputError("A tree that asks nothing is not written as ONNX: it is one row of probabilities.")
+        raise InputError("A tree without splits cannot be written as ONNX: it is one row of probabilities.")
     if len(model.nodes) > MOST_NODES:
-        raise InputError(f"A tree of more than {MOST_NODES:,} nodes is not written as ONNX.")
+        raise InputError(f"A tree of more than {MOST_NODES:,} nodes cannot be written as ONNX.")
     asks = np.zeros(len(model.nodes), dtype=np.int64)
     first = np.full(len(model.nodes), -1, dtype=np.int64)
     for place, node in enumerate(model.nodes):
@@ -117,7 +151,7 @@ def _tree(graph: _Graph, model: DecisionTree) -> tuple[str, str]:
 
 
 class _Graph:
-    """Operators and constants of a model, by numbered names."""
+    """Operators and constants of a model, with numbered names."""
 
     def __init__(self) -> None:
         try:
@@ -150,7 +184,7 @@ class _Graph:
         if variable.name in self._codes:
             return self._codes[variable.name]
         if variable.name in OUTPUTS or variable.name.startswith(OWN):
-            raise InputError(f"A feature cannot be called {variable.name!r} in ONNX: an output is.")
+            raise InputError(f"A feature cannot be called {variable.name!r} in ONNX: the name is reserved.")
         size, kind = len(variable), _kind(variable)
         given = variable.name
         numbers = {"keys_int64s": [int(label) for label in variable.categories]} if kind is not str else None
@@ -163,7 +197,7 @@ class _Graph:
         return self._codes[variable.name]
 
     def model(self, features: Sequence[Variable], target: Variable, probabilities: str, best: str) -> bytes:
-        """Return the whole model, checked by ONNX's own checker."""
+        """Return the complete model, checked by ONNX's checker."""
         tensor, kind = self.helper.make_tensor_value_info, _kind(target)
         kinds = {str: self.kind.STRING, int: self.kind.INT64, bool: self.kind.BOOL}
         labels: np.ndarray[Any, Any] = np.array(target.categories, dtype=object if kind is str else kind)
@@ -193,9 +227,9 @@ def _kind(variable: Variable) -> type:
     kinds = {type(label) for label in variable.categories}
     if len(kinds) != 1:
         raise InputError(
-            f"The categories of {variable.name!r} are of several types: ONNX has columns of one type."
+            f"The categories of {variable.name!r} have several types: a column in ONNX has one type."
         )
     [kind] = kinds
     if kind is int and any(not -(2**63) <= int(label) < 2**63 for label in variable.categories):
-        raise InputError(f"The categories of {variable.name!r} are larger than the whole numbers of ONNX.")
+        raise InputError(f"The categories of {variable.name!r} exceed the 64-bit integers of ONNX.")
     return kind

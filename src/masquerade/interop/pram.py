@@ -1,9 +1,9 @@
-"""PRAM matrices of sdcMicro (post-randomisation): a policy from them, and a policy's channel as one.
+"""PRAM matrices of sdcMicro (post-randomisation): read as a policy, or written from a policy.
 
-A matrix has the truths as rows and the reports as columns, both named, as `pram()` of R's sdcMicro takes and
-returns it: as CSV, as ``write.csv(matrix)`` writes it, or as the text of ``dput(matrix)``. R's numbers are
-decimals of 15 digits: a row that sums to one within 1e-6 is rescaled exactly. A matrix from whose reports
-nothing can be estimated is a `SingularChannel`.
+A matrix has the truths as rows and the reports as columns, both named, as `pram()` of R's sdcMicro uses it:
+as CSV from ``write.csv(matrix)``, or as the text of ``dput(matrix)``. R writes decimals of 15 digits, so a
+row whose sum is within 1e-6 of one is rescaled to sum to exactly one. A singular matrix, from whose reports
+nothing can be estimated, raises `SingularChannel`.
 
 Reference: Gouweleeuw, Kooiman, Willenborg & de Wolf (1998); Templ, Kowarik & Meindl (2015).
 """
@@ -25,7 +25,7 @@ from masquerade.channels.rationals import rational
 from masquerade.core.errors import InputError, MasqueradeError, SingularChannel
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.util.json_text import read_text
-from masquerade.learn.networks.files.network_parts import labelled
+from masquerade.learn.networks.files.network_parts import relabel
 
 MOST_CHARACTERS: Final = 1 << 24
 MOST_CATEGORIES: Final = 512
@@ -35,10 +35,29 @@ _ESCAPED = {"n": "\n", "t": "\t", '"': '"', "'": "'", "\\": "\\"}
 
 
 def from_pram(texts: Mapping[str, str], schema: Schema | None = None) -> Policy:
-    """Return the policy whose variables are disguised by these matrices, texts by variable.
+    """Return the policy whose variables are disguised by PRAM matrices.
 
-    Categories are the names of the rows; a `schema` gives other labels (1 and not "1").
+    Parameters
+    ----------
+    texts : mapping of str to str
+        Text of the matrix by variable. Categories are the names of the rows.
+    schema : Schema, optional
+        Variables, needed if labels of categories are not text (1 and not "1").
 
+    Returns
+    -------
+    Policy
+        The policy.
+
+    Raises
+    ------
+    InputError
+        If a text is not a valid matrix.
+    SingularChannel
+        If a matrix is singular.
+
+    Examples
+    --------
     >>> rows = ['"","f","m"', '"f",0.9,0.1', '"m",0.2,0.8']
     >>> policy = mq.interop.from_pram({"sex": chr(10).join(rows)})
     >>> policy.schema["sex"].categories, policy.group("sex").channel.gamma
@@ -61,8 +80,29 @@ def from_pram(texts: Mapping[str, str], schema: Schema | None = None) -> Policy:
 
 
 def read_pram(paths: Mapping[str, str | Path], schema: Schema | None = None) -> Policy:
-    """Return the policy of matrices in files, by variable; see `from_pram`.
+    """Read PRAM matrices from files as a policy.
 
+    Parameters
+    ----------
+    paths : mapping of str to str or Path
+        File of the matrix by variable.
+    schema : Schema, optional
+        Variables, as in `from_pram`.
+
+    Returns
+    -------
+    Policy
+        The policy.
+
+    Raises
+    ------
+    InputError
+        If a file is not a valid matrix.
+    SingularChannel
+        If a matrix is singular.
+
+    Examples
+    --------
     >>> import pathlib
     >>> _ = pathlib.Path("pills.csv").write_text(mq.interop.to_pram(mq.data.students_policy(), "pills"))
     >>> mq.interop.read_pram({"pills": "pills.csv"}).group("pills").channel.gamma
@@ -73,8 +113,29 @@ def read_pram(paths: Mapping[str, str | Path], schema: Schema | None = None) -> 
 
 
 def to_pram(policy: Policy, name: str) -> str:
-    """Return the matrix of one variable as CSV, which ``as.matrix(read.csv(file, row.names = 1))`` reads.
+    """Return the PRAM matrix of one variable as CSV.
 
+    In R, ``as.matrix(read.csv(file, row.names = 1))`` reads it.
+
+    Parameters
+    ----------
+    policy : Policy
+        Policy that disguises the variable by a square matrix.
+    name : str
+        The variable.
+
+    Returns
+    -------
+    str
+        CSV text.
+
+    Raises
+    ------
+    InputError
+        If the variable is not disguised by one square matrix of its own.
+
+    Examples
+    --------
     >>> print(mq.interop.to_pram(mq.data.students_policy(), "pills"), end="")
     "","yes","no"
     "yes",0.75,0.25
@@ -105,7 +166,7 @@ def _read(name: str, text: str, schema: Schema | None) -> tuple[list[Category], 
     read = _dput if text.lstrip().startswith("structure(") else _table
     truths, reports, rows = read(text)
     if not 2 <= len(truths) <= MOST_CATEGORIES:
-        raise InputError(f"a matrix has 2 to {MOST_CATEGORIES} categories. Got {len(truths)} instead.")
+        raise InputError(f"a matrix must have 2 to {MOST_CATEGORIES} categories. Got {len(truths)} instead.")
     if len(set(truths)) < len(truths) or sorted(truths) != sorted(reports):
         raise InputError("the names of rows and columns must be the same categories, each once.")
     order = [reports.index(label) for label in truths]
@@ -113,19 +174,19 @@ def _read(name: str, text: str, schema: Schema | None) -> tuple[list[Category], 
     channel = matrix(exact)
     if channel.is_singular:
         raise SingularChannel("nothing can be estimated from its reports: the matrix is singular.")
-    return list(labelled(Variable(name, tuple(truths)), schema).categories), channel
+    return list(relabel(Variable(name, tuple(truths)), schema).categories), channel
 
 
 def _row(place: int, words: Sequence[str]) -> list[Fraction]:
     chances = [rational(word, f"row {place}") for word in words]
     total = sum(chances, Fraction(0))
     if min(chances) < 0 or abs(total - 1) > LARGEST_ROW_ERROR:
-        raise InputError(f"row {place} must hold probabilities that sum to 1.")
+        raise InputError(f"row {place} must contain probabilities that sum to 1.")
     return [chance / total for chance in chances]
 
 
 def _table(text: str) -> tuple[list[str], list[str], list[list[str]]]:
-    """Read CSV with names of columns above and names of rows to the left."""
+    """Read CSV with column names in the first line and row names in the first column."""
     try:
         lines = [line for line in csv.reader(io.StringIO(text), strict=True) if line]
     except csv.Error:
@@ -134,12 +195,12 @@ def _table(text: str) -> tuple[list[str], list[str], list[list[str]]]:
         raise InputError("not a table: all lines must have as many values as the first.")
     head, *body = lines
     if len(body) != len(head) - 1:
-        raise InputError("a matrix is square, with names of columns above it and names of rows at its left.")
+        raise InputError("a matrix must be square, with column names above it and row names to its left.")
     return [line[0] for line in body], head[1:], [line[1:] for line in body]
 
 
 def _dput(text: str) -> tuple[list[str], list[str], list[list[str]]]:
-    """Read ``structure(c(…), dim = c(k, k), dimnames = list(c(…), c(…)))``, filled column by column."""
+    """Read ``structure(c(…), dim = c(k, k), dimnames = list(c(…), c(…)))``, in column-major order."""
     words = list(_tokens(text))
     reader = _Words(words)
     reader.take("structure", "(")
@@ -152,7 +213,7 @@ def _dput(text: str) -> tuple[list[str], list[str], list[list[str]]]:
         parts[key] = reader.lists()
     reader.take(")")
     if reader.next:
-        raise InputError("there is more text than one matrix.")
+        raise InputError("there is text after the matrix.")
     sizes, names = parts.get("dim", []), parts.get("dimnames", [])
     if len(sizes) != 1 or len(names) != 2:
         raise InputError("a matrix needs its `dim` and `dimnames` of rows and columns.")
@@ -160,7 +221,7 @@ def _dput(text: str) -> tuple[list[str], list[str], list[list[str]]]:
     size = len(rows)
     whole = [word.rstrip("L") for word in sizes[0]]
     if whole != [str(size), str(len(columns))] or len(numbers) != size * len(columns) or size != len(columns):
-        raise InputError("a matrix is square, with as many numbers and names as `dim` says.")
+        raise InputError("a matrix must be square, with as many numbers and names as `dim` states.")
     return rows, columns, [[numbers[at + size * column] for column in range(size)] for at in range(size)]
 
 
@@ -177,17 +238,17 @@ def _tokens(text: str) -> Iterator[str]:
 def _text(word: str) -> str:
     if not word.startswith('"'):
         raise InputError("names must be texts in quotes.")
-    return re.sub(r"\\(.)", lambda match: _escaped(match.group(1)), word[1:-1], flags=re.DOTALL)
+    return re.sub(r"\\(.)", lambda match: _unescape(match.group(1)), word[1:-1], flags=re.DOTALL)
 
 
-def _escaped(sign: str) -> str:
+def _unescape(sign: str) -> str:
     if sign not in _ESCAPED:
         raise InputError("a name has an escape that is not read here: write it as UTF-8.")
     return _ESCAPED[sign]
 
 
 class _Words:
-    """Words of R one after the other."""
+    """A sequence of R tokens."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words, self.place = words, 0
@@ -217,7 +278,7 @@ class _Words:
         return found
 
     def lists(self) -> list[list[str]]:
-        """Read ``c(…)``, or ``list(c(…), c(…))`` as it names rows and columns."""
+        """Read ``c(…)``, or ``list(c(…), c(…))`` for the names of rows and columns."""
         if self.next != "list":
             return [self.values()]
         self.take("list", "(")

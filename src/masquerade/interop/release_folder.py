@@ -1,16 +1,16 @@
-"""A release as a folder that archives and other tools open: data, policy, codebook, audit, hashes.
+"""A release as a folder for archives and other tools: data, policy, codebook, audit, hashes.
 
 ::
 
-    data.parquet      the disguised records, in random order (or data.csv, with its marks beside it)
+    data.parquet      the disguised records, in random order (or data.csv and its metadata file)
     policy.yaml       the channels, exactly
     codebook.xml      DDI Codebook 2.5, for archives
     croissant.json    Croissant 1.1, for machine learning
-    audit.html, .json what the release gives away
+    audit.html, .json what the release reveals
     README.md         for people
     SHA256SUMS        `sha256sum -c SHA256SUMS`, or `masquerade release check`
 
-The folder appears complete or not at all.
+The folder is written atomically.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from masquerade.channels.policy import Policy, policy_of
 from masquerade.channels.policy.privacy import privacy
 from masquerade.core.errors import FileError, InputError, MasqueradeError
 from masquerade.core.query import Query
+from masquerade.core.record_gamma import describe_clear_missing
 from masquerade.core.util.atomic import sync_folder, write_whole
 from masquerade.core.util.formatting import gamma_words
 from masquerade.core.util.json_text import read_json, read_text
-from masquerade.disguising.columns import carried, marks, permutation
+from masquerade.disguising.columns import marks, permutation, policy_metadata
 from masquerade.frames.ddi import Wording, codebook
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.file_writer import AtomicWriter
@@ -65,10 +66,27 @@ COLUMN: Final = "column "
 
 @dataclass(frozen=True)
 class ReleaseFolder:
-    """What was written: where, how many records under which policy, its files, and what the audit found.
+    """A written release.
 
-    `memo` is the id of the memo that drew the reports, None if each was drawn once.
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    rows : int
+        Number of records.
+    policy_id : str
+        sha256 of the policy.
+    files : tuple of str
+        Names of its files.
+    left_out : tuple of str
+        Columns of the data that were omitted.
+    audit : Audit
+        Result of the audit.
+    memo : str or None
+        Id of the memo that the reports were drawn from; None if they were drawn without a memo.
 
+    Examples
+    --------
     >>> mq.data.students().to_csv("students.csv", index=False)
     >>> policy = mq.data.students_policy()
     >>> _ = mq.disguise_file("students.csv", "reports.parquet", policy)
@@ -109,13 +127,44 @@ def write_release(
     form: str = "parquet",
     attacker: bool = True,
 ) -> ReleaseFolder:
-    """Write the release folder of a disguised file, and return what is in it.
+    """Write the release folder of a disguised file.
 
-    The file must say that it was disguised under this policy, as `disguise_file` and surveys mark theirs. It
-    is audited first: a release that contradicts its claims is not written. Columns that the policy does not
-    report are left out, and rows are shuffled. `tables` are sets of variables whose estimated counts are
-    added as SDMX-CSV.
+    The file is audited first: a release that contradicts its claims is not written. Rows are shuffled.
 
+    Parameters
+    ----------
+    data : str or Path
+        Disguised file whose metadata name this policy, as written by `disguise_file` and by surveys. Columns
+        that the policy does not report are omitted.
+    policy : Policy, str or Path
+        The policy, or its file.
+    folder : str or Path
+        New folder to write.
+    about : About, optional
+        Facts about the release.
+    wordings : mapping of str to Wording, optional
+        Wording of the questions by variable, for the codebook.
+    tables : sequence of sequence of str, optional
+        Variables of tables whose estimated counts are added as SDMX-CSV.
+    form : {"parquet", "csv"}
+        Format of the data.
+    attacker : bool, default True
+        Run the attacks of the audit.
+
+    Returns
+    -------
+    ReleaseFolder
+        The folder and its contents.
+
+    Raises
+    ------
+    InputError
+        If the data are not marked as disguised under this policy, or the audit contradicts their claims.
+    FileError
+        If the folder exists or cannot be written.
+
+    Examples
+    --------
     >>> mq.data.students().to_csv("students.csv", index=False)
     >>> policy = mq.data.students_policy()
     >>> _ = mq.disguise_file("students.csv", "reports.parquet", policy)
@@ -136,31 +185,48 @@ def write_release(
     if audit.contradicted:
         wrong = "; ".join(finding.says for finding in audit.of("contradicted"))
         raise InputError(f"{data}: is not released, the audit contradicts its claims: {wrong}.")
-    told = replace(
+    facts_about = replace(
         about or About(), published=(about or About()).published or f"{datetime.now(UTC):%Y-%m-%d}"
     )
-    made = target.parent / f".{target.name[:40]}.{secrets.token_hex(8)}.part"
-    made.mkdir()
+    folder_part = target.parent / f".{target.name[:40]}.{secrets.token_hex(8)}.part"
+    folder_part.mkdir()
     try:
-        rows, memo = _write_data(data, loaded, made / name)
-        _write_tables(made, name, loaded, tables)
-        facts = _Facts(rows, memo, told, name, audit)
-        _write_texts(made, loaded, facts, wordings=wordings or {})
-        files = _write_sums(made)
-        made.rename(target)
+        rows, memo = _write_data(data, loaded, folder_part / name)
+        _write_tables(folder_part, name, loaded, tables)
+        facts = _Facts(rows, memo, facts_about, name, audit)
+        _write_texts(folder_part, loaded, facts, wordings=wordings or {})
+        files = _write_sums(folder_part)
+        folder_part.rename(target)
         sync_folder(target.parent)
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(folder_part, ignore_errors=True)
         raise
     return ReleaseFolder(target, rows, loaded.id, files, left_out, audit, memo)
 
 
 def check_release(folder: str | Path) -> list[str]:
-    """Return everything that is wrong with a release folder, a sentence each; nothing if it is whole.
+    """Check a release folder and return its problems.
 
-    Files are compared with their hashes; the data must be disguised under the policy in the folder, and the
+    Files are compared with their hashes. The data must be disguised under the policy in the folder, and the
     codebook and the description must have its probabilities. Links are not followed.
 
+    Parameters
+    ----------
+    folder : str or Path
+        The folder.
+
+    Returns
+    -------
+    list of str
+        One sentence per problem; empty if there is none.
+
+    Raises
+    ------
+    FileError
+        If it is not a folder.
+
+    Examples
+    --------
     >>> mq.data.students().to_csv("students.csv", index=False)
     >>> policy = mq.data.students_policy()
     >>> _ = mq.disguise_file("students.csv", "reports.parquet", policy)
@@ -173,9 +239,9 @@ def check_release(folder: str | Path) -> list[str]:
         raise FileError(f"{place}: is not a folder.")
     inside = list(place.rglob("*"))
     links = [path.relative_to(place).as_posix() for path in inside if path.is_symlink()]
-    if links:  # nothing outside the folder is read
-        return [f"{name}: is a link; a release holds files alone." for name in sorted(links)]
-    listed, problems = _listed(place)
+    if links:  # read nothing outside the folder
+        return [f"{name}: is a link; a release must contain files only." for name in sorted(links)]
+    listed, problems = _read_sums(place)
     there = {path.relative_to(place).as_posix() for path in inside if path.is_file()} - {SUMS}
     problems += [f"{name}: is not in {SUMS}." for name in sorted(there - listed.keys())]
     problems += [f"{name}: is missing." for name in sorted(listed.keys() - there)]
@@ -210,7 +276,7 @@ def _check_place(target: Path) -> None:
 
 
 def _check_marks(data: str | Path, policy: Policy) -> tuple[str, ...]:
-    """Refuse records that nothing shows to be disguised under the policy; return columns it does not know."""
+    """Raise InputError if the metadata do not name the policy; return the columns that the policy lacks."""
     if not policy.disguised:
         raise InputError("The policy disguises nothing: clear records are not released.")
     with open_batches(data, list(policy.observed)) as batches:
@@ -218,7 +284,7 @@ def _check_marks(data: str | Path, policy: Policy) -> tuple[str, ...]:
     if said is None:
         raise InputError(
             f"{data}: does not say under which policy it was disguised, or whether it was at all. Release "
-            "what `masquerade disguise` or `masquerade survey export` wrote, with what stands beside it."
+            "a file that `masquerade disguise` or `masquerade survey export` wrote, with its metadata file."
         )
     if said != policy.id:
         raise InputError(f"{data}: was disguised under policy {said[:12]}, not under {policy.id[:12]}.")
@@ -226,7 +292,7 @@ def _check_marks(data: str | Path, policy: Policy) -> tuple[str, ...]:
 
 
 def _write_data(data: str | Path, policy: Policy, target: Path) -> tuple[int, str | None]:
-    """Write the records in random order; return how many, and the id of the memo that drew them."""
+    """Write the records in random order; return their number, and the id of the memo they were drawn from."""
     records = released_records(data, policy)
     order = permutation(records.rows)
     columns = {
@@ -234,19 +300,19 @@ def _write_data(data: str | Path, policy: Policy, target: Path) -> tuple[int, st
         for variable in policy.observed.variables
     }
     table = pa.table(columns)
-    said = marks(policy, records.said, records.said.get(MEMO))
-    with AtomicWriter(target, table.schema, said | carried(policy)) as writer:
+    said = marks(policy, records.metadata, records.metadata.get(MEMO))
+    with AtomicWriter(target, table.schema, said | policy_metadata(policy)) as writer:
         for batch in table.to_batches():
             writer.write(batch)
     return len(table), said.get(MEMO)
 
 
-def _write_tables(made: Path, data: str, policy: Policy, tables: Sequence[Sequence[str]]) -> None:
+def _write_tables(folder_part: Path, data: str, policy: Policy, tables: Sequence[Sequence[str]]) -> None:
     if not tables:
         return
-    (made / TABLES).mkdir()
-    for table in tally(made / data, policy).answer([Query(by=tuple(names)) for names in tables]):
-        place = made / TABLES / dataflow_name(table)
+    (folder_part / TABLES).mkdir()
+    for table in tally(folder_part / data, policy).answer([Query(by=tuple(names)) for names in tables]):
+        place = folder_part / TABLES / dataflow_name(table)
         write_whole(place.with_suffix(".csv"), to_sdmx_csv(table, policy_id=policy.id))
         structure = json.dumps(to_sdmx_structure(table), indent=2, ensure_ascii=False)
         write_whole(place.with_suffix(".structure.json"), structure + "\n")
@@ -254,7 +320,7 @@ def _write_tables(made: Path, data: str, policy: Policy, tables: Sequence[Sequen
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the texts of a folder are about."""
+    """Facts for the texts of a folder."""
 
     rows: int
     memo: str | None
@@ -263,13 +329,15 @@ class _Facts:
     audit: Audit
 
 
-def _write_texts(made: Path, policy: Policy, facts: _Facts, *, wordings: Mapping[str, Wording]) -> None:
+def _write_texts(
+    folder_part: Path, policy: Policy, facts: _Facts, *, wordings: Mapping[str, Wording]
+) -> None:
     about, data, audit = facts.about, facts.data, facts.audit
     software = f"masquerade {__version__}"
     public = policy.public_text()
     if public is None:
         raise InputError("A policy with strata that was made in code cannot be released: write it as a file.")
-    Policy.from_public_text(public, policy.id).save(made / POLICY)
+    Policy.from_public_text(public, policy.id).save(folder_part / POLICY)
     written = codebook(
         policy,
         cases=facts.rows,
@@ -278,33 +346,35 @@ def _write_texts(made: Path, policy: Policy, facts: _Facts, *, wordings: Mapping
         file_name=data,
         software=software,
     )
-    write_whole(made / CODEBOOK, written)
+    write_whole(folder_part / CODEBOOK, written)
     described = croissant(
         policy,
         data=data,
-        sha256=sha256_of(made / data),
-        size=(made / data).stat().st_size,
+        sha256=sha256_of(folder_part / data),
+        size=(folder_part / data).stat().st_size,
         about=about,
         software=software,
         memo=facts.memo,
     )
-    write_whole(made / CROISSANT, json.dumps(described, indent=2, ensure_ascii=False) + "\n")
-    write_whole(made / AUDIT_PAGE, audit.to_html())
+    write_whole(folder_part / CROISSANT, json.dumps(described, indent=2, ensure_ascii=False) + "\n")
+    write_whole(folder_part / AUDIT_PAGE, audit.to_html())
     values = json.dumps(audit.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
-    write_whole(made / AUDIT_VALUES, values + "\n")
-    write_whole(made / README, _readme(policy, facts))
+    write_whole(folder_part / AUDIT_VALUES, values + "\n")
+    write_whole(folder_part / README, _readme(policy, facts))
 
 
 def _readme(policy: Policy, release: _Facts) -> str:
     about, data, audit, figures = release.about, release.data, release.audit, privacy(policy)
     drawn = f"memo {release.memo}" if release.memo else "without a memo, once for this file"
     clear = f"\nIn clear, because the policy says so: {', '.join(figures.clear)}.\n" if figures.clear else ""
+    if figures.clear_missing:
+        clear = f"\n{describe_clear_missing(figures.clear_missing)}\n{clear}"
     first = policy.disguised[0]
     extra = {"By": about.creator, "Licence": about.license, "At": about.url, "Date": about.published}
     facts = "".join(f"- {name}: {text}\n" for name, text in extra.items() if text)
     return f"""# {about.title}
 
-{about.words}
+{about.full_description}
 
 - Records: {release.rows:,}, in random order
 - Policy: sha256 {policy.id}
@@ -312,10 +382,10 @@ def _readme(policy: Policy, release: _Facts) -> str:
 {facts}
 ## What these numbers are
 
-Every value of {", ".join(policy.disguised)} was replaced by one drawn at random, with known probabilities
-that follow from the answer. A single report proves nothing about a person: over a whole record
-{gamma_words(figures.record_gamma)}. Counting the reports gives biased figures; estimates undo the disguise
-and carry standard errors.
+Every value of {", ".join(policy.disguised)} was replaced by a random report, drawn with known probabilities
+that depend on the answer. A single report proves nothing about a person: over a whole record
+{gamma_words(figures.record_gamma)}. Plain counts of the reports are biased; estimates correct for the
+disguise and have standard errors.
 {clear}
 ## Estimate
 
@@ -334,24 +404,26 @@ probabilities P(report | answer) as fractions; solve for the counts of answers.
 | `{POLICY}` | variables, categories and channels |
 | `{CODEBOOK}` | DDI Codebook 2.5 |
 | `{CROISSANT}` | Croissant 1.1 |
-| `{AUDIT_PAGE}`, `{AUDIT_VALUES}` | what the release gives away: {audit.headline} |
+| `{AUDIT_PAGE}`, `{AUDIT_VALUES}` | what the release reveals: {audit.headline} |
 | `{SUMS}` | hashes of all files |
 
 Check that nothing was changed: `masquerade release check .` or `sha256sum -c {SUMS}`.
 
 A further release about the same people must repeat their reports (`masquerade disguise --memo`): fresh draws,
-or those of another memo, would multiply what is given away. Files that name the same policy and memo are one
-draw.
+or reports of another memo, would multiply what is revealed. Files with the same policy and memo contain the
+same draw.
 """
 
 
-def _write_sums(made: Path) -> tuple[str, ...]:
-    files = sorted(path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file())
-    write_whole(made / SUMS, "".join(f"{sha256_of(made / name)}  {name}\n" for name in files))
+def _write_sums(folder_part: Path) -> tuple[str, ...]:
+    files = sorted(
+        path.relative_to(folder_part).as_posix() for path in folder_part.rglob("*") if path.is_file()
+    )
+    write_whole(folder_part / SUMS, "".join(f"{sha256_of(folder_part / name)}  {name}\n" for name in files))
     return (*files, SUMS)
 
 
-def _listed(place: Path) -> tuple[dict[str, str], list[str]]:
+def _read_sums(place: Path) -> tuple[dict[str, str], list[str]]:
     listed: dict[str, str] = {}
     problems = []
     for number, line in enumerate(read_text(place / SUMS, most=MOST_LISTED).splitlines(), start=1):
@@ -364,12 +436,12 @@ def _listed(place: Path) -> tuple[dict[str, str], list[str]]:
 
 
 def _disagreements(place: Path, there: set[str]) -> list[str]:
-    """Say where the files of a folder are not about the same policy and data."""
+    """Return problems if the files of a folder disagree about the policy or the data."""
     needed = [POLICY, CODEBOOK, CROISSANT, README, AUDIT_PAGE, AUDIT_VALUES]
     data = [name for name in (f"data{ending}" for ending in ENCODINGS) if name in there]
-    problems = [f"{name}: a release has this file." for name in needed if name not in there]
+    problems = [f"{name}: is missing; every release has this file." for name in needed if name not in there]
     if len(data) != 1:
-        problems.append(f"A release has one of {', '.join(f'data{ending}' for ending in ENCODINGS)}.")
+        problems.append(f"A release must have one of {', '.join(f'data{ending}' for ending in ENCODINGS)}.")
     if problems:
         return problems
     policy = Policy.load(place / POLICY)
@@ -382,9 +454,9 @@ def _disagreements(place: Path, there: set[str]) -> list[str]:
     if not isinstance(described, dict) or described.get("mq:policy") != policy.id:
         problems.append(f"{CROISSANT}: is about another policy.")
     elif described.get("distribution") != expected["distribution"]:
-        problems.append(f"{CROISSANT}: has another name, size or sha256 of {data[0]}.")
+        problems.append(f"{CROISSANT}: has a different name, size or sha256 of {data[0]}.")
     elif any(described.get(key) != expected[key] for key in ("recordSet", "mq:gamma")):
-        problems.append(f"{CROISSANT}: has other columns or probabilities than {POLICY}.")
+        problems.append(f"{CROISSANT}: has different columns or probabilities from {POLICY}.")
     texts_by_column = _read_channel_texts(read_text(place / CODEBOOK, most=MOST_CODEBOOK))
     if texts_by_column[""] != (policy.id,) or not all(
         _is_policy(text, policy) for text in texts_by_column["policy"]
@@ -395,12 +467,12 @@ def _disagreements(place: Path, there: set[str]) -> list[str]:
         for name, texts in _read_channel_texts(codebook(policy, cases=0)).items()
         if name.startswith(COLUMN)
     ):
-        problems.append(f"{CODEBOOK}: has other columns or probabilities than {POLICY}.")
+        problems.append(f"{CODEBOOK}: has different columns or probabilities from {POLICY}.")
     return problems
 
 
 def _read_channel_texts(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the texts of a codebook about channels: the policy's id (of ""), the policy, each column."""
+    """Return a codebook's texts about channels: the policy's id (key ""), the policy, and each column."""
     try:
         root = parse_xml(text, most=MOST_CODEBOOK)
     except InputError as error:
@@ -416,7 +488,7 @@ def _read_channel_texts(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def _is_policy(text: str, policy: Policy) -> bool:
-    """Return True if a codebook's text of the policy is that policy, or names it where it is too long."""
+    """Return True if a codebook's text is the policy, or its id if the policy is too long."""
     if text == f"policy {policy.id}":
         return True
     try:

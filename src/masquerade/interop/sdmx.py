@@ -1,10 +1,10 @@
-"""SDMX: tables of estimated counts as statistical offices exchange them, with their standard errors.
+"""SDMX: tables of estimated counts for statistical offices, with standard errors.
 
-`to_sdmx_csv` writes SDMX-CSV 2.0, a row for every cell: the dimensions, the count, and the attributes
-``OBS_STATUS`` (E, estimated; A, where nothing was disguised and the count is exact), ``CONF_STATUS`` (F: free
-for publication, the reports being disguised already), ``SE``, the interval, and ``UNIT_MEASURE``.
-`to_sdmx_structure` is the data structure definition that belongs to it, as SDMX-JSON 2.0. Codes of SDMX are
-letters, digits, ``_``, ``-``, ``@`` and ``$``; categories that are none get a code, whose name is their text.
+`to_sdmx_csv` writes SDMX-CSV 2.0 with one row per cell: the dimensions, the count, and the attributes
+``OBS_STATUS`` (E, estimated; A, exact, if nothing was disguised), ``CONF_STATUS`` (F: free for publication,
+since the reports are disguised), ``SE``, the interval, and ``UNIT_MEASURE``. `to_sdmx_structure` returns its
+data structure definition as SDMX-JSON 2.0. Codes of SDMX consist of letters, digits, ``_``, ``-``, ``@`` and
+``$``; other categories get a code whose name is their text.
 """
 
 from __future__ import annotations
@@ -36,6 +36,27 @@ _ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 def to_sdmx_csv(table: CountTable, *, policy_id: str = "", level: float = 0.95) -> str:
     """Return a table as SDMX-CSV 2.0, with standard errors and intervals to full precision.
 
+    Parameters
+    ----------
+    table : CountTable
+        The table.
+    policy_id : str, optional
+        sha256 of the policy, written to every row.
+    level : float, default 0.95
+        Confidence level of the intervals.
+
+    Returns
+    -------
+    str
+        CSV text.
+
+    Raises
+    ------
+    InputError
+        If the table has more than 2²⁰ cells.
+
+    Examples
+    --------
     >>> [table] = mq.tally(mq.data.students()).answer([mq.Query(by="pills")])
     >>> mq.interop.to_sdmx_csv(table).splitlines()[0]
     'STRUCTURE,STRUCTURE_ID,ACTION,PILLS,OBS_VALUE,OBS_STATUS,CONF_STATUS,SE,LOWER,UPPER,UNIT_MEASURE,POLICY'
@@ -60,8 +81,25 @@ def to_sdmx_csv(table: CountTable, *, policy_id: str = "", level: float = 0.95) 
 
 
 def to_sdmx_structure(table: CountTable) -> dict[str, Any]:
-    """Return the structure of a table's SDMX-CSV: code lists, data structure, dataflow, as SDMX-JSON 2.0.
+    """Return the structure of a table's SDMX-CSV as SDMX-JSON 2.0.
 
+    Parameters
+    ----------
+    table : CountTable
+        The table.
+
+    Returns
+    -------
+    dict
+        Code lists, concepts, data structure and dataflow.
+
+    Raises
+    ------
+    InputError
+        If the table has more than 2²⁰ cells.
+
+    Examples
+    --------
     >>> [table] = mq.tally(mq.data.students()).answer([mq.Query(by="pills")])
     >>> sorted(mq.interop.to_sdmx_structure(table)["data"])
     ['codelists', 'conceptSchemes', 'dataStructures', 'dataflows']
@@ -131,7 +169,7 @@ def to_sdmx_structure(table: CountTable) -> dict[str, Any]:
                     "agencyID": AGENCY,
                     "version": VERSION,
                     "name": "Concepts",
-                    "concepts": [{"id": name, "name": told} for name, told in concepts],
+                    "concepts": [{"id": name, "name": text} for name, text in concepts],
                 }
             ],
             "dataStructures": [structure],
@@ -154,7 +192,7 @@ def dataflow_name(table: CountTable) -> str:
 
 
 def dimension_ids(axes: Sequence[Variable]) -> list[str]:
-    """Return an SDMX id for each variable: its name in capitals where that is one, else with a hash of it."""
+    """Return an SDMX id per variable: its name in capitals if that is valid, else with a hash."""
     taken = {MEASURE, *ATTRIBUTES, "STRUCTURE", "STRUCTURE_ID", "ACTION"}
     found: list[str] = []
     for axis in axes:
@@ -168,7 +206,7 @@ def dimension_ids(axes: Sequence[Variable]) -> list[str]:
 
 
 def category_codes(variable: Variable) -> list[str]:
-    """Return an SDMX code for each category: its text where that is one, else its place."""
+    """Return an SDMX code per category: its text if that is valid, else its index."""
     texts = [category_text(label) for label in variable.categories]
     plain = all(_CODE.fullmatch(text) for text in texts) and len(set(texts)) == len(texts)
     return texts if plain else [f"C{place}" for place in range(len(texts))]
@@ -181,7 +219,7 @@ def _mark(text: str) -> str:
 def _check_size(table: CountTable) -> None:
     if table.values.size > MOST_CELLS:
         raise InputError(
-            f"A table of {table.values.size:,} cells is not written as SDMX: at most {MOST_CELLS:,}."
+            f"A table of {table.values.size:,} cells cannot be written as SDMX: at most {MOST_CELLS:,}."
         )
 
 

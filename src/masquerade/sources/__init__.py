@@ -1,4 +1,4 @@
-"""Everything that answers counting questions about records, wherever they lie."""
+"""Sources that answer counting queries about records, in memory, engines, parties or devices."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

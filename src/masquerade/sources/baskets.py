@@ -1,4 +1,4 @@
-"""Packed baskets, disguised or clear, as a source of counts and of supports."""
+"""Packed baskets, disguised or clear, as a source of counts and supports."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
 from masquerade.frames.baskets import Baskets, check_baskets, sub_policy
 from masquerade.kernels.bits import Words, unpack
-from masquerade.sources.query_plan import Layout
+from masquerade.sources.query_plan import QueryLayout
 from masquerade.sources.records import Records
-from masquerade.sources.supports import CodedColumns, Codes, counted
+from masquerade.sources.supports import CodedColumns, Codes, answer_supports
 
 
 class BasketRecords:
-    """A `SupportTally` over baskets that were disguised by a policy (by none: clear baskets).
+    """A `SupportTally` over baskets disguised by a policy, or over clear baskets without a policy.
 
-    Only the items that a question touches are ever unpacked, so thousands of items fit.
+    Only the items that a query names are unpacked, so thousands of items fit into memory.
     """
 
     def __init__(self, baskets: Baskets, policy: Policy | None = None) -> None:
@@ -35,33 +35,33 @@ class BasketRecords:
         check_baskets(self.policy, baskets.items)
         self.schema = self.policy.schema
         self.n = baskets.n
-        self._columns = _PackedColumns(baskets, Layout(self.policy.groups, self.schema))
+        self._columns = _PackedColumns(baskets, QueryLayout(self.policy.groups, self.schema))
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """Return who learns what."""
+        """Return the disclosures."""
         return guarantee_of(self.policy)
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return why queries would be refused."""
+        """Return the refusals of queries."""
         return [refusal for query in queries for refusal in self._columns.layout.refusals(query)]
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Answer a batch from the items it touches and those disguised together with them."""
+        """Answer a batch from the queried items and those disguised together with them."""
         raise_refusals(self.check(queries))
         touched = {name for query in queries for name in query.names} or {self.baskets.items[0]}
         part = sub_policy(self.policy, touched)
         return Records(self.baskets.codes(part.schema), part).answer(queries)
 
     def supports(self, question: Supports) -> SupportAnswer:
-        """Answer many supports at once; see `masquerade.sources.supports`."""
-        return counted(self, [self._columns], question, self.n, None)
+        """Answer many supports in one batch; see `masquerade.sources.supports`."""
+        return answer_supports(self, [self._columns], question, self.n, None)
 
 
 class _PackedColumns(CodedColumns):
-    """Baskets as the columns that supports are counted on."""
+    """Baskets as the columns on which supports are counted."""
 
-    def __init__(self, baskets: Baskets, layout: Layout) -> None:
+    def __init__(self, baskets: Baskets, layout: QueryLayout) -> None:
         self.layout, self.rows, self.weights, self.multiplicity = layout, baskets.n, None, None
         self._words = baskets.words
         self._places = {name: place for place, name in enumerate(baskets.items)}
@@ -69,8 +69,8 @@ class _PackedColumns(CodedColumns):
     def codes(self, name: str) -> Codes:
         return unpack(self._words[self._places[name]], self.rows)
 
-    def packed(self, name: str, wanted: NDArray[np.bool_]) -> Words:
-        """Return the bits of an item, turned over if being out is what is wanted."""
+    def pack(self, name: str, wanted: NDArray[np.bool_]) -> Words:
+        """Return the bits of an item, inverted if absence is wanted."""
         words: Words = self._words[self._places[name]]
         if wanted[1] and not wanted[0]:
             return words

@@ -1,4 +1,4 @@
-"""The mean of any function of the true records, read off disguised ones: what sources with records can do."""
+"""Mean of any function of the true records, estimated from disguised records in memory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from masquerade.channels.policy import Group
 from masquerade.core.axes import Floats, contract
 from masquerade.core.errors import InputError, NotEstimable
 from masquerade.core.query import Query
-from masquerade.core.report_moments import Spread
+from masquerade.core.report_moments import ReportSpread
 from masquerade.core.tally import raise_refusals
 from masquerade.estimate.inverse import UNRELATED
-from masquerade.sources.query_plan import MOST_UNDONE, Axis, Layout, QueryPlan, marginal_group
+from masquerade.sources.query_plan import MOST_UNDONE, Axis, QueryLayout, QueryPlan, marginal_group
 
 if TYPE_CHECKING:
     from masquerade.sources.records import Records
@@ -33,64 +33,60 @@ MOST_TRUTHS = 2**16
 MOST_EVALUATIONS = 2**27
 CHUNK = 2**19
 DRAWS = 2**22
-MOST_TOLD = 2**24  # truths of all records that are held at once
-MOST_TERMS = 64  # truths that the reports of a record may stand for, to be tried one by one
-FEWER = 4  # times fewer truths a report than in all, for that to be quicker than a matrix
+MOST_TOLD = 2**24  # most truths of all records in memory
+MOST_TERMS = 64  # most possible truths of a report that are enumerated
+FEWER = 4  # enumerate if a report has this many times fewer truths than there are: faster than a matrix
 LEAST_TOLD = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
-    """The mean of a function over true records, its standard error, and how the records scatter behind it.
+class RecordMean:
+    """Mean of a function over true records, its standard error, and the variation of the records.
 
     `spread` belongs to Σ w(g − mean), `total` is Σ w.
     """
 
     value: float
     stderr: float
-    spread: Spread
+    spread: ReportSpread
     total: float
 
 
 def expect(records: Records, f: Function, over: Sequence[str], *, seed: int = 0) -> tuple[float, float]:
-    """Return the mean of f over the true records behind disguised ones, and its standard error."""
+    """Estimate the mean of f over the true records from disguised records, with its standard error."""
     found = mean_of(records, f, over, seed=seed)
     return found.value, found.stderr
 
 
-def mean_of(records: Records, f: Function, over: Sequence[str], *, seed: int = 0) -> Mean:
-    """Return the mean of f over the true records behind disguised ones, and how they scatter.
+def mean_of(records: Records, f: Function, over: Sequence[str], *, seed: int = 0) -> RecordMean:
+    """Return the mean of f over the true records, estimated from disguised records, and its variation.
 
-    `f` takes an array (m, len(over)) of category codes and returns m numbers, the same for the same codes.
-    With survey weights the mean is weighted.
+    `f` takes an array (m, len(over)) of category codes and returns m numbers, equal for equal codes. With
+    survey weights the mean is weighted.
 
     Formula: v = Σ_r w_r g(x̃_r)/Σ w_r, g(x̃) = Σ_x G[x̃, x] f(x); Var v = Σ w²(g − v)²/(Σw)², which without
     weights is (Σg² − (Σg)²/n)/n². G is the product over the groups disguised together.
     Reference: Zhan et al. (2004) §3.5, Eq. 7, for any channel.
-    Cost: f is evaluated once for every distinct combination of the undisguised variables and every
-    truth of the disguised ones. A group whose reports each stand for few truths (a flip: a record or its
-    opposite) is evaluated at these alone, whatever its size. Beyond 65,536 truths a record (or 134 million
-    evaluations in all) truths are drawn with probability ∝ |G| and counted with its sign, 4.2 million draws
-    in all, by the fixed `seed`.
-    Error: unbiased; the standard error covers sampling, disguise and those draws. It grows with every
+    Cost: f is evaluated once for every distinct combination of the undisguised variables and every truth of
+    the disguised ones. A group whose reports each have few possible truths (a flip: a record or its opposite)
+    is evaluated at these only, whatever its size. Beyond 65,536 truths per record (or 134 million evaluations
+    in total), truths are drawn with probability ∝ |G| and counted with its sign, 4.2 million draws in total,
+    with the fixed `seed`.
+    Error: unbiased. The standard error covers sampling, disguise and those draws. It grows with every
     disguised variable that f reads.
     """
     query = Query(by=tuple(over))
     query.check(records.schema)
     if not records.n:
-        raise InputError("The mean over no records is not defined.")
+        raise InputError("The mean over no records is undefined.")
     generator = np.random.default_rng(seed)
     draws = max(1, DRAWS // records.n)
     gains = np.empty(records.n)
     for groups, rows in strata(records):
         few, others = _few_truths(groups, over)
-        plan = Layout(others, records.schema).plan(query)
+        plan = QueryLayout(others, records.schema).plan(query)
         columns = {name: records.codes[name][rows] for name in plan.columns}
-        if plan.census is not None:
-            (block,) = plan.census.columns
-            weights = None if records.weights is None else records.weights[rows]
-            (dealt,) = plan.census.observed_shape
-            plan = plan.settled(np.bincount(columns[block], weights, minlength=dealt).astype(np.float64))
+        plan = settle_plan(plan, columns, None if records.weights is None else records.weights[rows])
         size = records.n if isinstance(rows, slice) else len(rows)
         if size:
             gains[rows] = 0.0
@@ -111,13 +107,13 @@ Grouped = Callable[[dict[str, NDArray[np.intp]]], NDArray[np.intp]]
 def told_counts(
     records: Records, over: Sequence[str], grouped: Grouped, shape: tuple[int, int]
 ) -> Told | None:
-    """Return how many true records there are of every group of all but the last variable, by the last one.
+    """Count the true records of every group of all but the last variable, by the last variable.
 
-    And the standard error of sums of such counts, as a function of their slopes. `grouped` gives codes of
-    truths a group. None if reports stand for too many truths, or records are none.
+    Also returns the standard error of sums of such counts, as a function of their slopes. `grouped` maps
+    codes of truths to groups. None if reports have too many possible truths, or there are no records.
 
-    Formula: a record counts for each of the truths that its report may stand for, by their part of the
-    inverse; sums are of independent records. Cost: as many copies of the records as a report has truths.
+    Formula: a record counts for each possible truth of its report, by the entry of the inverse. Sums are over
+    independent records. Cost: one copy of the records per possible truth of a report.
     """
     own = np.ones(records.n) if records.weights is None else np.asarray(records.weights, dtype=float)
     placed: list[tuple[Any, Truths, Floats]] = []
@@ -158,7 +154,7 @@ def _hidden(group: Group) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FewTruths:
-    """A group whose reports each stand for few truths: report m counts truths[m] as often as weights[m]."""
+    """A group whose reports each have few possible truths: report m counts truths[m] with weights[m]."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -169,9 +165,9 @@ class _FewTruths:
 def _few_truths(
     groups: Sequence[Group], over: Sequence[str], fewer: int = FEWER
 ) -> tuple[list[_FewTruths], tuple[Group, ...]]:
-    """Return the groups with few truths a report, and all groups, the variables of those as clear ones.
+    """Return the groups with few truths per report, and all groups, in which those variables are clear.
 
-    Few are so many times `fewer` than there are in all.
+    Few means `fewer` times fewer than all truths.
     """
     few: list[_FewTruths] = []
     others: list[Group] = []
@@ -192,11 +188,11 @@ def _few_truths(
 
 
 def _few_of(group: Group, asked: tuple[str, ...], fewer: int) -> _FewTruths | None:
-    """Return what the reports of a group stand for, if each of them stands for few truths."""
+    """Return the possible truths of a group's reports, or None if a report has many."""
     if not group.disguised or group.own_report or group.response is not None:
         return None
     wanted = prod(size for name, size in zip(group.names, group.sizes, strict=True) if name in asked)
-    # the marginal is found in a table of truths by truths kept
+    # the marginal is looked up in a table of truths × kept truths
     used = marginal_group(group, asked) if wanted * prod(group.sizes) <= MOST_EVALUATIONS // 8 else group
     if used.report_sizes != used.sizes:
         return None
@@ -208,16 +204,16 @@ def _few_of(group: Group, asked: tuple[str, ...], fewer: int) -> _FewTruths | No
 
 @lru_cache(maxsize=64)
 def _mixtures(channel: Channel) -> tuple[Truths, Floats] | None:
-    """Return for every report the truths it may stand for and their part of the inverse; None if many may.
+    """Return the possible truths of every report and their entries of the inverse, or None if there are many.
 
-    Formula: truths and reports fall into parts that do not mix; the inverse is made of those of the parts.
-    Cost: one small inverse a part, never the whole matrix.
+    Formula: truths and reports fall into blocks that do not mix; the inverse is block-diagonal.
+    Cost: one small inverse per block, never the whole matrix.
     """
     from scipy.sparse import csr_array  # noqa: PLC0415  (scipy is slow to import)
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
 
     size = channel.truths
-    if channel.reports != size or channel.sampled is not None:
+    if channel.reports != size or channel.sampled_channel is not None:
         return None
     truth, place = np.nonzero(channel.weights)
     report = channel.outcomes[truth, place].astype(np.intp)
@@ -239,8 +235,8 @@ def _mixtures(channel: Channel) -> tuple[Truths, Floats] | None:
     if np.linalg.svd(blocks, compute_uv=False)[:, -1].min() < LEAST_TOLD:
         if size > MOST_UNDONE:
             raise NotEstimable(f"Different truths give the same reports of a group. {UNRELATED}")
-        return None  # the ordinary way says which tables can be told
-    inverse = np.linalg.inv(blocks)  # reports × truths of every part
+        return None  # the general method reports which tables can be estimated
+    inverse = np.linalg.inv(blocks)  # reports × truths of every block
     truths = np.empty((size, width), dtype=np.intp)
     weights = np.empty((size, width))
     truths[reports] = members[:, None, :]
@@ -251,7 +247,7 @@ def _mixtures(channel: Channel) -> tuple[Truths, Floats] | None:
 def _told_truths(
     few: Sequence[_FewTruths], reported: dict[str, NDArray[Any]], rows: int
 ) -> Iterator[tuple[dict[str, NDArray[Any]], Floats]]:
-    """Yield codes of the truths that the reports of such groups may stand for, and what these count."""
+    """Yield codes of the possible truths of the reports of such groups, and their weights."""
     reports = [np.ravel_multi_index([reported[name] for name in one.names], one.sizes) for one in few]
     for chosen in product(*(range(one.truths.shape[1]) for one in few)):
         weight, truths = np.ones(rows), dict[str, NDArray[Any]]()
@@ -262,16 +258,16 @@ def _told_truths(
 
 
 def _between(plan: QueryPlan, columns: dict[str, NDArray[Any]], gains: Floats, weights: Floats) -> Floats:
-    """Return by how much the mean of every record's sample is above that of all.
+    """Return the difference between the mean of each record's sample and the overall mean.
 
-    Samples of dealt blocks have sizes known beforehand: between them nothing varies, and the mean of all is
-    the same without.
+    Samples of dealt blocks have sizes known in advance: nothing varies between them, and the overall mean is
+    the same without this variation.
     """
     assert plan.dealt is not None  # noqa: S101  (for the type checker: there are samples)
     assert plan.samples is not None  # noqa: S101  (for the type checker: there are samples)
     sample = (
         plan.samples.of[joint(plan.axes[plan.dealt], columns)] + 1
-    )  # those that no truth gives come first
+    )  # samples that no truth gives come first
     sizes = np.bincount(sample, weights)
     sums = np.bincount(sample, weights * gains)
     means = np.divide(sums, sizes, out=np.zeros_like(sums), where=sizes > 0)
@@ -279,7 +275,7 @@ def _between(plan: QueryPlan, columns: dict[str, NDArray[Any]], gains: Floats, w
 
 
 def indicators_of(records: Records, over: Sequence[str]) -> Floats:
-    """Return for every record its part of each count of the table of `over`: (records, cells in C order).
+    """Return each record's contribution to each cell of the table of `over`: (records, cells in C order).
 
     Formula: w_r Π G[x̃_r, x] over the groups disguised together, so that columns sum to the unbiased counts.
     """
@@ -289,14 +285,13 @@ def indicators_of(records: Records, over: Sequence[str]) -> Floats:
     size = prod(records.schema.shape(over))
     if size * records.n > MOST_EVALUATIONS:
         raise InputError(
-            f"{records.n:,} records of {size:,} cells are too many to hold: ask for fewer cells."
+            f"{records.n:,} records of {size:,} cells do not fit into memory: query fewer cells."
         )
     result = np.empty((records.n, size))
     for groups, rows in strata(records):
-        plan = Layout(groups, records.schema).plan(query)
-        if plan.census is not None:
-            raise InputError("Records of dealt blocks have no indicators of their own: ask for tables.")
+        plan = QueryLayout(groups, records.schema).plan(query)
         columns = {name: records.codes[name][rows] for name in plan.columns}
+        plan = settle_plan(plan, columns, None if records.weights is None else records.weights[rows])
         count = records.n if isinstance(rows, slice) else len(rows)
         gains = np.ones((count, 1))
         places: list[int] = []
@@ -311,8 +306,17 @@ def indicators_of(records: Records, over: Sequence[str]) -> Floats:
     return result if records.weights is None else result * records.weights[:, None]
 
 
+def settle_plan(plan: QueryPlan, columns: dict[str, NDArray[Any]], weights: Floats | None) -> QueryPlan:
+    """Return the plan for these records, given the number of records that were dealt each block."""
+    if plan.census is None:
+        return plan
+    (block,) = plan.census.columns
+    (dealt,) = plan.census.observed_shape
+    return plan.settle(np.bincount(columns[block], weights, minlength=dealt).astype(np.float64))
+
+
 def strata(records: Records) -> Iterator[tuple[tuple[Group, ...], Any]]:
-    """Yield the groups that hold for some records, and which records those are."""
+    """Yield the groups of each stratum, and the rows of its records."""
     policy = records.policy
     if policy.stratum_variable is None:
         yield policy.groups, slice(None)
@@ -321,16 +325,16 @@ def strata(records: Records) -> Iterator[tuple[tuple[Group, ...], Any]]:
         yield policy.groups_of(label), np.flatnonzero(records.codes[policy.stratum_variable] == code)
 
 
-def _weighted_mean(values: Floats, weights: Floats | None) -> Mean:
+def _weighted_mean(values: Floats, weights: Floats | None) -> RecordMean:
     """Return the weighted mean and its standard error.
 
-    What a report not seen could count is taken to lie between the least and the most that was seen, 0 and 1.
+    The value of an unseen report is assumed to be between the smallest and the largest seen value, 0 and 1.
     """
     n = len(values)
     own = np.ones(n) if weights is None else weights
     total = float(own.sum())
     if total <= 0:
-        raise InputError("The mean over records that all weigh nothing is not defined.")
+        raise InputError("The mean over records that all have weight 0 is undefined.")
     mean = float(own @ values) / total
     gaps = own * (values - mean)
     weight = float(own @ own) / total
@@ -339,19 +343,19 @@ def _weighted_mean(values: Floats, weights: Floats | None) -> Mean:
         np.asarray(max(float(gaps.max()), (1 - mean) * weight)),
     )
     sums = [np.asarray(np.sum(gaps**power)) for power in (2, 3, 4)]
-    spread = Spread.of(np.zeros(()), sums, [ends], given=np.zeros(()), n=n, weight=weight)
+    spread = ReportSpread.of(np.zeros(()), sums, [ends], given=np.zeros(()), n=n, weight=weight)
     stderr = float(np.sqrt(spread.variance)) / total
-    return Mean(mean, stderr, spread, total)
+    return RecordMean(mean, stderr, spread, total)
 
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """Records by what they disclose: distinct clear combinations, and joint reports of the disguised rest."""
+    """Records by distinct clear combinations, and joint reports of the disguised variables."""
 
     clear: tuple[Axis, ...]
     hidden: tuple[Axis, ...]
     distinct: Truths  # clear combinations × clear axes, codes
-    member: Truths  # which of them a record has
+    member: Truths  # index of a record's combination
     reports: tuple[Truths, ...]  # joint report code of a record, for each hidden axis
 
     @property
@@ -368,20 +372,20 @@ def _values_of(
     generator: np.random.Generator,
     draws: int,
 ) -> Floats:
-    """Return g of every record: exact if there are few enough truths, by signed draws otherwise."""
+    """Return g of every record: exact if there are few truths, else by signed draws."""
     split = _split_of(plan, columns, rows)
     if split.truths <= MOST_TRUTHS and split.truths * len(split.distinct) <= MOST_EVALUATIONS:
         return _exact(split, f, rows)
-    return _drawn(split, f, generator, draws)
+    return _draw_values(split, f, generator, draws)
 
 
 def cells(axis: Axis) -> int:
-    """Return the number of truths that an axis tells apart."""
+    """Return the number of truths that an axis distinguishes."""
     return prod(axis.truth_sizes[place] for place in axis.asked)
 
 
 def _split_of(plan: QueryPlan, columns: dict[str, NDArray[Any]], rows: int) -> _Split:
-    """Tell undisguised axes, whose truth is known, from disguised ones."""
+    """Separate undisguised axes, whose truth is known, from disguised ones."""
     clear = tuple(axis for axis in plan.axes if axis.map.matrix is None)
     hidden = tuple(axis for axis in plan.axes if axis.map.matrix is not None)
     codes = [joint(axis, columns) for axis in clear]
@@ -398,11 +402,13 @@ def _split_of(plan: QueryPlan, columns: dict[str, NDArray[Any]], rows: int) -> _
 def joint(axis: Axis, columns: dict[str, NDArray[Any]]) -> Truths:
     """Return the joint report code of the columns of an axis."""
     codes = np.ravel_multi_index([columns[name] for name in axis.columns], axis.sizes)
-    return np.asarray(codes if axis.sampled is None else axis.sampled.lump[codes], dtype=np.intp)
+    return np.asarray(
+        codes if axis.sampled_channel is None else axis.sampled_channel.lump[codes], dtype=np.intp
+    )
 
 
 def _exact(split: _Split, f: Function, rows: int) -> Floats:
-    """Return g of every record, from f at every truth that it may have."""
+    """Return g of every record, from f at every possible truth."""
     shape = [cells(axis) for axis in split.hidden]
     observed = [len(_matrix_of(axis)) for axis in split.hidden]
     truths = [codes.ravel() for codes in np.indices(shape)] if shape else []
@@ -423,8 +429,8 @@ def _exact(split: _Split, f: Function, rows: int) -> Floats:
     return result
 
 
-def _drawn(split: _Split, f: Function, generator: np.random.Generator, draws: int) -> Floats:
-    """Return an unbiased guess of g for every record: the mean over signed draws of its truth.
+def _draw_values(split: _Split, f: Function, generator: np.random.Generator, draws: int) -> Floats:
+    """Return an unbiased estimate of g for every record: the mean over signed draws of its truth.
 
     Formula: x drawn with probability |G[x̃, x]|/‖G[x̃]‖₁ counts f(x)·sign(G[x̃, x])·‖G[x̃]‖₁, axis by axis.
     """
@@ -445,7 +451,10 @@ def _drawn(split: _Split, f: Function, generator: np.random.Generator, draws: in
 
 @dataclass(frozen=True, slots=True)
 class _Sampler:
-    """Draws truths in proportion to |G|; row i of the steps is shifted by i, for one search over all."""
+    """Draws truths in proportion to |G|.
+
+    Row i of the steps is shifted by i, so that one search serves all rows.
+    """
 
     steps: Floats
     signed: Floats
@@ -461,7 +470,7 @@ class _Sampler:
         )
 
     def draw(self, reports: Truths, uniform: Floats) -> tuple[Truths, Floats]:
-        """Return a truth for every report, and what it counts."""
+        """Return a truth for every report, and its weight."""
         width = self.signed.shape[1]
         found = np.searchsorted(self.steps, reports + uniform, side="right") - reports * width
         codes = np.minimum(found, width - 1)
@@ -474,7 +483,7 @@ def _matrix_of(axis: Axis) -> Floats:
 
 
 def evaluate(split: _Split, f: Function, known: Sequence[Truths], truths: Sequence[Truths]) -> Floats:
-    """Return f at joint codes of the axes, its columns in the order asked for."""
+    """Return f at joint codes of the axes, with its columns in the order of the query."""
     width = sum(len(axis.asked) for axis in (*split.clear, *split.hidden))
     codes = np.empty((len((*known, *truths)[0]) if known or truths else 1, width), dtype=np.intp)
     for axis, own in zip((*split.clear, *split.hidden), (*known, *truths), strict=True):
@@ -483,5 +492,5 @@ def evaluate(split: _Split, f: Function, known: Sequence[Truths], truths: Sequen
             codes[:, position] = column
     values = np.asarray(f(codes), dtype=np.float64)
     if values.shape != (len(codes),) or not np.isfinite(values).all():
-        raise InputError(f"The function must return {len(codes):,} finite numbers, one for every row.")
+        raise InputError(f"The function must return {len(codes):,} finite numbers, one per row.")
     return values

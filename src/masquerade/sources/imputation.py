@@ -1,4 +1,4 @@
-"""Truths drawn for disguised records: what tools that need records are given, several times over."""
+"""Multiple imputation: truths drawn for disguised records, for tools that need records."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
-from masquerade.sources.expectation import joint
-from masquerade.sources.query_plan import Layout
+from masquerade.sources.expectation import joint, settle_plan
+from masquerade.sources.query_plan import QueryLayout
 
 if TYPE_CHECKING:
     from masquerade.sources.records import Records
@@ -21,31 +21,38 @@ if TYPE_CHECKING:
 Codes = NDArray[np.intp]
 
 
-def imputed(
+def impute_codes(
     records: Records, over: Sequence[str], m: int, *, prior: float, seed: int
 ) -> list[dict[str, Codes]]:
-    """Return category codes of the variables `over` for every record, drawn m times.
+    """Draw category codes of the variables `over` for every record, `m` times.
 
-    Formula: for each imputation θ is drawn anew from the posterior of the joint table of the variables
-    (far apart in its chains), then truth l of a record with report k with probability θ_l P[l, k]/Σ.
-    Variables that were disguised together with some of them are drawn too.
+    Formula: for each imputation θ is drawn from the posterior of the joint table of the variables (draws far
+    apart in the chains). Then the truth of a record with report k is drawn: l with probability
+    θ_l P[l, k]/Σ_j θ_j P[j, k]. Variables that were disguised jointly with variables in `over` are drawn too,
+    unless they are dealt in blocks.
     Reference: Rubin (1987) for proper imputation; Tanner & Wong (1987).
-    Cost: the posterior, then a draw for every record.
+    Cost: the posterior, then one draw per record.
     """
     policy = records.policy
     if records.weights is not None or policy.stratum_variable is not None:
-        raise InputError("Imputations are of records that count for one each, and of one stratum.")
+        raise InputError("Imputation needs records without survey weights and without strata.")
     asked = {name: policy.group(name) for name in over}
     groups = {group.names: group for group in asked.values()}
-    names = tuple(name for group in groups.values() for name in group.names)
+    # of variables dealt in blocks, only those in `over` are needed; other groups are drawn as a whole
+    names = tuple(
+        name for group in groups.values() for name in group.names if group.response is None or name in asked
+    )
     posterior = records.posterior(Query(by=names), prior=prior, seed=seed)
-    plan = Layout(policy.groups, records.schema).plan(Query(by=names))
+    plan = QueryLayout(policy.groups, records.schema).plan(Query(by=names))
     columns = {name: np.asarray(records.codes[name]) for name in plan.columns}
-    codes: Any = np.ravel_multi_index([joint(axis, columns) for axis in plan.axes], plan.observed_shape)
+    plan = settle_plan(plan, columns, None)
+    own = [np.eye(prod(axis.sizes)) if axis.matrix is None else axis.matrix for axis in plan.axes]
+    codes: Any = np.ravel_multi_index(
+        [joint(axis, columns) for axis in plan.axes], tuple(each.shape[1] for each in own)
+    )
     matrix: Floats = np.ones((1, 1))
-    for axis in plan.axes:
-        own = np.eye(prod(axis.sizes)) if axis.matrix is None else axis.matrix
-        matrix = np.asarray(np.kron(matrix, own), dtype=np.float64)
+    for each in own:
+        matrix = np.asarray(np.kron(matrix, each), dtype=np.float64)
     order = np.argsort(codes, kind="stable")
     used, starts = np.unique(codes[order], return_index=True)
     ends = [*starts[1:].tolist(), len(codes)]

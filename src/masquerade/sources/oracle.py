@@ -1,7 +1,7 @@
-"""The oracle: a slow second implementation of counting, which the answers of sources are compared with.
+"""The oracle: a slow, independent implementation of counting, against which sources are tested.
 
-Every record is a dense vector over the table of all variables, undone by least squares; nothing but channels
-and schemas is shared with sources.
+Every record is a dense vector over the table of all variables, inverted by least squares. Only channels and
+schemas are shared with sources.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
 
-MOST_NUMBERS = 1 << 25  # of the vectors of all records in the slow implementation
+MOST_NUMBERS = 1 << 25  # largest total size of the vectors of all records
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,17 @@ class Expected:
 
 
 class Oracle:
-    """The slow second implementation: one dense vector over the table of all variables for each record.
+    """Slow, independent implementation of counting: one dense vector of truths per record.
 
-    `samples` are frames of independent records that were disguised by the policy; their tables add.
+    Parameters
+    ----------
+    samples : sequence of frames
+        Independent records that were disguised by the policy. Their tables are added.
+    policy : Policy
+        Policy of the records.
 
+    Examples
+    --------
     >>> from masquerade.testing import Oracle
     >>> policy = mq.data.students_policy()
     >>> reports = mq.disguise(mq.data.students(), policy)
@@ -48,14 +55,14 @@ class Oracle:
         self.schema = policy.schema
         self.n = sum(len(frame) for frame in samples)
         if self.n * prod(self.schema.shape(tuple(self.schema))) > MOST_NUMBERS:
-            raise InputError("Records and categories are too many for the slow implementation: use fewer.")
+            raise InputError("Too many records and categories for the slow implementation: use fewer.")
         self._samples = [record_vectors(frame, policy) for frame in samples]
         self.dealt = _dealt_group(policy) is not None
         self._blocks = [_blocks_of(frame, policy) for frame in samples]
         self._known: dict[Query, Expected] = {}
 
     def expected(self, query: Query) -> Expected:
-        """Return what a source must answer."""
+        """Return the answer that a source must give."""
         if query not in self._known:
             parts = [
                 self._of_sample(vectors, query, blocks)
@@ -83,18 +90,18 @@ class Oracle:
             asked = frozenset(own) & set(query.names)
             told = len(asked) >= (2 if kind == "differences" else 1)
             samples.setdefault((kind, asked, classes) if told else None, []).append(row)
-        if samples:  # of sizes that were known before anybody reported
+        if samples:  # sample sizes were known before people reported
             sums = [(cells[rows].sum(axis=0), len(rows)) for rows in samples.values()]
             square = square - sum(np.outer(s, s) / size for s, size in sums)
             square = square + np.outer(values, values) / records
         return Expected(values, square - np.outer(values, values) / max(records, 1), square - np.diag(values))
 
 
-_Block = tuple[str, tuple[str, ...], int]  # its kind, its variables, its classes
+_Block = tuple[str, tuple[str, ...], int]  # type, variables and classes of a block
 
 
 def _blocks_of(frame: Any, policy: Policy) -> list[_Block]:
-    """Return the block, or the group of a survey design, that each record was dealt; nothing without."""
+    """Return the block, or the group of a survey design, dealt to each record. Empty without blocks."""
     group = _dealt_group(policy)
     if group is None:
         return []
@@ -106,9 +113,10 @@ def _blocks_of(frame: Any, policy: Policy) -> list[_Block]:
 
 
 def _dealt_group(policy: Policy) -> Group | None:
-    """Return the variables that are dealt in blocks, or whose people are dealt into groups, if there are."""
+    """Return the variables that are dealt in blocks, or whose people are dealt into groups, if any."""
     return next(
-        (each for each in policy.groups if each.response is not None or each.matrix_channel.sampled), None
+        (each for each in policy.groups if each.response is not None or each.matrix_channel.sampled_channel),
+        None,
     )
 
 
@@ -127,7 +135,7 @@ def _all_blocks(group: Group) -> list[_Block]:
 
 
 def _dealt_channel(group: Group, counts: Sequence[int]) -> Floats:
-    """Return the channel from all truths of a group to (block, class), so many dealt each block."""
+    """Return the channel from all truths of a group to (block, class), with `counts` people per block."""
     response = group.response
     assert response is not None  # noqa: S101  (for the type checker: asked before)
     truths = [dict(zip(group.names, codes, strict=True)) for codes in np.ndindex(*group.sizes)]
@@ -147,9 +155,9 @@ def _dealt_channel(group: Group, counts: Sequence[int]) -> Floats:
 
 
 def record_vectors(frame: Any, policy: Policy) -> Floats:
-    """Return one array for each record over the whole table of truths, in the order of the schema.
+    """Return one array per record over the whole table of truths, in the order of the schema.
 
-    Where reports do not tell all truths apart, sums over those that they tell are still right.
+    If reports cannot distinguish some truths, sums over such truths are still right.
     """
     vectors: list[Floats] = []
     inverses: dict[int, Floats] = {}
@@ -164,7 +172,7 @@ def record_vectors(frame: Any, policy: Policy) -> Floats:
         order: list[str] = []
         for group in policy.groups_of(row[by]) if by else policy.groups:
             if id(group.channel) not in inverses:
-                inverses[id(group.channel)] = _undone_group(group, frame, policy)
+                inverses[id(group.channel)] = _invert_group(group, frame, policy)
             inverse = inverses[id(group.channel)]
             codes = [policy.observed[name].code(row[name]) for name in group.reports]
             report = np.ravel_multi_index(codes, group.report_sizes)
@@ -175,27 +183,27 @@ def record_vectors(frame: Any, policy: Policy) -> Floats:
     return np.array(vectors).reshape(len(vectors), *policy.schema.shape(tuple(policy.schema)))
 
 
-def _undone_group(group: Group, frame: Any, policy: Policy) -> Floats:
+def _invert_group(group: Group, frame: Any, policy: Policy) -> Floats:
     dealt = frame[group.reports[0]].tolist()
     counts = [dealt.count(label) for label in policy.observed[group.reports[0]].categories]
     if not isinstance(group.channel, Channel):
-        return undone_matrix(_dealt_channel(group, counts))
-    if group.channel.sampled is None:
-        return undone(group.channel)
+        return invert_matrix(_dealt_channel(group, counts))
+    if group.channel.sampled_channel is None:
+        return invert_channel(group.channel)
     P = np.array([[float(p) for p in row] for row in group.channel.rows]).reshape(
         group.channel.truths, len(counts), -1
     )
     seen = np.array(counts) / max(sum(counts), 1)
-    return undone_matrix((P * (seen / P[0].sum(axis=1))[:, None]).reshape(group.channel.truths, -1))
+    return invert_matrix((P * (seen / P[0].sum(axis=1))[:, None]).reshape(group.channel.truths, -1))
 
 
-def undone(channel: Channel) -> Floats:
-    """Return the inverse of a channel by weighted least squares, as far as there is one."""
+def invert_channel(channel: Channel) -> Floats:
+    """Return the inverse of a channel by weighted least squares, as far as it exists."""
     P = np.array([[float(p) for p in row] for row in channel.rows])
-    return undone_matrix(P)
+    return invert_matrix(P)
 
 
-def undone_matrix(P: Floats) -> Floats:
-    """Return W⁻¹Pᵀ(PW⁻¹Pᵀ)⁺ at even truths, by the eigenvectors of what reports tell about truths."""
+def invert_matrix(P: Floats) -> Floats:
+    """Return W⁻¹Pᵀ(PW⁻¹Pᵀ)⁺ at uniform truths, by eigenvectors."""
     W = np.diag(1 / np.where(P.any(axis=0), P.mean(axis=0), 1.0))
     return np.asarray(W @ P.T @ np.linalg.pinv(P @ W @ P.T, rcond=1e-11, hermitian=True))

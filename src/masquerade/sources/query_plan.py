@@ -1,4 +1,4 @@
-"""How a query is read off disguised records: which columns to tabulate, which maps undo the disguise.
+"""Plans that estimate a query from disguised records: columns to tabulate, and maps that invert channels.
 
 Any source that can tabulate report codes, or sum products of looked-up weights, can answer a `QueryPlan`.
 """
@@ -20,19 +20,21 @@ from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.policy import Group, Policy
 from masquerade.channels.sampled_channel import SampledChannel
 from masquerade.core.axes import AxisMap, AxisMaps, Floats
-from masquerade.core.covariance import Samples
 from masquerade.core.errors import NotEstimable, Refusal, SingularChannel
-from masquerade.core.evidence import Reduction
+from masquerade.core.evidence import TableReduction
+from masquerade.core.linear_covariance import Samples
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
+from masquerade.core.util.formatting import counted
 from masquerade.estimate.inverse import UNRELATED, estimable
 from masquerade.estimate.links import LinkLayout
 from masquerade.estimate.reports import Reports
 
 MOST_CELLS = 2**27
 MOST_PLANS = 10_000
-MOST_UNDONE = 4096  # truths of a group whose whole channel is undone for the sake of a few variables
-MOST_TRIED = 256  # tables that are tried for a refusal that says which can be asked
+MOST_UNDONE = 4096  # truths of a group whose whole channel is inverted for a few of its variables
+MOST_NAMED = 12
+MOST_TRIED = 256  # most tables that are tried to list the possible ones in a refusal
 
 
 Conditions = tuple[tuple[int, int], ...]
@@ -40,12 +42,12 @@ Conditions = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Axis:
-    """An observed axis of a table: the report columns it is made of, and the map to the cells asked for.
+    """An observed axis of a table: its report columns, and the map to the queried cells.
 
-    `asked` are the places among the truths' variables of those that the map's table axes stand for; `given`
-    are the places and codes of those that the query has conditions on. Reports of dealt blocks are lumped to
-    what they tell about these variables (a `SampledChannel`); once it is known how many records each block
-    has, the axis is `settled` on a channel, and knows the `samples` that its reports fall into.
+    `asked` are the indexes of the queried variables among the group's variables. `given` are the indexes and
+    codes of the variables with conditions. Reports of dealt blocks are lumped to their information about
+    these variables (a `SampledChannel`). Once the number of records of each block is known, `settle` replaces
+    it by a channel, and `samples` are the samples of its reports.
     """
 
     columns: tuple[str, ...]
@@ -58,16 +60,16 @@ class Axis:
     settled: Floats | None = None
     samples: Floats | None = None
 
-    # an axis of a variable alone is shared by thousands of plans: what they ask of it is kept
+    # thousands of plans share the axis of a single variable: its results are cached
 
     @cached_property
-    def sampled(self) -> SampledChannel | None:
-        """What dealt blocks tell about the variables; None for other reports."""
+    def sampled_channel(self) -> SampledChannel | None:
+        """Channel of dealt blocks to the variables. None for other reports."""
         return self.channel if isinstance(self.channel, SampledChannel) else None
 
     @cached_property
     def matrix(self) -> Floats | None:
-        """Return the chances of reports (truths × reports), None for clear columns."""
+        """Probabilities of reports (truths × reports). None for clear columns."""
         if self.settled is not None:
             return self.settled
         if isinstance(self.channel, SampledChannel):
@@ -76,12 +78,12 @@ class Axis:
 
     @cached_property
     def singular(self) -> bool:
-        """Tell whether some combinations of truths cannot be told apart."""
+        """True if some truths cannot be distinguished."""
         return self.channel.is_singular if isinstance(self.channel, Channel) else not self.channel.estimable
 
     @property
     def rank(self) -> int:
-        """Return how many combinations of truths the reports tell."""
+        """Number of distinguishable combinations of truths."""
         return self.channel.rank if self.singular else prod(self.truth_sizes)
 
 
@@ -89,7 +91,7 @@ class Axis:
 class Factor:
     """A condition as weights: a record counts vector[its joint report over these columns].
 
-    `given` are the places and codes of the truths that it asks for; with no `channel` the columns are clear.
+    `given` are the indexes and codes of the queried truths. Without a `channel` the columns are clear.
     """
 
     columns: tuple[str, ...]
@@ -101,24 +103,24 @@ class Factor:
 
     @property
     def singular(self) -> bool:
-        """Tell whether some combinations of truths cannot be told apart."""
+        """True if some truths cannot be distinguished."""
         return self.channel is not None and self.channel.is_singular
 
     @property
     def rank(self) -> int:
-        """Return how many combinations of truths the reports tell."""
+        """Number of distinguishable combinations of truths."""
         channel = self.channel
         return channel.rank if channel is not None and self.singular else prod(self.truth_sizes)
 
     @property
     def code(self) -> int | None:
-        """Return the one report that meets a condition on clear columns; None if all reports have weights."""
+        """The single report that meets a condition on clear columns. None if all reports have weights."""
         return None if self.channel is not None else int(np.flatnonzero(self.vector)[0])
 
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """Axes to tabulate and factors to multiply into the weight of a record."""
+    """Axes to tabulate, and factors of the weight of a record."""
 
     axes: tuple[Axis, ...]
     factors: tuple[Factor, ...]
@@ -128,32 +130,32 @@ class QueryPlan:
     observed_shape: tuple[int, ...] = field(init=False)
     """The shape of the table of columns, one axis per group."""
     dealt: int | None = field(init=False, default=None)
-    """The place of the axis whose reports are of dealt blocks, if there is one."""
+    """Index of the axis with reports of dealt blocks, if there is one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple([name for axis in self.axes for name in axis.columns]))
         object.__setattr__(self, "observed_shape", tuple([prod(axis.sizes) for axis in self.axes]))
         for place, axis in enumerate(self.axes):
-            if axis.sampled is not None:
+            if axis.sampled_channel is not None:
                 object.__setattr__(self, "dealt", place)
                 break
 
     @property
     def census(self) -> QueryPlan | None:
-        """The plan that counts the records of every block, which tells how to read this one."""
+        """The plan that counts the records of every block, which `settle` needs."""
         if self.dealt is None:
             return None
         axis = self.axes[self.dealt]
-        return _counted(axis.columns[0], axis.sizes[0])
+        return _count_plan(axis.columns[0], axis.sizes[0])
 
-    def settled(self, blocks: Floats) -> QueryPlan:
-        """Return the plan for records of which so many were dealt each block."""
+    def settle(self, blocks: Floats) -> QueryPlan:
+        """Return the plan for records with the given counts per block."""
         if self.dealt is None:
             return self
         axis = self.axes[self.dealt]
-        sampled = axis.sampled
+        sampled = axis.sampled_channel
         assert sampled is not None  # noqa: S101  (for the type checker: that is what `dealt` finds)
-        channel, inverse, samples = sampled.settled(blocks)
+        channel, inverse, samples = sampled.at_block_sizes(blocks)
         chosen = _cells_of(inverse, axis.truth_sizes, axis.asked, dict(axis.given))
         own = replace(axis, map=AxisMap(axis.map.axes, chosen), settled=channel, samples=samples)
         axes = (*self.axes[: self.dealt], own, *self.axes[self.dealt + 1 :])
@@ -162,23 +164,23 @@ class QueryPlan:
 
     @property
     def joint_columns(self) -> tuple[str, ...]:
-        """The columns to tabulate and those of conditions: their joint table answers everything."""
+        """The columns to tabulate and those of conditions: their joint table answers every query."""
         if not self.factors:
             return self.columns
         return (*self.columns, *(name for factor in self.factors for name in factor.columns))
 
     @property
     def joint_shape(self) -> tuple[int, ...]:
-        """The shape of the joint table: the observed axes, then one for every factor."""
+        """The shape of the joint table: the observed axes, then one axis per factor."""
         if not self.factors:
             return self.observed_shape
         return (*self.observed_shape, *(prod(factor.sizes) for factor in self.factors))
 
-    def lumped(self, observed: Floats) -> Floats:
-        """Return a table of columns with the reports of dealt blocks lumped to what they tell."""
+    def lump(self, observed: Floats) -> Floats:
+        """Return a table of columns with the reports of dealt blocks lumped."""
         if self.dealt is None:
             return observed
-        sampled = self.axes[self.dealt].sampled
+        sampled = self.axes[self.dealt].sampled_channel
         assert sampled is not None  # noqa: S101  (for the type checker: that is what `dealt` finds)
         if observed.ndim == 1:
             return np.asarray(
@@ -194,19 +196,19 @@ class QueryPlan:
         """The factors that weigh reports: conditions on disguised variables."""
         return tuple([factor for factor in self.factors if factor.channel is not None])
 
-    def met(self, joint: Floats) -> Floats:
-        """Return the part of a joint table that meets the conditions on clear columns, lumped."""
+    def select_met(self, joint: Floats) -> Floats:
+        """Return the lumped cells of a joint table that meet the conditions on clear columns."""
         if not self.factors:
-            return self.lumped(joint)
+            return self.lump(joint)
         open_axes: list[Any] = [slice(None)] * len(self.axes)
         codes = [slice(None) if factor.code is None else factor.code for factor in self.factors]
-        return self.lumped(np.asarray(joint[tuple(open_axes + codes)]))
+        return self.lump(np.asarray(joint[tuple(open_axes + codes)]))
 
     def reports(self, counted: Floats, weight: float = 1.0, squared: Floats | None = None) -> Reports:
-        """Return what was observed, with what was done to it.
+        """Return the observed reports with their channels.
 
-        `counted` has the observed axes and one axis for every weighing factor; survey weights are counted
-        as effective records of one `weight`, and `squared` are the sums of their squares.
+        `counted` has the observed axes and one axis per weighing factor. Survey weights are counted as
+        effective records of one `weight`, and `squared` are the sums of their squares.
         """
         channels, truths, reduction, told = self._latent
         equal = squared is None or np.array_equal(squared, counted * weight)
@@ -218,33 +220,35 @@ class QueryPlan:
 
     @property
     def samples(self) -> Samples | None:
-        """The samples of sizes known beforehand that records fall into, where there are some."""
+        """The samples with sizes known in advance, if there are any."""
         if self.dealt is None:
             return None
         axis = self.axes[self.dealt]
-        if axis.sampled is None or axis.samples is None:
+        if axis.sampled_channel is None or axis.samples is None:
             return None
-        return Samples(self.dealt, axis.sampled.sample, axis.samples)
+        return Samples(self.dealt, axis.sampled_channel.sample, axis.samples)
 
-    def _told(self) -> int | None:
-        """Return how many combinations of truths the reports tell apart; None for all."""
+    def _distinct_truths(self) -> int | None:
+        """Return the number of distinguishable combinations of truths. None for all."""
         channels: Sequence[Axis | Factor] = [*self.axes, *self.weighing] if self.factors else self.axes
         if True not in [each.singular for each in channels]:
             return None
         return prod(each.rank for each in channels)
 
     @cached_property
-    def _latent(self) -> tuple[tuple[Floats | None, ...], tuple[int, ...], Reduction, int | None]:
+    def _latent(self) -> tuple[tuple[Floats | None, ...], tuple[int, ...], TableReduction, int | None]:
         order = [place for axis in self.axes for place in axis.map.axes]
         if not self.factors and [1] * len(order) == [len(axis.truth_sizes) for axis in self.axes]:
-            # most often, so at once
-            whole = Reduction.none(len(order))
-            reduction = whole if order == [*whole.keep] else Reduction(tuple(map(order.index, whole.keep)))
+            # the most frequent case, without a search
+            whole = TableReduction.none(len(order))
+            reduction = (
+                whole if order == [*whole.keep] else TableReduction(tuple(map(order.index, whole.keep)))
+            )
             return (
                 tuple([axis.matrix for axis in self.axes]),
                 tuple([axis.truth_sizes[0] for axis in self.axes]),
                 reduction,
-                self._told(),
+                self._distinct_truths(),
             )
         place: dict[int, int] = {}
         given: dict[int, int] = {}
@@ -260,12 +264,17 @@ class QueryPlan:
             truths += factor.truth_sizes
             channels.append(None if factor.channel is None else factor.channel.matrix)
         keep = tuple(place[at] for at in range(len(place)))
-        return tuple(channels), tuple(truths), Reduction(keep, tuple(sorted(given.items()))), self._told()
+        return (
+            tuple(channels),
+            tuple(truths),
+            TableReduction(keep, tuple(sorted(given.items()))),
+            self._distinct_truths(),
+        )
 
 
 @lru_cache(maxsize=4096)
 def marginal_group(group: Group, keep: tuple[str, ...]) -> Group:
-    """Return the group of the named variables alone if its channel exists, else the whole group."""
+    """Return the group of the named variables if its channel exists, else the whole group."""
     if keep == group.names or group.own_report:
         return group
     places = [group.names.index(name) for name in keep]
@@ -281,8 +290,8 @@ def marginal_group(group: Group, keep: tuple[str, ...]) -> Group:
     )
 
 
-class Layout:
-    """The groups that hold for some records; plans how to read queries off them, each query once."""
+class QueryLayout:
+    """The groups of some records. It plans every query once."""
 
     def __init__(self, groups: Sequence[Group], schema: Schema) -> None:
         self.groups = tuple(groups)
@@ -294,33 +303,41 @@ class Layout:
         self._links: dict[tuple[str, ...], LinkLayout | None] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without what was planned already."""
+        """Pickle without cached plans."""
         return type(self), (self.groups, self.schema)
 
     def plan(self, query: Query) -> QueryPlan:
-        """Return how to answer a query; a channel that cannot be undone raises `SingularChannel`.
+        """Return the plan of a query.
 
-        Where other questions about the same variables have an answer, that is a `NotEstimable`.
+        Raises
+        ------
+        SingularChannel
+            If a channel cannot be inverted.
+        NotEstimable
+            If other queries about the same variables can be answered.
         """
         plan = self._planned.get(query)
         if plan is None:
             if len(self._planned) >= MOST_PLANS:
                 self._planned.clear()
-            plan = self._planned[query] = self._planned_anew(query)
+            plan = self._planned[query] = self._make_plan(query)
         return plan
 
     def latent(self, names: Sequence[str]) -> QueryPlan:
-        """Return how reports of variables come about, for a model of them, whether or not a table follows."""
+        """Return the plan of variables for a model of their reports, even if no table can be estimated."""
         query = Query(by=tuple(names))
         query.check(self.schema)
         groups = {self._owner[name] for name in names}
         missing = [name for place in groups for name in self.groups[place].names if name not in names]
         if missing:
-            raise NotEstimable(f"A model of {', '.join(names)} needs what was reported with them: {missing}.")
-        return self._planned_anew(query, checked=False)
+            raise NotEstimable(
+                f"A model of {', '.join(names)} also needs the variables that were reported with them: "
+                f"{missing}."
+            )
+        return self._make_plan(query, checked=False)
 
     def refusals(self, query: Query) -> list[Refusal]:
-        """Return why a query cannot be answered from disguised records."""
+        """Return the reasons why a query cannot be answered from disguised records."""
         if query in self._planned:
             return []
         query.check(self.schema)
@@ -333,20 +350,20 @@ class Layout:
             del self._planned[query]
             reason = (
                 f"the table over {', '.join(query.by)} has {cells:,} cells, {cells * 8 / 2**30:,.1f} GiB "
-                f"(at most {MOST_CELLS:,}): ask about fewer variables at once, merge categories, or allow a "
+                f"(at most {MOST_CELLS:,}): query fewer variables together, merge categories, or allow a "
                 "structure fewer parents"
             )
             return [Refusal("too_many_cells", reason, query)]
         return []
 
-    def _planned_anew(self, query: Query, *, checked: bool = True) -> QueryPlan:
+    def _make_plan(self, query: Query, *, checked: bool = True) -> QueryPlan:
         """Plan a query.
 
-        A group touched by `by` becomes one observed axis, its conditions select columns of the map; a group
-        touched by `where` alone becomes a factor. Variables of a group that nobody asked for are summed
-        out, before tabulating if the channel is lumpable, after inverting if not.
+        A group named in `by` becomes one observed axis, and its conditions select columns of the map. A group
+        named in `where` only becomes a factor. Other variables of a group are summed out, before tabulating
+        if the channel is lumpable, otherwise after inverting.
         """
-        if not query.where and self._alone.issuperset(query.by):  # most often, so at once
+        if not query.where and self._alone.issuperset(query.by):  # the most frequent case, without a search
             lone = [self._lone_axis(self._owner[name], place) for place, name in enumerate(query.by)]
             cells = tuple([axis.truth_sizes[0] for axis in lone])
             return QueryPlan(tuple(lone), (), AxisMaps(cells, tuple([axis.map for axis in lone])))
@@ -366,7 +383,7 @@ class Layout:
             used = group if touched == group.names else marginal_group(group, touched)
             whole = prod(group.sizes) <= MOST_UNDONE
             if used is not group and whole and used.matrix_channel.is_singular:
-                used = group  # reports of the others may tell what these do not
+                used = group  # reports of the others may have information that these lack
             channel = used.matrix_channel
             kept = [name for name in used.names if name in query.by]
             given = tuple((i, conditions[name]) for i, name in enumerate(used.names) if name in conditions)
@@ -374,19 +391,20 @@ class Layout:
             if kept:
                 positions = tuple(query.by.index(name) for name in kept)
                 plain = channel.is_identity and len(kept) == len(used.names)
-                matrix = None if plain else _undone(used, places, dict(given), checked=checked)
+                matrix = None if plain else _inverse_map(used, places, dict(given), checked=checked)
                 axis_map = AxisMap(positions, matrix)
                 axes.append(
                     Axis(used.reports, used.report_sizes, used.sizes, channel, places, axis_map, given)
                 )
             else:
-                vector = np.ascontiguousarray(_undone(used, places, dict(given))[:, 0])
+                vector = np.ascontiguousarray(_inverse_map(used, places, dict(given))[:, 0])
                 hidden = None if channel.is_identity else channel
                 factors.append(Factor(used.reports, used.report_sizes, vector, used.sizes, hidden, given))
-        if sum(axis.sampled is not None for axis in axes) > 1:
+        if sum(axis.sampled_channel is not None for axis in axes) > 1:
             raise NotEstimable(
-                f"{', '.join(query.names)}: not all are dealt in the same blocks or groups. Ask about those "
-                "of one deal at a time, or deal all of them together."
+                f"The table of {', '.join(query.names)} does not follow from the reports: people reported "
+                "only some of these variables, which were chosen separately. Query the variables of one "
+                "choice at a time, or choose from all of them together."
             )
         shape = self.schema.shape(query.by)
         return QueryPlan(tuple(axes), tuple(factors), AxisMaps(shape, tuple(axis.map for axis in axes)))
@@ -397,33 +415,36 @@ class Layout:
         if axis is None:
             group = self.groups[place]
             channel = group.matrix_channel
-            matrix = None if channel.is_identity else _undone(group, (0,), {})
+            matrix = None if channel.is_identity else _inverse_map(group, (0,), {})
             axis_map = AxisMap((position,), matrix)
             axis = Axis(group.reports, group.report_sizes, group.sizes, channel, (0,), axis_map)
             self._axes[place, position] = axis
         return axis
 
     def links(self, names: tuple[str, ...]) -> LinkLayout | None:
-        """Return how links between variables are fitted; None unless each has a report of its own alone.
+        """Return how links between variables are fitted.
 
-        And unless an estimate counts every report as one record in all, as the inverse of a channel does.
+        None unless each variable has its own report, and an estimate counts every report as one record in
+        total, as the inverse of a channel does.
         """
         if names not in self._links:
-            self._links[names] = self._links_anew(names)
+            self._links[names] = self._make_links(names)
         return self._links[names]
 
     def report_of(self, name: str) -> str:
-        """Return the first column of what was reported of a variable."""
+        """Return the first report column of a variable."""
         return self.groups[self._owner[name]].reports[0]
 
-    def _links_anew(self, names: tuple[str, ...]) -> LinkLayout | None:
+    def _make_links(self, names: tuple[str, ...]) -> LinkLayout | None:
         if not self._alone.issuperset(names):
             return None
         try:
             axes = [self._lone_axis(self._owner[name], 0) for name in names]
         except SingularChannel:
             return None
-        plain = [len(axis.columns) == 1 and axis.sampled is None and not axis.singular for axis in axes]
+        plain = [
+            len(axis.columns) == 1 and axis.sampled_channel is None and not axis.singular for axis in axes
+        ]
         maps = [axis.map.matrix for axis in axes if axis.map.matrix is not None]
         if not all(plain) or not all(np.allclose(matrix.sum(axis=1), 1.0, atol=1e-9) for matrix in maps):
             return None
@@ -435,16 +456,16 @@ class Layout:
     ) -> Axis:
         """Return the axis of variables that are dealt in blocks, or whose people are dealt into groups.
 
-        A condition is one without table axes.
+        A condition is an axis without table axes.
         """
         response = group.response
         if response is not None:
             names = tuple(touched)
-            sampled = response.sampled(tuple(group.names.index(name) for name in touched))
+            sampled = response.sampled_channel(tuple(group.names.index(name) for name in touched))
             if not sampled.estimable:
                 raise NotEstimable(_blocks_needed(group, response, touched))
         else:
-            names, found = group.names, group.matrix_channel.sampled
+            names, found = group.names, group.matrix_channel.sampled_channel
             assert found is not None  # noqa: S101  (for the type checker: asked before)
             sampled = found
         sizes = tuple(group.sizes[group.names.index(name)] for name in names)
@@ -459,30 +480,34 @@ class Layout:
         return Axis(group.reports, group.report_sizes, sizes, sampled, asked, axis_map, given)
 
 
-def layouts_of(policy: Policy) -> tuple[Layout, ...]:
-    """Return how questions are read off the reports of each stratum of a policy, or off all of them."""
-    return tuple(Layout(policy.groups_of(stratum), policy.schema) for stratum in policy.strata or (None,))
+def layouts_of(policy: Policy) -> tuple[QueryLayout, ...]:
+    """Return the layout of each stratum of a policy, or of all records."""
+    return tuple(
+        QueryLayout(policy.groups_of(stratum), policy.schema) for stratum in policy.strata or (None,)
+    )
 
 
 def refusal_of(error: SingularChannel, query: Query | None = None) -> Refusal:
-    """Return the refusal of a question that reports do not answer."""
+    """Return the refusal of a query that the reports cannot answer."""
     return Refusal("not_estimable" if isinstance(error, NotEstimable) else "singular", str(error), query)
 
 
 def _in_groups(group: Group) -> bool:
-    """Tell whether a column of the report names a group of people, whose size is known."""
-    return group.response is None and group.matrix_channel.sampled is not None
+    """Return True if a report column names a group of people of known size."""
+    return group.response is None and group.matrix_channel.sampled_channel is not None
 
 
 @lru_cache(maxsize=256)
-def _counted(column: str, size: int) -> QueryPlan:
+def _count_plan(column: str, size: int) -> QueryPlan:
     """Return the plan that counts the labels of one clear column."""
     axis = Axis((column,), (size,), (size,), identity(size), (0,), AxisMap((0,), None))
     return QueryPlan((axis,), (), AxisMaps((size,), (axis.map,)))
 
 
-def _undone(group: Group, asked: tuple[int, ...], given: dict[int, int], *, checked: bool = True) -> Floats:
-    """Return the map from a group's reports to the cells asked for; an error names the variables.
+def _inverse_map(
+    group: Group, asked: tuple[int, ...], given: dict[int, int], *, checked: bool = True
+) -> Floats:
+    """Return the map from a group's reports to the queried cells. Errors name the variables.
 
     Formula: G = W⁻¹Pᵀ(PW⁻¹Pᵀ)⁺L for the summing matrix L of the cells, allowed exactly if PG = L.
     """
@@ -490,7 +515,7 @@ def _undone(group: Group, asked: tuple[int, ...], given: dict[int, int], *, chec
     if not channel.is_singular:
         return _cells_of(channel.inverse, group.sizes, asked, given)
     if len(group.names) > 1:
-        chosen = _cells_of(channel.generalised, group.sizes, asked, given)
+        chosen = _cells_of(channel.generalised_inverse, group.sizes, asked, given)
         summing = _cells_of(np.eye(channel.truths), group.sizes, asked, given)
         if not checked or estimable(channel.matrix, chosen, summing):
             return chosen
@@ -504,7 +529,7 @@ def _undone(group: Group, asked: tuple[int, ...], given: dict[int, int], *, chec
 def _cells_of(
     inverse: Floats, sizes: tuple[int, ...], asked: tuple[int, ...], given: dict[int, int]
 ) -> Floats:
-    """Return the columns of an inverse for the cells asked for: conditions picked, the rest summed out."""
+    """Return the columns of an inverse for the queried cells: conditions selected, the rest summed out."""
     if len(asked) == len(sizes):
         return inverse
     cells = inverse.reshape(-1, *sizes)
@@ -515,7 +540,7 @@ def _cells_of(
 
 
 def tables_told(group: Group) -> str:
-    """Return which tables follow from the joint report of a group, the largest; empty if none does."""
+    """List the largest tables that follow from the joint report of a group. Empty if none does."""
     places, found = range(len(group.names)), list[tuple[int, ...]]()
     tried = 0
     for size in range(len(group.names) - 1, 0, -1):
@@ -529,18 +554,18 @@ def tables_told(group: Group) -> str:
 
 
 def _not_told(group: Group) -> str:
-    """Say that a table does not follow from the joint report of a group, and which do."""
+    """Return the reason why a table does not follow from the joint report of a group, and those that do."""
     tables = tables_told(group)
     return (
         f"This table does not follow from the joint report of {', '.join(group.names)}: different truths "
         "give the same reports. Of these variables "
-        + (f"{tables} can be asked, and what they sum to." if tables else "no table can be asked.")
+        + (f"{tables} can be queried, and their margins." if tables else "no table can be queried.")
         + (f" {UNRELATED}" if _reversed_evenly(group) else "")
     )
 
 
 def _reversed_evenly(group: Group) -> bool:
-    """Tell whether every truth of yes/no variables gives the same reports as another one."""
+    """Return True if every truth of yes/no variables gives the same reports as another truth."""
     if any(size != 2 for size in group.sizes):
         return False
     _, alike = np.unique(group.matrix_channel.matrix.round(12), axis=0, return_counts=True)
@@ -548,9 +573,15 @@ def _reversed_evenly(group: Group) -> bool:
 
 
 def _blocks_needed(group: Group, response: ClassResponse, touched: Sequence[str]) -> str:
-    """Say which blocks a table would have needed."""
+    """Explain that a table cannot be estimated, which tables can, and how to plan for it."""
+    few = f"Tables of up to {counted(response.order, 'variable')} of {_first_names(group.names)} follow."
     return (
-        f"The table of {', '.join(touched)} does not follow from blocks of {response.k}: it needs cells "
-        f"blocks with all {len(touched)} of them (k: {len(touched)}). Tables of up to {response.order} of "
-        f"{', '.join(group.names)} can be asked."
+        f"The table of {', '.join(touched)} does not follow from the reports: nobody reported on these "
+        f"{len(touched)} variables together. {few} Plan for it: masquerade policy init --count "
+        f"'{'×'.join(touched)}'."
     )
+
+
+def _first_names(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Coded reports in memory, and the sums that a reading wants of them."""
+"""Coded reports in memory, and the sums that plans need."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.kernels.count import count_flat, count_many, count_weighted, distinct
-from masquerade.sources.query_plan import Layout, QueryPlan
+from masquerade.sources.late_codes import Codes, LateCodes, load_columns
+from masquerade.sources.query_plan import QueryLayout, QueryPlan
 
-Codes = NDArray[np.unsignedinteger[Any]]
-MOST_JOINT = 1 << 14  # cells of a joint table that is counted rather than weighed
+MOST_JOINT = 1 << 14  # largest joint table that is counted; larger ones are weighed record by record
 FEW_JOINT = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Sums over the observed cells: of record weights, of their squares, of squared survey weights.
+    """Sums over the observed cells: of record weights, of their squares, and of squared survey weights.
 
-    `counted` is the table of reports behind them, with one more axis for every weighing factor; None where
-    only sums of weights are known. `weight` is the mean squared survey weight over the mean weight, `squared`
-    are the sums of squared survey weights in the cells of `counted`, None without such weights.
+    `counted` is the underlying table of reports, with one more axis per weighing factor. It is None if only
+    sums of weights are known. `weight` is the mean squared survey weight over the mean weight. `squared` are
+    the sums of squared survey weights in the cells of `counted`, None without survey weights.
     """
 
     firsts: Floats
@@ -43,9 +43,10 @@ class Observed:
         squares: Floats | None = None,
         fixed: Floats | None = None,
     ) -> Observed:
-        """Return the sums of a plan from the table of its columns and of those of its weighing factors.
+        """Return the sums of a plan from the table of its columns and of its weighing factors.
 
-        With survey weights the table holds their sums, `squares` and `fixed` those of their squares.
+        With survey weights the table contains their sums; `squares` and `fixed` are the sums of their
+        squares.
         """
         if squares is None and not plan.factors:
             return cls(counted, counted, counted, counted)
@@ -67,13 +68,13 @@ def mean_weight(sums: Floats, squares: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Coded columns of some records that share their channels; equal rows may stand once, counted.
+    """Coded columns of records that share their channels. Equal rows may be merged, with a multiplicity.
 
-    A row stands for `multiplicity` records of weight `weights`. Equal rows of different weights v may be
+    A row represents `multiplicity` records of weight `weights`. Equal rows of different weights v may be
     merged too: (Σv)²/Σv² records of weight Σv²/Σv have the same sums of weights and of their squares.
     """
 
-    layout: Layout
+    layout: QueryLayout
     columns: Mapping[str, Codes]
     sizes: Mapping[str, int]
     rows: int
@@ -82,18 +83,24 @@ class Store:
 
     @property
     def worth_merging(self) -> int:
-        """Return after how many questions merging equal rows is tried.
+        """Return the number of queries after which merging equal rows is tried.
 
-        Where the table of all variables is small, merging is one pass like any question; else rows must be
-        hashed, which costs as much as some dozens of questions and may be in vain.
+        If the table of all variables is small, merging takes one pass, like a query. Otherwise rows must be
+        hashed, which costs as much as dozens of queries and may save nothing.
         """
         return 2 if prod(self.sizes.values()) <= self.rows // 8 else 64
 
-    def compressed(self) -> Store:
-        """Return the store with equal rows merged, if that pays."""
+    @property
+    def is_complete(self) -> bool:
+        """Return True if all columns are in memory."""
+        return not isinstance(self.columns, LateCodes) or self.columns.is_complete
+
+    def compress(self) -> Store:
+        """Return the store with equal rows merged, if that saves time."""
         if self.multiplicity is not None or self.weights is not None or not self.columns:
             return self
         names = list(self.columns)
+        load_columns(self.columns, names)
         merged = distinct([self.columns[name] for name in names], [self.sizes[name] for name in names])
         if merged is None:
             return self
@@ -101,13 +108,14 @@ class Store:
         return replace(self, columns=dict(zip(names, columns, strict=True)), multiplicity=multiplicity)
 
     def covers(self, names: Iterable[str]) -> bool:
-        """Tell whether all of these columns are here."""
+        """Return True if the store has all these columns."""
         return self.columns.keys() >= set(names)
 
     def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
-        """Return the sums that plans want.
+        """Return the sums that plans need.
 
-        Small joint tables are counted, several in a pass; conditions over large ones are weights of records.
+        Small joint tables are counted, several in one pass. Conditions over large tables become weights of
+        records.
         """
         small = [not plan.factors or prod(plan.joint_shape) <= self._most_joint for plan in plans]
         counted = [i for i, fits in enumerate(small) if fits and self.weights is None]
@@ -119,30 +127,34 @@ class Store:
 
     @property
     def _most_joint(self) -> int:
-        """Return how many cells a joint table may have: beyond, weights are looked up record by record."""
+        """Return the largest joint table that is counted. Beyond it, weights are looked up per record."""
         rows = self.rows if self.multiplicity is None else len(self.multiplicity)
         return min(MOST_JOINT, max(FEW_JOINT, rows))
 
     def _count(self, plans: Sequence[QueryPlan]) -> list[Observed]:
         if not plans:
             return []
-        place = {name: i for i, name in enumerate(self.columns)}
-        # plans of dealt blocks read different tables off the same columns
+        # plans of dealt blocks compute different tables from the same columns
         wanted = list(dict.fromkeys(plan.joint_columns for plan in plans))
+        asked = {name for columns in wanted for name in columns}
+        names = [name for name in self.columns if name in asked] or list(self.columns)[:1]
+        place = {name: i for i, name in enumerate(names)}
+        load_columns(self.columns, names)
         tables = count_many(
-            list(self.columns.values()),
-            [self.sizes[name] for name in self.columns],
+            [self.columns[name] for name in names],
+            [self.sizes[name] for name in names],
             [tuple([place[name] for name in columns]) for columns in wanted],
             self.multiplicity,
         )
         counted = {columns: table.astype(np.float64) for columns, table in zip(wanted, tables, strict=True)}
         return [
-            Observed.of(plan, plan.met(counted[plan.joint_columns].reshape(plan.joint_shape)))
+            Observed.of(plan, plan.select_met(counted[plan.joint_columns].reshape(plan.joint_shape)))
             for plan in plans
         ]
 
     def count_flat(self, names: Sequence[str], members: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Count a table of reports for each row of places in `names` (then −1), one behind the other."""
+        """Count one table of reports per row of indexes into `names` (padded with −1), concatenated."""
+        load_columns(self.columns, names)
         columns = [self.columns[name] for name in names]
         return count_flat(columns, [self.sizes[name] for name in names], members, self.multiplicity)
 
@@ -155,7 +167,7 @@ class Store:
             self.weights,
             self.multiplicity,
         )
-        counted, squares, fixed = (plan.met(array.reshape(plan.joint_shape)) for array in sums)
+        counted, squares, fixed = (plan.select_met(array.reshape(plan.joint_shape)) for array in sums)
         return Observed.of(plan, counted, squares, fixed)
 
     def _weigh(self, plan: QueryPlan) -> Observed:
@@ -166,7 +178,7 @@ class Store:
             self.weights,
             self.multiplicity,
         )
-        firsts, squares, fixed = (plan.lumped(array.reshape(plan.observed_shape)) for array in sums)
+        firsts, squares, fixed = (plan.lump(array.reshape(plan.observed_shape)) for array in sums)
         if plan.weighing:
             return Observed(firsts, squares, fixed, None)
         squared = None if self.weights is None else fixed

@@ -1,4 +1,4 @@
-"""From sums over observed reports to answers: what all sources that tabulate reports share."""
+"""Answers from sums over observed reports, shared by all sources that tabulate reports."""
 
 from __future__ import annotations
 
@@ -14,67 +14,66 @@ import numpy as np
 from masquerade.channels.policy import Policy
 from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.core.axes import AxisMaps, Floats, times_ends
-from masquerade.core.covariance import LinearCovariance
-from masquerade.core.covariance import Part as CovariancePart
 from masquerade.core.errors import InputError, MasqueradeWarning, Refusal
 from masquerade.core.evidence import Fit
 from masquerade.core.guarantee import Guarantee
+from masquerade.core.linear_covariance import CovariancePart, LinearCovariance
 from masquerade.core.query import Query
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Selected, raise_refusals
 from masquerade.estimate.evidence import GaussianEvidence, ReportEvidence
 from masquerade.estimate.misfit import Misfit, misfit
 from masquerade.estimate.posterior import Posterior, posterior_of
-from masquerade.sources.query_plan import Layout, QueryPlan
+from masquerade.sources.query_plan import QueryLayout, QueryPlan
 from masquerade.sources.record_store import Observed
 
-BEYOND_CHANCE = 1 - 2e-6  # of an interval that a right policy lets lie below 0 in one of a million cells
+BEYOND_CHANCE = 1 - 2e-6  # under the right policy, such an interval is below 0 in one of a million cells
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What is missing from a source, in words, and whether whoever asks accepts it.
+    """Description of missing records, and whether the caller accepts it.
 
-    Standard errors speak of a population, and would pretend that the records are a sample of it. Learners
-    build on them, so every question is refused until it is accepted that answers are about the records left.
+    Standard errors refer to a population, as if the records were a sample of it. Learners rely on them, so
+    every query is refused until the caller accepts that answers are about the remaining records.
     """
 
     what: str
     accepted: bool = False
 
     def refusals(self, queries: Sequence[Query | None]) -> list[Refusal]:
-        """Return a refusal with the code ``incomplete`` for every question, or none if that is accepted."""
+        """Return a refusal with the code ``incomplete`` for every query, or none if accepted."""
         if self.accepted:
             return []
         reason = (
             f"Rows are missing, not at random: {self.what}. "
-            "Say accept_incomplete=True (or --accept-incomplete) to go on."
+            "Use accept_incomplete=True (or --accept-incomplete) to continue."
         )
         return [Refusal("incomplete", reason, query) for query in queries]
 
-    def noted(self, guarantee: Guarantee) -> Guarantee:
-        """Return a guarantee that says so among its assumptions."""
+    def add_to(self, guarantee: Guarantee) -> Guarantee:
+        """Return a guarantee with the missing records among its assumptions."""
         return replace(guarantee, assumptions=(*guarantee.assumptions, self.what))
 
 
-class Part(Protocol):
+class ReportPart(Protocol):
     """Reports that share their channels: all of them, or those of one stratum."""
 
     @property
-    def layout(self) -> Layout:
-        """How questions are read off these reports."""
+    def layout(self) -> QueryLayout:
+        """Layout of these reports."""
 
     def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
-        """Return the sums that plans want, in as few passes as pay."""
+        """Return the sums that plans need, in as few passes as possible."""
 
 
 class ReportTally(ABC):
-    """A `Tally` over reports that can be tabulated, wherever they lie.
+    """A `Tally` over reports that can be tabulated.
 
-    A source says which `parts` there are and how many records (`n`); whether records carry survey weights
-    (`weighted`). The rest follows from the sums that parts observe. Where records are `missing`, not at
-    random, every question is refused unless that is accepted. Records that are `unmarked` do not say how they
-    were disguised: the first table of a variable that no truth explains is warned of.
+    A subclass defines `parts`, the number of records (`n`), and whether records have survey weights
+    (`weighted`). Everything else follows from the sums of the parts. If records are `missing`, not at random,
+    every query is refused unless the caller accepts that. `unmarked` records do not state how they were
+    disguised: a warning is issued for the first variable whose reports are implausible under the policy.
     """
 
     n: int
@@ -88,33 +87,33 @@ class ReportTally(ABC):
         self.missing = missing
         self._looked: set[str] = set()
         known = guarantee_of(policy)
-        self.guarantee = known if missing is None else missing.noted(known)
+        self.guarantee = known if missing is None else missing.add_to(known)
 
     @abstractmethod
-    def parts(self, questions: int) -> Sequence[Part]:
-        """Return the parts to ask; `questions` says how many more are coming."""
+    def parts(self, questions: int) -> Sequence[ReportPart]:
+        """Return the parts to query. `questions` is the number of queries that follow."""
 
-    def layouts(self) -> Sequence[Layout]:
-        """Return how questions are read off the reports of every part."""
+    def layouts(self) -> Sequence[QueryLayout]:
+        """Return the layout of every part."""
         return [part.layout for part in self.parts(0)]
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return why queries would be refused: missing records, no way back, too many cells."""
+        """Return the refusals of queries: missing records, channels without inverse, too many cells."""
         missing = [] if self.missing is None else self.missing.refusals(queries)
         layouts = self.layouts()
         return missing + [item for query in queries for part in layouts for item in part.refusals(query)]
 
     def select(self, names: Iterable[str]) -> Selected:
-        """Return some variables as a source of their own: ``source.select(["a", "b"])``."""
+        """Return some variables as a separate source: ``source.select(["a", "b"])``."""
         return Selected(self, names)
 
     def check_complete(self) -> None:
-        """Refuse a question that is no query, where records are missing and that is not accepted."""
+        """Raise QueryRefused if records are missing and the caller has not accepted it."""
         if self.missing is not None:
             raise_refusals(self.missing.refusals([None]))
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Answer a batch; questions share as few passes over the records as pay."""
+        """Answer a batch, with as few passes over the records as possible."""
         if isinstance(queries, Query):
             raise InputError("A source answers a list of queries: write answer([query]).")
         raise_refusals(self.check(queries))
@@ -139,7 +138,7 @@ class ReportTally(ABC):
         return tables
 
     def _warn_of_clear(self, queries: Sequence[Query], tables: Sequence[CountTable]) -> None:
-        """Warn, once, if a category has fewer records than none: these were not disguised by this policy."""
+        """Warn once if a count is significantly negative: this policy did not disguise the records."""
         for query, table in zip(queries, tables, strict=True):
             for name in () if query.where else query.by:
                 if name in self._looked or name not in self.policy.disguised:
@@ -148,9 +147,9 @@ class ReportTally(ABC):
                 if np.any(table.marginal(name).conf_int(BEYOND_CHANCE).upper < 0):
                     self.unmarked = False
                     warnings.warn(
-                        f"No truth explains the reports of {name!r}: fewer than no records would have one of "
-                        "its categories. These records are not disguised, or were disguised under another "
-                        "policy, or people did not follow it: do not trust their figures.",
+                        f"No truth explains the reports of {name!r}: the estimated count of one of its "
+                        "categories is negative. These records are not disguised, or were disguised under a "
+                        "different policy, or people did not follow it: do not trust their numbers.",
                         MasqueradeWarning,
                         stacklevel=3,
                     )
@@ -159,23 +158,25 @@ class ReportTally(ABC):
     def posterior(self, query: Query, *, prior: float = 0.5, seed: int = 0) -> Posterior:
         """Draw the shares of a table from their posterior distribution, under a Dirichlet prior.
 
-        See `masquerade.estimate.posterior`: `prior` is added to every truth; repeatable by its `seed`.
+        See `masquerade.estimate.posterior`. `prior` is the pseudo-count of every cell. Equal seeds give equal
+        draws.
         """
         (table,) = self.answer([query])
         if query.where or not isinstance(table.evidence, ReportEvidence):
-            raise InputError("A posterior is of reports without a condition: ask for the larger table.")
+            raise InputError("A posterior needs a query without conditions: query the larger table.")
         generator = np.random.default_rng(seed)
         return posterior_of(table.evidence.parts, table.axes, table.n, prior, generator)
 
     def fit(self, names: Sequence[str], generators: Iterable[Iterable[str] | str]) -> Fit:
-        """Fit a log-linear model to the reports of variables, where their table alone does not follow too.
+        """Fit a log-linear model to the reports of variables, even if their table cannot be estimated.
 
-        A model with fewer parameters than reports may tell truths apart that different tables do not: see
-        `mq.channels.self_protective_no`. The fit's `contrast` has standard errors, its `deviance` the misfit.
+        A model with fewer parameters than reports may distinguish truths that a table cannot: see
+        `mq.channels.self_protective_no`. The fit's `contrast` has standard errors, its `deviance` measures
+        the fit.
         """
         parts = self.parts(1)
         if len(parts) > 1 or self.weighted:
-            raise InputError("Such a fit is of one stratum at a time, and of unweighted records.")
+            raise InputError("A log-linear fit needs one stratum at a time, and unweighted records.")
         self.check_complete()
         [(plan, sums)] = observed_by(parts[0], [parts[0].layout.latent(names)])
         values = plan.maps.apply(sums.firsts)
@@ -187,30 +188,36 @@ class ReportTally(ABC):
         ]
         found = ReportEvidence.of([reports], values, covariance).fit(places)
         if found.df < 0:
-            raise InputError("The model has more parameters than the reports tell: leave terms out.")
+            raise InputError("The model has more parameters than the reports can identify: omit terms.")
         return found
 
     def misfit(self, names: Sequence[str]) -> Misfit:
-        """Test whether the reports of some variables can have come from this policy at all.
+        """Test whether the reports of some variables can come from this policy (goodness of fit).
 
-        See `masquerade.estimate.misfit`: a small p-value flags a wrong policy or cheating respondents.
+        See `masquerade.estimate.misfit`. A small p-value indicates a wrong policy or cheating respondents.
         """
         parts = self.parts(1)
         if len(parts) > 1 or self.weighted:
-            raise InputError("The misfit test is for one stratum at a time and for unweighted records.")
+            raise InputError("The goodness-of-fit test needs one stratum at a time, and unweighted records.")
         query = Query(by=names)
         raise_refusals(self.check([query]))
         [(plan, sums)] = observed_by(parts[0], [parts[0].layout.plan(query)])
         reports = plan.reports(sums.firsts)
         return misfit(reports.observed, reports.channels, reports.samples)
 
+    def noise_parts(self, query: Query) -> tuple[CovariancePart, ...]:
+        """Return the variance of noise that others added to the sums of a query; none here."""
+        del query
+        return ()
+
     def _table(self, query: Query, parts: Sequence[tuple[QueryPlan, Observed]], values: Floats) -> CountTable:
         fixed = (
             reduce(np.add, [plan.maps.apply(sums.fixed) for plan, sums in parts]) if self.weighted else values
         )
         weight = _mean_weight([sums for _, sums in parts]) if self.weighted else 1.0
+        noise = self.noise_parts(query)
         covariance = LinearCovariance(
-            tuple([_scatter(plan, sums, weight if self.weighted else None) for plan, sums in parts]),
+            (*[_scatter(plan, sums, weight if self.weighted else None) for plan, sums in parts], *noise),
             values,
             fixed,
             self.n,
@@ -222,14 +229,14 @@ class ReportTally(ABC):
         reports = [
             plan.reports(sums.counted, sums.weight, sums.squared)
             for plan, sums in parts
-            if sums.counted is not None
+            if sums.counted is not None and not noise
         ]
-        if len(reports) < len(parts):  # sums of weights have no likelihood
+        if len(reports) < len(parts):  # sums of weights, and noisy sums, have no likelihood here
             return CountTable(axes, values, self.n, GaussianEvidence.of(values, covariance))
         return CountTable(axes, values, self.n, ReportEvidence.of(reports, values, covariance))
 
     def _between(self, parts: Sequence[tuple[QueryPlan, Observed]]) -> tuple[tuple[Floats, float], ...]:
-        """Return what does not vary between records that were dealt different blocks."""
+        """Return the part of the variance that is absent between records that were dealt different blocks."""
         dealt = [(plan.samples, plan.maps, sums.firsts) for plan, sums in parts if plan.samples is not None]
         if not dealt:
             return ()
@@ -238,22 +245,25 @@ class ReportTally(ABC):
         return tuple(pair for samples, maps, firsts in dealt for pair in samples.between(firsts, maps, scale))
 
 
-def observed_by(part: Part, plans: Sequence[QueryPlan]) -> list[tuple[QueryPlan, Observed]]:
-    """Return what a part observes of plans, each settled on how many records were dealt which block."""
+def observed_by(part: ReportPart, plans: Sequence[QueryPlan]) -> list[tuple[QueryPlan, Observed]]:
+    """Return every plan, completed with the number of records per block, and the sums that it needs."""
     censuses = {plan.columns: plan for plan in [each.census for each in plans] if plan is not None}
     found = part.observe([*plans, *censuses.values()])
     blocks = dict(zip(censuses, [sums.firsts for sums in found[len(plans) :]], strict=True))
-    settled = [plan if plan.census is None else plan.settled(blocks[plan.census.columns]) for plan in plans]
+    settled = [plan if plan.census is None else plan.settle(blocks[plan.census.columns]) for plan in plans]
     return list(zip(settled, found[: len(plans)], strict=True))
 
 
 def _scatter(plan: QueryPlan, sums: Observed, weight: float | None) -> CovariancePart:
-    """Return the sums of second, third and fourth powers of row weights, and the ends of those weights.
+    """Return the sums of second, third and fourth powers of row weights, and the bounds of those weights.
 
-    Survey weights (`weight`, their mean weighted by themselves) count as equal within a report. Where a
-    condition on disguised variables was weighed in passing, every row is taken to weigh as the heaviest.
+    `weight` is the mean survey weight, weighted by itself; survey weights are taken as equal within a report.
+    If a condition on disguised variables was weighted record by record, every row is assumed to have the
+    largest weight.
     """
-    if weight is None and sums.counted is not None and not plan.factors:  # most often: rows weigh 1
+    if (
+        weight is None and sums.counted is not None and not plan.factors
+    ):  # the most frequent case: rows have weight 1
         return CovariancePart(sums.squares, plan.maps, sums.counted, sums.counted, (1.0, 1.0))
     low, high = np.ones(()), np.ones(())
     for factor in plan.factors:

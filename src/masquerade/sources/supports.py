@@ -1,9 +1,9 @@
-"""Supports of many itemsets from records in memory: popcounts on packed bits, then the disguise undone.
+"""Supports of many itemsets from records in memory: popcounts on packed bits, then inversion of the channels.
 
-A set of items weighs a record by one factor per group of variables that were disguised together. Most
-factors have two values only (any binary item, symmetric channels of any size, alone or joint): one if the
+A set of items weighs a record by one factor per group of variables that were disguised together. Most factors
+have only two values (any binary item, symmetric channels of any size, alone or joint): one value if the
 record reports all items of the block, another if not. Their sums follow from observed supports of subsets,
-which Apriori has asked for before. Sets with other factors, and survey weights, are summed record by record.
+which Apriori has queried before. Sets with other factors, and survey weights, are summed record by record.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from masquerade.core.errors import QueryRefused, SingularChannel
 from masquerade.core.query import Query
 from masquerade.core.supports import Item, Parts, Sets, SupportAnswer, Supports
 from masquerade.kernels.bits import Ints, Words, count_ones, count_sets, pack, weigh
-from masquerade.kernels.itemtree import LONGEST_PART, ItemTree, Weighed
-from masquerade.sources.query_plan import Factor, Layout, refusal_of
+from masquerade.kernels.itemtree import LONGEST_PART, BlockWeights, ItemTree
+from masquerade.sources.query_plan import Factor, QueryLayout, refusal_of
 
 if TYPE_CHECKING:
     from masquerade.sources.record_store import Store
@@ -41,17 +41,17 @@ _COUNTERS: WeakKeyDictionary[Any, tuple[tuple[Item, ...], list[_Counter]]] = Wea
 
 @dataclass(frozen=True, slots=True)
 class _TwoValued:
-    """A factor that is base + step·[reports of all items]; `wanted` are the reports of the only item."""
+    """A factor base + step·[reports of all items]. `wanted` are the reports of a single item."""
 
     base: float
     step: float
     wanted: NDArray[np.bool_]
 
 
-def weighs_items(layout: Layout, names: Collection[str]) -> bool:
-    """Tell whether sets of items of these variables are weights of records, group by group.
+def weighs_items(layout: QueryLayout, names: Collection[str]) -> bool:
+    """Return True if sets of items of these variables can be weights of records, group by group.
 
-    Where a group has a report of its own, or a channel that cannot be undone, tables are asked instead.
+    If a group has its own report, or a channel without inverse, tables are queried instead.
     """
     groups = [group for group in layout.groups if any(name in names for name in group.names)]
     return not any(
@@ -60,9 +60,9 @@ def weighs_items(layout: Layout, names: Collection[str]) -> bool:
 
 
 class _Blocks:
-    """The items of a question as parts of the groups of one layout."""
+    """The items of a query by the groups of one layout."""
 
-    def __init__(self, layout: Layout, items: tuple[Item, ...]) -> None:
+    def __init__(self, layout: QueryLayout, items: tuple[Item, ...]) -> None:
         self.layout, self.items = layout, items
         owners = {name: (place, group) for place, group in enumerate(layout.groups) for name in group.names}
         self._groups = [owners[name][1] for name, _ in items]
@@ -76,8 +76,8 @@ class _Blocks:
         self._step = np.array([s.step if s else np.nan for s in self.singles])
         self._joint: dict[tuple[int, int], _TwoValued | None] = {}
 
-    def weighed(self, sets: Sets) -> Weighed:
-        """Return what the blocks of sets of one size weigh, by group; NaN those of more than two values."""
+    def weigh_blocks(self, sets: Sets) -> BlockWeights:
+        """Return the weights of the blocks of sets of one size, by group. NaN for more than two values."""
         group = self._group[sets]
         blocks, lone = _ranks(group)
         base, step = np.zeros(sets.shape), np.ones(sets.shape)
@@ -85,10 +85,10 @@ class _Blocks:
         base[rows, blocks], step[rows, blocks] = self._base[sets], self._step[sets]
         if not lone:
             self._fill_joint(sets, group, blocks, base, step)
-        return Weighed(blocks, base, step)
+        return BlockWeights(blocks, base, step)
 
     def weighed_parts(self, sets: Sets, parts: Parts, blocks: NDArray[np.int8]) -> tuple[Floats, Floats]:
-        """Return base and step of the part of every block; 1 and 0 where the part has none of its items."""
+        """Return base and step of the part of every block. 1 and 0 if the part has none of its items."""
         base, step = np.ones(sets.shape), np.zeros(sets.shape)
         row, place = np.nonzero(parts)
         at = (row, blocks[row, place])
@@ -135,7 +135,7 @@ class _Blocks:
             step[at] = np.array([f.step if f else np.nan for f in found])[kind]
 
     def _code_of(self, item: Item, group: Group) -> int:
-        """Return a number whose sum over items of one group tells the sets of them apart."""
+        """Return a number whose sum over items of one group identifies the set."""
         name, label = item
         stride = 1
         for other, size in zip(group.names, group.sizes, strict=True):
@@ -172,7 +172,7 @@ class _Blocks:
 
 @lru_cache(maxsize=4096)
 def _of_channel(channel: Channel, code: int) -> _TwoValued | None:
-    """Return what one category of a variable disguised alone weighs, if that has two values."""
+    """Return the weights of one category of a variable disguised alone, if they have two values."""
     return _two_valued(np.ascontiguousarray(channel.inverse[:, code]))
 
 
@@ -189,7 +189,7 @@ def _two_valued(vector: Floats) -> _TwoValued | None:
 
 
 def _ranks(group: NDArray[np.int64]) -> tuple[NDArray[np.int8], bool]:
-    """Return the rank of each entry among the different ones of its row, and whether all differ."""
+    """Return the rank of each entry among the distinct ones of its row, and whether all are distinct."""
     size = group.shape[1]
     if size == 0 or np.all(group[:, 1:] > group[:, :-1]):
         return np.broadcast_to(np.arange(size, dtype=np.int8), group.shape).copy(), True
@@ -203,7 +203,7 @@ def _ranks(group: NDArray[np.int64]) -> tuple[NDArray[np.int8], bool]:
 
 
 class CodedColumns:
-    """The report columns of a `Store`; rows that stand for several are spread out again before packing."""
+    """The report columns of a `Store`. Merged rows are repeated before packing."""
 
     def __init__(self, store: Store) -> None:
         self._columns = store.columns
@@ -214,14 +214,14 @@ class CodedColumns:
         """Return the report codes of a variable."""
         return self._columns[name]
 
-    def packed(self, name: str, wanted: NDArray[np.bool_]) -> Words:
-        """Return one bit per record: whether its report is a wanted one."""
+    def pack(self, name: str, wanted: NDArray[np.bool_]) -> Words:
+        """Return one bit per record: True if its report is wanted."""
         column = self._columns[name]
         return pack(column if self.multiplicity is None else np.repeat(column, self.multiplicity), wanted)
 
 
 class _Counter:
-    """Answers supports of one list of items from columns; remembers what later, larger sets need."""
+    """Answers supports of one list of items from columns, and caches results for larger sets."""
 
     def __init__(self, columns: CodedColumns, items: tuple[Item, ...]) -> None:
         self.columns = columns
@@ -239,23 +239,23 @@ class _Counter:
             weights = self.columns.weights
             each = [self.columns.rows] * 2 if weights is None else [weights.sum(), (weights**2).sum()]
             return np.full(len(sets), each[0], dtype=float), np.full(len(sets), each[1], dtype=float)
-        whole = self.blocks.weighed(sets)
+        whole = self.blocks.weigh_blocks(sets)
         simple = ~np.isnan(whole.base).any(axis=1) & (self.columns.weights is None)
         firsts, squares = np.zeros(len(sets)), np.zeros(len(sets))
-        some = Weighed(whole.blocks[simple], whole.base[simple], whole.step[simple])
-        found = self._undone(sets[simple], some) if simple.any() else None
+        some = BlockWeights(whole.blocks[simple], whole.base[simple], whole.step[simple])
+        found = self._invert(sets[simple], some) if simple.any() else None
         if found is None:
             simple = np.zeros(len(sets), dtype=bool)
         else:
             firsts[simple], squares[simple] = found
         if not simple.all():
             members = [[(block, block[:0]) for block in self.blocks.members(row)] for row in sets[~simple]]
-            firsts[~simple], squares[~simple] = self._weighed(members, squared=False)
+            firsts[~simple], squares[~simple] = self._weigh(members, squared=False)
         return firsts, squares
 
     def ends(self, sets: Sets) -> tuple[Floats, Floats]:
-        """Return the least and the most that a record can weigh for each set."""
-        whole = self.blocks.weighed(sets)
+        """Return the smallest and the largest possible weight of a record for each set."""
+        whole = self.blocks.weigh_blocks(sets)
         corners = np.stack([whole.base, whole.base + whole.step])
         low, high = np.ones(len(sets)), np.ones(len(sets))
         for block in range(sets.shape[1]):
@@ -271,14 +271,14 @@ class _Counter:
 
     def products(self, sets: Sets, parts: Parts) -> Floats:
         """Return Σ (weight of the set)·(weight of its part) over records."""
-        whole = self.blocks.weighed(sets)
+        whole = self.blocks.weigh_blocks(sets)
         base, step = self.blocks.weighed_parts(sets, parts, whole.blocks)
         plain = self.columns.weights is None and sets.shape[1] <= LONGEST_PART
         if plain and not (np.isnan(whole.base).any() or np.isnan(base).any()):
             if not (whole.base.any() or (base * step).any()):
                 scale: Floats = whole.step.prod(axis=1) * (base + step).prod(axis=1)
-                return self._counted(sets) * scale
-            part = Weighed(whole.blocks, base, step)
+                return self._count_sets(sets) * scale
+            part = BlockWeights(whole.blocks, base, step)
             found = self._tree.products(sets, parts, whole, part)
             if found is not None:
                 return found
@@ -288,20 +288,20 @@ class _Counter:
                 sets, [set(r[m].tolist()) for r, m in zip(sets, parts, strict=True)], strict=True
             )
         ]
-        return self._weighed(members, squared=True)[0]
+        return self._weigh(members, squared=True)[0]
 
-    def _undone(self, sets: Sets, whole: Weighed) -> tuple[Floats, Floats] | None:
-        """Return the sums of sets with two-valued blocks; None if too many subsets are yet to be counted."""
+    def _invert(self, sets: Sets, whole: BlockWeights) -> tuple[Floats, Floats] | None:
+        """Return the sums of sets with two-valued blocks. None if too many subsets are not counted yet."""
         if not whole.base.any():
             scale = whole.step.prod(axis=1)
-            counts = self._counted(sets)
+            counts = self._count_sets(sets)
             return counts * scale, counts * scale**2
         size = sets.shape[1]
         known = self._tree.find(sets)
         if known is not None:
             return self._tree.sums(known, size)
         self._tree.cut(size)
-        found = self._tree.add(sets, whole, self._counted(sets))
+        found = self._tree.add(sets, whole, self._count_sets(sets))
         if found is not None or _subsets(sets) > MOST_SUBSETS:
             return found
         levels = [sets]
@@ -309,10 +309,10 @@ class _Counter:
             levels.append(_facets(levels[-1]))
         self._tree.cut(1)
         for level in reversed(levels):
-            found = self._tree.add(level, self.blocks.weighed(level), self._counted(level))
+            found = self._tree.add(level, self.blocks.weigh_blocks(level), self._count_sets(level))
         return found
 
-    def _counted(self, sets: Sets) -> Ints:
+    def _count_sets(self, sets: Sets) -> Ints:
         if sets.shape[1] == 1:
             return np.array([count_ones(self._bits(place)) for place in sets[:, 0].tolist()], dtype=np.int64)
         used = np.unique(sets).astype(np.int64)
@@ -324,13 +324,13 @@ class _Counter:
     def _bits(self, place: int) -> Words:
         if place not in self._packed:
             single: Any = self.blocks.singles[place]
-            self._packed[place] = self.columns.packed(self.blocks.items[place][0], single.wanted)
+            self._packed[place] = self.columns.pack(self.blocks.items[place][0], single.wanted)
         return self._packed[place]
 
-    def _weighed(
+    def _weigh(
         self, members: Sequence[Sequence[tuple[tuple[int, ...], tuple[int, ...]]]], *, squared: bool
     ) -> tuple[Floats, Floats]:
-        """Return Σ w and Σ w² record by record; a member is a block and the part of it that counts twice."""
+        """Return Σ w and Σ w², record by record. A member is a block and the part of it that counts twice."""
         numbers: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         longest = max((len(row) for row in members), default=0)
         sets = np.full((len(members), longest), -1, dtype=np.int32)
@@ -365,20 +365,20 @@ class _Counter:
 def supports_of(
     owner: object, stores: Sequence[Store], question: Supports, n: int, weights: Floats | None
 ) -> SupportAnswer:
-    """Answer supports from coded records, disguised or clear, standard errors included.
+    """Answer supports from coded records, disguised or clear, with standard errors.
 
     Formula: N̂ = Σ w, w = Π over groups of the inverse's entry for the items; Var N̂ = Σ w² − N̂²/n.
     Reference: Ma (2006) §7.1.2, Propositions 7.1–7.4, generalised to any channels.
-    Cost: one AND and one popcount a word of 64 records for each set; inclusion and exclusion in as many
-    steps as the set has disguised groups. One pass over the records for sets with other channels.
+    Cost: one AND and one popcount per word of 64 records and set; inclusion–exclusion with as many steps as
+    the set has disguised groups. One pass over the records for sets with other channels.
     """
-    return counted(owner, [CodedColumns(store) for store in stores], question, n, weights)
+    return answer_supports(owner, [CodedColumns(store) for store in stores], question, n, weights)
 
 
-def counted(
+def answer_supports(
     owner: object, parts: Sequence[CodedColumns], question: Supports, n: int, weights: Floats | None
 ) -> SupportAnswer:
-    """Answer a question from the parts of a source; counters are kept for as long as their owner lives."""
+    """Answer a query from the parts of a source. Counters live as long as their owner."""
     question.check(parts[0].layout.schema)
     try:
         items, counters = _COUNTERS.get(owner, ((), []))
@@ -421,7 +421,7 @@ def _parts_of(counters: Sequence[_Counter], question: Supports) -> Floats:
 
 
 def _distinct_sets(sets: NDArray[Any]) -> tuple[Sets, NDArray[np.intp], NDArray[np.intp]]:
-    """Return the different rows in lexicographic order, the order of all rows, and each row's place."""
+    """Return the distinct rows in lexicographic order, the order of all rows, and each row's index."""
     order = np.lexsort(sets.T[::-1]) if sets.shape[1] else np.arange(len(sets))
     ordered = np.ascontiguousarray(sets[order], dtype=np.int32)
     new = np.ones(len(sets), dtype=bool)
@@ -432,7 +432,7 @@ def _distinct_sets(sets: NDArray[Any]) -> tuple[Sets, NDArray[np.intp], NDArray[
 
 
 def _subsets(sets: Sets) -> int:
-    """Return how many subsets sets of one size have, at most."""
+    """Return the largest number of subsets that sets of one size have."""
     size, items = sets.shape[1], len(np.unique(sets))
     return int(min(len(sets) << size, sum(comb(items, some) for some in range(size + 1))))
 

@@ -1,4 +1,4 @@
-"""Records of a complex survey: strata, clusters, replicate weights; errors by how the people were drawn."""
+"""Records of a complex survey: strata, clusters and replicate weights, with design-based errors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import FactorCovariance
 from masquerade.core.errors import InputError, Refusal, SchemaError, did_you_mean
+from masquerade.core.likelihood_rows import LikelihoodRows, SurveyDesign
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
@@ -30,19 +31,45 @@ METHODS: tuple[Method, ...] = ("bootstrap", "jackknife", "brr")
 class SurveyRecords:
     """A `Tally` over records of a complex survey, disguised or clear.
 
-    `weights`, `strata`, `clusters` and `fpc` name columns: survey weights (none: everybody counts for one),
-    the stratum and the primary unit that a person was drawn with, and how many units (people, without
-    clusters) the stratum has in the population, for the finite-population correction. Or `replicates` are
-    columns of replicate weights, made by `method`; `scale` is what squared deviations of the replicates are
-    multiplied with, where it is not 1/R (bootstrap, brr) or (R − 1)/R (jackknife); of Fay's brr with ε it is
-    1/(R(1 − ε)²).
     Shares of such tables are Hájek's: estimated numbers over the estimated number of people.
 
+    Parameters
+    ----------
+    data : frame or path
+        Records.
+    policy : Policy, optional
+        Policy that disguised the records. Without it they are clear.
+    weights : str, optional
+        Column of survey weights. Without it, everyone has weight 1.
+    strata : str, optional
+        Column of the stratum.
+    clusters : str, optional
+        Column of the primary sampling unit.
+    fpc : str, optional
+        Column with the number of units (people, without clusters) of the stratum in the population, for the
+        finite-population correction.
+    replicates : sequence of str, optional
+        Columns of replicate weights, instead of strata, clusters and fpc.
+    method : {"bootstrap", "brr", "jackknife"}, optional
+        Method of the replicates.
+    scale : float, optional
+        Factor of the squared deviations of replicates. Without it, 1/R (bootstrap, brr) or (R − 1)/R
+        (jackknife). For Fay's brr with ε it is 1/(R(1 − ε)²).
+    schema : Schema or Policy, optional
+        Categories of clear records.
+
+    Raises
+    ------
+    InputError
+        If the columns do not describe a design.
+
+    Notes
+    -----
     Formula: Σ_h (1 − f_h) n_h/(n_h − 1) Σ_c (z_hc − z̄_h)(z_hc − z̄_h)ᵀ over clusters c of stratum h, z the
-    sums of weight times unbiased indicators, f_h = n_h/N_h; of replicates scale·Σ_r (N̂_r − N̂)(N̂_r − N̂)ᵀ. A
-    correction for a finite population holds for the draw of people; what the disguise adds is put back.
+    sums of weight times unbiased indicators, f_h = n_h/N_h; of replicates scale·Σ_r (N̂_r − N̂)(N̂_r − N̂)ᵀ.
+    A finite-population correction applies to the draw of people only, not to the variance of the disguise.
     Reference: Cochran (1977); Binder (1983); Wolter (2007) for replicates; Hájek (1971).
-    Error: intervals are by the normal distribution: with fewer than some thirty clusters they are too short.
+    Error: intervals use the normal distribution. With fewer than about thirty clusters they are too short.
 
     >>> students = mq.data.students().assign(weight=2.5)
     >>> schema = mq.data.students_policy().schema
@@ -66,12 +93,15 @@ class SurveyRecords:
         schema: Schema | Policy | None = None,
     ) -> None:
         if replicates and (strata or clusters or fpc):
-            raise InputError("Replicate weights hold the design already: leave strata, clusters and fpc out.")
+            raise InputError("Replicate weights already contain the design: omit strata, clusters and fpc.")
         if replicates and weights is None:
-            raise InputError("Replicate weights vary around weights of the whole sample: name their column.")
+            raise InputError(
+                "Replicate weights need the weights of the full sample: name their column ('weights')."
+            )
         if isinstance(replicates, str) or method not in METHODS:
             raise InputError(
-                f"List the columns of 'replicates'; 'method' is {', '.join(METHODS)}. Got {method!r}."
+                f"'replicates' must list columns, and 'method' be one of {', '.join(METHODS)}. Got "
+                f"{method!r}."
             )
         extra = [name for name in (weights, strata, clusters, fpc, *replicates) if name is not None]
         if policy is None and schema is None:
@@ -82,9 +112,9 @@ class SurveyRecords:
             columns = _columns(data, extra)
             self.records: Records = tally(data, policy, schema=schema, weights=weights, engine="memory")
         self.schema, self.guarantee, self.n = self.records.schema, self.records.guarantee, self.records.n
-        self.clusters = _numbered(columns, clusters, self.n)
+        self.clusters = _unit_numbers(columns, clusters, self.n)
         self.strata = (
-            np.zeros(self.n, dtype=np.intp) if strata is None else _numbered(columns, strata, self.n)
+            np.zeros(self.n, dtype=np.intp) if strata is None else _unit_numbers(columns, strata, self.n)
         )
         self.fraction = self._fractions(None if fpc is None else _floats(columns[fpc], fpc))
         self.replicates = [_floats(columns[name], name) for name in replicates]
@@ -94,21 +124,34 @@ class SurveyRecords:
         )
 
     def __repr__(self) -> str:
-        """Show how many records of which variables."""
+        """Return the number of records and the variables as text."""
         return f"SurveyRecords({self.n:,} records, {self.schema!r})"
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return why queries would be refused."""
+        """Return the refusals of queries."""
         return self.records.check(queries)
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Answer a batch; errors are those of the survey's design."""
+        """Answer a batch, with design-based errors."""
         return [
-            self._designed(query, table)
+            self._with_design(query, table)
             for query, table in zip(queries, self.records.answer(queries), strict=True)
         ]
 
-    def _designed(self, query: Query, table: CountTable) -> CountTable:
+    def likelihood_rows(self, over: Sequence[str]) -> LikelihoodRows:
+        """Return P(report | truth) of every record, for the truths of the named variables."""
+        return self.records.likelihood_rows(over)
+
+    def indicators(self, over: Sequence[str]) -> Floats:
+        """Return the contribution of every record to each cell of `over`, with its survey weight."""
+        return self.records.indicators(over)
+
+    @property
+    def survey_design(self) -> SurveyDesign:
+        """Return how the people were drawn."""
+        return SurveyDesign(self.clusters, self.strata, self.fraction, tuple(self.replicates), self.scale)
+
+    def _with_design(self, query: Query, table: CountTable) -> CountTable:
         names = (*query.by, *(name for name, _ in query.where))
         gains = self.records.indicators(names).reshape(self.n, *self.schema.shape(names))
         at: tuple[Any, ...] = tuple(self.schema[name].code(label) for name, label in query.where)
@@ -119,14 +162,14 @@ class SurveyRecords:
             each = np.stack([(weights / safe) @ cells for weights in self.replicates])
             rows = np.sqrt(self.scale) * (each - cells.sum(axis=0))
         else:
-            rows = self._linearised(cells, table)
+            rows = self._linearise(cells, table)
         covariance = FactorCovariance(
             rows.reshape(-1, *table.values.shape), table.covariance, tuple(query.by)
         )
         return CountTable(table.axes, table.values, table.n, GaussianEvidence.of(table.values, covariance))
 
-    def _linearised(self, cells: Floats, table: CountTable) -> Floats:
-        """Return rows whose squares add up to the variance between the clusters of every stratum."""
+    def _linearise(self, cells: Floats, table: CountTable) -> Floats:
+        """Return rows whose squares sum to the variance between the clusters of every stratum."""
         count = int(self.clusters.max(initial=-1)) + 1
         sums = np.zeros((count, cells.shape[1]))
         np.add.at(sums, self.clusters, cells)
@@ -140,22 +183,24 @@ class SurveyRecords:
         rows = factor[of][:, None] * (sums - means[of])
         if not np.any(self.fraction):
             return np.asarray(rows)
-        # the disguise is drawn anew for everybody: what it adds has no finite population
+        # the disguise is independent for each person: its variance gets no finite-population correction
         share = float(np.average(self.fraction[self.strata]))
         given = table.covariance.dense(kind="given_records")
         values, vectors = np.linalg.eigh(given)
         return np.concatenate([rows, np.sqrt(np.maximum(share * values, 0.0))[:, None] * vectors.T])
 
     def _fractions(self, sizes: Floats | None) -> Floats:
-        """Return the sampling fraction of every stratum; refuse strata of one cluster."""
+        """Return the sampling fraction of every stratum. Raise InputError if a stratum has one cluster."""
         pairs = np.unique(np.stack([self.strata, self.clusters]), axis=1)
         counts = np.bincount(pairs[0], minlength=int(self.strata.max(initial=0)) + 1)
         if len(np.unique(pairs[1])) < pairs.shape[1]:
-            raise InputError("A cluster lies in two strata: number clusters anew in every stratum.")
+            raise InputError(
+                "A cluster is in two strata: give the clusters of each stratum their own numbers."
+            )
         lonely = int(np.count_nonzero(counts == 1))
         if lonely:
             raise InputError(
-                f"{lonely} strata have one cluster only: how it varies is not known. Merge strata."
+                f"{lonely} strata have only one cluster, so their variance is unknown. Merge strata."
             )
         if sizes is None:
             return np.zeros(len(counts))
@@ -163,8 +208,9 @@ class SurveyRecords:
         whole[self.strata] = sizes
         if np.any(whole[self.strata] != sizes) or np.any(whole < counts):
             raise InputError(
-                "The column 'fpc' holds one number for each stratum: its units in the population, which are "
-                "not fewer than those drawn."
+                "The column 'fpc' must have one number per stratum: its units in the population, at least "
+                "as many "
+                "as were drawn."
             )
         return np.asarray(counts / np.maximum(whole, 1))
 
@@ -177,12 +223,12 @@ def _columns(data: Any, names: Sequence[str]) -> dict[str, Any]:
     frame = columns_of(data)
     missing = [name for name in names if name not in frame]
     if missing:
-        raise SchemaError(f"There is no column {missing[0]!r}.{did_you_mean(missing[0], list(frame))}")
+        raise SchemaError(f"Unknown column {missing[0]!r}.{did_you_mean(missing[0], list(frame))}")
     return {name: frame[name].to_pylist() for name in names}
 
 
-def _numbered(columns: dict[str, Any], name: str | None, rows: int) -> NDArray[np.intp]:
-    """Return the number of the unit that every record belongs to; each is its own without a column."""
+def _unit_numbers(columns: dict[str, Any], name: str | None, rows: int) -> NDArray[np.intp]:
+    """Return the number of each record's unit. If no column is named, each record is its own unit."""
     if name is None:
         return np.arange(rows)
     values = [str(value) for value in columns[name]]
@@ -193,7 +239,7 @@ def _floats(values: Sequence[Any], name: str) -> Floats:
     try:
         found = np.array([float(value) for value in values])
     except (TypeError, ValueError):
-        raise InputError(f"Column {name!r} must hold numbers, none missing.") from None
+        raise InputError(f"Column {name!r} must contain numbers, none missing.") from None
     if not np.isfinite(found).all() or np.any(found < 0):
-        raise InputError(f"Column {name!r} must hold finite numbers, none below 0.")
+        raise InputError(f"Column {name!r} must contain finite numbers of at least 0.")
     return found

@@ -1,4 +1,4 @@
-"""What a source has answered: kept for good, and what whoever has all answers can work out from them."""
+"""History of answered queries, stored durably, and the knowledge that follows from all answers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from masquerade.core.errors import QueryRefused, Refusal
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.crypto.errors import KeySpent
-from masquerade.protocols.people.ledger import Claim, Ledger
+from masquerade.protocols.people.ledger import Claim, PersonLedger
 from masquerade.sources.control.cell_space import CellSpace
 from masquerade.sources.control.linear_span import LinearSpan
 
-ANSWERED = "answered counts"  # the kind of a history's claims
+ANSWERED = "answered counts"  # type of a history's claims in a ledger
 
 
 class Answered(NamedTuple):
-    """Questions that were answered together, to whom and for what, and the variables that they name."""
+    """Queries that were answered together, their recipient and purpose, and their variables."""
 
     queries: tuple[Query, ...]
     variables: tuple[Variable, ...]
@@ -26,7 +26,7 @@ class Answered(NamedTuple):
     purpose: str = ""
 
     def to_bytes(self) -> bytes:
-        """Return what a history keeps: questions, never answers."""
+        """Encode an entry of the history: queries, never answers."""
         asked = [{"by": query.by, "where": query.where} for query in self.queries]
         categories = {variable.name: variable.categories for variable in self.variables}
         told = {"recipient": self.recipient, "purpose": self.purpose}
@@ -34,7 +34,7 @@ class Answered(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Answered:
-        """Read what `to_bytes` wrote."""
+        """Decode the result of `to_bytes`."""
         values = json.loads(data)
         queries = [Query(by=it["by"], where=[tuple(pair) for pair in it["where"]]) for it in values["asked"]]
         variables = [Variable(name, tuple(labels)) for name, labels in values["categories"].items()]
@@ -46,25 +46,25 @@ def answered_in(values: Iterable[bytes]) -> list[Answered]:
     return [Answered.from_bytes(value) for value in values]
 
 
-class History:
-    """What a ledger says was answered, oldest first; it only grows.
+class AnswerHistory:
+    """Answered queries in a ledger, oldest first. It only grows.
 
-    `FileLedger(path)` keeps it on the disk, before an answer leaves and whatever happens to the process;
-    a ledger in memory ends with it.
+    A `FileLedger(path)` stores an entry durably before the answer is sent. A ledger in memory ends with the
+    process.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger, self._length = ledger, 0  # so many entries at least
+    def __init__(self, ledger: PersonLedger) -> None:
+        self._ledger, self._length = ledger, 0  # number of entries seen so far
 
     def entries(self, after: int = 0) -> list[Answered]:
-        """Return everything that was answered after the first so many entries."""
+        """Return the entries after the first `after` ones."""
         found: list[Answered] = []
         while (data := self._ledger.find(ANSWERED, _turn(after + len(found)))) is not None:
             found.append(Answered.from_bytes(data))
         return found
 
     def append(self, answered: Answered) -> None:
-        """Take the next turn, whoever else adds to it."""
+        """Append an entry, also while others append."""
         while True:
             while self._ledger.find(ANSWERED, _turn(self._length)) is not None:
                 self._length += 1
@@ -74,7 +74,13 @@ class History:
                 continue
 
     def add(self, turn: int, answered: Answered) -> None:
-        """Take the turn after so many entries, durably; `KeySpent` if somebody else was quicker."""
+        """Store an entry durably at index `turn`.
+
+        Raises
+        ------
+        KeySpent
+            If another process has stored an entry there.
+        """
         self._ledger.claim([Claim(ANSWERED, _turn(turn), answered.to_bytes())])
 
 
@@ -83,24 +89,30 @@ def _turn(number: int) -> bytes:
 
 
 def joint_schema(schema: Schema, entries: Iterable[Answered]) -> Schema:
-    """Return the variables of a schema and of everything answered; other categories cannot be compared."""
+    """Return the variables of a schema and of all answered queries.
+
+    Raises
+    ------
+    InputError
+        If a variable has different categories, which cannot be compared.
+    """
     variables = {variable.name: variable for variable in schema.variables}
     for variable in (variable for entry in entries for variable in entry.variables):
         if variables.setdefault(variable.name, variable) != variable:
             reason = (
-                f"Counts of {variable.name!r} were answered before with other categories: what both give "
-                "away together cannot be told. Use the earlier categories."
+                f"Counts of {variable.name!r} were answered before with different categories: what both "
+                "reveal together is unknown. Use the earlier categories."
             )
             raise QueryRefused([Refusal("other_categories", reason)])
     return Schema(variables.values())
 
 
 class Knowledge:
-    """What whoever has all answers knows: the questions, their span, and which variables they join.
+    """Knowledge of a recipient of all answers: the queries, their span, and the variables that they join.
 
-    `joined` are the widest sets of variables whose cells a question depends on: only cells of these can be
-    determined, since the part of a cell's indicator that depends on all its variables is no sum of functions
-    of fewer. The span is worked out when it is first looked at.
+    `joined` are the largest sets of variables whose cells a query depends on. Only cells of these can be
+    determined, since the component of a cell's indicator that depends on all its variables is not a sum of
+    functions of fewer. The span is computed on first use.
     """
 
     def __init__(self, space: CellSpace) -> None:
@@ -108,11 +120,11 @@ class Knowledge:
         self.queries: dict[Query, None] = {}
         self.joined: list[frozenset[str]] = []
         self._span = LinearSpan()
-        self._span.add(space.vector({}))  # how many records there are stands in every answer
+        self._span.add(space.vector({}))  # every answer includes the number of records
         self._shared, self._waiting = False, list[Query]()
 
     def learn(self, query: Query) -> None:
-        """Take the answer to a question in."""
+        """Add the answer to a query."""
         self.queries[query] = None
         self._waiting.append(query)
         joined = self.space.closure(query.names)
@@ -121,24 +133,24 @@ class Knowledge:
 
     @property
     def span(self) -> LinearSpan:
-        """Return what follows from the answers by adding and subtracting."""
+        """The span of the answers under addition and subtraction."""
         if self._waiting and self._shared:
             self._span, self._shared = self._span.copy(), False
         for query in self._waiting:
-            for vector in self.space.answered(query):
+            for vector in self.space.query_vectors(query):
                 self._span.add(vector)
         self._waiting.clear()
         return self._span
 
     def copy(self) -> Knowledge:
-        """Return the same knowledge, which learns on its own."""
+        """Return an independent copy."""
         other = Knowledge(self.space)
         other.queries, other.joined = dict(self.queries), self.joined
         other._span, other._waiting = self._span, list(self._waiting)
         self._shared = other._shared = True
         return other
 
-    def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
+    def sort_names(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return variables in the order of the schema."""
         wanted = frozenset(names)
         return tuple(name for name in self.space.schema if name in wanted)

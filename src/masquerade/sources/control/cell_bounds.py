@@ -1,4 +1,4 @@
-"""Between which numbers a cell must lie, once other cells are known and no count is negative."""
+"""Bounds of a cell, given other cells and that no count is negative."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ MOST_ATOMS = 10_000
 _SLACK = 1e-6
 
 
-class Interval(NamedTuple):
-    """The least and the largest whole number that a cell can be."""
+class CellInterval(NamedTuple):
+    """The smallest and the largest possible integer of a cell."""
 
     lower: int
     upper: int
 
     @property
     def width(self) -> int:
-        """Return how far apart the two are."""
+        """Difference of the bounds."""
         return self.upper - self.lower
 
 
 class CellBounds:
-    """Sets of atoms whose counts are known: what they leave open about other sets.
+    """Bounds of sets of atoms, given sets with known counts.
 
-    `known` are the sets, each a 0/1 vector over all atoms, and `counts` how many people are in them.
+    `known` are the sets, each a 0/1 vector over all atoms, and `counts` their numbers of people.
 
-    Formula: min and max of Σ_{i∈S} x_i subject to A x = b, x ≥ 0, rounded inwards: counts are whole.
+    Formula: min and max of Σ_{i∈S} x_i subject to A x = b, x ≥ 0, rounded inwards: counts are integers.
     Reference: Dobra and Fienberg, Bounds for cell entries in contingency tables given marginal totals, PNAS
     97 (2000); the linear programme is solved by HiGHS.
-    Cost: two linear programmes for a cell.
-    Error: bounds of the linear programme contain those over whole tables, and may be wider.
+    Cost: two linear programmes per cell.
+    Error: bounds of the linear programme contain those over integer tables, and may be wider.
     """
 
     def __init__(self, known: Sequence[NDArray[np.bool_]], counts: Sequence[float]) -> None:
@@ -50,14 +50,14 @@ class CellBounds:
             raise InputError("Bounds need at least one known set, and a count for each.")
         self._atoms = len(known[0])
         if self._atoms > MOST_ATOMS:
-            raise InputError(f"Bounds are found over at most {MOST_ATOMS:,} atoms. Got {self._atoms:,}.")
+            raise InputError(f"Bounds need at most {MOST_ATOMS:,} atoms. Got {self._atoms:,} instead.")
         self._known: csr_array = csr_array(np.array(known, dtype=np.float64))
         self._counts = np.asarray(counts, dtype=np.float64)
 
-    def interval(self, members: NDArray[np.bool_]) -> Interval:
-        """Return between which numbers the count of a set lies."""
+    def interval(self, members: NDArray[np.bool_]) -> CellInterval:
+        """Return the bounds of the count of a set."""
         weights = members.astype(np.float64)
-        return Interval(ceil(self._least(weights) - _SLACK), floor(-self._least(-weights) + _SLACK))
+        return CellInterval(ceil(self._least(weights) - _SLACK), floor(-self._least(-weights) + _SLACK))
 
     def _least(self, weights: Floats) -> float:
         from scipy.optimize import linprog  # noqa: PLC0415  (scipy is slow to import)

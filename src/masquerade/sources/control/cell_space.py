@@ -1,10 +1,10 @@
-"""Cells of cross-classifications as vectors: which sums of cells are which, over every possible combination.
+"""Cells of cross-classifications as vectors, which decide whether a sum of cells follows from others.
 
 A cell is a product of conditions on variables, and so is its indicator. Each variable's indicators are
-written with its first category left out, 1[v = first] = 1 − Σ 1[v = c]: products of these (monomials) are a
-basis of all functions of a record (Möbius), and a cell of a few variables has a few of them, however many
-variables there are. Combinations that cannot occur are taken out by making one factor of the variables that
-they connect, whose categories are the combinations that can.
+written without its first category, 1[v = first] = 1 − Σ 1[v = c]. Products of these (monomials) are a basis
+of all functions of a record (Möbius), and a cell of a few variables has few of them, however many variables
+there are. Impossible combinations are removed by merging the variables that they connect into one factor,
+whose categories are the possible combinations.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from masquerade.core.schema import Category, Schema
 Codes = frozenset[int]
 Selection = Mapping[str, Codes]
 Monomial = tuple[tuple[int, int], ...]
-MOST_COMBINATIONS = 4096  # of the variables that impossible cells connect
+MOST_COMBINATIONS = 4096  # most combinations of the variables that impossible cells connect
 
 
 @dataclass(frozen=True, slots=True)
 class _Factor:
-    """Variables that are independent of all others, and the combinations of them that can occur."""
+    """Variables that are independent of all others, and their possible combinations."""
 
     names: tuple[str, ...]
     combinations: tuple[tuple[int, ...], ...]
 
-    def allowed(self, selection: Selection) -> Codes:
-        """Return which combinations satisfy a selection."""
+    def allowed_codes(self, selection: Selection) -> Codes:
+        """Return the combinations that satisfy a selection."""
         conditions = [(place, selection[name]) for place, name in enumerate(self.names) if name in selection]
         return frozenset(
             code
@@ -42,14 +42,14 @@ class _Factor:
 
 
 class CellSpace:
-    """The functions of a record of some schema; `impossible` are cells that are known never to occur."""
+    """The functions of a record of a schema. `impossible` are cells that never occur."""
 
     def __init__(self, schema: Schema, impossible: Sequence[Mapping[str, Category]] = ()) -> None:
         self.schema = schema
         barred = [{name: schema[name].code(label) for name, label in cell.items()} for cell in impossible]
         if not all(barred):
-            raise InputError("A cell that cannot occur names at least one variable and its category.")
-        self._factors = tuple(self._factor(names, barred) for names in _connected(schema, barred))
+            raise InputError("An impossible cell must name at least one variable and its category.")
+        self._factors = tuple(self._factor(names, barred) for names in _connected_groups(schema, barred))
         self._factor_of = {name: place for place, it in enumerate(self._factors) for name in it.names}
         self._constant = frozenset(
             name
@@ -62,8 +62,8 @@ class CellSpace:
         sizes = self.schema.shape(names)
         if prod(sizes) > MOST_COMBINATIONS:
             raise InputError(
-                f"Cells that cannot occur connect {', '.join(names)}, with {prod(sizes):,} combinations; at "
-                f"most {MOST_COMBINATIONS:,} can be told apart. Name fewer such cells."
+                f"Impossible cells connect {', '.join(names)}, with {prod(sizes):,} combinations, more than "
+                f"{MOST_COMBINATIONS:,}. Name fewer such cells."
             )
         cells = [cell for cell in barred if set(cell) <= set(names)]
         possible = tuple(
@@ -74,27 +74,29 @@ class CellSpace:
             )
         )
         if not possible:
-            raise InputError(f"Of {', '.join(names)} no combination at all could occur.")
+            raise InputError(f"All combinations of {', '.join(names)} would be impossible.")
         return _Factor(names, possible)
 
     def closure(self, names: Collection[str]) -> frozenset[str]:
-        """Return the variables of all cells that a sum over cells of these can depend on.
+        """Return the variables of all cells that a sum over cells of these variables can depend on.
 
-        Those that impossible cells connect with them are among them, and those that have but one value.
+        They include those that impossible cells connect with them, and those with a single value.
         """
         connected = (self._factors[self._factor_of[name]].names for name in names)
         return self._constant.union(*connected)
 
     def possible(self, selection: Selection) -> bool:
-        """Tell whether any combination satisfies a selection."""
-        return all(self._factors[place].allowed(selection) for place in self._touched(selection))
+        """Return True if some combination satisfies a selection."""
+        return all(
+            self._factors[place].allowed_codes(selection) for place in self._touched_factors(selection)
+        )
 
     def vector(self, selection: Selection) -> dict[Monomial, int]:
-        """Return the indicator of those whose value of every variable is among the codes selected."""
+        """Return the indicator of the records whose values are among the selected codes of every variable."""
         terms: dict[Monomial, int] = {(): 1}
-        for place in self._touched(selection):
+        for place in self._touched_factors(selection):
             factor = self._factors[place]
-            allowed = factor.allowed(selection)
+            allowed = factor.allowed_codes(selection)
             every = range(len(factor.combinations))
             parts: dict[Monomial, int]
             if 0 in allowed:
@@ -107,7 +109,7 @@ class CellSpace:
         return terms
 
     def union(self, selections: Sequence[Selection]) -> dict[Monomial, int]:
-        """Return the indicator of those who satisfy at least one selection, by inclusion and exclusion."""
+        """Return the indicator of the records that satisfy at least one selection, by inclusion–exclusion."""
         found: dict[Monomial, int] = {}
         for size in range(1, len(selections) + 1):
             for some in combinations(selections, size):
@@ -119,10 +121,10 @@ class CellSpace:
                     found[monomial] = found.get(monomial, 0) + (-1) ** (size + 1) * value
         return {monomial: value for monomial, value in found.items() if value}
 
-    def answered(self, query: Query) -> Iterator[dict[Monomial, int]]:
-        """Yield vectors that span the cells of a question.
+    def query_vectors(self, query: Query) -> Iterator[dict[Monomial, int]]:
+        """Yield vectors that span the cells of a query.
 
-        Of a variable that it counts by, its cells but the first and all of them together are the same.
+        For a grouping variable, all cells but the first, together with the total, span the same space.
         """
         where = {name: frozenset({self.schema[name].code(label)}) for name, label in query.where}
         if not self.possible(where):
@@ -136,18 +138,18 @@ class CellSpace:
                 yield vector
 
     def cells(self, names: Sequence[str]) -> Iterator[Selection]:
-        """Yield the cells of a table that can occur."""
+        """Yield the possible cells of a table."""
         for codes in product(*map(range, self.schema.shape(names))):
             cell = {name: frozenset({code}) for name, code in zip(names, codes, strict=True)}
             if self.possible(cell):
                 yield cell
 
-    def _touched(self, selection: Selection) -> list[int]:
+    def _touched_factors(self, selection: Selection) -> list[int]:
         return sorted({self._factor_of[name] for name in selection})
 
 
-def _connected(schema: Schema, barred: Sequence[Mapping[str, int]]) -> list[tuple[str, ...]]:
-    """Return groups of variables such that no impossible cell names variables of two of them."""
+def _connected_groups(schema: Schema, barred: Sequence[Mapping[str, int]]) -> list[tuple[str, ...]]:
+    """Return groups of variables such that no impossible cell names variables of two groups."""
     groups: list[set[str]] = [{name} for name in schema]
     for cell in barred:
         joined = [group for group in groups if not group.isdisjoint(cell)]

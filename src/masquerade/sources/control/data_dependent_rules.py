@@ -1,10 +1,10 @@
-"""Rules of inference control that look at the counts: a refusal under them tells something itself."""
+"""Rules of query auditing that depend on the counts. A refusal under them reveals something itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from math import prod
 
 import numpy as np
@@ -16,23 +16,37 @@ from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.sources.control.answer_history import Knowledge
 from masquerade.sources.control.cell_bounds import MOST_ATOMS, CellBounds
-from masquerade.sources.control.cell_space import Codes, Selection
+from masquerade.sources.control.cell_space import Codes, Monomial, Selection
+from masquerade.sources.control.small_sets import MOST_CLASSES, MOST_SEARCHED, small_sets
 
-MOST_SETS = 1 << 18  # of one table: cells, margins, and these with conditions turned into their opposites
+MOST_SETS = 1 << 18  # most sets of one table: cells, margins, and both with negated conditions
 Members = Callable[[Selection], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
 class DataDependentRules:
-    """Rules that look at the counts. A refusal under them tells that a set is small: it is not simulatable.
+    """Rules of query auditing that depend on the counts.
 
-    `least_people` k: no set of fewer than k people is counted, directly or by adding and subtracting answers;
-    sets are cells, with or without some conditions turned into their opposites, and all but a cell. Empty
-    ones are as small as others unless `show_empty`, or known to be impossible. `most_overlap`: two different
-    cells that were answered have at most so many people in common (Dobkin, Jones and Lipton 1979).
-    `least_width`: of cells with fewer than k people, answers leave open at least so wide an interval, which
-    matters since no count is negative; found by linear programming, over tables of at most 10,000 cells.
+    A refusal under them reveals that a set is small: it is not simulatable.
 
+    Parameters
+    ----------
+    least_people : int, optional
+        No set of fewer people may follow from the answers by adding and subtracting. All sets are considered
+        where the variables that answers connect have at most 4,096 cells together. In larger tables sets are
+        cells, with or without negated conditions, and complements of cells.
+    show_empty : bool, optional
+        Allow empty sets to be determined.
+    most_overlap : int, optional
+        Largest number of people that two different answered cells may have in common (Dobkin, Jones and
+        Lipton 1979).
+    least_width : int, optional
+        Smallest interval that answers must leave open for cells with fewer than `least_people` people. Since
+        no count is negative, answers bound cells; bounds are computed by linear programming over tables of at
+        most 10,000 cells.
+
+    Examples
+    --------
     >>> rules = mq.Rules(data_dependent=mq.DataDependentRules(least_people=5))
     >>> rules.simulatable
     False
@@ -50,18 +64,18 @@ class DataDependentRules:
         for name, (value, least) in figures.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InputError(
-                    f"{name!r} of rules must be a whole number of at least {least}. Got {value!r} instead."
+                    f"{name!r} of rules must be an integer of at least {least}. Got {value!r} instead."
                 )
 
     def few(self, people: Floats) -> NDArray[np.bool_]:
-        """Tell which numbers of people are too small."""
+        """Return True for the numbers of people that are too small."""
         shown = (people == 0) if self.show_empty else np.zeros(people.shape, dtype=bool)
         return np.asarray((people < self.least_people) & ~shown)
 
 
 @dataclass(frozen=True, slots=True)
 class CountCheck:
-    """What the counts say against a question: all that was known `before` it, and all that is with it."""
+    """Check of a query against the counts, given the knowledge `before` and with it."""
 
     before: Knowledge
     known: Knowledge
@@ -69,14 +83,14 @@ class CountCheck:
     counts: Tally
 
     def refusal(self, query: Query) -> Refusal | None:
-        """Return why the question must not be answered, None if it may."""
-        return self._small_set(query) or self._overlap(query) or self._narrow(query)
+        """Return the reason why the query must not be answered, or None."""
+        return self._small_set(query) or self._any_set(query) or self._overlap(query) or self._narrow(query)
 
     def _small_set(self, query: Query) -> Refusal | None:
-        """Refuse if a set of few people is determined that was not before."""
+        """Return a refusal if a set of few people is newly determined."""
         known = self.known
         for joined in known.joined:
-            names = known.ordered(joined)
+            names = known.sort_names(joined)
             sets = {name: self._sets(name) for name in names}
             if prod(len(it) for it in sets.values()) > MOST_SETS:
                 return self._too_large(query, names)
@@ -85,23 +99,62 @@ class CountCheck:
                 if not chosen or not known.space.possible(chosen):
                     continue
                 vector = known.space.vector(chosen)
-                if known.span.contains(vector) and not self.before.span.contains(vector):
-                    reason = (
-                        f"{asked(query)} would show, alone or with what was answered before, a set of fewer "
-                        f"than {self.rules.least_people} people. Ask with fewer variables or conditions."
-                    )
-                    return Refusal("too_few_people", reason[0].upper() + reason[1:], query)
+                if self._new(vector):
+                    return self._too_few(query)
         return None
 
+    def _any_set(self, query: Query) -> Refusal | None:
+        """Return a refusal if a set of few people of any shape is newly determined."""
+        knowledge = self.known
+        names = knowledge.sort_names(_connected_names(knowledge.joined, knowledge.space.closure(query.names)))
+        sizes = knowledge.space.schema.shape(names)
+        if not names or prod(sizes) > MOST_SEARCHED or not set(names) <= set(self.counts.schema):
+            return None  # cells and their complements were checked
+        atoms, members = self._exact(Query(by=names)).ravel(), self._members(names)
+        cells = [members(cell) for cell in self._known_cells(set(names))]
+        every = [
+            {name: frozenset({code}) for name, code in zip(names, codes, strict=True)}
+            for codes in product(*map(range, sizes))
+        ]
+        possible = np.array([knowledge.space.possible(atom) for atom in every])
+        if np.unique(np.array(cells)[:, possible], axis=1).shape[1] > MOST_CLASSES:
+            return None
+        small = small_sets(
+            [cell[possible] for cell in cells],
+            atoms[possible],
+            self.rules.least_people - 1,
+            empty=not self.rules.show_empty,
+        )
+        places = np.flatnonzero(possible)
+        for inside in small:
+            vector: dict[Monomial, int] = {}
+            for place in places[inside]:
+                for monomial, value in knowledge.space.vector(every[place]).items():
+                    vector[monomial] = vector.get(monomial, 0) + value
+            if self._new(vector):
+                return self._too_few(query)
+        return None
+
+    def _new(self, vector: dict[Monomial, int]) -> bool:
+        """Return True if a sum follows from the answers with this query, and not without it."""
+        return self.known.span.contains(vector) and not self.before.span.contains(vector)
+
+    def _too_few(self, query: Query) -> Refusal:
+        reason = (
+            f"{describe_query(query)} would show, alone or with earlier answers, a set of fewer "
+            f"than {self.rules.least_people} people. Query fewer variables or conditions."
+        )
+        return Refusal("too_few_people", reason[0].upper() + reason[1:], query)
+
     def _sets(self, name: str) -> list[Codes]:
-        """Return what a set can ask of a variable: nothing, one category, or (of three or more) any other."""
+        """Return the possible conditions on a variable: none, one category, or all but one."""
         size = len(self.known.space.schema[name])
         whole = frozenset(range(size))
         each = [frozenset({code}) for code in range(size)]
         return [whole, *each, *([whole - one for one in each] if size > 2 else [])]
 
     def _small(self, names: Sequence[str], sets: dict[str, list[Codes]]) -> NDArray[np.bool_]:
-        """Tell which sets, or what is left outside them, are small: all where they cannot be counted here."""
+        """Return True for sets that are small, have a small complement, or cannot be counted."""
         if not set(names) <= set(self.counts.schema):
             return np.ones([len(sets[name]) for name in names], dtype=bool)
         table = self._exact(Query(by=names))
@@ -112,30 +165,31 @@ class CountCheck:
         return np.asarray(self.rules.few(table) | self.rules.few(table.flat[0] - table))
 
     def _overlap(self, query: Query) -> Refusal | None:
-        """Refuse if a cell has too many people in common with another one that was answered."""
+        """Return a refusal if a cell has too many people in common with another answered cell."""
         most = self.rules.most_overlap
         for other in self.known.queries if most is not None and query.names else ():
             where = dict(other.where)
             apart = any(where.get(name, label) != label for name, label in query.where)
             if apart or not other.names or set(query.names) == set(other.names):
-                continue  # cells of the same variables are the same or have nobody in common
+                continue  # cells of the same variables are equal or disjoint
             where |= dict(query.where)
             by = [name for name in dict.fromkeys((*query.by, *other.by)) if name not in where]
             if self._exact(Query(by=by, where=where)).max(initial=0.0) > float(most or 0):
                 reason = (
-                    f"A cell of {asked(query)} has more than {most} people in common with one of "
-                    f"{asked(other)}, which was answered before. Ask about other people: a condition that "
-                    "keeps the two apart."
+                    f"A cell of {describe_query(query)} has more than {most} people in common with one of "
+                    f"{describe_query(other)}, which was answered before. Query other people: add a "
+                    "condition that "
+                    "makes the two disjoint."
                 )
                 return Refusal("overlap", reason, query)
         return None
 
     def _narrow(self, query: Query) -> Refusal | None:
-        """Refuse if the answers leave too little open about a cell of few people, of whichever variables."""
+        """Return a refusal if the answers leave too narrow an interval for a cell of few people."""
         known, width = self.known, self.rules.least_width
         if not width:
             return None
-        names = known.ordered({name for joined in known.joined for name in joined})
+        names = known.sort_names({name for joined in known.joined for name in joined})
         sizes = known.space.schema.shape(names)
         if prod(size + 1 for size in sizes) > MOST_ATOMS or not set(names) <= set(self.counts.schema):
             return self._too_large(query, names)
@@ -150,15 +204,15 @@ class CountCheck:
                 people = np.array([atoms[inside].sum()])
                 if self.rules.few(people)[0] and bounds.interval(inside).width < width:
                     reason = (
-                        f"With what was answered before, {asked(query)} would leave open an interval of less "
-                        f"than {width} for a cell of fewer than {self.rules.least_people} people. Ask with "
+                        f"With earlier answers, {describe_query(query)} would leave open an interval of less "
+                        f"than {width} for a cell of fewer than {self.rules.least_people} people. Query "
                         "fewer variables or conditions."
                     )
                     return Refusal("too_narrow", reason, query)
         return None
 
     def _members(self, names: Sequence[str]) -> Members:
-        """Return how to tell which atoms of some variables are in a set."""
+        """Return a function that selects the atoms of a set."""
         shape = self.known.space.schema.shape(names)
         codes = dict(zip(names, np.indices(shape).reshape(len(names), -1), strict=True))
 
@@ -168,11 +222,13 @@ class CountCheck:
 
         return members
 
-    def _known_cells(self) -> Iterator[Selection]:
-        """Yield every cell that was answered, and everybody."""
+    def _known_cells(self, names: Collection[str] | None = None) -> Iterator[Selection]:
+        """Yield every answered cell, of all variables or of some, and the set of all records."""
         schema = self.known.space.schema
         yield {}
         for query in self.known.queries:
+            if names is not None and not set(query.names) <= set(names):
+                continue
             where = {name: frozenset({schema[name].code(label)}) for name, label in query.where}
             for cell in self.known.space.cells(query.by):
                 yield {**where, **cell}
@@ -181,21 +237,32 @@ class CountCheck:
         (table,) = self.counts.answer([query])
         if np.any(table.covariance.diagonal("given_records")):
             raise InputError(
-                "Rules that depend on the data need exact counts; these are of disguised records. Use rules "
-                "that do not."
+                "Rules that depend on the data need exact counts, and these records are disguised. Use rules "
+                "without 'data_dependent'."
             )
         return np.asarray(table.values)
 
     def _too_large(self, query: Query, names: Sequence[str]) -> Refusal:
         reason = (
-            f"Whether {asked(query)} shows a set of few people cannot be told here: the table of "
-            f"{', '.join(names)} is too large, or not all of it is held. Ask with fewer variables."
+            f"Whether {describe_query(query)} shows a set of few people cannot be decided: the table of "
+            f"{', '.join(names)} is too large, or partly unavailable. Query fewer variables."
         )
         return Refusal("too_many_cells", reason, query)
 
 
-def asked(query: Query) -> str:
-    """Return a question in words."""
+def _connected_names(joined: Sequence[frozenset[str]], names: Collection[str]) -> frozenset[str]:
+    """Return the variables that answers connect with some variables, directly or through others."""
+    reached, waiting = frozenset(names), list(joined)
+    while touching := [some for some in waiting if not reached.isdisjoint(some)]:
+        reached = reached.union(*touching)
+        waiting = [some for some in waiting if some not in touching]
+    return reached
+
+
+def describe_query(query: Query) -> str:
+    """Return a query as text."""
     by = f"the table of {', '.join(query.by)}" if query.by else "the count"
     conditions = [f"{name} = {label}" for name, label in query.where]
-    return by + (f" where {' and '.join(conditions)}" if conditions else "" if query.by else " of everybody")
+    return by + (
+        f" where {' and '.join(conditions)}" if conditions else "" if query.by else " of all records"
+    )

@@ -1,4 +1,4 @@
-"""What follows from answered sums by adding and subtracting: an exact span, grown vector by vector."""
+"""Exact span of answered sums under addition and subtraction, extended vector by vector."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from masquerade.kernels.echelon import append_row, subtract_rows
-from masquerade.kernels.field61 import PRIME, Elements
+from masquerade.kernels.field61 import PRIME, Elements, append_row, subtract_rows
 
 Vector = Mapping[Any, int]
 
 
 class LinearSpan:
-    """The span of sparse vectors of whole numbers, by name of coordinate.
+    """The span of sparse integer vectors, by coordinate name.
 
-    Whoever knows the sums of some vectors over the same unknowns knows that of another one, by linear algebra
-    alone, if and only if the span contains it.
+    Someone who knows the sums of some vectors over the same unknowns can compute another sum, by linear
+    algebra alone, if and only if the span contains its vector.
 
     Formula: reduced row echelon form modulo p = 2⁶¹ − 1.
-    Cost: rank × coordinates products for a vector; coordinates are those that some vector has touched.
-    Error: none, but for vectors of which a minor is a multiple of p; minors of 0/1 vectors are below p up to
-    order 34 (Hadamard), and beyond it one has to be constructed for the purpose.
+    Cost: rank × coordinates products per vector. Coordinates are those that some vector has.
+    Error: none, except for vectors with a minor that is a multiple of p. Minors of 0/1 vectors are below p up
+    to order 34 (Hadamard); beyond it, one has to be constructed on purpose.
     """
 
     def __init__(self) -> None:
@@ -32,20 +31,20 @@ class LinearSpan:
 
     @property
     def rank(self) -> int:
-        """Return how many independent vectors were added."""
+        """Number of independent vectors."""
         return len(self._pivots)
 
     @property
     def coordinates(self) -> int:
-        """Return how many coordinates the vectors have touched."""
+        """Number of coordinates of all vectors."""
         return len(self._columns)
 
     def add(self, vector: Vector) -> bool:
-        """Add a vector; return whether it was outside the span."""
+        """Add a vector. Return True if it was outside the span."""
         for name in vector:
             self._columns.setdefault(name, len(self._columns))
         dense = self._dense(vector)
-        first = self._reduced(dense)
+        first = self._reduce(dense)
         if first < 0:
             return False
         self._make_room()
@@ -55,13 +54,13 @@ class LinearSpan:
         return True
 
     def contains(self, vector: Vector) -> bool:
-        """Tell whether a vector is a combination of those added."""
+        """Return True if a vector is a combination of the added ones."""
         if any(value % PRIME and name not in self._columns for name, value in vector.items()):
             return False
-        return self._reduced(self._dense(vector)) < 0
+        return self._reduce(self._dense(vector)) < 0
 
     def copy(self) -> LinearSpan:
-        """Return a span of its own with the same vectors."""
+        """Return an independent copy."""
         other = LinearSpan()
         other._columns, other._pivots = dict(self._columns), list(self._pivots)
         other._rows = self._rows.copy()
@@ -74,11 +73,11 @@ class LinearSpan:
                 dense[self._columns[name]] = value % PRIME
         return dense
 
-    def _reduced(self, dense: Elements) -> int:
+    def _reduce(self, dense: Elements) -> int:
         width = min(self._rows.shape[1], len(self._columns))
         used = np.array(self._pivots, dtype=np.int64)
         first = int(subtract_rows(self._rows[: self.rank, :width], used, dense[:width]))
-        beyond = np.flatnonzero(dense[width:])  # coordinates that no row has yet
+        beyond = np.flatnonzero(dense[width:])  # coordinates that are new to all rows
         return first if first >= 0 or not beyond.size else width + int(beyond[0])
 
     def _make_room(self) -> None:

@@ -1,4 +1,4 @@
-"""Counting in database engines: DuckDB, PostgreSQL, Spark and whatever Ibis reaches."""
+"""Counting in database engines: DuckDB, PostgreSQL, Spark and others that Ibis supports."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

@@ -1,4 +1,4 @@
-"""Distinct rows that an engine sends, batch by batch, as coded tables in memory."""
+"""Distinct rows from an engine, batch by batch, as coded tables in memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from masquerade.frames.label_codes import MISSING, encode
 from masquerade.sources.engines import sql
-from masquerade.sources.engines.sql import Column
-from masquerade.sources.query_plan import Layout
+from masquerade.sources.engines.sql import EngineColumn
+from masquerade.sources.query_plan import QueryLayout
 from masquerade.sources.record_store import Store
 
 MERGED_AT_ONCE = 1 << 20
@@ -22,17 +21,17 @@ LARGEST_KEY = 1 << 62
 
 
 class Overflow(Exception):
-    """A result has more rows than can be held."""
+    """A result has more rows than may be held."""
 
 
 class Gathering:
-    """The distinct rows of some columns, gathered into a `Store`.
+    """The distinct rows of some columns, collected into a `Store`.
 
-    Values that are spelled in several ways arrive as several rows; these are merged as they come.
+    Values with several spellings arrive as several rows, which are merged.
     """
 
     def __init__(
-        self, names: Sequence[str], columns: Mapping[str, Column], *, weighted: bool, most: int
+        self, names: Sequence[str], columns: Mapping[str, EngineColumn], *, weighted: bool, most: int
     ) -> None:
         self.names, self._columns, self._weighted, self._most = tuple(names), columns, weighted, most
         keys = (sql.COUNT, sql.FIRST, sql.SECOND) if weighted else (sql.COUNT,)
@@ -40,11 +39,19 @@ class Gathering:
         self._sums: dict[str, list[NDArray[Any]]] = {key: [] for key in keys}
         self._rows = self._merged = 0
         fields = [columns[name].field for name in names]
-        several = any(field.missing is not None or field.recodes for field in fields)
+        several = any(field.missing is not None or field.recodes or field.date for field in fields)
         self._spelled = several or any(columns[name].text for name in names)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take some rows; too many are an `Overflow`, an unlisted value is an `UnknownValue`."""
+        """Add some rows.
+
+        Raises
+        ------
+        Overflow
+            If there are too many rows.
+        UnknownValue
+            If a value is not a category.
+        """
         for name, parts in self._codes.items():
             parts.append(codes_of(batch[name], self._columns[name]))
         for key, parts in self._sums.items():
@@ -55,19 +62,19 @@ class Gathering:
         if self._rows > self._most:
             raise Overflow
 
-    def store(self, layout: Layout, sizes: Mapping[str, int]) -> Store:
+    def store(self, layout: QueryLayout, sizes: Mapping[str, int]) -> Store:
         """Return all rows as a store."""
-        columns = {name: joined(parts, np.uint8) for name, parts in self._codes.items()}
-        counts = joined(self._sums[sql.COUNT], np.int64)
+        columns = {name: join_parts(parts, np.uint8) for name, parts in self._codes.items()}
+        counts = join_parts(self._sums[sql.COUNT], np.int64)
         rows = int(counts.sum())
         if not self._weighted:
             return Store(layout, columns, sizes, rows, counts)
-        first, second = (joined(self._sums[key], np.float64) for key in (sql.FIRST, sql.SECOND))
+        first, second = (join_parts(self._sums[key], np.float64) for key in (sql.FIRST, sql.SECOND))
         return Store(layout, columns, sizes, rows, *_as_weights(first, second))
 
     def _merge(self) -> None:
-        """Add up rows that are equal once they are coded."""
-        columns = [joined(parts, np.uint8) for parts in self._codes.values()]
+        """Merge rows that are equal once they are coded."""
+        columns = [join_parts(parts, np.uint8) for parts in self._codes.values()]
         shape = [len(self._columns[name].field.variable) for name in self.names]
         merged = _equal_rows(columns, shape)
         if merged is not None:
@@ -75,13 +82,13 @@ class Gathering:
             for parts, new in zip(self._codes.values(), codes, strict=True):
                 parts[:] = [new]
             for key, parts in self._sums.items():
-                self._sums[key] = [_summed(joined(parts, parts[0].dtype.type), place)]
+                self._sums[key] = [_sum_by_row(join_parts(parts, parts[0].dtype.type), place)]
             self._rows = len(codes[0])
         self._merged = self._rows
 
 
-def added(store: Store, more: Store) -> Store:
-    """Return the distinct rows of two stores over the same columns as one; equal rows are merged."""
+def add_stores(store: Store, more: Store) -> Store:
+    """Return the distinct rows of two stores over the same columns, with equal rows merged."""
     columns = {name: np.concatenate([codes, more.columns[name]]) for name, codes in store.columns.items()}
     times = np.concatenate([_times(store), _times(more)])
     merged = _equal_rows(list(columns.values()), [store.sizes[name] for name in columns])
@@ -91,9 +98,9 @@ def added(store: Store, more: Store) -> Store:
         columns = dict(zip(columns, codes, strict=True))
     rows = store.rows + more.rows
     if store.weights is None or more.weights is None:
-        return Store(store.layout, columns, store.sizes, rows, _summed(times, place))
+        return Store(store.layout, columns, store.sizes, rows, _sum_by_row(times, place))
     weights = np.concatenate([store.weights, more.weights])
-    first, second = _summed(times * weights, place), _summed(times * weights**2, place)
+    first, second = _sum_by_row(times * weights, place), _sum_by_row(times * weights**2, place)
     return Store(store.layout, columns, store.sizes, rows, *_as_weights(first, second))
 
 
@@ -105,7 +112,7 @@ def _times(store: Store) -> NDArray[Any]:
 def _equal_rows(
     columns: Sequence[NDArray[Any]], shape: Sequence[int]
 ) -> tuple[list[NDArray[Any]], NDArray[np.intp]] | None:
-    """Return the distinct rows of columns, and which of them every row is; None if they have no number."""
+    """Return the distinct rows of columns, and the index of every row. None if rows cannot be numbered."""
     if prod(shape) > LARGEST_KEY or not columns:
         return None
     keys, place = np.unique(np.ravel_multi_index(list(columns), shape), return_inverse=True)
@@ -113,7 +120,7 @@ def _equal_rows(
     return [new.astype(old.dtype) for new, old in zip(codes, columns, strict=True)], place
 
 
-def _summed(values: NDArray[Any], place: NDArray[np.intp]) -> NDArray[Any]:
+def _sum_by_row(values: NDArray[Any], place: NDArray[np.intp]) -> NDArray[Any]:
     """Return the sums of values that belong to the same row."""
     total = np.zeros(int(place.max(initial=-1)) + 1, dtype=values.dtype)
     np.add.at(total, place, values)
@@ -128,8 +135,8 @@ def _as_weights(first: NDArray[Any], second: NDArray[Any]) -> tuple[NDArray[Any]
     return times, weights
 
 
-def codes_of(values: pa.Array | pa.ChunkedArray, column: Column) -> NDArray[Any]:
-    """Return the codes of values, or those that the engine has found already."""
+def codes_of(values: pa.Array | pa.ChunkedArray, column: EngineColumn) -> NDArray[Any]:
+    """Return the codes of values, or the codes that the engine has computed."""
     if not column.cut_by_engine:
         return encode(values, column.field, text=column.text)
     size = len(column.field.variable)
@@ -137,25 +144,27 @@ def codes_of(values: pa.Array | pa.ChunkedArray, column: Column) -> NDArray[Any]
     wrong = marks[marks >= size]
     if len(wrong):
         example = np.nan if wrong[0] == size + MISSING else np.inf
-        encode(pa.array([example]), column.field)  # raises what is said of such a value
+        encode(pa.array([example]), column.field)  # raises the error for such a value
     return marks.astype(np.min_scalar_type(size - 1))
 
 
 def numbers(values: pa.Array | pa.ChunkedArray, key: str) -> NDArray[Any]:
-    """Return a sum of ours; nothing was added up where there is none."""
+    """Return a sum column. NULL is 0."""
     found: NDArray[Any] = values.cast(sql.sum_type(key)).fill_null(0).to_numpy(zero_copy_only=False)
     return found
 
 
 def split(batch: pa.RecordBatch, parts: Mapping[int, Gathering]) -> None:
-    """Give the rows of several grouping sets to the parts that gather them, by the number of the set."""
+    """Distribute the rows of several grouping sets to their parts, by the number of the set."""
+    import pyarrow.compute as pc  # noqa: PLC0415  (slow to import)
+
     marks = numbers(batch[sql.SET], sql.SET)
     for mark in np.unique(marks).tolist():
         parts[mark].add(batch.filter(pc.equal(pa.array(marks), mark)))
 
 
-def joined(parts: Sequence[NDArray[Any]], empty: type[np.generic]) -> NDArray[Any]:
-    """Return the parts as one array; what is one part already is not copied."""
+def join_parts(parts: Sequence[NDArray[Any]], empty: type[np.generic]) -> NDArray[Any]:
+    """Concatenate the parts. A single part is not copied."""
     if not parts:
         return np.zeros(0, dtype=empty)
     return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts))

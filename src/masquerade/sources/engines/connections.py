@@ -1,7 +1,7 @@
-"""Tables by name: a connection to PostgreSQL or a Spark session, opened, used, and closed again.
+"""Tables by name: a connection to PostgreSQL or a Spark session that is opened, used and closed.
 
-Who has a connection or session already gives its table to `mq.tally` instead. No message here repeats a URL
-or what a driver says about one: a mistyped URL has its password where a host should be.
+Callers with an open connection or session pass its table to `mq.tally` instead. No message repeats a URL or a
+driver's text about one: a mistyped URL has its password where the host should be.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from masquerade.core.errors import EngineError, InputError
-from masquerade.sources.engines.engine_tables import SPARK, told
+from masquerade.sources.engines.engine_tables import SPARK, translate_engine_errors
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Field
 
 URL: Final = "MASQUERADE_URL"
-# what a connection does if neither the URL nor the environment says otherwise: give up on a silent server
+# defaults if neither the URL nor the environment sets them: give up on a silent server
 PATIENT: Final = {
     "connect_timeout": "15",
     "keepalives_idle": "60",
@@ -28,50 +28,49 @@ PATIENT: Final = {
     "fallback_application_name": "masquerade",
 }
 NO_TABLE: Final = (
-    "PostgreSQL: there is no table or view {!r} in this database. Outside the search path it is "
-    "written as schema.table."
+    "PostgreSQL: this database has no table or view {!r}. Outside the search path, write schema.table."
 )
 
 
 def url_of(given: str | None) -> str | None:
-    """Return the URL that was given, or the one in the environment."""
+    """Return the given URL, or the one in the environment."""
     return given or os.environ.get(URL) or None
 
 
 @contextmanager
 def postgres_table(name: str, url: str | None = None) -> Iterator[Any]:
-    """Yield a table of PostgreSQL as an Ibis table that stays in one state for as long as it is used.
+    """Yield a table of PostgreSQL as an Ibis table with one state for as long as it is used.
 
-    Without a `url` the usual variables and files say where it is (PGHOST, PGUSER, …, ~/.pgpass). The
-    connection is read-only and sees one state of the database: rows that arrive meanwhile are not counted
-    in one question and left out of another.
+    Without a `url`, the usual variables and files apply (PGHOST, PGUSER, …, ~/.pgpass). The connection is
+    read-only and sees one state of the database, so that concurrent inserts do not enter one query and not
+    another.
     """
     try:
         import ibis  # type: ignore[import-untyped]  # noqa: PLC0415  (an extra)
         import psycopg  # noqa: PLC0415
     except ImportError:
         raise InputError(_missing_extra("PostgreSQL", "postgres")) from None
-    connection = _connected(psycopg, url)
+    connection = _connect(psycopg, url)
     try:
-        with told("PostgreSQL"):
-            place = found(connection, name)
+        with translate_engine_errors("PostgreSQL"):
+            place = resolve_table(connection, name)
         if place is None:
             raise InputError(NO_TABLE.format(name))
-        with told("PostgreSQL"):
+        with translate_engine_errors("PostgreSQL"):
             table = ibis.postgres.from_connection(connection).table(place[1], database=place[0])
         yield table
     finally:
         connection.close()
 
 
-def _connected(psycopg: Any, url: str | None) -> Any:
-    """Return a connection that reads one state and cannot write."""
+def _connect(psycopg: Any, url: str | None) -> Any:
+    """Return a read-only connection that sees one state."""
     settings = "PGHOST, PGPORT, PGUSER, … or their defaults" if url is None else "the URL"
     try:
         given = psycopg.conninfo.conninfo_to_dict(url or "")
     except psycopg.ProgrammingError:
         raise InputError(
-            "PostgreSQL: the URL cannot be read. It looks like postgresql://user@host:5432/database; in a "
+            "PostgreSQL: the URL is not valid. It looks like postgresql://user@host:5432/database; in a "
             "password, characters such as @ : / % are written as %40 %3A %2F %25."
         ) from None
     settled = {*given, *(key for key in PATIENT if f"PG{key.upper()}" in os.environ)}
@@ -86,25 +85,25 @@ def _connected(psycopg: Any, url: str | None) -> Any:
 
 
 def why_not(error: Exception) -> str:
-    """Return why there is no connection, in words of our own."""
+    """Return the reason of a failed connection, without the driver's text."""
     said = str(error).lower()
     reasons = {
         "password authentication failed": "user name or password was refused",
-        "no password supplied": "the server asks for a password and none was given",
-        "no pg_hba.conf entry": "the server lets nobody in from here, or not without TLS",
+        "no password supplied": "the server requires a password",
+        "no pg_hba.conf entry": "the server does not accept connections from this host, or not without TLS",
         "role ": "the server does not know this user",
         "database ": "the server has no such database",
         "timeout": "the server did not answer in time",
-        "refused": "nobody answers at this host and port: is the server running there",
-        "no such file": "nobody answers at this socket: is the server running there",
+        "refused": "no server answers at this host and port",
+        "no such file": "no server answers at this socket",
         "resolve": "the host is unknown",
         "translate host": "the host is unknown",
     }
     return next((reason for sign, reason in reasons.items() if sign in said), "it failed")
 
 
-def found(connection: Any, name: str) -> tuple[str, str] | None:
-    """Return schema and table that a name stands for, read as SQL reads it, then to the letter."""
+def resolve_table(connection: Any, name: str) -> tuple[str, str] | None:
+    """Return the schema and table of a name, read first as SQL reads it, then literally."""
     with connection.cursor() as cursor:
         try:
             cursor.execute(
@@ -115,7 +114,7 @@ def found(connection: Any, name: str) -> tuple[str, str] | None:
                 "AND c.relkind IN ('r', 'v', 'm', 'f', 'p')",
                 [name, name],
             )
-        except connection.ProgrammingError:  # "a..b" is no name at all
+        except connection.ProgrammingError:  # "a..b" is not a valid name
             return None
         row = cursor.fetchone()
     return None if row is None else (str(row[0]), str(row[1]))
@@ -128,22 +127,22 @@ def spark_table(
     """Yield a Spark frame: a table of the session's catalogue, or Parquet or CSV files by path or pattern.
 
     The session is the active one, or a new one on `master` (``spark://host:7077``, ``yarn``, ``local[4]``, or
-    ``sc://host:15002`` for Spark Connect; without it, what Spark's own settings say), which is stopped
-    afterwards. CSV columns are text until `fields` say what they hold.
+    ``sc://host:15002`` for Spark Connect; without it, Spark's own settings), which is stopped afterwards. CSV
+    columns are text unless `fields` gives their types.
     """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415  (an extra)
     except ImportError:
         raise InputError(_missing_extra("Spark", "spark")) from None
     active = SparkSession.getActiveSession()
-    session = active or _started(SparkSession, master)
+    session = active or _start_session(SparkSession, master)
     try:
-        with told("Spark"):
+        with translate_engine_errors("Spark"):
             frame = read(session, names, fields)
         if frame is None:
             raise InputError(
-                f"Spark: there is no {'file' if _is_files(names) else 'table'} {', '.join(names)!r} that it "
-                "can read. Files end in .parquet, .csv or .csv.gz, folders of Parquet files in /."
+                f"Spark: found no readable {'file' if _is_files(names) else 'table'} {', '.join(names)!r}. "
+                "Files end in .parquet, .csv or .csv.gz, folders of Parquet files in /."
             )
         yield frame
     finally:
@@ -151,7 +150,7 @@ def spark_table(
             session.stop()
 
 
-def _started(session_class: Any, master: str | None) -> Any:
+def _start_session(session_class: Any, master: str | None) -> Any:
     builder = session_class.builder.appName("masquerade")
     if master is not None and master.startswith("sc://"):
         builder = builder.remote(master)
@@ -160,10 +159,10 @@ def _started(session_class: Any, master: str | None) -> Any:
         builder = builder if master is None else builder.master(master)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Spark's about the machine, not ours to pass on
+            warnings.simplefilter("ignore")  # Spark warns about the machine, which does not concern the user
             session = builder.getOrCreate()
-            session.version  # noqa: B018  (Spark Connect calls nobody before it is asked something)
-    except Exception as error:  # noqa: BLE001  (from Java, or from Python on the way there)
+            session.version  # noqa: B018  (Spark Connect connects on the first call)
+    except Exception as error:  # noqa: BLE001  (from Java or Python)
         raise EngineError(
             f"Spark: no session ({type(error).__name__}). It needs Java, and a master that answers, such as "
             "spark://host:7077, yarn or local[4]; sc://host:15002 (Spark Connect) needs no Java, and "
@@ -173,25 +172,25 @@ def _started(session_class: Any, master: str | None) -> Any:
 
 
 def read(session: Any, names: Sequence[str], fields: Sequence[Field]) -> Any | None:
-    """Return the frame that names stand for; None if there is nothing of this name."""
+    """Return the frame of some names, or None if there is none."""
     from pyspark.errors import AnalysisException  # noqa: PLC0415
 
     try:
         if not all(map(_is_csv, names)):
-            found = session.read.parquet(*names) if _is_files(names) else session.read.table(names[0])
-            found.schema  # noqa: B018  (Spark Connect looks for it only now)
-            return found
+            frame = session.read.parquet(*names) if _is_files(names) else session.read.table(names[0])
+            frame.schema  # noqa: B018  (Spark Connect resolves it only now)
+            return frame
         columns = session.read.csv(list(names), header=True).columns
         kinds = {field.variable.name: spark_type(field) for field in fields}
         schema = ", ".join(f"{SPARK.name(name)} {kinds.get(name, 'STRING')}" for name in columns)
-        # a value of another type ends the scan: read as missing, it would be counted as what it is not
+        # a value of another type must end the scan: read as missing, it would be counted wrongly
         return session.read.csv(list(names), schema, header=True, enforceSchema=False, mode="FAILFAST")
     except AnalysisException:
         return None
 
 
 def spark_type(field: Field) -> str:
-    """Return the type of a CSV column that holds the values of a variable."""
+    """Return the type of a CSV column for the values of a variable."""
     if field.edges is not None:
         return "DOUBLE"
     kinds = {type(label) for label in field.variable.categories}

@@ -1,4 +1,4 @@
-"""Files read by an embedded DuckDB, out of core: no server, nothing to set up."""
+"""Files read by an embedded DuckDB, out of core, without a server."""
 
 from __future__ import annotations
 
@@ -22,26 +22,28 @@ from masquerade.core.errors import (
     UnknownValue,
 )
 from masquerade.core.util.formatting import counted
-from masquerade.core.util.processes import Owner
+from masquerade.core.util.processes import ResourceOwner
 from masquerade.frames.file_reader import Batches, open_batches
 from masquerade.frames.formats import STREAM, Format, format_of, unreadable
 from masquerade.frames.label_codes import encode, kind_words
 from masquerade.sources.engines.engine_tables import DUCKDB, Watch, watching, without_row
-from masquerade.sources.engines.sql import Column
+from masquerade.sources.engines.sql import EngineColumn
 
 BATCH = 1 << 18
 LEFT_BEHIND: Final[
     list[object]
-] = []  # connections of a process that forked this one: closing one waits for its threads
-MEMORY = "2GB"  # beyond it DuckDB writes to its own private folder
+] = []  # connections inherited from a parent process: closing one would wait for its threads
+# optimizers that use the statistics in a file instead of its rows: statistics omit NaN, and may be wrong
+BY_STATISTICS: Final = "filter_pushdown,statistics_propagation"
+MEMORY = "2GB"  # beyond this DuckDB writes to its own private folder
 
 
 class DuckFiles:
     """Parquet, CSV or Arrow files as one table of DuckDB.
 
-    Parquet is read by DuckDB itself, on all cores; CSV and Arrow files, and Parquet files that differ in
-    the types of columns, pass through our own readers, so that they mean the same as in memory. `watch` is
-    told the share of a scan that is done.
+    DuckDB itself reads Parquet, on all cores. CSV and Arrow files, and Parquet files with different column
+    types, are read by the package's own readers, so that they mean the same as in memory. `watch` is called
+    with the completed share of a scan.
     """
 
     dialect = DUCKDB
@@ -49,25 +51,29 @@ class DuckFiles:
     def __init__(self, data: Any, *, watch: Watch | None = None) -> None:
         given = data.paths if isinstance(data, Batches) else data
         if STREAM in (given if isinstance(given, (list, tuple)) else [given]):
-            raise InputError("Standard input can be read once only: write it to a file, or count in memory.")
+            raise InputError("Standard input can only be read once: write it to a file, or count in memory.")
         with nullcontext(data) if isinstance(data, Batches) else open_batches(data, []) as files:
             self.paths, self.text, self.names = files.paths, files.text, files.file_names
             self._written, self._state = files.dialect, files.state
+            self._given = files.paths if files.partitions is None else files.given
+            self._missing = files.missing_texts
             self._types = _types_in([schema for schema in files.schemas if schema is not None])
         self._watch = watch
         self._connect()
 
-    def joined(self, more: DuckFiles) -> Self:
-        """Return these files and others of the same kind as one table; these are not opened again."""
-        whole = type(self).__new__(type(self))  # no copy, which would open these once more
+    def join(self, more: DuckFiles) -> Self:
+        """Return these files and others of the same type as one table, without opening these again."""
+        whole = type(self).__new__(type(self))  # without __init__, which would open these files again
         whole.__dict__.update(self.__dict__)
         whole.take(more)
         return whole
 
     def take(self, more: DuckFiles) -> None:
-        """Read other files, too, from now on."""
-        self.paths = (*self.paths, *more.paths)
-        self._state = self._state.joined(more._state)
+        """Add other files."""
+        if (self._given, more._given) != (self.paths, more.paths):
+            raise InputError("Folders of partitions cannot grow: pass a pattern of their files.")
+        self.paths = self._given = (*self.paths, *more.paths)
+        self._state = self._state.join(more._state)
         self._types = {
             name: [*types, *more._types[name]] for name, types in self._types.items() if name in more._types
         }
@@ -76,8 +82,8 @@ class DuckFiles:
     def _connect(self) -> None:
         import duckdb  # noqa: PLC0415
 
-        self._owner = Owner("A connection to DuckDB", "Open the files again.")
-        self._spill = tempfile.mkdtemp(prefix="masquerade-")  # private, and gone with this object
+        self._owner = ResourceOwner("A connection to DuckDB", "Open the files again.")
+        self._spill = tempfile.mkdtemp(prefix="masquerade-")  # private, removed with this object
         finalize(self, _remove, self._spill, self._owner)
         self._failed = duckdb.Error
         self._connection = duckdb.connect()
@@ -87,13 +93,18 @@ class DuckFiles:
             "preserve_insertion_order": False,
             "enable_progress_bar": self._watch is not None,
             "enable_progress_bar_print": False,
+            "disabled_optimizers": BY_STATISTICS,
         }.items():
             self._connection.execute(f"SET {setting} = {self.dialect.label(value)}")
-        self._parquet = self._listed() if all(format_of(p) is Format.PARQUET for p in self.paths) else None
+        self._parquet = (
+            self._list_files()
+            if self._given == self.paths and all(format_of(p) is Format.PARQUET for p in self.paths)
+            else None  # columns of folders are added by the package's own readers
+        )
         self.title = f"DuckDB over {counted(len(self.paths), 'file')}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return which files these are, in which state; another process opens them itself."""
+        """Return the files and their state, from which another process opens them again."""
         gone = dict.fromkeys(("_connection", "_failed", "_owner", "_spill", "_watch"))
         return {**self.__dict__, **gone}
 
@@ -111,13 +122,13 @@ class DuckFiles:
         return dict(zip(names, batch.schema.types, strict=True))
 
     def policies(self, names: Sequence[str]) -> set[str]:
-        """Return nothing: what files say of themselves is looked at before they are opened."""
+        """Return no policies: the metadata of files are checked before they are opened."""
         del names
         return set()
 
     def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
-        """Run SQL over the files; only the columns that it needs are read."""
-        if not self._owner.here:
+        """Run SQL over the files, reading only the columns that it needs."""
+        if not self._owner.is_here:
             LEFT_BEHIND.append(self._connection)
             self._connect()
         self._state.check()
@@ -133,20 +144,20 @@ class DuckFiles:
                         yield pa.RecordBatch.from_pylist([], schema=reader.schema)
                 self._state.check()
             except (self._failed, pa.ArrowException, OSError) as error:
-                self._state.check()  # then that is why
+                self._state.check()  # changed files explain the failure
                 if raised and isinstance(raised[0], MasqueradeError):
                     raise raised[0] from None
                 raise self._failure(error) from None
 
-    def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
-        """Return the error about a value with its file and row, which only reading in order can tell."""
+    def refuse(self, error: UnknownValue, column: EngineColumn) -> UnknownValue:
+        """Return the error about a value with its file and row, found by reading in order."""
         name = column.field.variable.name
-        with open_batches(self.paths, [name], dialect=self._written) as files:
-            for batch in files:
+        with open_batches(self._given, [name], dialect=self._written) as files:
+            for batch in files.tell_missing(self._missing):
                 try:
                     encode(batch[name], column.field, text=column.text)
                 except UnknownValue as found:
-                    return found.shifted(files.rows_before, files.file)
+                    return found.shift_rows(files.rows_before, files.file)
         return without_row(error)
 
     @contextmanager
@@ -154,48 +165,51 @@ class DuckFiles:
         raised: list[Exception] = []
         used = list(columns) or list(self.names[:1])
         if not self.text and not self._types.keys() >= set(used):
-            open_batches(self.paths, used, dialect=self._written)  # says which file lacks which column
+            open_batches(
+                self._given, used, dialect=self._written
+            )  # raises an error that names the file and the missing column
         types = {name: _common_type(name, self._types[name], self.paths) for name in used if not self.text}
         alike = all(len(set(self._types[name])) == 1 for name in types)
         if self._parquet is not None and alike:
             yield self._parquet, raised
             return
         schema = pa.schema([(name, types.get(name, pa.string())) for name in used])
-        with open_batches(self.paths, used, dialect=self._written) as batches:
-            self._connection.register("reports_", _reader_of(schema, iter(batches), raised))
+        with open_batches(self._given, used, dialect=self._written) as batches:
+            read = iter(batches.tell_missing(self._missing))
+            self._connection.register("reports_", _reader_of(schema, read, raised))
             try:
                 yield "reports_", raised
             finally:
                 self._connection.unregister("reports_")
 
-    def _listed(self) -> str:
-        """Return the table of Parquet files, each taken by its name alone, whatever signs are in it."""
+    def _list_files(self) -> str:
+        """Return the table of Parquet files, each taken literally by name, with any special characters."""
         places = [str(Path(path).absolute()) for path in self.paths]
         for number, place in enumerate(places):
-            if has_magic(place):  # DuckDB would look for other files
+            if has_magic(place):  # DuckDB would treat it as a pattern
                 link = Path(self._spill, f"{number}.parquet")
                 link.symlink_to(place)
                 places[number] = str(link)
         listed = ", ".join(self.dialect.label(place) for place in places)
-        return f"read_parquet([{listed}], hive_partitioning = false)"  # folders are not columns
+        return f"read_parquet([{listed}], hive_partitioning = false)"  # folder names are not columns
 
     def _progress(self) -> float | None:
         share = self._connection.query_progress() / 100
         return share if 0 <= share <= 1 else None
 
     def _failure(self, error: Exception) -> Exception:
-        """Return what went wrong, without values of the data, which a message of DuckDB may quote."""
+        """Return the error without values of the data, which DuckDB's message may quote."""
         kind = type(error).__name__.removesuffix("Exception")
         if kind in {"IO", "InvalidInput", "HTTP"}:
             return self._unreadable()
         if kind == "OutOfMemory":
             return EngineError(
-                f"{self.title}: more than {MEMORY} of memory are needed; ask for less at once."
+                f"{self.title}: the query needs more than {MEMORY} of memory: query less at a time."
             )
         return EngineError(f"{self.title} failed ({kind}).")
 
     def _unreadable(self) -> FileError:
-        """Return which file cannot be read, as reading each tells; DuckDB's own words may quote data."""
+        """Return the error that names the unreadable file, since DuckDB's message may quote data."""
         for path in self.paths:
             try:
                 with open_batches([path]) as batches:
@@ -208,14 +222,14 @@ class DuckFiles:
         return FileError(f"{self.title}: a file cannot be read (missing, truncated or damaged).")
 
 
-def _remove(folder: str, owner: Owner) -> None:
-    """Remove a folder, unless it is that of the process that forked this one."""
-    if owner.here:
+def _remove(folder: str, owner: ResourceOwner) -> None:
+    """Remove a folder, unless it belongs to the parent process."""
+    if owner.is_here:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _types_in(schemas: Sequence[pa.Schema]) -> Mapping[str, list[pa.DataType]]:
-    """Return the types that columns have in each of the files; nothing for a column that one lacks."""
+    """Return the types of columns in each file. Empty for a column that a file lacks."""
     found: dict[str, list[pa.DataType]] = {}
     for schema in schemas:
         for field in schema:
@@ -224,7 +238,10 @@ def _types_in(schemas: Sequence[pa.Schema]) -> Mapping[str, list[pa.DataType]]:
 
 
 def _common_type(name: str, types: Sequence[pa.DataType], paths: Sequence[str]) -> pa.DataType:
-    """Return a type that holds a column of all files as it is; labels of two kinds have none."""
+    """Return a type that represents a column of all files exactly.
+
+    Labels of different types have no common type.
+    """
     if len(set(types)) == 1:
         return types[0]
     words = ["" if pa.types.is_null(kind) else kind_words(kind) for kind in types]
@@ -245,7 +262,7 @@ def _common_type(name: str, types: Sequence[pa.DataType], paths: Sequence[str]) 
         other = others[0]
         raise SchemaError(
             f"{paths[other]}: column {name!r} holds {words[other]}, in {paths[first]} it holds "
-            f"{words[first]}: write them alike."
+            f"{words[first]}: use the same type in both."
         )
     return found
 
@@ -253,7 +270,7 @@ def _common_type(name: str, types: Sequence[pa.DataType], paths: Sequence[str]) 
 def _reader_of(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], raised: list[Exception]
 ) -> pa.RecordBatchReader:
-    """Return batches as a reader; an error of ours is kept, since DuckDB would wrap it in its own."""
+    """Return batches as a reader. Errors are also appended to `raised`, since DuckDB would wrap them."""
 
     def guarded() -> Iterator[pa.RecordBatch]:
         try:

@@ -1,4 +1,4 @@
-"""Records that lie in an engine (DuckDB, Spark, PostgreSQL, …) as a source of counts."""
+"""Records in an engine (DuckDB, Spark, PostgreSQL, …) as a source of counts."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ import pyarrow as pa
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, PolicyMismatch, SchemaError, UnknownValue, did_you_mean
+from masquerade.core.likelihood_rows import LikelihoodRows, ReportFactors
 from masquerade.core.schema import Field
 from masquerade.core.supports import SupportAnswer, Supports, from_tables
 from masquerade.core.util.formatting import printable
-from masquerade.core.util.processes import Turns
+from masquerade.core.util.processes import ForkSafeLock
 from masquerade.frames.label_codes import kind_of
 from masquerade.sources.engines import sql
 from masquerade.sources.engines.coded_rows import codes_of
-from masquerade.sources.engines.engine_cache import Limits, Scanned
-from masquerade.sources.engines.engine_tables import Growing, Growth, Table
-from masquerade.sources.engines.sql import Column
-from masquerade.sources.query_plan import Layout, layouts_of
+from masquerade.sources.engines.engine_cache import EngineLimits, Scanned
+from masquerade.sources.engines.engine_tables import Growing, Table, TableGrowth
+from masquerade.sources.engines.sql import EngineColumn
+from masquerade.sources.likelihood_rows import likelihood_rows_of_engine
+from masquerade.sources.query_plan import QueryLayout, layouts_of
+from masquerade.sources.report_factors import report_factors_of_engine
 from masquerade.sources.report_tally import Missing, ReportTally
 from masquerade.sources.supports import supports_of, weighs_items
 
-MOST_PACKED: Final = 1 << 30  # bytes of packed columns for supports
-MOST_SPREAD: Final = 1 << 28  # records whose codes of one column are spread out before packing
+MOST_PACKED: Final = 1 << 30  # most bytes of packed columns for supports
+MOST_SPREAD: Final = 1 << 28  # most records whose codes of one column are repeated before packing
 
 
 class Engine(ReportTally):
-    """A `Tally` over a table in an engine: records stay there, counts come back.
+    """A `Tally` over a table in an engine: records stay there, only counts are fetched.
 
-    Counts are exact whole numbers, as in memory. A value that no category stands for is found when its
-    column is first counted. All answers are about one state of the table: if it changes and the engine keeps
-    no earlier state, the next scan is a `DataChanged`. `limits` say how much is fetched; they may be set
-    before the first question. Threads may share a source, and take turns in the engine. A source over files
-    may be pickled and forked: the other process opens them itself. One over a connection may not.
+    Counts are exact integers, as in memory. A value that is not a category is detected when its column is
+    first counted. All answers are about one state of the table: if it changes and the engine keeps no earlier
+    state, the next scan raises `DataChanged`. `limits` bound the fetched data and may be set before the first
+    query. Threads may share a source, and use the engine in turn. A source over files may be pickled and
+    forked: the other process opens them itself. A source over a connection may not.
     """
 
     def __init__(
@@ -52,9 +55,9 @@ class Engine(ReportTally):
         super().__init__(policy, missing)
         self.table, self._fields, self._released = table, fields, released
         self._person: str | None = None
-        self._turns = Turns()
+        self._turns = ForkSafeLock()
         self.weighted = weights is not None
-        self.limits = Limits()
+        self.limits = EngineLimits()
         self._weights = weights
         names = [*policy.observed, *([] if weights is None else [weights])]
         _check_names(table, names)
@@ -64,10 +67,10 @@ class Engine(ReportTally):
         self._weights_kind = None if weights is None else kinds[weights]
         as_released = bool(policy.disguised) if released is None else released
         self._columns = {
-            field.variable.name: Column(
+            field.variable.name: EngineColumn(
                 field,
                 kinds[field.variable.name],
-                # labels of several types are released as text, whatever the file
+                # labels of mixed types are released as text in all file formats
                 table.text or (as_released and field.variable.mixed),
             )
             for field in fields
@@ -75,7 +78,7 @@ class Engine(ReportTally):
 
     @printable
     def __repr__(self) -> str:
-        """Show where which variables are."""
+        """Return the table and the variables as text."""
         return f"{type(self).__name__}({self.table.title}, {self.schema!r})"
 
     @cached_property
@@ -84,8 +87,8 @@ class Engine(ReportTally):
         with self._turns:
             return sum(part.rows for part in self._parts)
 
-    def layouts(self) -> Sequence[Layout]:
-        """Return how questions are read off reports; nothing is asked of the engine."""
+    def layouts(self) -> Sequence[QueryLayout]:
+        """Return the layouts, without querying the engine."""
         return self._layouts
 
     def parts(self, questions: int) -> tuple[Scanned, ...]:  # noqa: ARG002  (each part counts its own)
@@ -94,7 +97,7 @@ class Engine(ReportTally):
             return self._parts
 
     def supports(self, question: Supports) -> SupportAnswer:
-        """Return how many records hold each of many sets of items: from distinct rows, if they are few."""
+        """Return the number of records with each of many sets of items, from distinct rows if few."""
         self.check_complete()
         question.check(self.schema)
         items = {name for name, _ in question.items}
@@ -109,11 +112,32 @@ class Engine(ReportTally):
             return from_tables(self, question)
         return supports_of(self, [store for store in stores if store is not None], question, self.n, None)
 
-    def refreshed(self) -> Self:
-        """Return a source about the records that are there now, itself if none came.
+    def likelihood_rows(self, over: Sequence[str]) -> LikelihoodRows:
+        """Return P(report | truth) of every record, for the truths of the named variables, in no order.
 
-        For data that were opened as `growing`: only what is new is scanned, and added to what was counted.
-        This source goes on to answer about its own state. Records that changed or went are a `DataChanged`.
+        See `masquerade.sources.likelihood_rows`: regressions maximise the likelihood of the reports.
+        """
+        self.check_complete()
+        return likelihood_rows_of_engine(self, over)
+
+    def report_factors(self, over: Sequence[str]) -> tuple[ReportFactors, ...]:
+        """Return P(report | truth) of the records as products of factors, for the likelihood of a network.
+
+        See `masquerade.sources.report_factors`.
+        """
+        self.check_complete()
+        return report_factors_of_engine(self, over)
+
+    def refresh(self) -> Self:
+        """Return a source about the present records, or this source if there are no new ones.
+
+        For data opened as `growing`: only new records are scanned, and added to the counts. This source
+        continues to answer about its own state.
+
+        Raises
+        ------
+        DataChanged
+            If records changed or were deleted.
         """
         if not isinstance(self.table, Growing):
             raise InputError(
@@ -121,9 +145,9 @@ class Engine(ReportTally):
                 "growing=True, or a table with growing= and the column that numbers its rows."
             )
         with self._turns:
-            return self._refreshed(self.table.newer())
+            return self._refresh(self.table.newer())
 
-    def _refreshed(self, growth: Growth | None) -> Self:
+    def _refresh(self, growth: TableGrowth | None) -> Self:
         if growth is None:
             return self
         whole, more = (
@@ -142,19 +166,19 @@ class Engine(ReportTally):
         return whole
 
     def take_over(self, old: Engine, more: Engine) -> None:
-        """Begin with what an earlier state of the table has counted, and add the records of `more` to it."""
+        """Start with the counts of an earlier state of the table, and add the records of `more`."""
         self.limits, self._layouts, self.unmarked = old.limits, old._layouts, old.unmarked
         self._looked = {*old._looked}
         if old._person is not None:
             self.check_once(old._person)
-        if "_parts" in old.__dict__:  # else nothing was counted yet
+        if "_parts" in old.__dict__:  # otherwise nothing was counted yet
             rows = [known.rows + new.rows for known, new in zip(old._parts, more._parts, strict=True)]
-            self._parts = self._scanned(rows)
+            self._parts = self._scan_strata(rows)
             for part, known, new in zip(self._parts, old._parts, more._parts, strict=True):
                 part.take_over(known, new)
 
     def check_once(self, name: str) -> None:
-        """Refuse two records of one person."""
+        """Raise InputError if a person has two records."""
         self._person = name
         _check_names(self.table, [name])
         row = self._first_row(lambda table: sql.persons(self.table.dialect, table, name), [name])
@@ -162,17 +186,17 @@ class Engine(ReportTally):
         refuse_repeated(int(row[sql.COUNT]) - different, name)
 
     @cached_property
-    def _layouts(self) -> tuple[Layout, ...]:
+    def _layouts(self) -> tuple[QueryLayout, ...]:
         return layouts_of(self.policy)
 
     @cached_property
     def _parts(self) -> tuple[Scanned, ...]:
         by = self.policy.stratum_variable
         rows = self._checked_weights()
-        return self._scanned([rows] if by is None else self._stratum_sizes(by))
+        return self._scan_strata([rows] if by is None else self._stratum_sizes(by))
 
-    def _scanned(self, known_rows: Sequence[int | None]) -> tuple[Scanned, ...]:
-        """Return the table by stratum, each of so many records."""
+    def _scan_strata(self, known_rows: Sequence[int | None]) -> tuple[Scanned, ...]:
+        """Return the table by stratum, with the known numbers of records."""
         observed = self.policy.observed
         sizes = dict(zip(observed, observed.shape(observed), strict=True))
         by = self.policy.stratum_variable
@@ -198,14 +222,14 @@ class Engine(ReportTally):
         )
 
     def _checked_weights(self) -> int | None:
-        """Refuse survey weights that are none; return how many there are."""
+        """Validate the survey weights, and return their number."""
         name, kind = self._weights, self._weights_kind
         if name is None or kind is None:
             return None
         dialect = self.table.dialect
         is_text = kind_of(kind) == "text"
         is_number = kind_of(kind) in {"whole", "number"} or pa.types.is_decimal(kind)
-        no_numbers = InputError(f"Column {name!r} holds survey weights and must be numbers.")
+        no_numbers = InputError(f"Column {name!r} contains survey weights and must be numeric.")
         if not (is_number or (is_text and dialect.try_cast)):
             raise no_numbers
         row = self._first_row(
@@ -218,14 +242,14 @@ class Engine(ReportTally):
             raise no_numbers
         least, total = (0.0 if row[key] is None else float(row[key]) for key in (sql.FIRST, sql.SECOND))
         if not (least >= 0 and isfinite(total)):
-            raise InputError(f"Survey weights must be {rows:,} finite numbers, none negative.")
+            raise InputError(f"Survey weights must be {rows:,} finite numbers of at least 0.")
         return rows
 
     def _stratum_sizes(self, by: str) -> list[int]:
-        """Return how many records every stratum has; a value that is no stratum is refused."""
+        """Return the number of records of every stratum. An unknown stratum is an error."""
         dialect, column = self.table.dialect, self._columns[by]
         sizes = [0] * len(column.field.variable)
-        for batch in self.table.fetch(lambda table: sql.grouped(dialect, table, [(by,)]), [by]):
+        for batch in self.table.fetch(lambda table: sql.select_grouped(dialect, table, [(by,)]), [by]):
             try:
                 codes = codes_of(batch[by], column)
             except UnknownValue as error:
@@ -239,23 +263,23 @@ class Engine(ReportTally):
 
 
 def _check_names(table: Table, wanted: Sequence[str]) -> None:
-    """Refuse columns that are not there, or that an engine cannot tell from others."""
+    """Raise SchemaError if columns are missing, or an engine cannot distinguish them."""
     for name in wanted:
         if name not in table.names:
-            raise SchemaError(f"{table.title}: there is no column {name!r}.{did_you_mean(name, table.names)}")
+            raise SchemaError(f"{table.title}: unknown column {name!r}.{did_you_mean(name, table.names)}")
         problem = table.dialect.problem_of(name)
         if problem is not None:
             raise SchemaError(f"{table.title}: column {name!r} {problem}: rename it, or count in memory.")
         alike = [other for other in table.names if other.casefold() == name.casefold()]
         if len(alike) > 1:
             raise SchemaError(
-                f"{table.title}: columns {alike[0]!r} and {alike[1]!r} differ in case only, which SQL "
-                "does not see: rename one, or count in memory."
+                f"{table.title}: columns {alike[0]!r} and {alike[1]!r} differ only in case, which SQL "
+                "ignores: rename one, or count in memory."
             )
 
 
 def check_same(origin: str, policy: Policy) -> None:
-    """Refuse records that were disguised under another policy than this one."""
+    """Raise PolicyMismatch if records were disguised under a different policy."""
     if origin != policy.id:
         raise PolicyMismatch(
             f"The records were disguised under policy {origin[:12]}…, this one is {policy.id[:12]}…: "
@@ -264,7 +288,7 @@ def check_same(origin: str, policy: Policy) -> None:
 
 
 def refuse_repeated(repeated: int, name: str) -> None:
-    """Refuse records of a person who has others; a column names the persons."""
+    """Raise InputError if persons have several records."""
     if repeated:
         raise InputError(
             f"{repeated:,} records repeat a person of column {name!r}. Count one record per person: "

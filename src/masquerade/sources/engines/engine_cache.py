@@ -1,9 +1,9 @@
-"""Reports that lie in an engine: few scans fetch compressed tables, and those answer what is asked.
+"""Reports in an engine: a few scans fetch compressed tables, which answer all queries.
 
-Distinct rows with their multiplicities say everything that counts can say. One scan tabulates all columns
-that a batch of questions touches, as few, large tables; they are kept, coded, in memory, and later questions
-about the same columns need no scan. Only a conditioned question whose columns have too many combinations
-is summed up, weights and all, by the engine itself.
+Distinct rows with their multiplicities determine all counts. One scan tabulates all columns of a batch of
+queries as few, large tables. They are cached in memory as codes, and later queries about the same columns
+need no scan. Only a conditional query whose columns have too many combinations is summed, with its weights,
+by the engine itself.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.errors import DataChanged, InputError, UnknownValue
-from masquerade.core.util.processes import Turns
+from masquerade.core.util.processes import ForkSafeLock
 from masquerade.kernels.cover import cover_within
 from masquerade.sources.engines import sql
-from masquerade.sources.engines.coded_rows import Gathering, Overflow, added, codes_of, numbers, split
+from masquerade.sources.engines.coded_rows import Gathering, Overflow, add_stores, codes_of, numbers, split
 from masquerade.sources.engines.engine_tables import Table
-from masquerade.sources.engines.sql import Column
-from masquerade.sources.query_plan import Layout, QueryPlan
+from masquerade.sources.engines.sql import EngineColumn
+from masquerade.sources.query_plan import QueryLayout, QueryPlan
 from masquerade.sources.record_store import Observed, Store, mean_weight
 
 LOG = logging.getLogger("masquerade.sources")
-MOST_GROUPED = 62  # columns in one scan: grouping sets are numbered by bits
+MOST_GROUPED = 62  # most columns in one scan: grouping sets are numbered by the bits of an int64
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What is fetched and held: a table with at most `cells` combinations without a second thought.
+class EngineLimits:
+    """Limits of fetched and cached data: tables of up to `cells` combinations are always fetched.
 
-    All held tables take at most `bytes`, each has at most `rows`. All columns are fetched if a sample of
-    `sample` rows promises at least `saving` rows for each distinct one. `weights` are summed in one scan.
+    All cached tables take at most `bytes`, and each has at most `rows`. All columns are fetched if a sample
+    of `sample` rows suggests at least `saving` rows per distinct row. `weights` is the number of weights
+    summed in one scan.
     """
 
     cells: int = 1 << 20
@@ -53,18 +54,18 @@ class Limits:
 
 @dataclass(eq=False)
 class Scanned:
-    """Reports of one stratum in an engine's table, as the sums that plans want."""
+    """Reports of one stratum in an engine's table, as the sums that plans need."""
 
     table: Table
-    layout: Layout
-    columns: Mapping[str, Column]
+    layout: QueryLayout
+    columns: Mapping[str, EngineColumn]
     sizes: Mapping[str, int]
-    limits: Limits = field(default_factory=Limits)
+    limits: EngineLimits = field(default_factory=EngineLimits)
     only: str = ""
     only_by: str | None = None
     weights: str | None = None
     known_rows: int | None = None
-    turns: Turns = field(default_factory=Turns)  # of threads, in the engine's table
+    turns: ForkSafeLock = field(default_factory=ForkSafeLock)  # one thread at a time uses the engine's table
 
     def __post_init__(self) -> None:
         self._held: list[Store] = []
@@ -73,30 +74,30 @@ class Scanned:
 
     @property
     def rows(self) -> int:
-        """Return the number of records, which every held table tells."""
+        """Number of records, known from any cached table."""
         with self.turns:
             if self.known_rows is None:
                 if self._held:
                     self.known_rows = self._held[0].rows
                 else:
                     row = self._fetched_row(
-                        [], lambda t: sql.grouped(self.table.dialect, t, [()], only=self.only)
+                        [], lambda t: sql.select_grouped(self.table.dialect, t, [()], only=self.only)
                     )
                     self.known_rows = int(row[sql.COUNT])
             return self.known_rows
 
     def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
-        """Return the sums that plans want, from what is held or from as few scans as pay."""
+        """Return the sums that plans need, from cached tables or from as few scans as possible."""
         with self.turns:
-            return self._observed(plans)
+            return self._observe(plans)
 
-    def _observed(self, plans: Sequence[QueryPlan]) -> list[Observed]:
+    def _observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
         wants = [plan.joint_columns for plan in plans]
         if any(self._holder(want) is None for want in wants) and self._worth_whole():
             self._hold_whole()
         found: dict[int, Observed] = {}
         left = [i for i, want in enumerate(wants) if not self._summed_by_engine(plans[i], want)]
-        while left:  # more than once only if the tables cannot be held together
+        while left:  # repeats only if the tables do not fit together
             self._scan_for([wants[i] for i in left])
             holders = {i: store for i in left if (store := self._holder(wants[i])) is not None}
             for store in {id(store): store for store in holders.values()}.values():
@@ -104,15 +105,15 @@ class Scanned:
                 found |= zip(mine, store.observe([plans[i] for i in mine]), strict=True)
             left = [i for i in left if i not in holders]
         rest = [i for i in range(len(plans)) if i not in found]
-        found |= zip(rest, self._pushed([plans[i] for i in rest]), strict=True)
+        found |= zip(rest, self._push_down([plans[i] for i in rest]), strict=True)
         return [found[i] for i in range(len(plans))]
 
     def distinct_rows(self, names: Sequence[str]) -> Store | None:
-        """Return the distinct rows of some columns; None if there are too many to be worth holding."""
+        """Return the distinct rows of some columns. None if there are too many to cache."""
         with self.turns:
             if self._holder(names) is None:
                 if prod(self.sizes[name] for name in names) > self.limits.cells:
-                    self._scans += 1  # such a question is the first of thousands
+                    self._scans += 1  # thousands of such queries will follow
                     if self._worth_whole():
                         self._hold_whole()
                 else:
@@ -120,7 +121,7 @@ class Scanned:
             return self._holder(names)
 
     def take_over(self, old: Scanned, more: Scanned) -> None:
-        """Hold what `old` holds with the records of `more` added: only these are scanned."""
+        """Take over the cached tables of `old`, with the records of `more` added. Only these are scanned."""
         self._scans, self._whole_pays = old._scans, old._whole_pays
         left = list(old._held)
         while left:
@@ -131,17 +132,17 @@ class Scanned:
             try:
                 found = more._scan([tuple(store.columns) for store in some])
             except Overflow:
-                continue  # asked about again, they are scanned again
+                continue  # the next query about them scans again
             except UnknownValue as error:
-                raise more._refused(error) from None
+                raise more._locate_value(error) from None
             for store, new in zip(some, found, strict=True):
                 more._check_rows(new.rows)
-                held = added(store, new)
+                held = add_stores(store, new)
                 if held_rows(held) <= self._most_rows(list(held.columns)):
                     self._held.append(held)
 
     def _scan_for(self, wants: Sequence[Sequence[str]]) -> None:
-        """Scan once for the columns that no held table covers, or for as many as may be held together."""
+        """Scan once for the columns that no cached table covers, or for as many as fit."""
         missing = [want for want in wants if self._holder(want) is None]
         if not missing:
             return
@@ -161,7 +162,7 @@ class Scanned:
         except Overflow:
             raise InputError(
                 f"{self.table.title}: the columns {', '.join(dict.fromkeys(n for s in sets for n in s))} "
-                "have too many different rows to be counted together; ask about fewer at a time."
+                "have too many distinct rows to be counted together: query fewer at a time."
             ) from None
 
     def _holder(self, want: Sequence[str]) -> Store | None:
@@ -169,15 +170,18 @@ class Scanned:
         return min(covering, key=held_rows, default=None)
 
     def _summed_by_engine(self, plan: QueryPlan, want: Sequence[str]) -> bool:
-        """Tell whether a plan is better left to the engine: conditioned, over very many combinations."""
+        """Return True if the engine should sum a plan: a conditional query over very many combinations."""
         if not plan.factors or self._holder(want) is not None:
             return False
         conditions = [self.columns[name] for factor in plan.factors for name in factor.columns]
-        cut_here = any(column.field.edges is not None and not column.cut_by_engine for column in conditions)
+        cut_here = any(
+            (column.field.edges is not None or column.field.date is not None) and not column.cut_by_engine
+            for column in conditions
+        )
         return prod(self.sizes[name] for name in want) > self.limits.cells and not cut_here
 
     def _worth_whole(self) -> bool:
-        """Tell whether to fetch the distinct rows of all columns: when scans repeat, and rows do too."""
+        """Return True if the distinct rows of all columns should be fetched: both scans and rows repeat."""
         if self._scans == 0 or self._whole_pays is False:
             return False
         if prod(self.sizes.values()) <= self.limits.cells:
@@ -187,13 +191,13 @@ class Scanned:
         return self._whole_pays
 
     def _looks_compressible(self) -> bool:
-        """Judge by the first rows: after m of them the next is new with probability (those seen once)/m.
+        """Estimate from the first m rows: the next row is new with probability (rows seen once)/m.
 
         Reference: Good (1953), the frequencies of unseen species.
         """
         names, most = list(self.columns), self.limits.sample
         row = self._fetched_row(
-            names, lambda t: sql.sampled(self.table.dialect, t, names, most, only=self.only)
+            names, lambda t: sql.select_sample(self.table.dialect, t, names, most, only=self.only)
         )
         kinds, once, seen = (int(row[key] or 0) for key in (sql.FIRST, sql.SECOND, sql.COUNT))
         expected = kinds + max(self.rows - seen, 0) * once / max(seen, 1)
@@ -214,19 +218,19 @@ class Scanned:
         return min(self.limits.bytes // self._row_bytes(names), self.limits.rows)
 
     def _hold_whole(self) -> None:
-        """Try to keep the distinct rows of all columns; the first ones may not have been like the others."""
+        """Try to cache the distinct rows of all columns. The first rows may have been unrepresentative."""
         try:
             self._hold([tuple(self.columns)])
         except Overflow:
             self._whole_pays = False
 
     def _hold(self, sets: Sequence[tuple[str, ...]]) -> None:
-        """Scan once for the distinct rows of each set of columns, and keep them."""
+        """Scan once for the distinct rows of each set of columns, and cache them."""
         self._scans += 1
         try:
             new = self._scan(sets)
         except UnknownValue as error:
-            raise self._refused(error) from None
+            raise self._locate_value(error) from None
         for store in new:
             self._check_rows(store.rows)
         self._held = [s for s in self._held if not any(n.covers(s.columns) for n in new)] + new
@@ -234,7 +238,7 @@ class Scanned:
             del self._held[0]
 
     def _check_rows(self, rows: int) -> None:
-        """Refuse a scan that met more or fewer records than the first one."""
+        """Raise DataChanged if a scan found more or fewer records than the first one."""
         if self.known_rows is None:
             self.known_rows = rows
         elif rows != self.known_rows:
@@ -250,11 +254,13 @@ class Scanned:
             )
             for columns in sets
         }
-        spelled = any(self.columns[name].text for name in names)  # then there may be more rows to merge
+        spelled = any(
+            self.columns[name].text for name in names
+        )  # spellings may differ, so there may be more rows to merge
         most = None if spelled else sum(self._most_rows(columns) for columns in sets) + 1
         batches = self._batches(
             names,
-            lambda t: sql.grouped(
+            lambda t: sql.select_grouped(
                 self.table.dialect, t, sets, only=self.only, weights=self.weights, most=most
             ),
         )
@@ -267,7 +273,7 @@ class Scanned:
         return [part.store(self.layout, self.sizes) for part in gathered.values()]
 
     def _batches(self, names: Sequence[str], write: Callable[[str], str]) -> Generator[pa.RecordBatch]:
-        """Run SQL that reads these columns; numbers that have bins are put into them first."""
+        """Run SQL that reads these columns, with binned numbers replaced by their codes."""
         more = [name for name in (self.only_by, self.weights) if name is not None]
         used = list(dict.fromkeys([*names, *more]))
         return self.table.fetch(
@@ -277,8 +283,8 @@ class Scanned:
     def _fetched_row(self, names: Sequence[str], write: Callable[[str], str]) -> dict[str, Any]:
         return dict(pa.Table.from_batches(list(self._batches(names, write))).to_pylist()[0])
 
-    def _pushed(self, plans: Sequence[QueryPlan]) -> list[Observed]:
-        """Let the engine sum up weights; plans that tabulate the same columns share scans."""
+    def _push_down(self, plans: Sequence[QueryPlan]) -> list[Observed]:
+        """Sum weights in the engine. Plans that tabulate the same columns share scans."""
         dialect, most, found = self.table.dialect, self.limits.weights, dict[int, Observed]()
         shared: dict[tuple[str, ...], list[int]] = {}
         for i, plan in enumerate(plans):
@@ -286,7 +292,7 @@ class Scanned:
         for places in (alike[i : i + most] for alike in shared.values() for i in range(0, len(alike), most)):
             some = [plans[i] for i in places]
             write = partial(
-                sql.weighed,
+                sql.select_weighed,
                 dialect,
                 columns=some[0].columns,
                 weights=[sql.weight(dialect, plan.factors, self.columns) for plan in some],
@@ -303,11 +309,11 @@ class Scanned:
             try:
                 found |= zip(places, self._sums(some, rows), strict=True)
             except UnknownValue as error:
-                raise self._refused(error) from None
+                raise self._locate_value(error) from None
         return [found[i] for i in range(len(plans))]
 
     def _sums(self, plans: Sequence[QueryPlan], rows: pa.Table) -> list[Observed]:
-        """Return the sums of plans over the same columns, as `sql.weighed` asked for them."""
+        """Return the sums of plans over the same columns, from the result of `sql.select_weighed`."""
         names = plans[0].columns
         shape = tuple(self.sizes[name] for name in names)
         codes = [codes_of(rows[name], self.columns[name]) for name in names]
@@ -315,7 +321,7 @@ class Scanned:
 
         def spread(key: str, plan: QueryPlan) -> Floats:
             table: NDArray[Any] = np.bincount(cells, weights=numbers(rows[key], key), minlength=prod(shape))
-            return plan.lumped(table.reshape(plan.observed_shape))
+            return plan.lump(table.reshape(plan.observed_shape))
 
         found = []
         for i, plan in enumerate(plans):
@@ -326,29 +332,29 @@ class Scanned:
             found.append(Observed(first, second, third, counted, mean_weight(first, third), squared))
         return found
 
-    def _refused(self, error: UnknownValue) -> UnknownValue:
-        """Return the error about a value, with its place if that can be found out."""
+    def _locate_value(self, error: UnknownValue) -> UnknownValue:
+        """Return the error about a value, with its position if it can be found."""
         column = self.columns.get(error.column)
         return error if column is None else self.table.refuse(error, column)
 
     def _unread(self, names: Sequence[str]) -> UnknownValue:
-        """Return the error about a value of one of these columns, whichever it stands in."""
+        """Return the error about a value in one of these columns."""
         for name in names:
             try:
                 self._scan([(name,)])
             except UnknownValue as error:
-                return self._refused(error)
+                return self._locate_value(error)
             except Overflow:
                 break
         return UnknownValue(name, None)
 
 
 def held_rows(store: Store) -> int:
-    """Return how many distinct rows a held table has."""
+    """Return the number of distinct rows of a cached table."""
     return 0 if store.multiplicity is None else len(store.multiplicity)
 
 
 def held_bytes(store: Store) -> int:
-    """Return the memory that a held table takes."""
+    """Return the memory of a cached table."""
     extra = [array for array in (store.multiplicity, store.weights) if array is not None]
     return sum(int(array.nbytes) for array in [*store.columns.values(), *extra])

@@ -1,6 +1,6 @@
-"""Tables that callers hold in an engine: Spark data frames and Ibis tables of any backend.
+"""Tables of callers in an engine: Spark data frames and Ibis tables of any backend.
 
-What engines and their drivers send comes as Arrow batches whose types do not depend on the values in them.
+Engines and drivers return Arrow batches with types that do not depend on the values.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from uuid import uuid4
 import pyarrow as pa
 
 from masquerade.core.errors import EngineError, InputError, MasqueradeError, UnknownValue
-from masquerade.core.util.processes import Owner
+from masquerade.core.util.processes import ResourceOwner
 from masquerade.frames.metadata import INCOMPLETE
+from masquerade.frames.streams import is_ibis_on_polars
 from masquerade.sources.engines.snapshot import Files, Snapshot
-from masquerade.sources.engines.sql import Column, Dialect, sum_type
+from masquerade.sources.engines.sql import EngineColumn, SqlDialect, sum_type
 
-DUCKDB: Final = Dialect(try_cast="TRY_CAST")
-POSTGRES: Final = Dialect(text_start="E'", escapes=(("\\", "\\\\"), ("'", "''")), double="DOUBLE PRECISION")
+DUCKDB: Final = SqlDialect(try_cast="TRY_CAST")
+POSTGRES: Final = SqlDialect(
+    text_start="E'", escapes=(("\\", "\\\\"), ("'", "''")), double="DOUBLE PRECISION"
+)
 BACKSLASHES: Final = (("\\", "\\\\"), ("'", "\\'"))
-# Spark replaces ${name} by a setting, even inside a text or a quoted name
-SPARK: Final = Dialect(
+# Spark replaces ${name} by a setting, even inside a string or a quoted name
+SPARK: Final = SqlDialect(
     quote="`",
     escapes=(*BACKSLASHES, ("$", "\\u0024")),
     try_cast="TRY_CAST",
@@ -39,26 +42,26 @@ DIALECTS: Final = {"duckdb": DUCKDB, "postgres": POSTGRES, "pyspark": SPARK, "da
 TITLES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark", "sqlite": "SQLite"}
 PATIENCE: Final = 0.2
 OPEN_THERE: Final = "Open the source where it is used: mq.tally(…) inside the function that runs there."
-ROWS: Final = 1 << 16  # of a cursor, as one batch
+ROWS: Final = 1 << 16  # rows of a cursor in one batch
 LOST: Final = {"OperationalError", "InterfaceError", "AdminShutdown", "CrashShutdown", "Py4JNetworkError"}
 
 Watch = Callable[[float | None], None]
 
 
 class Table(Protocol):
-    """A table in some engine, which runs SQL over it."""
+    """A table in an engine that runs SQL over it."""
 
     @property
-    def dialect(self) -> Dialect:
-        """How the engine writes."""
+    def dialect(self) -> SqlDialect:
+        """SQL dialect of the engine."""
 
     @property
     def title(self) -> str:
-        """What stands in logs and messages: which engine, never how to get in."""
+        """Name of the engine for logs and messages, without credentials."""
 
     @property
     def text(self) -> bool:
-        """Whether all columns are text, as in a CSV file."""
+        """True if all columns are text, as in a CSV file."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -68,20 +71,20 @@ class Table(Protocol):
         """Return the types of columns."""
 
     def policies(self, names: Sequence[str]) -> set[str]:
-        """Return the policies that columns say they were disguised under."""
+        """Return the policies named in the metadata of columns."""
 
     def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
-        """Run the SQL that `write` makes of the table's name, which needs these columns of it.
+        """Run the SQL that `write` returns for the table's name, which reads these columns.
 
-        At least one batch comes, be it empty.
+        Yields at least one batch, possibly empty.
         """
 
-    def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
-        """Return the error about a value, with the place where it stands if that can be found out."""
+    def refuse(self, error: UnknownValue, column: EngineColumn) -> UnknownValue:
+        """Return the error about a value, with its position if it can be found."""
 
 
-class Growth(NamedTuple):
-    """A table in its present state, and those rows of it that are new since an earlier one."""
+class TableGrowth(NamedTuple):
+    """The present state of a table, and its rows that are new since an earlier state."""
 
     whole: Table
     new: Table
@@ -89,74 +92,74 @@ class Growth(NamedTuple):
 
 @runtime_checkable
 class Growing(Protocol):
-    """A table that may be looked at again for new rows."""
+    """A table that can be checked for new rows."""
 
-    def newer(self) -> Growth | None:
-        """Return the present state, None if nothing came; what changed or went is a `DataChanged`."""
+    def newer(self) -> TableGrowth | None:
+        """Return the present state, None if nothing is new. Changed or deleted rows raise `DataChanged`."""
 
 
 def table_of(data: Any, *, watch: Watch | None = None) -> Table | None:
-    """Return what a caller gave as an engine's table; None if it is none."""
+    """Return the caller's data as an engine's table, or None if they are not one."""
     home = type(data).__module__.split(".")[0]
     if home == "pyspark" and hasattr(data, "sparkSession"):
         return SparkFrame(data, watch=watch)
-    if home == "ibis" and hasattr(data, "get_backend"):
+    if home == "ibis" and hasattr(data, "get_backend") and not is_ibis_on_polars(data):
         return IbisTable(data, watch=watch)
     return None
 
 
 class _Unordered:
-    """What tables elsewhere share: columns have types, rows no order."""
+    """Common behaviour of remote tables: columns have types, rows have no order."""
 
     text = False
 
     def policies(self, names: Sequence[str]) -> set[str]:
-        """Return nothing: a database says nothing about its columns."""
+        """Return no policies: a database has no metadata of columns."""
         del names
         return set()
 
-    def refuse(self, error: UnknownValue, column: Column) -> UnknownValue:
-        """Return the error about a value, which stands at no row in particular."""
+    def refuse(self, error: UnknownValue, column: EngineColumn) -> UnknownValue:
+        """Return the error about a value, without a row."""
         del column
         return without_row(error)
 
 
 class SparkFrame(_Unordered):
-    """A Spark data frame; SQL runs on its cluster, only counts come to this process."""
+    """A Spark data frame. SQL runs on its cluster, and only counts reach this process."""
 
     dialect, title = SPARK, "Spark"
 
     def __init__(self, frame: Any, *, watch: Watch | None = None) -> None:
-        self._owner = Owner("A source over Spark", OPEN_THERE)
+        self._owner = ResourceOwner("A source over Spark", OPEN_THERE)
         self._frame, self._session, self._watch = frame, frame.sparkSession, watch
         self.names: tuple[str, ...] = tuple(frame.columns)
-        with told(self.title):
+        with translate_engine_errors(self.title):
             self._files = Files(_local(frame.inputFiles()))
 
     def kinds(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """Return the types of columns."""
-        with told(self.title):
+        with translate_engine_errors(self.title):
             quoted = [self.dialect.name(name) for name in names]
             schema = self._frame.select(*quoted).limit(0).toArrow().schema
         return dict(zip(names, map(_readable, schema.types), strict=True))
 
     def policies(self, names: Sequence[str]) -> set[str]:
-        """Return the policies that columns say they were disguised under."""
+        """Return the policies named in the metadata of columns."""
         marks = [field.metadata.get("masquerade", {}) for field in self._frame.schema if field.name in names]
         return {mark["policy"] for mark in marks if "policy" in mark}
 
     def missing(self) -> str | None:
-        """Return what columns say is missing from their records, None if they say nothing."""
+        """Return the missing records stated in the metadata of columns, or None."""
         marks = [field.metadata.get("masquerade", {}) for field in self._frame.schema]
         return "; ".join(dict.fromkeys(mark[INCOMPLETE] for mark in marks if INCOMPLETE in mark)) or None
 
     def fetch(self, write: Callable[[str], str], columns: Sequence[str]) -> Generator[pa.RecordBatch]:
         """Run SQL on the cluster."""
-        del columns  # Spark finds out itself
+        del columns  # Spark determines them itself
         self._owner.check()
         view = f"masquerade_{uuid4().hex}"
         self._files.check()
-        with told(self.title), watching(self._watch, self._progress):
+        with translate_engine_errors(self.title), watching(self._watch, self._progress):
             self._frame.createOrReplaceTempView(view)
             try:
                 result = self._session.sql(write(view)).toArrow()
@@ -178,35 +181,35 @@ class SparkFrame(_Unordered):
 
 
 def _local(addresses: Sequence[str]) -> list[str]:
-    """Return the files of this machine among those that Spark reads; of others their cluster answers."""
+    """Return the local files among those that Spark reads. A cluster checks the others."""
     parts = [urlsplit(address) for address in addresses]
     return [escape(unquote(part.path)) for part in parts if part.scheme == "file" and not part.netloc]
 
 
 class IbisTable(_Unordered):
-    """An Ibis table or expression; its own backend runs the SQL, over one state of it (`snapshot`)."""
+    """An Ibis table or expression. Its backend runs the SQL, over one state (`snapshot`)."""
 
     def __init__(self, table: Any, *, watch: Watch | None = None) -> None:
         _check_stored(table)
         backend = table.get_backend()
         self.title = TITLES.get(backend.name, f"{backend.name} (Ibis)")
-        self._owner = Owner(
+        self._owner = ResourceOwner(
             f"A source over a connection to {self.title}", OPEN_THERE, thread=backend.name == "sqlite"
         )
         self._table, self._backend, self._watch = table, backend, watch
         self.dialect = dialect_of(self._backend, self.title)
         self.names: tuple[str, ...] = tuple(table.columns)
-        with told(self.title):
+        with translate_engine_errors(self.title):
             relation = f"({self._backend.compile(table)}) AS masquerade_reports"
             self._snapshot = Snapshot(self._backend, table, relation)
 
-    def anew(self) -> IbisTable:
+    def reopen(self) -> IbisTable:
         """Return the same table in its present state."""
         return IbisTable(self._table, watch=self._watch)
 
     def kinds(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """Return the types of columns."""
-        with told(self.title):
+        with translate_engine_errors(self.title):
             schema = self._table.schema()
             return {name: _readable(schema[name].to_pyarrow()) for name in names}
 
@@ -215,7 +218,7 @@ class IbisTable(_Unordered):
         self._owner.check()
         kinds = self.kinds(columns)
         with (
-            told(self.title),
+            translate_engine_errors(self.title),
             watching(self._watch, lambda: None),
             self._snapshot.reading() as connection,
         ):
@@ -224,51 +227,51 @@ class IbisTable(_Unordered):
                 yield from _batches_of(connection.sql(query).to_arrow_table())
             elif self._backend.name == "postgres":
                 with connection.cursor() as cursor:
-                    yield from _fetched(cursor, cursor.stream(query, size=_streamed_at_once()), kinds)
+                    yield from _fetch_batches(cursor, cursor.stream(query, size=_streamed_at_once()), kinds)
             else:
                 result = self._backend.raw_sql(query)
                 if hasattr(result, "toArrow"):
                     yield from _batches_of(result.toArrow())
                 else:
                     with closing(result) as cursor:
-                        yield from _fetched(cursor, iter(cursor), kinds)
+                        yield from _fetch_batches(cursor, iter(cursor), kinds)
 
 
 def _check_stored(table: Any) -> None:
-    """Refuse an expression over frames in memory, which its backend does not hold."""
+    """Raise InputError for an expression over frames in memory."""
     from ibis.expr.operations import InMemoryTable  # type: ignore[import-untyped]  # noqa: PLC0415
 
     if table.op().find(InMemoryTable):
-        raise InputError("An Ibis memtable lies in memory: give the frame itself, or create a table of it.")
+        raise InputError("An Ibis memtable is in memory: pass the frame itself, or create a table from it.")
 
 
-def dialect_of(backend: Any, title: str) -> Dialect:
-    """Return how a backend writes; of one that we do not know, only what all engines share is used."""
+def dialect_of(backend: Any, title: str) -> SqlDialect:
+    """Return the SQL dialect of a backend. For an unknown backend, only standard SQL is used."""
     known = DIALECTS.get(backend.name)
     if known is not None:
         return known
     quote, end = backend.dialect.IDENTIFIER_START, backend.dialect.IDENTIFIER_END
     if quote != end:
-        raise InputError(f"{title} is an engine that records cannot be counted in: export them to Parquet.")
+        raise InputError(f"{title} cannot count records: export them to Parquet.")
     backslash = "\\" in backend.dialect.tokenizer_class.STRING_ESCAPES
-    escapes = BACKSLASHES if backslash else Dialect().escapes
-    return Dialect(quote=quote, escapes=escapes, grouping_sets=False, knows_nan=False)
+    escapes = BACKSLASHES if backslash else SqlDialect().escapes
+    return SqlDialect(quote=quote, escapes=escapes, grouping_sets=False, knows_nan=False)
 
 
 def without_row(error: UnknownValue) -> UnknownValue:
-    """Return the error about a value that stands at no row in particular."""
+    """Return the error about a value without its row."""
     return UnknownValue(error.column, None, error.problem)
 
 
 @contextmanager
-def told(title: str) -> Iterator[None]:
-    """Turn whatever goes wrong in an engine into one line; its own words may quote data or credentials."""
+def translate_engine_errors(title: str) -> Iterator[None]:
+    """Convert any engine error to one line, since the engine's message may quote data or credentials."""
     try:
-        with _unquoted():
+        with _silence_drivers():
             yield
     except MasqueradeError:
         raise
-    except Exception as error:  # noqa: BLE001  (drivers have trees of their own)
+    except Exception as error:  # noqa: BLE001  (every driver has its own exceptions)
         kind, home = type(error).__name__, type(error).__module__.split(".")[0]
         lost = kind in LOST and home in {"psycopg", "py4j"}
         what = "the connection was lost" if lost else "the engine failed"
@@ -276,10 +279,10 @@ def told(title: str) -> Iterator[None]:
 
 
 @contextmanager
-def _unquoted() -> Iterator[None]:
-    """Keep drivers from logging the words of an error, which quote data or addresses: we tell it."""
+def _silence_drivers() -> Iterator[None]:
+    """Keep drivers from logging error messages, which quote data or addresses."""
 
-    def nothing(record: object) -> bool:  # one for each scan: threads leave at different times
+    def nothing(record: object) -> bool:  # one filter per scan: threads end at different times
         del record
         return False
 
@@ -299,7 +302,7 @@ def _unquoted() -> Iterator[None]:
 
 @contextmanager
 def watching(watch: Watch | None, progress: Callable[[], float | None]) -> Iterator[None]:
-    """Tell a watcher how far a scan is while it runs."""
+    """Report the progress of a scan to a watcher while it runs."""
     if watch is None:
         yield
         return
@@ -308,7 +311,7 @@ def watching(watch: Watch | None, progress: Callable[[], float | None]) -> Itera
     def look() -> None:
         while not done.wait(PATIENCE):
             share = None
-            with suppress(Exception):  # a scan that fails says so itself
+            with suppress(Exception):  # a failing scan raises its own error
                 share = progress()
             watch(share)
 
@@ -322,14 +325,16 @@ def watching(watch: Watch | None, progress: Callable[[], float | None]) -> Itera
 
 
 def _streamed_at_once() -> int:
-    """Return how many rows PostgreSQL's client takes at a time: a large result is never held whole."""
+    """Return the number of rows that PostgreSQL's client fetches at a time, to bound memory."""
     from psycopg import capabilities  # noqa: PLC0415
 
     return 1000 if capabilities.has_stream_chunked() else 1
 
 
-def _fetched(cursor: Any, rows: Iterator[Any], kinds: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a database cursor as batches whose types do not depend on the values in them."""
+def _fetch_batches(
+    cursor: Any, rows: Iterator[Any], kinds: Mapping[str, pa.DataType]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a database cursor as batches with types that do not depend on the values."""
     some = list(islice(rows, ROWS))
     names = [column[0] for column in cursor.description]
     types = [kinds.get(name) or sum_type(name) for name in names]
@@ -343,7 +348,7 @@ def _fetched(cursor: Any, rows: Iterator[Any], kinds: Mapping[str, pa.DataType])
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return values as an array; sums may come as decimals, truth values as 0 and 1."""
+    """Return values as an array. Sums may be decimals, booleans 0 and 1."""
     if pa.types.is_floating(kind):
         return pa.array([None if value is None else float(value) for value in values], kind)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
@@ -352,11 +357,11 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _readable(kind: pa.DataType) -> pa.DataType:
-    """Return the type that a column is fetched as: a database's decimals are read as numbers."""
+    """Return the type that a column is fetched as: decimals are read as floats."""
     return pa.float64() if pa.types.is_decimal(kind) else kind
 
 
 def _batches_of(table: pa.Table) -> list[pa.RecordBatch]:
-    """Return the batches of a table, at least one, which then says what the columns are."""
+    """Return the batches of a table, at least one, which defines the columns."""
     table = table.cast(pa.schema([(field.name, _readable(field.type)) for field in table.schema]))
     return table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]

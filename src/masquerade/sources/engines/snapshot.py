@@ -1,9 +1,9 @@
-"""One state of a table in a database, for as long as a source lives, whoever writes to it meanwhile.
+"""One state of a database table for the lifetime of a source, despite concurrent writes.
 
-PostgreSQL and DuckDB keep a snapshot for a transaction that only reads: it is opened beside the caller's own
-connection, which stays free to write. SQLite has no such thing that would not stop writers: there the columns
-are copied to a temporary table once. Of other databases, and of tables that only the caller's own connection
-sees, nothing can be kept; then every scan is at least held to the number of records (`engine_cache`).
+PostgreSQL and DuckDB keep a snapshot for a read-only transaction. It is opened next to the caller's
+connection, which stays free to write. In SQLite a snapshot would block writers, so the columns are copied
+once to a temporary table. For other databases, and for tables that only the caller's connection sees, no
+state can be kept. Every scan then at least checks the number of records (`engine_cache`).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from uuid import uuid4
 from weakref import finalize
 
 from masquerade.core.errors import DataChanged
-from masquerade.core.util.processes import Owner
+from masquerade.core.util.processes import ResourceOwner
 from masquerade.frames.file_state import FileState
 
-TEXT: Final = re.compile(r"'((?:[^']|'')*)'")  # of SQL
+TEXT: Final = re.compile(r"'((?:[^']|'')*)'")  # string literals of SQL
 LASTING: Final = {"repeatable read", "serializable"}
 
 
 class Snapshot:
-    """A `relation` of an Ibis backend, read in one state if that can be."""
+    """A `relation` of an Ibis backend, read in one state if possible."""
 
     def __init__(self, backend: Any, table: Any, relation: str) -> None:
-        self.relation, owner = relation, Owner("A snapshot", "Open it again.")
+        self.relation, owner = relation, ResourceOwner("A snapshot", "Open it again.")
         self._connection: Any = getattr(backend, "con", None)
         self._id, self._files = "", Files([])
         if backend.name == "postgres":
@@ -39,16 +39,16 @@ class Snapshot:
                 self._files = Files(_paths_behind(backend, table))
             else:
                 self._connection = own
-                finalize(self, _closed, own, owner)
+                finalize(self, _close, own, owner)
         elif backend.name == "sqlite":
             copy = f"temp.masquerade_{uuid4().hex}"
             backend.con.execute(f"CREATE TEMP TABLE {copy} AS SELECT * FROM {relation}")  # noqa: S608
             self.relation = copy
-            finalize(self, _dropped, backend.con, copy, owner)
+            finalize(self, _drop, backend.con, copy, owner)
 
     @contextmanager
     def reading(self) -> Iterator[Any]:
-        """Yield the connection to read from; files behind a view that changed are a `DataChanged`."""
+        """Yield the connection to read from. Changed files of a view raise `DataChanged`."""
         self._files.check()
         if self._id:
             with self._connection.transaction(), self._connection.cursor() as cursor:
@@ -58,15 +58,15 @@ class Snapshot:
             yield self._connection
         self._files.check()
 
-    def _keep_postgres(self, table: Any, owner: Owner) -> None:
-        """Keep a snapshot in one connection and read it in another, so that no table stays locked between."""
+    def _keep_postgres(self, table: Any, owner: ResourceOwner) -> None:
+        """Keep a snapshot in one connection and read it in another, so that no table stays locked."""
         pair = _postgres(self._connection, table)
         if pair is None:
             return
         keeper, reader = pair
         for own in pair:
-            finalize(self, _closed, own, owner)
-        with suppress(keeper.Error):  # a server that shares no snapshots: then totals are compared
+            finalize(self, _close, own, owner)
+        with suppress(keeper.Error):  # without exported snapshots, totals are compared instead
             (self._id,) = keeper.execute("SELECT pg_export_snapshot()").fetchone()
             self._connection = reader
 
@@ -76,16 +76,16 @@ class Files:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = patterns
-        self._names = self._found()
+        self._names = self._list_paths()
         self._state = FileState.of(self._names)
 
     def check(self) -> None:
-        """Refuse files that changed, came or went."""
-        if self._found() != self._names:
+        """Raise DataChanged if files changed, were added or were deleted."""
+        if self._list_paths() != self._names:
             raise DataChanged(" or ".join(self._patterns), self._state.since)
         self._state.check()
 
-    def _found(self) -> list[str]:
+    def _list_paths(self) -> list[str]:
         return sorted({name for pattern in self._patterns for name in glob(pattern, recursive=True)})  # noqa: PTH207
 
 
@@ -96,12 +96,12 @@ def _tables(table: Any) -> list[Any]:
 
 
 def _postgres(theirs: Any, table: Any) -> tuple[Any, Any] | None:
-    """Return two connections that see what the caller's sees; None if they would not, or need not be."""
+    """Return two connections that see the same as the caller's. None if that is impossible or unnecessary."""
     import psycopg  # noqa: PLC0415
 
     idle = theirs.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
     names = [
-        ".".join(_quoted(part) for part in (op.namespace.database, op.name) if part) for op in _tables(table)
+        ".".join(_quote(part) for part in (op.namespace.database, op.name) if part) for op in _tables(table)
     ]
     seen = (
         "SELECT current_user, ARRAY(SELECT c.oid FROM unnest(%s::text[]) AS name JOIN pg_catalog.pg_class c "
@@ -110,11 +110,11 @@ def _postgres(theirs: Any, table: Any) -> tuple[Any, Any] | None:
     )
     user, tables, isolation, path = theirs.execute(seen, [names]).fetchone()
     if not theirs.autocommit and isolation in LASTING:
-        return None  # it reads one state already
+        return None  # the connection already reads one state
     if idle and not theirs.autocommit:
-        theirs.rollback()  # of the transaction that this very question began
+        theirs.rollback()  # end the transaction that this query started
     if not idle or len(tables) < len(names):
-        return None  # in the middle of changes that only this connection sees, or a temporary table
+        return None  # uncommitted changes, or a temporary table, that only this connection sees
     settings = {**theirs.info.get_parameters(), "password": theirs.info.password or None}
     own = []
     try:
@@ -126,7 +126,7 @@ def _postgres(theirs: Any, table: Any) -> tuple[Any, Any] | None:
             own[-1].isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             own[-1].read_only = True
             if same[:2] != (user, tables):
-                raise psycopg.Error  # noqa: TRY301  (the same end)
+                raise psycopg.Error  # noqa: TRY301  (handled below)
     except psycopg.Error:
         for connection in own:
             connection.close()
@@ -136,7 +136,7 @@ def _postgres(theirs: Any, table: Any) -> tuple[Any, Any] | None:
 
 
 def _duckdb(backend: Any, table: Any) -> Any | None:
-    """Return a cursor with a transaction of its own; None if the relation is not all stored tables."""
+    """Return a cursor with its own transaction. None if the relation is not all stored tables."""
     sql = "SELECT database_name, schema_name, table_name FROM duckdb_tables() WHERE NOT temporary"
     stored = set(backend.con.cursor().execute(sql).fetchall())
     used = {(op.namespace.catalog, op.namespace.database, op.name) for op in _tables(table)}
@@ -144,30 +144,30 @@ def _duckdb(backend: Any, table: Any) -> Any | None:
         return None
     own = backend.con.cursor()
     own.execute("BEGIN TRANSACTION READ ONLY")
-    own.execute("SELECT 1 FROM " + ", ".join(".".join(map(_quoted, parts)) for parts in used) + " LIMIT 0")  # noqa: S608
+    own.execute("SELECT 1 FROM " + ", ".join(".".join(map(_quote, parts)) for parts in used) + " LIMIT 0")  # noqa: S608
     return own
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
 def _paths_behind(backend: Any, table: Any) -> list[str]:
-    """Return the paths and patterns that stand in the views of an expression."""
+    """Return the paths and patterns in the views of an expression."""
     views = backend.con.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal").fetchall()
     used = {op.name for op in _tables(table)}
     texts = [text.replace("''", "'") for name, sql in views if name in used for text in TEXT.findall(sql)]
     return [text for text in dict.fromkeys(texts) if glob(text, recursive=True)]  # noqa: PTH207
 
 
-def _closed(connection: Any, owner: Owner) -> None:
+def _close(connection: Any, owner: ResourceOwner) -> None:
     with suppress(Exception):
-        if owner.here:  # a fork's copy would close that of its parent
+        if owner.is_here:  # a forked copy would close the parent's connection
             connection.close()
 
 
-def _dropped(connection: Any, table: str, owner: Owner) -> None:
-    if not owner.here:
+def _drop(connection: Any, table: str, owner: ResourceOwner) -> None:
+    if not owner.is_here:
         return
-    with suppress(Exception):  # closed already, or of another thread: it goes with the connection
+    with suppress(Exception):  # already closed, or of another thread: the table ends with the connection
         connection.execute(f"DROP TABLE IF EXISTS {table}")

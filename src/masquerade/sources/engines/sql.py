@@ -1,6 +1,7 @@
-"""The few SQL sentences that counting needs, in words that DuckDB, PostgreSQL and Spark share.
+"""SQL statements for counting, in the subset that DuckDB, PostgreSQL and Spark share.
 
-A disguised count is a GROUP BY; a conditioned one a GROUP BY over weights. Nothing here runs anything.
+Counts of reports are a GROUP BY; counts under a condition on a disguised variable are a GROUP BY with sums of
+weights. This module only writes SQL.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from masquerade.core.errors import InputError
 from masquerade.core.schema import Field
 from masquerade.frames.label_codes import OUTSIDE, kind_of, labels_of_type, missing_mark
 from masquerade.sources.query_plan import Factor
 
-# names of results, unlike any column that somebody would have
+# names of results, unlikely as names of users' columns
 COUNT, FIRST, SECOND, THIRD, UNREAD, SET = (
     f"masquerade_{word}" for word in ("count", "first", "second", "third", "unread", "set")
 )
@@ -26,8 +28,8 @@ RESULTS = (COUNT, FIRST, SECOND, THIRD, UNREAD, SET, WEIGHT, SURVEY)
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
-    """How an engine writes names, texts and numbers, and what it can do."""
+class SqlDialect:
+    """How an engine writes names, strings and numbers, and its features."""
 
     quote: str = '"'
     text_start: str = "'"
@@ -37,26 +39,26 @@ class Dialect:
     grouping_sets: bool = True
     knows_nan: bool = True
     zoned: str = "TIMESTAMP WITH TIME ZONE"
-    substituted: str | None = None  # how a name begins that the engine replaces by a setting, even in quotes
+    substituted: str | None = None  # prefix of names that the engine replaces by a setting, even in quotes
 
     def problem_of(self, name: str) -> str | None:
-        """Return why a column cannot be counted under its name; None if it can."""
+        """Return the reason why a column cannot be counted under its name, or None."""
         if name.casefold().startswith(RESULTS):
-            return "is called as results are"
+            return "has a reserved name"
         if self.substituted is not None and self.substituted in name:
             return f"would be replaced by a setting ({self.substituted}…)"
         return None
 
     def name(self, name: str) -> str:
-        """Return a name in quotes."""
+        """Return a quoted name."""
         return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
 
     def number(self, value: float) -> str:
-        """Return a double: a bare decimal would be exact and slow in every engine."""
+        """Return a double literal: a bare decimal would be exact and slow in every engine."""
         return f"CAST({value!r} AS {self.double})"
 
     def moment(self, value: datetime) -> str:
-        """Return a point in time."""
+        """Return a timestamp literal."""
         kind = "TIMESTAMP" if value.tzinfo is None else self.zoned
         return f"CAST('{value.isoformat(sep=' ')}' AS {kind})"
 
@@ -76,8 +78,8 @@ class Dialect:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table: how its values are read, and which type holds them."""
+class EngineColumn:
+    """A column of a table: how its values are read, and their type."""
 
     field: Field
     kind: pa.DataType
@@ -85,18 +87,18 @@ class Column:
 
     @property
     def cut_by_engine(self) -> bool:
-        """Tell whether the engine puts numbers into bins: there may be too many to fetch them all."""
+        """True if the engine bins numbers: there may be too many distinct ones to fetch."""
         number = kind_of(self.kind) in {"whole", "number"}
-        return self.field.edges is not None and number and not self.text
+        return self.field.edges is not None and self.field.date is None and number and not self.text
 
 
 def sum_type(name: str) -> pa.DataType:
-    """Return the type of a result of ours."""
+    """Return the type of a result column."""
     return pa.int64() if name.startswith((COUNT, UNREAD, SET)) else pa.float64()
 
 
-def grouped(
-    dialect: Dialect,
+def select_grouped(
+    dialect: SqlDialect,
     table: str,
     sets: Sequence[Sequence[str]],
     *,
@@ -104,9 +106,9 @@ def grouped(
     weights: str | None = None,
     most: int | None = None,
 ) -> str:
-    """Return the counts of every set of columns; a bit per column says which it is missing from.
+    """Return the SELECT of the counts of every set of columns, with one bit per column that is summed out.
 
-    With a column of survey weights v, also Σv and Σv². No more than `most` rows are sent.
+    With a column of survey weights v, also Σv and Σv². At most `most` rows are sent.
     """
     names = list(dict.fromkeys(name for columns in sets for name in columns))
     quoted = [dialect.name(name) for name in names]
@@ -119,19 +121,21 @@ def grouped(
         # the number of a set: bit i is set where column i is summed out
         bits = (f"{1 << i} * GROUPING({name})" for i, name in enumerate(quoted))
         chosen.append(f"{' + '.join(bits)} AS {SET}")
-        grouping = f" GROUP BY GROUPING SETS ({', '.join(_listed(dialect, columns) for columns in sets)})"
+        grouping = (
+            f" GROUP BY GROUPING SETS ({', '.join(_column_list(dialect, columns) for columns in sets)})"
+        )
     elif names:
         grouping = f" GROUP BY {', '.join(quoted)}"
     limit = "" if most is None else f" LIMIT {most}"
     return f"SELECT {', '.join(chosen)} FROM {table}{only}{grouping}{limit}"
 
 
-def _listed(dialect: Dialect, columns: Sequence[str]) -> str:
+def _column_list(dialect: SqlDialect, columns: Sequence[str]) -> str:
     return f"({', '.join(dialect.name(name) for name in columns)})"
 
 
-def weighed(
-    dialect: Dialect,
+def select_weighed(
+    dialect: SqlDialect,
     table: str,
     columns: Sequence[str],
     weights: Sequence[str],
@@ -139,9 +143,10 @@ def weighed(
     only: str,
     survey: str | None,
 ) -> str:
-    """Return counts and sums of weights w and w² by the columns; with survey weights v: Σvw, Σ(vw)², Σv²w.
+    """Return the SELECT of counts and sums of weights w and w² by the columns.
 
-    Records whose weight is NULL hold an unknown value: they are counted apart, never left out in silence.
+    With survey weights v, also Σvw, Σ(vw)² and Σv²w. Records whose weight is NULL have an unknown value: they
+    are counted separately, never omitted silently.
     """
     quoted = [dialect.name(name) for name in columns]
     inner = [*quoted, *(f"{text} AS {WEIGHT}{i}" for i, text in enumerate(weights))]
@@ -162,12 +167,12 @@ def weighed(
     return f"SELECT {', '.join(chosen)} FROM {source}{grouping}"
 
 
-def weight(dialect: Dialect, factors: Sequence[Factor], columns: Mapping[str, Column]) -> str:
-    """Return the product of looked-up weights; NULL for a value that no category stands for."""
+def weight(dialect: SqlDialect, factors: Sequence[Factor], columns: Mapping[str, EngineColumn]) -> str:
+    """Return the product of looked-up weights. NULL for a value that is not a category."""
     return " * ".join(_looked_up(dialect, factor, columns) for factor in factors)
 
 
-def _looked_up(dialect: Dialect, factor: Factor, columns: Mapping[str, Column]) -> str:
+def _looked_up(dialect: SqlDialect, factor: Factor, columns: Mapping[str, EngineColumn]) -> str:
     """Return the weight of one factor as a CASE over the labels of its columns."""
     tests = [conditions(dialect, name, columns[name]) for name in factor.columns]
     branches = []
@@ -182,11 +187,15 @@ def _looked_up(dialect: Dialect, factor: Factor, columns: Mapping[str, Column]) 
     return f"CASE {' '.join(branches)} END" if branches else f"CAST(NULL AS {dialect.double})"
 
 
-def conditions(dialect: Dialect, name: str, column: Column) -> dict[int, str]:
-    """Return for every code the condition that a value of the column stands for it."""
+def conditions(dialect: SqlDialect, name: str, column: EngineColumn) -> dict[int, str]:
+    """Return, for every code, the condition that a value of the column has it."""
     quoted = dialect.name(name)
     if column.cut_by_engine:
         return {code: f"{quoted} = {code}" for code in range(len(column.field.variable))}
+    if column.field.date is not None:
+        raise InputError(
+            f"{name!r}: an engine cannot select by dates that are read as {column.field.date.unit}s."
+        )
     spelled: dict[int, list[Any]] = {}
     for value, code in labels_of_type(column.kind, column.field, text=column.text).items():
         spelled.setdefault(code, []).append(value)
@@ -203,15 +212,17 @@ def conditions(dialect: Dialect, name: str, column: Column) -> dict[int, str]:
     return found
 
 
-def _is_missing(dialect: Dialect, name: str, kind: pa.DataType) -> str:
-    """Return the condition that a value is missing, as NULL or as what is not a number."""
+def _is_missing(dialect: SqlDialect, name: str, kind: pa.DataType) -> str:
+    """Return the condition that a value is missing: NULL or NaN."""
     quoted = dialect.name(name)
     if not (dialect.knows_nan and pa.types.is_floating(kind)):
         return f"{quoted} IS NULL"
     return f"{quoted} IS NULL OR {quoted} = CAST('NaN' AS {dialect.double})"  # equal to itself in SQL
 
 
-def with_bins(dialect: Dialect, table: str, names: Sequence[str], columns: Mapping[str, Column]) -> str:
+def with_bins(
+    dialect: SqlDialect, table: str, names: Sequence[str], columns: Mapping[str, EngineColumn]
+) -> str:
     """Return a table of these columns in which numbers are replaced by the codes of their bins."""
     cut = {name for name in names if name in columns and columns[name].cut_by_engine}
     if not cut:
@@ -225,8 +236,8 @@ def with_bins(dialect: Dialect, table: str, names: Sequence[str], columns: Mappi
     return f"(SELECT {', '.join(chosen)} FROM {table}) AS cut_"
 
 
-def _bin_code(dialect: Dialect, name: str, column: Column) -> str:
-    """Return the code of a number's bin [e_k, e_k+1), the last one closed; or a mark past the last code."""
+def _bin_code(dialect: SqlDialect, name: str, column: EngineColumn) -> str:
+    """Return the code of a number's bin [e_k, e_k+1), the last one closed, or a code beyond the last bin."""
     edges, x = column.field.edges or (), dialect.name(name)
     first, *inner, last = (dialect.number(float(edge)) for edge in edges)
     outside = len(column.field.variable) + OUTSIDE
@@ -240,10 +251,11 @@ def _bin_code(dialect: Dialect, name: str, column: Column) -> str:
     return f"CASE {' '.join(branches)} ELSE {len(inner)} END"
 
 
-def checked_weights(dialect: Dialect, table: str, name: str, *, is_text: bool) -> str:
-    """Return how many survey weights there are, how many are numbers, the least, and their sum.
+def checked_weights(dialect: SqlDialect, table: str, name: str, *, is_text: bool) -> str:
+    """Return the SELECT of the number of survey weights, of numeric ones, the smallest, and the sum.
 
-    A weight that is not finite shows in the sum; the largest would be looked up without reading any.
+    A weight that is not finite makes the sum not finite. The maximum is not used, since an engine may take it
+    from an index without reading the values.
     """
     quoted = dialect.name(name)
     v = f"{dialect.try_cast}({quoted} AS {dialect.double})" if is_text else dialect.as_double(name)
@@ -253,8 +265,8 @@ def checked_weights(dialect: Dialect, table: str, name: str, *, is_text: bool) -
     )
 
 
-def persons(dialect: Dialect, table: str, name: str) -> str:
-    """Return how many records and how many different persons there are; nobody is one person."""
+def persons(dialect: SqlDialect, table: str, name: str) -> str:
+    """Return the SELECT of the numbers of records and of distinct persons. NULL counts as one person."""
     quoted = dialect.name(name)
     nobody = f"MAX(CASE WHEN {quoted} IS NULL THEN 1 ELSE 0 END)"
     return (
@@ -262,8 +274,8 @@ def persons(dialect: Dialect, table: str, name: str) -> str:
     )
 
 
-def numbered(dialect: Dialect, table: str, column: str, last: str | None) -> str:
-    """Return how many rows there are, how many have a number, the highest, and how many up to the last."""
+def select_numbered(dialect: SqlDialect, table: str, column: str, last: str | None) -> str:
+    """Return the SELECT of the numbers of rows, numbered rows and rows up to `last`, and the highest."""
     quoted = dialect.name(column)
     before = "0" if last is None else f"SUM(CASE WHEN {quoted} <= {last} THEN 1 ELSE 0 END)"
     return (
@@ -273,9 +285,9 @@ def numbered(dialect: Dialect, table: str, column: str, last: str | None) -> str
 
 
 def between(
-    dialect: Dialect, table: str, names: Sequence[str], column: str, ends: tuple[str | None, str | None]
+    dialect: SqlDialect, table: str, names: Sequence[str], column: str, ends: tuple[str | None, str | None]
 ) -> str:
-    """Return these columns of the rows whose number is above one and at most another; of none, no rows."""
+    """Return these columns of the rows with a number above the first of `ends` and at most the second."""
     quoted, (low, high) = dialect.name(column), ends
     met = [f"{quoted} <= {high}" if high is not None else "1 = 0"]
     if low is not None:
@@ -284,13 +296,13 @@ def between(
     return f"(SELECT {chosen} FROM {table} WHERE {' AND '.join(met)}) AS numbered_"
 
 
-def only_code(dialect: Dialect, name: str, column: Column, code: int) -> str:
-    """Return the WHERE that keeps the records with one category."""
+def only_code(dialect: SqlDialect, name: str, column: EngineColumn, code: int) -> str:
+    """Return the WHERE clause for the records with one category."""
     return f" WHERE {conditions(dialect, name, column).get(code, '1 = 0')}"
 
 
-def sampled(dialect: Dialect, table: str, columns: Sequence[str], rows: int, *, only: str) -> str:
-    """Return how many different rows the first ones hold, and how many of those occur once."""
+def select_sample(dialect: SqlDialect, table: str, columns: Sequence[str], rows: int, *, only: str) -> str:
+    """Return the SELECT of the numbers of distinct and of unique rows among the first `rows` rows."""
     names = ", ".join(dialect.name(name) for name in columns)
     first = f"SELECT {names} FROM {table}{only} LIMIT {rows}"
     sizes = f"SELECT COUNT(*) AS {COUNT} FROM ({first}) AS first_rows_ GROUP BY {names}"

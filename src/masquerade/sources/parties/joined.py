@@ -1,12 +1,13 @@
-"""Records joined from several parties' cells, as a source of counts: in memory, or in the files of a folder.
+"""Records joined from the cells of several parties, as a source of counts in memory or in a folder.
 
-A miner (Model II, and arbitrary partitions) joins what parties disguised and learns from that alone. Without
-a miner (Model I) each party learns its own nodes, from its own columns as they are: only what it needs of
-others crosses, disguised by its owner, and one disguise of a column serves everybody who needs it.
+A miner (Model II, and arbitrary partitions) joins the disguised cells of all parties and learns from them
+alone. Without a miner (Model I) each party learns its own nodes from its own clear columns. Only the columns
+that it needs of others are sent, disguised by their owner, and one disguise of a column serves all parties
+that need it.
 
-A folder holds ``session.json`` (whose records these are, in how many parts, under which policy) and one
-Parquet file for each part, written whole or not at all. No pseudonym is in any of them; rows of a part have
-random order. What is there is not fetched again.
+A folder contains ``session.json`` (whose records, in how many parts, under which policy) and one Parquet file
+per part, written atomically. No file contains a pseudonym, and the rows of a part are in random order.
+Existing parts are not fetched again.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from masquerade.protocols.vertical.disguised_cells import (
     Room,
     Site,
     Structure,
-    combined,
+    combine_policies,
     cross_parents,
-    joined,
+    join_blocks,
     owner_of,
-    restricted,
+    restrict_to_variables,
     rows_of,
     seen_by,
 )
@@ -56,12 +57,12 @@ KIND = "masquerade joined records"
 Progress = Callable[[int, int], None]
 
 
-class Miner:
-    """Sees every variable as its party's policy lets it be seen, and the records only joined.
+class JoiningMiner:
+    """Miner that receives every variable as its party's policy allows, and keeps only joined records.
 
-    `policies` are the ids of the policies agreed on, by party. In a vertical partition parties hold different
-    variables of the same records; in an arbitrary one any cell may be at any party, and a variable at two
-    parties goes through the same channel at both. `room` limits what is taken of a party.
+    `policies` are the agreed policy ids by party. In a vertical partition parties hold different variables of
+    the same records. In an arbitrary partition any cell may be held by any party, and a variable of two
+    parties goes through the same channel at both. `room` limits the data accepted from a party.
     """
 
     def __init__(
@@ -82,19 +83,31 @@ class Miner:
         parts_ahead: int = 0,
         progress: Progress | None = None,
     ) -> Records | Engine:
-        """Fetch all cells, join them on their pseudonyms, forget these, and return a source of counts.
+        """Fetch all cells, join them on their pseudonyms, delete these, and return a source of counts.
 
-        Parties are asked for about `rows_at_once` records at a time, and memory is taken for these alone
-        where a `folder` is given: joined records go there, part by part, as Parquet. A session that was
-        begun in the folder goes on with the parts that are missing; one that is complete there asks nobody.
-        `progress` is told how many of how many parts are there. With `parts_ahead` all parties are asked at
-        the same time, and so many parts further while one is joined: for a transport that several threads
-        may use.
+        Parameters
+        ----------
+        transport : Transport
+            Connection to the parties.
+        folder : path, optional
+            Folder for the joined records, part by part, as Parquet. Memory then holds one part at a time. A
+            session that was started in the folder continues with the missing parts; a complete one contacts
+            nobody.
+        rows_at_once : int, optional
+            Approximate number of records in a part.
+        parts_ahead : int, optional
+            Number of parts fetched in advance, from all parties concurrently. The transport must be
+            thread-safe.
+        progress : callable, optional
+            Called with the number of finished parts and of all parts.
+
+        Returns
+        -------
+        Records or Engine
+            A source of counts over the joined records.
         """
         if folder is None and self._joined:
-            raise InputError(
-                "The records of this session were joined already, and their pseudonyms are gone."
-            )
+            raise InputError("The records of this session were already joined, and their pseudonyms deleted.")
         source = _joined_source(
             self.session,
             self.name,
@@ -116,9 +129,9 @@ class Miner:
 
 
 class LearningSite:
-    """A site that learns: sees its own variables in clear and others' as their policies let them be seen.
+    """A site that learns from its own clear variables and from others' variables as their policies allow.
 
-    `policies` are the policies of the other parties, as agreed on; `room` limits what is taken of a party.
+    `policies` are the agreed policies of the other parties. `room` limits the data accepted from a party.
     """
 
     def __init__(self, own: Site, policies: Mapping[str, Policy], *, room: Room | None = None) -> None:
@@ -126,8 +139,8 @@ class LearningSite:
         self.sites = {own.name: own.policy.schema.names, **{p: q.schema.names for p, q in policies.items()}}
         owner_of(self.sites)
 
-    def needed(self, structure: Structure | None) -> dict[str, tuple[str, ...]]:
-        """Return what this party needs of each other one: cross parents, or all for learning a structure."""
+    def needed_columns(self, structure: Structure | None) -> dict[str, tuple[str, ...]]:
+        """Return the columns needed from each other party: cross parents, or all for learning a structure."""
         if structure is None:
             return {party: policy.schema.names for party, policy in self.policies.items()}
         crossing = cross_parents(structure, self.sites)
@@ -142,16 +155,16 @@ class LearningSite:
         rows_at_once: int = ROWS_AT_ONCE,
         progress: Progress | None = None,
     ) -> Records | Engine:
-        """Return a source of counts over own clear and foreign disguised columns, joined on pseudonyms.
+        """Return a source of counts over own clear and others' disguised columns, joined on pseudonyms.
 
-        Variables disguised together cross together. Without a structure every foreign column is fetched, in
-        the one disguise that its owner has drawn. Joined records, own columns in clear among them, stay in
-        memory or go to a `folder` of this party, as a miner's do.
+        Variables disguised together are sent together. Without a structure every column of the others is
+        fetched, in the one disguise that its owner has drawn. Joined records, with own columns in clear, stay
+        in memory or are stored in a `folder` of this party, as for a miner.
         """
         own, session, name = _OwnCells(self.site), self.site.session, self.site.name
         needed = {
-            party: (names, restricted(self.policies[party], names).id)
-            for party, names in self.needed(structure).items()
+            party: (names, restrict_to_variables(self.policies[party], names).id)
+            for party, names in self.needed_columns(structure).items()
         }
         view = _joined_source(
             session,
@@ -175,11 +188,11 @@ class LearningSite:
 
 
 class _OwnCells:
-    """A site's own cells, as they are."""
+    """A site's own cells, in clear."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self.policy, self.shapes = site.policy.undisguised(), site.clear_shapes()
+        self.policy, self.shapes = site.policy.without_channels(), site.clear_shapes()
 
     def fetch(self, part: int, parts: int) -> list[ReceivedCells]:
         return self._site.clear(part, parts)
@@ -196,31 +209,31 @@ def _joined_source(
     parts_ahead: int = 0,
     progress: Progress | None,
 ) -> Records | Engine:
-    """Return the joined records of all suppliers, who are asked for the parts that are not there yet."""
-    place = None if folder is None else _made(Path(folder))
-    begun = None if place is None else _FolderParts.begun(place, session, recipient, dict(agreed))
+    """Return the joined records of all suppliers, which are queried for the missing parts."""
+    place = None if folder is None else _make_folder(Path(folder))
+    begun = None if place is None else _FolderParts.resume(place, session, recipient, dict(agreed))
     if begun is not None and begun.complete:
         return begun.source()
     asked = suppliers()
-    policy = combined([one.policy for one in asked])
+    policy = combine_policies([one.policy for one in asked])
     rows = rows_of(policy.observed, [shape for one in asked for shape in one.shapes])
     parts = parts_for(rows, rows_at_once) if begun is None else begun.plan.parts
     plan = _Plan(session, recipient, dict(agreed), policy, rows, parts)
     store = _MemoryParts(plan) if place is None else _FolderParts(place, plan)
     missing = [part for part in range(parts) if not store.has(part)]
-    with closing(_fetched(asked, missing, parts, parts_ahead)) as arriving:
+    with closing(_fetch_parts(asked, missing, parts, parts_ahead)) as arriving:
         for part in range(parts):
             if part in missing:
-                store.keep(part, joined(policy.observed, next(arriving)))
+                store.keep(part, join_blocks(policy.observed, next(arriving)))
             if progress is not None:
                 progress(part + 1, parts)
     return store.source()
 
 
-def _fetched(
+def _fetch_parts(
     asked: Sequence[CellSupplier | _OwnCells], wanted: Sequence[int], parts: int, ahead: int
 ) -> Generator[list[ReceivedCells]]:
-    """Yield the blocks of some parts; all suppliers work at once, `ahead` parts further than was taken."""
+    """Yield the blocks of some parts. All suppliers work concurrently, `ahead` parts in advance."""
     if not ahead:
         for part in wanted:
             yield [block for one in asked for block in one.fetch(part, parts)]
@@ -233,13 +246,13 @@ def _fetched(
                 yield [block for future in due.popleft() for block in future.result()]
         while due:
             yield [block for future in due.popleft() for block in future.result()]
-    finally:  # whoever asks no further waits for what is under way, and for nothing else
+    finally:  # on an early exit, wait only for requests under way
         pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A session that is being joined: who joins what of whom, how many records, in how many parts."""
+    """Description of a session that is being joined: recipient, policies, number of records and of parts."""
 
     session: bytes
     recipient: str
@@ -250,7 +263,7 @@ class _Plan:
 
     def check_rows(self, rows: int) -> None:
         if rows != self.rows:
-            raise InputError(f"The parties announced {self.rows:,} records and sent {rows:,}.")
+            raise InputError(f"The parties announced {self.rows:,} records, but sent {rows:,}.")
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -286,29 +299,29 @@ class _MemoryParts:
 
 
 class _FolderParts:
-    """Joined parts as Parquet files; those of the same session that are there already stay."""
+    """Joined parts as Parquet files. Existing parts of the same session are kept."""
 
     def __init__(self, folder: Path, plan: _Plan) -> None:
         self._folder, self.plan = folder, plan
         if not (folder / "session.json").exists():
             if any(folder.glob("part-*.parquet")):
-                raise FileError(
-                    f"{folder}: has parts of joined records, and no session.json that says whose."
-                )
+                raise FileError(f"{folder}: contains parts of joined records, but no session.json.")
             write_whole(folder / "session.json", json.dumps(plan.to_dict(), indent=2) + "\n")
         elif _read_plan(folder) != plan.to_dict():
-            raise FileError(f"{folder}: holds records of another session, or other ones than are announced.")
+            raise FileError(
+                f"{folder}: contains records of a different session, or other records than announced."
+            )
 
     @classmethod
-    def begun(
+    def resume(
         cls, folder: Path, session: bytes, recipient: str, agreed: dict[str, str]
     ) -> _FolderParts | None:
-        """Return the records of a session that was begun in a folder; None if none was."""
+        """Return the parts of a session that was started in a folder, or None."""
         if not (folder / "session.json").exists():
             return None
         read = _read_plan(folder)
         if (read["session"], read["recipient"], read["agreed"]) != (session.hex(), recipient, agreed):
-            raise FileError(f"{folder}: holds records of another session, recipient or policy.")
+            raise FileError(f"{folder}: contains records of a different session, recipient or policy.")
         try:
             policy = Policy.from_dict(read["policy"])
         except (ValueError, TypeError):
@@ -330,7 +343,7 @@ class _FolderParts:
             writer.write(batch)
 
     def source(self) -> Records | Engine:
-        """Return the files as a source: in memory if they fit easily, else in an engine."""
+        """Return the files as a source: in memory if they are small, else in an engine."""
         paths = [self._path(part) for part in range(self.plan.parts)]
         self.plan.check_rows(sum(parquet.read_metadata(path).num_rows for path in paths))
         return tally(paths, self.plan.policy)
@@ -339,12 +352,12 @@ class _FolderParts:
         return self._folder / f"part-{part:06}.parquet"
 
 
-def _made(folder: Path) -> Path:
-    """Return a folder, made if it is not there, for its owner alone."""
+def _make_folder(folder: Path) -> Path:
+    """Return a folder, created for its owner only if necessary."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
-        raise FileError(f"{folder}: cannot be made a folder.") from None
+        raise FileError(f"{folder}: cannot create this folder.") from None
     return folder
 
 
@@ -354,5 +367,5 @@ def _read_plan(folder: Path) -> dict[str, Any]:
     numbers = isinstance(read, dict) and all(type(read.get(key)) is int for key in ("rows", "parts"))
     keys = {"kind", "version", "session", "recipient", "agreed", "rows", "parts", "policy"}
     if not numbers or set(read) != keys or (read["kind"], read["version"]) != (KIND, 1):
-        raise FileError(f"{path}: is no description of joined records of version 1.")
+        raise FileError(f"{path}: is not a description of joined records of version 1.")
     return dict(read)

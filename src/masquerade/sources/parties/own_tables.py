@@ -1,12 +1,12 @@
-"""Tables that parties count for themselves, each over its own columns in clear and others' reports.
+"""Tables counted by the parties themselves, each over its own clear columns and others' reports.
 
-There is no miner (Model I): every table is counted by the party that holds most of its variables, which needs
-of others only what the policies of their owners let it see. Whoever learns gets counts, no records, and
-undoes what the policies did. One disguise of a column serves everybody who needs it.
+There is no miner (Model I). Every table is counted by the party that holds most of its variables. That party
+receives from the others only the reports that their policies allow. The learner receives counts, not records,
+and inverts the channels. One disguise of a column serves all parties that need it.
 
-Where any cell may be at any party, several hold some of a variable's cells. Whoever counts has its own of
-them as they are and others' as reports, so it counts every `Stratum` of people apart: those of whom it holds
-the same shared variables. Their estimates add.
+In an arbitrary partition a variable is split: several parties hold it, each for some of the people. The
+counting party has its own values in clear and those of others as reports. So it counts every `Stratum`
+separately: the people for whom it holds the same shared variables. The estimates of the strata are added.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Merged, Tally, raise_refusals
 from masquerade.protocols.people.questions import Counts, Question
-from masquerade.protocols.vertical.disguised_cells import combined, restricted
+from masquerade.protocols.vertical.disguised_cells import combine_policies, restrict_to_variables
 from masquerade.sources.people.count_rounds import JointCounts
 from masquerade.sources.records import Records
 
-MOST_CELLS = 2**20  # of all tables that are asked for at once
+MOST_CELLS = 2**20  # most cells of all tables in one request
 Tables = Sequence[tuple[str, ...]]
 Asked = Callable[[str, Tables], Sequence[Sequence[int]]]
 
 
 class Stratum(NamedTuple):
-    """People of whom a party holds the same of the shared variables, and how many there are."""
+    """People for whom a party holds the same shared variables, and their number."""
 
     clear: tuple[str, ...]
     people: int
@@ -46,9 +46,9 @@ AskedByStratum = Callable[[str, Tables], Sequence[Sequence[Sequence[int]]]]
 
 
 def who_counts(names: Sequence[str], owners: Mapping[str, Sequence[str]]) -> str:
-    """Return the party that holds most of some variables; of several that with the last one.
+    """Return the party that holds most of the variables. Ties go to the party with the last variable.
 
-    Of a class and a feature that is the feature's owner: what crosses is the class.
+    For a class and a feature this is the owner of the feature, so the class is sent.
     """
 
     def places(party: str) -> tuple[int, int]:
@@ -61,7 +61,7 @@ def who_counts(names: Sequence[str], owners: Mapping[str, Sequence[str]]) -> str
 def foreign(
     tables: Iterable[Sequence[str]], owners: Mapping[str, Sequence[str]]
 ) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return what must cross for some tables: variables by their owner and by who counts with them.
+    """Return the variables that must be sent to count the tables, by owner and counting party.
 
     >>> foreign([("a", "b", "c")], {"x": ["a"], "y": ["b", "c"]})
     {('x', 'y'): ('a',)}
@@ -76,7 +76,7 @@ def foreign(
 
 
 def shared_by(party: str, policies: Mapping[str, Policy]) -> tuple[str, ...]:
-    """Return the variables of a party that others hold as well, of other people."""
+    """Return the variables of a party that other parties hold too, for other people."""
     others = {name for other, policy in policies.items() if other != party for name in policy.schema}
     return tuple(name for name in policies[party].schema if name in others)
 
@@ -87,10 +87,10 @@ def view_of(
     crossing: Mapping[tuple[str, str], Sequence[str]],
     clear: Sequence[str] = (),
 ) -> Policy:
-    """Return what a party sees: its own variables as they are, others' as their policies let them be seen.
+    """Return the policy of a party's view: its own variables in clear, others' as their policies allow.
 
-    Of the variables that it shares with others, those are seen as they are that are `clear`, and none that
-    does not cross: nobody's view has a variable of some people only.
+    Of the variables that it shares with others, the `clear` ones are in clear, and those that are not sent
+    are omitted, since every variable of a view must cover all people.
     """
     own, shared = policies[party], shared_by(party, policies)
     crossed = {giver: names for (giver, to), names in crossing.items() if to == party}
@@ -98,21 +98,24 @@ def view_of(
     disguised = [name for name in shared if name not in clear and name in whole]
     plain = [name for name in own.schema if name not in shared or name in clear]
     seen = [
-        restricted(policies[giver], [name for name in names if name not in clear])
+        restrict_to_variables(policies[giver], [name for name in names if name not in clear])
         for giver, names in crossed.items()
     ]
     order = [*own.schema, *(name for names in crossing.values() for name in names)]
-    return combined([restricted(own, plain).undisguised(), restricted(own, disguised), *seen], order)
+    return combine_policies(
+        [restrict_to_variables(own, plain).without_channels(), restrict_to_variables(own, disguised), *seen],
+        order,
+    )
 
 
-def counted(records: Records, tables: Tables) -> list[list[int]]:
-    """Return how many records have each combination of reports, table by table, one after the other."""
+def count_reports(records: Records, tables: Tables) -> list[list[int]]:
+    """Return the number of records with each combination of reports, one list per table."""
     observed = records.policy.observed
     for names in tables:
         for name in names:
             observed[name]
     if sum(prod(observed.shape(names)) for names in tables) > MOST_CELLS:
-        raise InputError(f"At most {MOST_CELLS:,} cells are counted at once.")
+        raise InputError(f"At most {MOST_CELLS:,} cells are counted in one request.")
     seen = Records(records.codes, Policy.clear(observed))
     found = seen.answer([Query(by=names) for names in tables])
     return [
@@ -135,7 +138,7 @@ class _CountedByParty(JointCounts):
         self._known: dict[Question, Counts] = {}
 
     def count(self, questions: Sequence[Question]) -> list[Counts]:
-        """Return tables; what meets conditions is picked from joint tables, and none is asked for twice."""
+        """Return tables. Conditional tables are slices of joint tables, and no table is requested twice."""
         joint = [self.joint(question) for question in questions]
         fresh = [question for question in dict.fromkeys(joint) if question not in self._known]
         if fresh:
@@ -147,18 +150,20 @@ class _CountedByParty(JointCounts):
                 if len(cells) != prod(shape) or min(cells) < 0 or sum(cells) != self.n:
                     raise self._wrong()
                 self._known[question] = np.array(cells, dtype=np.int64).reshape(shape)
-        return [one.picked(self._known[one], wanted) for one, wanted in zip(joint, questions, strict=True)]
+        return [
+            one.pick_table(self._known[one], wanted) for one, wanted in zip(joint, questions, strict=True)
+        ]
 
     def _wrong(self) -> RoundAborted:
-        reason = f"Party {self._party!r} sent a table that is none, or of other records."
+        reason = f"Party {self._party!r} sent an invalid table, or a table of other records."
         return RoundAborted(reason, spent=True, culprits=(self._party,))
 
 
 class OwnTables:
-    """A `Tally` whose every table is counted by the party that holds most of its variables.
+    """A `Tally` whose tables are each counted by the party that holds most of their variables.
 
-    `policies` are those of all parties, `crossing` what each of them sees of others', `n` the records that
-    take part; `ask` has a party count tables of its view, cell by cell.
+    `policies` are the policies of all parties, `crossing` the variables that each receives from others, and
+    `n` the number of records. `ask` requests tables of a party's view.
     """
 
     def __init__(
@@ -180,7 +185,7 @@ class OwnTables:
         }
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return why queries would be refused by whoever counts them; asks nobody."""
+        """Return the refusals of queries by the counting parties, without contacting them."""
         for query in queries:
             query.check(self.schema)
         return [
@@ -190,7 +195,7 @@ class OwnTables:
         ]
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Answer a batch, with one question to every party that counts some of it."""
+        """Answer a batch, with one request per counting party."""
         if isinstance(queries, Query):
             raise InputError("A source answers a list of queries: write answer([query]).")
         raise_refusals(self.check(queries))
@@ -210,9 +215,9 @@ class OwnTables:
 
 
 class OwnTablesOfStrata(OwnTables):
-    """The same where any cell may be at any party: whoever counts does so stratum by stratum.
+    """`OwnTables` for arbitrary partitions: parties count stratum by stratum.
 
-    `strata` has a party say of whom it holds what; `ask` has it count tables, every stratum of each.
+    `strata` requests a party's strata; `ask` requests tables, for every stratum.
     """
 
     def __init__(
@@ -228,16 +233,16 @@ class OwnTablesOfStrata(OwnTables):
         self._views: dict[str, Merged] = {}
 
     def _view(self, party: str) -> Tally:
-        """Return what a party counts: the strata it speaks of are looked at before anything is counted."""
+        """Return the tables of a party. Its strata are validated before anything is counted."""
         if party not in self._views:
             told, shared = self._strata(party), set(shared_by(party, self._policies))
             n = sum(stratum.people for stratum in told)
             distinct = len({stratum.clear for stratum in told}) == len(told) > 0
             if not distinct or not all(set(s.clear) <= shared and s.people > 0 for s in told):
-                reason = f"Party {party!r} spoke of strata that are none."
+                reason = f"Party {party!r} sent invalid strata."
                 raise RoundAborted(reason, spent=True, culprits=(party,))
             if self.n and n != self.n:
-                reason = f"Party {party!r} counts {n:,} people where another one counts {self.n:,}."
+                reason = f"Party {party!r} counts {n:,} people, but another party counts {self.n:,}."
                 raise RoundAborted(reason, spent=True, culprits=(party,))
             self.n, answers = n, _OnceAsked(self._told)
             self._views[party] = Merged(
@@ -256,14 +261,14 @@ class OwnTablesOfStrata(OwnTables):
 
 
 class _OnceAsked:
-    """Asks a party for tables once, where every stratum of it wants its own part of the reply."""
+    """Requests tables from a party once, and splits the reply by stratum."""
 
     def __init__(self, ask: AskedByStratum) -> None:
         self._ask = ask
         self._replies: dict[tuple[tuple[str, ...], ...], Sequence[Sequence[Sequence[int]]]] = {}
 
     def of(self, place: int, strata: int) -> Asked:
-        """Return who asks for a stratum."""
+        """Return the request function of a stratum."""
 
         def asked(party: str, tables: Tables) -> Sequence[Sequence[int]]:
             wanted = tuple(map(tuple, tables))
@@ -271,7 +276,7 @@ class _OnceAsked:
                 self._replies[wanted] = self._ask(party, tables)
             told = self._replies[wanted]
             if len(told) != len(tables) or any(len(parts) != strata for parts in told):
-                return []  # what is no table of every stratum is refused by whoever reads it
+                return []  # an incomplete reply is refused by its reader
             return [parts[place] for parts in told]
 
         return asked

@@ -1,6 +1,6 @@
-"""Sources over columns of several parties: a question is answered from the whole table of its variables.
+"""Sources over columns of several parties: a query is answered from the full table of its variables.
 
-Exact counts, from sums of products, are a mode that reveals counts, and is named for it.
+Exact counts from sums of products are a mode that reveals counts, and is named accordingly.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from math import prod
 import numpy as np
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import LinearCovariance
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Guarantee
+from masquerade.core.linear_covariance import LinearCovariance
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
 from masquerade.estimate.evidence import ReportEvidence
-from masquerade.protocols.vertical.columns import Part, Products, check_owners, counts_from
+from masquerade.protocols.vertical.columns import ColumnPart, Products, check_owners, counts_from
 
 MOST_CELLS = 2**20
 
 
 class WholeTables(ABC):
-    """A `Tally` that forms the table of all variables of a question once, and reads every answer off it."""
+    """A `Tally` that computes the full table of a query's variables once, and reads every answer from it."""
 
     def __init__(self, schema: Schema, n: int, guarantee: Guarantee) -> None:
         self.schema, self.n, self.guarantee = schema, n, guarantee
         self._tables: dict[frozenset[str], CountTable] = {}
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return why queries would be refused. Pure."""
+        """Return the refusals of queries, without side effects."""
         for query in queries:
             query.check(self.schema)
         return [refusal for query in queries for refusal in self._refusals(query)]
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Answer a batch; what was asked once is not asked again."""
+        """Answer a batch. Known tables are not requested again."""
         if isinstance(queries, Query):
             raise InputError("A source answers a list of queries: write answer([query]).")
         raise_refusals(self.check(queries))
@@ -47,7 +47,7 @@ class WholeTables(ABC):
         if new:
             self._propose(new)
         for names in dict.fromkeys(frozenset(query.names) for query in new):
-            self._tables[names] = self._whole(names)
+            self._tables[names] = self._full_table(names)
         return [
             self._tables[frozenset(query.names)].select(dict(query.where)).marginal(query.by)
             for query in queries
@@ -55,15 +55,15 @@ class WholeTables(ABC):
 
     @abstractmethod
     def _refusals(self, query: Query) -> list[Refusal]:
-        """Return why one query would be refused."""
+        """Return the refusals of one query."""
 
     @abstractmethod
-    def _whole(self, names: frozenset[str]) -> CountTable:
+    def _full_table(self, names: frozenset[str]) -> CountTable:
         """Return the table of some variables."""
 
     @abstractmethod
     def _propose(self, queries: Sequence[Query]) -> None:
-        """Raise `QueryRefused` unless everybody consents whose consent is asked for."""
+        """Raise `QueryRefused` unless all parties whose consent is needed agree."""
 
     def _exact(self, names: Sequence[str], counts: Floats) -> CountTable:
         axes = tuple(self.schema[name] for name in names)
@@ -72,9 +72,9 @@ class WholeTables(ABC):
 
 
 class OpenedFamilies(WholeTables):
-    """A `Tally` over a few tables that were opened on purpose, and over no other.
+    """A `Tally` over a few tables that were opened on purpose, and no others.
 
-    `tables` are counts by their variables, one axis each; they are exact.
+    `tables` are exact counts by their variables, one axis per variable.
     """
 
     def __init__(
@@ -87,23 +87,23 @@ class OpenedFamilies(WholeTables):
         if frozenset(query.names) in self._opened:
             return []
         names = ", ".join(query.names)
-        return [Refusal("not_opened", f"The counts of {names} were not opened: no count but agreed ones is.")]
+        return [Refusal("not_opened", f"The counts of {names} were not opened: only agreed counts are.")]
 
-    def _whole(self, names: frozenset[str]) -> CountTable:
+    def _full_table(self, names: frozenset[str]) -> CountTable:
         listed, counts = self._opened[names]
         ordered = [name for name in self.schema if name in names]
         axes = [listed.index(name) for name in ordered]
         return self._exact(ordered, np.transpose(np.asarray(counts, dtype=np.float64), axes))
 
     def _propose(self, queries: Sequence[Query]) -> None:
-        """Ask nobody: what is here was agreed on before it was opened."""
+        """Do nothing: the tables were agreed on before they were opened."""
 
 
 class RevealedVerticalCounts(WholeTables):
-    """A `Tally` over columns of several parties whose counts are exact, and revealed to whoever asks.
+    """A `Tally` over columns of several parties with exact counts, revealed to the caller.
 
-    Every table equals that of the joined clear records, standard errors included, so K2 and other learners
-    find what they would find there. Each table asked for is disclosed whole, small cells too.
+    Every table equals that of the joined clear records, including standard errors, so K2 and other learners
+    find the same models. Each queried table is disclosed in full, including small cells.
     """
 
     def __init__(self, products: Products) -> None:
@@ -122,19 +122,19 @@ class RevealedVerticalCounts(WholeTables):
         found = self._products.refusals(self._parts(query.names))
         return [Refusal(item.code, item.reason, query) for item in found]
 
-    def _parts(self, asked: Collection[str]) -> tuple[Part, ...]:
+    def _parts(self, asked: Collection[str]) -> tuple[ColumnPart, ...]:
         parts = [
-            Part(party, tuple(name for name in self.schema if name in names and name in asked))
+            ColumnPart(party, tuple(name for name in self.schema if name in names and name in asked))
             for party, names in self._products.owners.items()
         ]
         return tuple(part for part in parts if part.names)
 
-    def _whole(self, names: frozenset[str]) -> CountTable:
+    def _full_table(self, names: frozenset[str]) -> CountTable:
         parts = self._parts(names)
         counts = counts_from(self._products.moments(parts))
         if np.any(counts < 0) or int(counts.sum()) != self.n:
             raise RoundAborted(
-                "Sums of products do not make a table: a party's numbers were false.", spent=True
+                "Sums of products do not form a table: a party sent false numbers.", spent=True
             )
         ordered = [name for part in parts for name in part.names]
         return self._exact(ordered, counts.reshape(self.schema.shape(ordered)).astype(np.float64))

@@ -1,8 +1,9 @@
-"""Counts over columns of several owners, from random projections that a third party holds.
+"""Counts over columns of several owners, from random projections held by a third party.
 
-A question goes to the owners of its variables. One owner answers alone, from its own columns. Two owners each
-form the products of their own ±1 columns, project them all by one random matrix that only owners know, and
-send them to the receiver; inner products across owners are the sums of products that no owner could form.
+A query goes to the owners of its variables. A single owner answers from its own columns. Two owners each
+compute the products of their own ±1 columns, project them by one random matrix that only owners know, and
+send them to the receiver. Inner products across owners are the sums of products that no owner could compute
+alone.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import LinearCovariance, SumCovariance
+from masquerade.core.covariance import SumCovariance
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Disclosure, Guarantee
+from masquerade.core.linear_covariance import LinearCovariance
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 from masquerade.estimate.evidence import GaussianEvidence
-from masquerade.estimate.rotation import Reduction
+from masquerade.estimate.rotation import RandomProjection
 from masquerade.estimate.walsh import counts_of, sums_of_products
 from masquerade.protocols.vertical.columns import OwnColumns, Owners, check_owners
 from masquerade.protocols.vertical.projection import (
@@ -40,11 +42,13 @@ from masquerade.sources.records import Records
 from masquerade.sources.tally import tally, warn_missing
 
 MOST_CELLS = 2**16
-MOST_NUMBERS = 2**27  # of projected columns, 1 GiB
-ROUNDING = 1e-6  # of inner products: 50,000 records have an error of 1e-9, other rotations one of 1
+MOST_NUMBERS = 2**27  # most numbers in projected columns: 1 GiB
+ROUNDING = (
+    1e-6  # tolerance of inner products: 50,000 records have an error of 1e-9, a wrong rotation of about 1
+)
 
 
-def projected(
+def projection_tally(
     data: Any,
     owners: Owners,
     *,
@@ -53,15 +57,40 @@ def projected(
     trials: int = 1,
     receiver: str = "third party",
 ) -> Projected:
-    """Return a source that counts over the columns of several owners as a third party could.
+    """Return a source of counts over columns of several owners, as seen by a third party.
 
-    `data` are the linked clear records, a frame or files; `owners` says who holds which columns. Columns are
-    turned by a random rotation that the owners share, and counts are exact; with `dimensions` (p, k) they
-    are projected to p and then to k dimensions instead, `trials` times, and counts are estimates. A question
-    may touch variables of two owners. The `receiver` must be none of the owners.
+    Columns are turned by a random rotation that the owners share, and counts are exact. With `dimensions`
+    they are projected instead, and counts are estimates. A query may name variables of at most two owners.
 
+    Parameters
+    ----------
+    data : frame or path
+        Linked clear records.
+    owners : mapping of str to sequence of str
+        Columns of each owner.
+    schema : Schema or Policy, optional
+        Categories of the columns. Without it they are inferred from the data.
+    dimensions : tuple of int, optional
+        (p, k): project to p and then to k dimensions, instead of a rotation.
+    trials : int, optional
+        Number of independent projections.
+    receiver : str, optional
+        Name of the third party, which must not be an owner.
+
+    Returns
+    -------
+    Projected
+        The receiver's source of counts.
+
+    Raises
+    ------
+    InputError
+        If owners or dimensions do not fit the records.
+
+    Examples
+    --------
     >>> owners = {"registrar": ["exams", "year"], "clinic": ["pills", "sleep"]}
-    >>> source = mq.projected(mq.data.students(), owners)
+    >>> source = mq.projection_tally(mq.data.students(), owners)
     >>> source.answer([mq.Query(by=("exams", "pills"))])[0].values.round(6).tolist()
     [[264.0, 36.0], [210.0, 90.0]]
     """
@@ -82,7 +111,7 @@ def receive_projected(
     dimensions: tuple[int, int] | None = None,
     trials: int = 1,
 ) -> Projected:
-    """Bring owners together and return a source of counts over all of their columns."""
+    """Connect the owners and return a source of counts over all of their columns."""
     check_owners(owners, schema, receiver)
     reduction = reduction_of(dimensions, trials, n)
     remote = convene_owners(owners, transport, schema, n, receiver=receiver, alignment=alignment)
@@ -102,7 +131,7 @@ def source_of(
     """Return the source of records whose owners share a secret."""
     records = tally(data, schema=schema, engine="memory")
     if not isinstance(records, Records):
-        raise InputError("A projection needs records as a frame or as files: baskets and engines have none.")
+        raise InputError("A projection needs records in a frame or in files, not in baskets or engines.")
     warn_missing(records.missing)
     check_owners(owners, records.schema, receiver)
     reduction = reduction_of(dimensions, trials, records.n)
@@ -118,10 +147,10 @@ def source_of(
 
 
 class Projected(WholeTables):
-    """A `Tally` for whoever receives projected columns: the receiver, who is none of the owners.
+    """A `Tally` for the receiver of projected columns, which is not an owner.
 
-    Without a `reduction` the projection is a rotation and counts are exact, so standard errors are those of
-    clear records; with one, inner products across owners are estimates, and standard errors say so.
+    Without a `reduction` the projection is a rotation and counts are exact, so standard errors equal those of
+    clear records. With one, inner products across owners are estimates, and standard errors include this.
     """
 
     def __init__(
@@ -129,7 +158,7 @@ class Projected(WholeTables):
         owners: Sequence[Owner | RemoteOwner],
         schema: Schema,
         n: int,
-        reduction: Reduction | None = None,
+        reduction: RandomProjection | None = None,
         receiver: str = "third party",
     ) -> None:
         self.owners, self.reduction, self.receiver = tuple(owners), reduction, receiver
@@ -140,30 +169,30 @@ class Projected(WholeTables):
         if len(parts) > 2:
             names = ", ".join(repr(owner.name) for owner, _ in parts)
             reason = (
-                f"The question is about variables of {len(parts)} owners ({names}): inner products join two "
-                "owners' columns, and nobody can form a product across three."
+                f"The query names variables of {len(parts)} owners ({names}). Inner products combine columns "
+                "of two owners only."
             )
             return [Refusal("too_many_owners", reason, query)]
         shapes = [prod(self.schema.shape(names)) for _, names in parts]
         columns = sum(shapes) if len(parts) == 2 else 0
         if prod(shapes) > MOST_CELLS or columns * self.n > MOST_NUMBERS:
             reason = (
-                f"The question has {prod(shapes):,} cells, and {columns:,} products of {self.n:,} records "
-                f"would be projected; the most are {MOST_CELLS:,} cells and {MOST_NUMBERS:,} numbers."
+                f"The query has {prod(shapes):,} cells, and {columns:,} products of {self.n:,} records "
+                f"would be projected, more than {MOST_CELLS:,} cells or {MOST_NUMBERS:,} numbers."
             )
             return [Refusal("too_many_cells", reason, query)]
         return []
 
     def _propose(self, queries: Sequence[Query]) -> None:
-        """Owners consent to variables, not to questions, and say so when they are asked."""
+        """Do nothing: owners consent to variables, not to queries, and refuse when they are contacted."""
 
     def _parts(self, names: Collection[str]) -> list[tuple[Owner | RemoteOwner, tuple[str, ...]]]:
-        """Return the owners asked, each with its variables in the order of the schema."""
+        """Return the owners of some variables, each with its variables in the order of the schema."""
         parts = [(owner, tuple(name for name in owner.schema if name in names)) for owner in self.owners]
         return [(owner, own) for owner, own in parts if own]
 
-    def _whole(self, names: frozenset[str]) -> CountTable:
-        """Return the table of all variables of a question, one owner's before the other's."""
+    def _full_table(self, names: frozenset[str]) -> CountTable:
+        """Return the table of all variables of a query, the axes of one owner before the other's."""
         parts = self._parts(names)
         margins = [owner.table(own) for owner, own in parts]
         ordered = tuple(name for _, own in parts for name in own)
@@ -172,8 +201,8 @@ class Projected(WholeTables):
         x, y = (owner.submit(own, ordered, self.reduction) for owner, own in parts)
         first, second = margins
         if self.reduction is None:
-            return self._exact(ordered, _joined(first, second, _whole_products(x @ y.T, self.n)))
-        values, split = _joined(first, second, x @ y.T), first.ndim
+            return self._exact(ordered, _join_blocks(first, second, _whole_products(x @ y.T, self.n)))
+        values, split = _join_blocks(first, second, x @ y.T), first.ndim
         noise = ProjectionNoise(
             values,
             side(range(split), first),
@@ -187,7 +216,7 @@ class Projected(WholeTables):
         return CountTable(axes, values, self.n, GaussianEvidence.of(values, covariance))
 
     def _guarantee(self, names: tuple[str, ...]) -> Guarantee:
-        """Return who learns what: the view of the receiver can be simulated from the tables it asks for."""
+        """Return the disclosures: the receiver's view can be simulated from the tables that it queries."""
         learnt = (
             "the exact counts of all variables of each question, whole (the Gram matrix of the columns "
             "submitted)"
@@ -200,7 +229,7 @@ class Projected(WholeTables):
             (
                 f"the owners share a secret, for these records only, that the {self.receiver} does not know",
                 f"projected columns go to the {self.receiver} alone",
-                "records were linked row by row beforehand, and their number is public",
+                "records were linked row by row in advance, and their number is public",
                 "what rounding projected columns to double precision may tell is not counted",
             ),
             dict.fromkeys((self.receiver, *owners), "semi-honest"),
@@ -211,17 +240,17 @@ class Projected(WholeTables):
 
 
 def _whole_products(across: Floats, n: int) -> Floats:
-    """Return inner products of ±1 columns as the integers they are, of the parity of the records."""
+    """Return inner products of ±1 columns rounded to integers of the parity of the number of records."""
     nearest = n - 2 * np.round((n - across) / 2)
     if not np.all(np.abs(across - nearest) < ROUNDING):
         raise RoundAborted(
-            "Inner products of rotated columns are not whole: the owners did not use the same rotation.",
+            "Inner products of rotated columns are not integers: the owners did not use the same rotation.",
             spent=True,
         )
     return np.asarray(nearest)
 
 
-def _joined(first: Floats, second: Floats, across: Floats) -> Floats:
+def _join_blocks(first: Floats, second: Floats, across: Floats) -> Floats:
     products = np.empty((first.size, second.size))
     products[:, 0] = sums_of_products(first).ravel()
     products[0, :] = sums_of_products(second).ravel()

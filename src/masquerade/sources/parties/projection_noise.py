@@ -1,4 +1,4 @@
-"""What a double projection adds to the covariance of a table of two owners' variables."""
+"""Variance that a double projection adds to a table of two owners' variables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import BlockCovariance, Kind, check_kind, reduce_cells
-from masquerade.estimate.rotation import Reduction, inner_product_covariance_from_estimates
+from masquerade.estimate.rotation import RandomProjection, inner_product_covariance_from_estimates
 from masquerade.estimate.walsh import counts_of
 
 Places = NDArray[np.intp]
@@ -18,11 +18,11 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Side:
-    """One owner's part of a table: its axes in the table, its exact counts, and what the empty product gives.
+    """One owner's part of a table: its axes, its exact counts, and the products with the empty product.
 
-    The projected column behind cell i is x_i = indicator of i − offset_i · 1, since the products with the
-    empty one are known exactly; so x_i·x_i′ = δ margin_i − offset_i margin_i′ − margin_i offset_i′ +
-    n offset_i offset_i′.
+    The projected column of cell i is x_i = indicator of i − offset_i · 1, since the products with the empty
+    product are known exactly. So x_i·x_i′ = δ margin_i − offset_i margin_i′ − margin_i offset_i′ + n offset_i
+    offset_i′.
     """
 
     axes: tuple[int, ...]
@@ -41,7 +41,7 @@ class _Side:
         by_margin, by_offset = margin.T @ weights, offset.T @ weights
         return margin * weights - offset * by_margin - margin * by_offset + n * offset * by_offset
 
-    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> _Side:
+    def reduce(self, keep: Sequence[int], at: Mapping[int, int]) -> _Side:
         own = [axis for axis in keep if axis in self.axes]
         places = [self.axes.index(axis) for axis in own]
         fixed = {self.axes.index(axis): code for axis, code in at.items() if axis in self.axes}
@@ -63,17 +63,17 @@ def side(axes: Sequence[int], margin: Floats) -> _Side:
 class ProjectionNoise(BlockCovariance):
     """Covariance of a table of two owners, given the records, when columns were projected twice.
 
-    Formula: that of `inner_product_covariance` with the columns of `_Side`; inner products across are taken
+    Formula: `inner_product_covariance` with the columns of `_Side`. Inner products across owners are taken
     from the table itself, and the bias of their squares is removed.
-    Reference: Meng, Sivakumar & Kargupta (2004), §4.2 (the estimator; its variance is worked out here).
-    Cost: the cells asked for. Error: unbiased.
+    Reference: Meng, Sivakumar & Kargupta (2004), §4.2 (the estimator; its variance is derived here).
+    Cost: proportional to the queried cells. Error: unbiased.
     """
 
     values: Floats
     first: _Side
     second: _Side
     n: int
-    reduction: Reduction
+    reduction: RandomProjection
     names: tuple[str, ...]
 
     @property
@@ -112,12 +112,12 @@ class ProjectionNoise(BlockCovariance):
             [[(self.quadratic(a + b, kind) - self.quadratic(a - b, kind)) / 4 for b in second] for a in first]
         )
 
-    def reduced(self, keep: Sequence[int], at: Mapping[int, int]) -> ProjectionNoise:
+    def reduce(self, keep: Sequence[int], at: Mapping[int, int]) -> ProjectionNoise:
         """Return the covariance of the table summed or sliced to the axes `keep`."""
         return ProjectionNoise(
             reduce_cells(self.values, keep, at),
-            self.first.reduced(keep, at),
-            self.second.reduced(keep, at),
+            self.first.reduce(keep, at),
+            self.second.reduce(keep, at),
             self.n,
             self.reduction,
             tuple(self.names[axis] for axis in keep),

@@ -1,10 +1,10 @@
-"""Cells that lie anywhere, as one party sees them without a miner: its own as they are, others' as reports.
+"""Arbitrary partition without a miner: a party's view, with its cells in clear and others' as reports.
 
-Everybody takes part of whom anybody knows something. A party that counts joins its own cells, in clear, with
-what others report of the rest. Of a variable that several hold it has some people's values and other people's
-reports, so people are told apart by which of the shared variables the party holds of them: a stratum has one
-channel for every variable. A stratum of few people would show their values to whoever gets the counts; these
-people's shared cells are taken as reports, too, in the one draw that others get.
+Everyone of whom some party holds a cell is included. A counting party joins its own clear cells with others'
+reports of the rest. Of a variable held by several parties it has clear values of some people and reports of
+others, so people are separated by the shared variables that the party holds of them: a stratum has one
+channel per variable. A small stratum would reveal its people's values to the recipient of the counts, so
+their shared cells are also taken as reports, in the one draw that others receive.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from masquerade.protocols.vertical.disguised_cells import (
     ReceivedCells,
     Room,
     Site,
-    joined,
-    restricted,
+    join_blocks,
+    restrict_to_variables,
 )
 from masquerade.protocols.wire.session import Transport
 from masquerade.sources.parties.own_tables import shared_by, view_of
@@ -38,10 +38,11 @@ from masquerade.sources.records import Records
 
 
 class ScatteredCells:
-    """What a party sees of everybody, stratum by stratum: `strata` are the shared variables it has in clear.
+    """A party's view of all people, stratum by stratum. `strata` are the shared variables it has in clear.
 
-    `policies` are those of all parties, `crossing` the variables that cross, by giver and receiver. Strata of
-    fewer than `least` people are taken as reports. `room` limits what is taken of a party.
+    `policies` are the policies of all parties, `crossing` the variables that are sent, by sender and
+    receiver. Strata of fewer than `least` people are taken as reports. `room` limits the data accepted from a
+    party.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class ScatteredCells:
                 transport,
                 giver,
                 DescriptionRequest(own.session, party, tuple(names)),
-                restricted(policies[giver], names).id,
+                restrict_to_variables(policies[giver], names).id,
                 room,
             )
             for (giver, to), names in crossing.items()
@@ -71,10 +72,13 @@ class ScatteredCells:
         foreign = [block for part in range(parts) for one in asked for block in one.fetch(part, parts)]
         crossed = {name for (_, to), names in crossing.items() if to == party for name in names}
         self._shared = tuple(name for name in shared_by(party, policies) if name in crossed)
-        clear, reported = own.clear(0, 1), own.reported(restricted(own.policy, self._shared), 0, 1)
+        clear, reported = (
+            own.clear(0, 1),
+            own.draw_cells(restrict_to_variables(own.policy, self._shared), 0, 1),
+        )
         everywhere = shared_by(party, policies)
         everybody = _together([block.tags for block in (*clear, *foreign)])
-        held = self._held(everybody, clear, least)
+        held = self._held_variables(everybody, clear, least)
         self.strata: dict[tuple[str, ...], Records] = {}
         for code in np.unique(held).tolist():
             people = everybody[held == code]
@@ -87,13 +91,15 @@ class ScatteredCells:
                 *_some(reported, [name for name in self._shared if name not in names], people),
                 *_some(foreign, [name for name in view.observed if name not in plain], people),
             ]
-            codes = joined(view.observed, blocks)
+            codes = join_blocks(view.observed, blocks)
             self.strata[names] = Records(codes, view)
             if self.strata[names].n != len(people):
-                raise InputError("Some people lack a cell: every record needs every cell.")
+                raise InputError("A cell is missing for some people: every record needs every cell.")
 
-    def _held(self, everybody: Tags, clear: Sequence[ReceivedCells], least: int) -> NDArray[np.int64]:
-        """Return of everybody which shared variables the party holds, a bit for each."""
+    def _held_variables(
+        self, everybody: Tags, clear: Sequence[ReceivedCells], least: int
+    ) -> NDArray[np.int64]:
+        """Return the shared variables that the party holds of each person, as bits."""
         held = np.zeros(len(everybody), np.int64)
         for place, name in enumerate(self._shared):
             for block in clear:
@@ -102,7 +108,9 @@ class ScatteredCells:
         codes, sizes = np.unique(held, return_counts=True)
         for code, size in sorted(zip(codes.tolist(), sizes.tolist(), strict=True), key=lambda it: it[1]):
             none = np.count_nonzero(held == 0)
-            if size < least or 0 < none < least:  # with few, more are taken as reports until they are enough
+            if (
+                size < least or 0 < none < least
+            ):  # small strata are taken as reports until they are large enough
                 held[held == code] = 0
         return held
 
@@ -114,7 +122,7 @@ def _together(tags: Sequence[Tags]) -> Tags:
 
 
 def _some(blocks: Sequence[ReceivedCells], names: Sequence[str], people: Tags) -> list[ReceivedCells]:
-    """Return what blocks say about some people's variables."""
+    """Return the variables of some people from blocks."""
     found = []
     for block in blocks:
         columns = {name: codes for name, codes in block.codes.items() if name in names}
@@ -127,4 +135,4 @@ def _some(blocks: Sequence[ReceivedCells], names: Sequence[str], people: Tags) -
 
 def _refuse_doubles(foreign: Sequence[ReceivedCells], names: Sequence[str], people: Tags) -> None:
     for block in _some(foreign, names, people):
-        raise InputError(f"Cells of {next(iter(block.codes))!r} came twice for one record.")
+        raise InputError(f"Cells of {next(iter(block.codes))!r} were sent twice for one record.")

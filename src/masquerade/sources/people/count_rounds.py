@@ -1,7 +1,7 @@
-"""Counts that others take, of reports that this side never sees: which to ask for, and what they say.
+"""Counts taken by others, of reports that this side never sees: which tables to count, and their sums.
 
-People who vote and parties that pool count tables of reports. What a query plan wants of them is the same
-whoever counts: a `Question` for every stratum of the policy, and the sums that its table gives.
+People who vote and parties that pool count tables of reports. A query plan needs the same from both: a
+`Question` for every stratum of the policy, and the sums of its table.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from masquerade.core.query import Query
 from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
 from masquerade.protocols.people.questions import Counts, Question, found_in, smallest_cover
-from masquerade.sources.query_plan import Layout, QueryPlan, layouts_of
+from masquerade.sources.query_plan import QueryLayout, QueryPlan, layouts_of
 from masquerade.sources.record_store import Observed
 from masquerade.sources.report_tally import ReportTally
 
 
 class _Stratum(NamedTuple):
-    """A stratum of a policy, or everybody: which reports are counted for a plan, and read off the counts."""
+    """A stratum of a policy, or all records: converts plans to questions, and counts to sums."""
 
     policy: Policy
-    layout: Layout
+    layout: QueryLayout
     code: int
 
     @classmethod
     def of(cls, policy: Policy) -> list[_Stratum]:
-        """Return the strata of a policy, or the one that holds everybody."""
+        """Return the strata of a policy, or one stratum of all records."""
         return [cls(policy, layout, code) for code, layout in enumerate(layouts_of(policy))]
 
     def question(self, plan: QueryPlan) -> Question:
-        """Return what has to be counted for a plan.
+        """Return the table to count for a plan.
 
-        A factor on clear columns is a condition: those who do not have it are not counted. Any other factor
-        weighs all reports, so these are counted, and weighed afterwards. Strata are counted together, apart
-        from each other by one more column.
+        A factor on clear columns is a condition: other people are not counted. Any other factor weighs all
+        reports, so these are counted and weighed afterwards. All strata are counted in one table, with one
+        more column.
         """
         conditions: dict[str, int] = {}
         for factor in plan.factors:
@@ -55,22 +55,22 @@ class _Stratum(NamedTuple):
             columns.append(by)
         return Question.about(columns, conditions, self.policy.observed)
 
-    def observed(self, plan: QueryPlan, question: Question, table: Counts) -> Observed:
+    def sum_cells(self, plan: QueryPlan, question: Question, table: Counts) -> Observed:
         """Return the sums of weights and of their squares over the observed cells of a plan."""
         order = list(dict.fromkeys(self._columns(plan)))
         rest = [name for name in question.columns if name not in order]
-        cells = self._own(question, table).transpose(
+        cells = self._select(question, table).transpose(
             [question.columns.index(name) for name in (*order, *rest)]
         )
         counted = cells.sum(axis=tuple(range(len(order), cells.ndim)))
         shape = (*plan.observed_shape, *[prod(factor.sizes) for factor in plan.weighing])
-        return Observed.of(plan, plan.lumped(counted.reshape(shape).astype(np.float64)))
+        return Observed.of(plan, plan.lump(counted.reshape(shape).astype(np.float64)))
 
     def _columns(self, plan: QueryPlan) -> list[str]:
         return [*plan.columns, *[name for factor in plan.weighing for name in factor.columns]]
 
-    def _own(self, question: Question, table: Counts) -> Counts:
-        """Return the counts of this stratum alone, all others zero."""
+    def _select(self, question: Question, table: Counts) -> Counts:
+        """Return the counts of this stratum, with zeros for all others."""
         by = self.policy.stratum_variable
         if by is None:
             return table
@@ -83,23 +83,23 @@ class _Stratum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _CountedPart:
-    """The reports of a stratum, seen as tables that others count."""
+    """The reports of a stratum, as tables counted by others."""
 
     stratum: _Stratum
     source: CountedReports
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> QueryLayout:
         return self.stratum.layout
 
     def observe(self, plans: Sequence[QueryPlan]) -> list[Observed]:
         questions = [self.stratum.question(plan) for plan in plans]
         tables = self.source.count(questions)
-        return [self.stratum.observed(*item) for item in zip(plans, questions, tables, strict=True)]
+        return [self.stratum.sum_cells(*item) for item in zip(plans, questions, tables, strict=True)]
 
 
 class CountedReports(ReportTally):
-    """A `Tally` over reports that are counted somewhere else: `count` says how tables come about."""
+    """A `Tally` over reports that are counted elsewhere, by `count`."""
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(policy)
@@ -117,7 +117,7 @@ class CountedReports(ReportTally):
         return [_CountedPart(stratum, self) for stratum in self.strata]
 
     def questions(self, query: Query) -> list[Question]:
-        """Return what has to be counted for a query."""
+        """Return the tables to count for a query."""
         found: list[Question] = []
         for stratum in self.strata:
             plan = stratum.layout.plan(query)
@@ -126,9 +126,9 @@ class CountedReports(ReportTally):
 
 
 class JointCounts(CountedReports):
-    """A `Tally` over joint tables of reports that others count; cells that meet conditions are picked here.
+    """A `Tally` over joint tables of reports counted by others. Cells that meet conditions are selected here.
 
-    `most_cells` bounds the cells of one batch.
+    `most_cells` limits the cells of one batch.
     """
 
     most_cells: int
@@ -153,14 +153,14 @@ class JointCounts(CountedReports):
 
 
 class KnownCounts(CountedReports):
-    """What one round has counted, over `n` people, as a source of its own."""
+    """Counts of one round over `n` people, as a source."""
 
     def __init__(self, policy: Policy, known: Mapping[Question, Counts], n: int) -> None:
         super().__init__(policy)
         self.n, self._known = n, known
 
     def covers(self, query: Query) -> bool:
-        """Tell whether the round has counted what a query needs."""
+        """Return True if the round has counted the tables of a query."""
         return all(found_in(self._known, question) is not None for question in self.questions(query))
 
     def count(self, questions: Sequence[Question]) -> list[Counts]:
@@ -170,10 +170,10 @@ class KnownCounts(CountedReports):
 
 
 class CountRounds(CountedReports):
-    """A `Tally` over people who are counted in rounds: one for a batch, and nothing is asked twice.
+    """A `Tally` over people who are counted in rounds: one round per batch, and nothing is queried twice.
 
-    `refusals` says why a round would be refused; `hold_round` has one held. `n` of a table is the number of
-    people who were counted in its round.
+    `refusals` returns the refusals of a round, `hold_round` runs one. `n` of a table is the number of people
+    counted in its round.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -182,31 +182,37 @@ class CountRounds(CountedReports):
 
     @abstractmethod
     def refusals(self, questions: Sequence[Question]) -> list[Refusal]:
-        """Return why a round with these questions would be refused; asks nobody."""
+        """Return the refusals of a round with these questions, without contacting anyone."""
 
     @abstractmethod
     def hold_round(self, questions: Sequence[Question]) -> KnownCounts:
-        """Return what a round with these questions counts; `QueryRefused` or `RoundAborted` if it fails."""
+        """Run a round with these questions and return its counts.
+
+        Raises
+        ------
+        QueryRefused, RoundAborted
+            If the round fails.
+        """
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return why queries would be refused: by the disguise, by their size, by the rules of the people."""
+        """Return the refusals of queries: by the disguise, by their size, or by the rules of the people."""
         found = list({(item.code, item.query): item for item in super().check(queries)}.values())
-        asked = [] if found else self.asked(queries)
+        asked = [] if found else self.new_questions(queries)
         return found + (self.refusals(asked) if asked else [])
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Answer a batch: from earlier rounds what they have counted, the rest in one round."""
+        """Answer a batch from the counts of earlier rounds, and the rest in one round."""
         if isinstance(queries, Query):
             raise InputError("A source answers a list of queries: write answer([query]).")
         raise_refusals(self.check(queries))
-        asked = self.asked(queries)
+        asked = self.new_questions(queries)
         if asked:
             self.held.append(self.hold_round(asked))
         sources = [next(held for held in self.held if held.covers(query)) for query in queries]
         return [source.answer([query])[0] for source, query in zip(sources, queries, strict=True)]
 
     def count(self, questions: Sequence[Question]) -> list[Counts]:
-        """Return the tables of questions, from the round that has counted them all or from a new one."""
+        """Return the tables of questions, from an earlier round that covers them all or from a new one."""
         for held in self.held:
             tables = held.count(questions)
             if len(tables) == len(questions):
@@ -216,8 +222,8 @@ class CountRounds(CountedReports):
         self.held.append(self.hold_round(asked))
         return self.held[-1].count(questions)
 
-    def asked(self, queries: Iterable[Query]) -> tuple[Question, ...]:
-        """Return the questions of a round: none that follows from one that was held, or from another."""
+    def new_questions(self, queries: Iterable[Query]) -> tuple[Question, ...]:
+        """Return the questions of a round without those that follow from earlier rounds or from others."""
         wanted = [
             question
             for query in dict.fromkeys(queries)

@@ -1,4 +1,4 @@
-"""Frequency mining as a source of counts: every learner runs on people who each keep their own record."""
+"""Frequency mining as a source of counts: every learner runs on people who keep their own records."""
 
 from __future__ import annotations
 
@@ -15,25 +15,41 @@ from masquerade.core.util.formatting import printable
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.protocols.frequency_mining.guarantee import frequency_guarantee
 from masquerade.protocols.frequency_mining.history import roster_refusals
-from masquerade.protocols.frequency_mining.messages import Exchange, Terms
-from masquerade.protocols.frequency_mining.roles import Round
+from masquerade.protocols.frequency_mining.messages import Exchange, FrequencyTerms
+from masquerade.protocols.frequency_mining.roles import MiningRound
 from masquerade.protocols.people.questions import Question
 from masquerade.sources.people.count_rounds import CountRounds, KnownCounts
 
 
 class FrequencyTally(CountRounds):
-    """Counts over people, mined in rounds; a `Tally` on which every learner runs unchanged.
+    """Counts over people, mined in rounds: a `Tally` on which every learner runs unchanged.
 
-    The caller is the miner, and learns the counts that it asks for and nothing else. A batch of questions is
-    one round; what follows from counts already known is never asked again. `exchange` hands a user a message
-    and returns the answer. `users` are those who take part, all members if not given; `agreed` are earlier
-    epochs that they agreed this one may differ from by few people, and the guarantee says so.
+    The caller is the miner, and learns only the queried counts. A batch of queries is one round. Counts that
+    follow from known counts are not queried again.
 
-    A round that fails raises `RoundAborted`: users who were missing or cheated are left out from then on, and
-    if votes had left (`spent`), the questions of that round are closed until the next epoch.
+    A failed round raises `RoundAborted`. Users who were missing or cheated are excluded from then on. If
+    votes had been sent (`spent`), the questions of that round are closed until the next epoch.
 
-    >>> from masquerade.simulation import FrequencyMining, made_up_people
-    >>> source = FrequencyMining(made_up_people(10)).tally()
+    Parameters
+    ----------
+    terms : FrequencyTerms
+        Terms that the users agreed to.
+    exchange : callable
+        Delivers a message to a user and returns the answer.
+    users : iterable of str, optional
+        Users who participate. Without it, all members.
+    shared_checks : bool, optional
+        Check each key only once for the users of one process. For simulations only.
+    agreed : iterable of str, optional
+        Earlier epochs from which this one may differ by few people, with the users' agreement. The guarantee
+        lists them.
+    workers : int, optional
+        Number of threads.
+
+    Examples
+    --------
+    >>> from masquerade.simulation import FrequencyMining, synthetic_people
+    >>> source = FrequencyMining(synthetic_people(10)).tally()
     >>> isinstance(source, mq.people.FrequencyTally)
     True
     >>> source.answer([mq.Query(by="sex")])[0].total, source.rounds
@@ -42,7 +58,7 @@ class FrequencyTally(CountRounds):
 
     def __init__(
         self,
-        terms: Terms,
+        terms: FrequencyTerms,
         exchange: Exchange,
         users: Iterable[str] | None = None,
         *,
@@ -59,31 +75,32 @@ class FrequencyTally(CountRounds):
         self._shared_checks, self._agreed = shared_checks, tuple(agreed)
         self._spent: set[Question] = set()
         self._rosters: list[frozenset[str]] = []
-        # two miners of one epoch hardly ever give a round the same number, and users would notice
+        # random, so that two miners of one epoch do not use the same round number, which users would detect
         self._numbers = count(secrets.randbelow(2**30))
         self._renew()
 
     @printable
     def __repr__(self) -> str:
-        """Show how many people answer about which variables."""
+        """Return the number of users and the variables as text."""
         return f"{type(self).__name__}({self.n:,} users, {self.schema!r})"
 
     @property
     def rounds(self) -> int:
-        """Return how many rounds votes have left in."""
+        """Number of rounds in which votes were sent."""
         return len(self._rosters)
 
     def refusals(self, questions: Sequence[Question]) -> list[Refusal]:
-        """Return why a round would be refused; asks nobody.
+        """Return the refusals of a round, without contacting anyone.
 
-        Too few users, too many keys to check, votes spent, too few departed or too many. What users voted in
-        under other terms only they know, and refuse when they are asked.
+        Reasons are too few users, too many keys to check, spent votes, and too few or too many departed
+        users. Only users know their votes under other terms; they refuse when they receive the round.
         """
         mined = [question for question in questions if question.names]
         spent = [
             Refusal(
                 "already_spent",
-                f"votes on {' × '.join(question.names)} have left in this epoch: wait for the next one",
+                f"votes on {' × '.join(question.names)} were already sent in this epoch: wait for the next "
+                "epoch",
             )
             for question in mined
             if question in self._spent
@@ -93,12 +110,12 @@ class FrequencyTally(CountRounds):
         return spent + roster_refusals(self.terms, frozenset(self.users), self._rosters, mined)
 
     def hold_round(self, questions: Sequence[Question]) -> KnownCounts:
-        """Mine the counts of a round; how many people there are is known without one."""
+        """Mine the counts of a round. The number of people is known without a round."""
         mined = [question for question in questions if question.names]
         people = {question: np.array(self.n) for question in questions if not question.names}
         if not mined:
             return KnownCounts(self.policy, people, self.n)
-        current = Round(self.terms, next(self._numbers), self.users, mined, workers=self._workers)
+        current = MiningRound(self.terms, next(self._numbers), self.users, mined, workers=self._workers)
         try:
             while current.phase != "done":
                 self.hand_out(current)
@@ -109,23 +126,34 @@ class FrequencyTally(CountRounds):
             raise
         finally:
             if current.votes_may_have_left:
-                self.spent(current)
+                self.record_spent(current)
         return KnownCounts(self.policy, people | current.tables, len(current.invitation.users))
 
-    def hand_out(self, current: Round) -> None:
-        """Hand every user the message that is due, and take their answers; whoever is silent is missing."""
+    def hand_out(self, current: MiningRound) -> None:
+        """Send every user the next message, and process their answers. Silent users are missing."""
         for user in current.invitation.users:
             reply = self._exchange(user, current.message)
             if reply is not None:
                 self.take(current, reply)
 
-    def take(self, current: Round, reply: bytes) -> None:
-        """Take a user's answer; what nobody signed is as good as none."""
+    def take(self, current: MiningRound, reply: bytes) -> None:
+        """Process a user's answer. An answer without a valid signature is ignored.
+
+        Parameters
+        ----------
+        current : MiningRound
+            The round.
+        reply : bytes
+            The user's message.
+        """
         with suppress(DecodingError, SealBroken):
             current.receive(reply)
 
-    def spent(self, current: Round) -> None:
-        """Remember a round in which votes have left, or may have: without counts its questions are closed."""
+    def record_spent(self, current: MiningRound) -> None:
+        """Record a round in which votes were or may have been sent.
+
+        Its questions are closed if the round ends without counts.
+        """
         self._rosters.append(frozenset(current.invitation.users))
         if current.phase != "done":
             self._spent.update(current.invitation.questions)

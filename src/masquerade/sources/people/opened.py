@@ -1,4 +1,4 @@
-"""Opened rows as a source of counts, which says that rows are missing, and not at random."""
+"""Opened rows as a source of counts that states that rows are missing, not at random."""
 
 from __future__ import annotations
 
@@ -21,14 +21,25 @@ if TYPE_CHECKING:
 
 
 class OpenedRows(Records):
-    """A `Tally` over the rows that opened, exact about those, silent about the others.
+    """A `Tally` over the rows that opened: its counts are exact for these rows and omit all others.
 
     Rows of classes below k are missing, and not at random: rare combinations are missing altogether, so
-    counts are too small and associations with rare values are lost. So every question is refused with the
+    counts are too small and associations with rare values are lost. Every query is therefore refused with the
     code ``incomplete`` until the caller accepts that answers are about the opened rows only
-    (`accept_incomplete`). `counts` gives plain counts of the opened rows, without standard errors, whether
+    (`accept_incomplete`). `counts` returns plain counts of the opened rows, without standard errors, whether
     accepted or not.
 
+    Parameters
+    ----------
+    opening : Opening
+        Result of opening an epoch.
+    form : Form
+        Form of the rows.
+    accept_incomplete : bool, optional
+        Accept that answers are about the opened rows only.
+
+    Examples
+    --------
     >>> import os
     >>> schema = mq.Schema({"zip": ["07029", "07030"], "ill": ["colitis", "stroke"]})
     >>> form = mq.people.Form(schema, quasi=("zip",), sensitive=("ill",))
@@ -50,16 +61,16 @@ class OpenedRows(Records):
         missing = Missing(what, accept_incomplete)
         super().__init__(form.codes(opening), Policy.clear(form.schema), missing=missing)
         self.opening, self.form, self.incompleteness = opening, form, missing.what
-        self.guarantee = missing.noted(production_guarantee(opening.terms, form))
+        self.guarantee = missing.add_to(production_guarantee(opening.terms, form))
 
     def counts(self, query: Query) -> NDArray[np.int64]:
-        """Return how many opened rows there are of each combination: exact, without standard errors."""
+        """Return the number of opened rows of each combination: exact, without standard errors."""
         (table,) = Records(self.codes, self.policy).answer([query])
         return np.rint(table.values).astype(np.int64)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the opened rows as a pandas frame of labels, class by class, which says what is missing."""
-        import pandas as pd  # noqa: PLC0415  (a frame is asked for here)
+        """Return the opened rows as a pandas frame of labels, class by class, marked as incomplete."""
+        import pandas as pd  # noqa: PLC0415  (needed for frames only)
 
         frame = pd.DataFrame({name: self.schema.decode(name, self.codes[name]) for name in self.schema})
         marked: pd.DataFrame = with_metadata(frame, {INCOMPLETE: self.incompleteness})

@@ -1,0 +1,161 @@
+"""Records that arrive in batches: Polars lazy frames, Arrow data sets and readers, files of DuckDB.
+
+Only the requested columns are read, batch by batch. This package holds one batch at a time; the underlying
+library may buffer more. pandas and Polars are never imported here, DuckDB for its own files only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from masquerade.core.errors import FileError, InputError, SchemaError, did_you_mean
+from masquerade.frames.metadata import is_polars_lazy, schema_metadata
+
+ROWS: Final = 1 << 17  # rows of a batch
+ENDINGS: Final = (".duckdb", ".ddb")  # of databases of DuckDB
+
+
+class BatchStream:
+    """Columns by name, read from the start in batches.
+
+    `title` names the data in messages. `again` is False if the data can be read only once.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        names: Sequence[str],
+        metadata: dict[str, str],
+        read: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
+        *,
+        again: bool = True,
+    ) -> None:
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if list(names).count(name) > 1)
+            raise InputError(f"The {title} has two columns called {twice!r}.")
+        self.title, self.names, self.metadata, self.again = title, tuple(names), metadata, again
+        self._read, self._started = read, False
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the requested columns; raise SchemaError if one is missing."""
+        for name in columns:
+            if name not in self.names:
+                raise SchemaError(
+                    f"There is no column {name!r} in the {self.title}.{did_you_mean(name, self.names)}"
+                )
+        if self._started and not self.again:
+            raise InputError(f"A {self.title} can be read once only: collect it, or write it to a file.")
+        self._started = True
+        try:
+            for batch in self._read(columns):
+                batch.validate(full=True)
+                yield batch
+        except (pa.ArrowException, OSError):
+            failed = True  # their messages may quote data
+        else:
+            failed = False
+        if failed:
+            raise FileError(f"The {self.title} cannot be read to its end (damaged, or no longer there).")
+
+
+def stream_of(data: Any) -> BatchStream | None:
+    """Return the caller's data as a stream of batches; None if they have another type."""
+    if isinstance(data, BatchStream):
+        return data
+    if is_ibis_on_polars(data):
+        data = data.get_backend().compile(data)
+    if is_polars_lazy(data) and hasattr(data, "collect_batches"):
+        return _of_lazy_frame(data)
+    if is_duckdb_file(data):
+        return _of_duckdb_file(Path(data))
+    if isinstance(data, pa.RecordBatchReader):
+        return BatchStream(
+            "reader of record batches",
+            data.schema.names,
+            schema_metadata(data.schema),
+            lambda columns: (batch.select(list(columns)) for batch in data),
+            again=False,
+        )
+    if type(data).__module__.startswith("pyarrow._dataset") and hasattr(data, "to_batches"):
+        return _of_dataset(data)
+    return None
+
+
+def is_ibis_on_polars(data: Any) -> bool:
+    """Return True for an Ibis table of the Polars backend, which compiles to a lazy frame."""
+    if type(data).__module__.split(".")[0] != "ibis" or not hasattr(data, "get_backend"):
+        return False
+    return bool(data.get_backend().name == "polars")
+
+
+def is_duckdb_file(data: Any) -> bool:
+    """Return True for the path of a database of DuckDB."""
+    return isinstance(data, (str, Path)) and Path(data).suffix in ENDINGS
+
+
+def _of_duckdb_file(path: Path) -> BatchStream:
+    """Return the only table of a database. One with several tables is refused, with their names."""
+    import duckdb  # noqa: PLC0415  (large)
+
+    def connect() -> Any:
+        if not path.is_file():
+            raise FileError(f"{path}: there is no such file.")
+        try:
+            return duckdb.connect(path, read_only=True, config={"enable_external_access": False})
+        except duckdb.Error:
+            failed = FileError(f"{path}: is not a database that DuckDB can open, or is being written.")
+        raise failed
+
+    with connect() as connection:
+        listed = "SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal ORDER BY ALL"
+        tables = connection.execute(listed).fetchall()
+        if len(tables) != 1:
+            found = ", ".join(repr(table) for _, table in tables) or "none"
+            raise FileError(
+                f"{path}: only a database with one table is read directly; this one has: {found}. Pass one: "
+                f"ibis.duckdb.connect({str(path)!r}, read_only=True).table(…)."
+            )
+        place = ".".join(_quote(part) for part in tables[0])
+        described = connection.execute(f"DESCRIBE {place}").fetchall()
+
+    def read(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with connect() as connection:
+            chosen = ", ".join(map(_quote, columns))
+            yield from connection.sql(f"SELECT {chosen} FROM {place}").to_arrow_reader(ROWS)  # noqa: S608
+
+    return BatchStream("table of DuckDB", [row[0] for row in described], {}, read)
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _of_dataset(data: Any) -> BatchStream:
+    schema = data.schema if hasattr(data, "scanner") else data.projected_schema
+
+    def read(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if not columns:
+            return
+        if not hasattr(data, "scanner"):  # a scanner already has its columns and batch size
+            yield from (batch.select(list(columns)) for batch in data.to_batches())
+            return
+        # read few batches ahead: the default is 16 batches per column
+        yield from data.to_batches(
+            columns=list(columns), batch_size=ROWS, batch_readahead=2, fragment_readahead=1
+        )
+
+    return BatchStream("data set", schema.names, schema_metadata(schema), read)
+
+
+def _of_lazy_frame(data: Any) -> BatchStream:
+    def read(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if not columns:
+            return
+        for part in data.select(list(columns)).collect_batches(chunk_size=ROWS, maintain_order=True):
+            yield from part.to_arrow().to_batches()
+
+    return BatchStream("lazy frame", data.collect_schema().names(), {}, read)

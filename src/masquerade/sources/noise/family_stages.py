@@ -1,0 +1,102 @@
+"""Stages of a structure search on counts with noise: all pairs, then one table for each variable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+
+from masquerade.core.errors import InputError
+from masquerade.core.query import Query
+from masquerade.core.schema import Schema
+from masquerade.core.table import CountTable
+from masquerade.sources.noise.noisy import NoisyTally
+
+PAIRS_SHARE = 0.6  # of the budget for all pairs; the rest is for the tables of families
+
+
+def structure_stages(schema: Schema, share: float = PAIRS_SHARE) -> list[tuple[int, float]]:
+    """Return the stages of a structure search: tables and share of the budget of each.
+
+    Parameters
+    ----------
+    schema : Schema
+        Variables of the network.
+    share : float, default 0.6
+        Share of the budget for all pairs.
+
+    Returns
+    -------
+    list of (int, float)
+        For `mq.Noisy(…, tables=…)`.
+
+    Examples
+    --------
+    >>> mq.structure_stages(mq.tally(mq.data.students()).schema)
+    [(6, 0.6), (4, 0.4)]
+    """
+    if len(schema) < 3:
+        raise InputError("A structure search in stages needs at least three variables.")
+    if not 0 < share < 1:
+        raise InputError(f"The share of the pairs must be between 0 and 1. Got {share!r} instead.")
+    return [(len(schema) * (len(schema) - 1) // 2, share), (len(schema), round(1 - share, 12))]
+
+
+def ask_families(source: NoisyTally, partners: int = 3) -> list[tuple[str, str]]:
+    """Query all pairs, then for each variable the table with its strongest partners.
+
+    A search that follows, `mq.learn.structure(source, forbidden=…)`, queries nothing new.
+
+    Parameters
+    ----------
+    source : Noisy
+        Source with the stages of `structure_stages`.
+    partners : int, default 3
+        Largest number of partners of a variable, as `max_parents` of the search.
+
+    Returns
+    -------
+    list of (str, str)
+        Links from a parent to a child that the tables do not cover: `forbidden` of the search.
+
+    Examples
+    --------
+    >>> clear = mq.tally(mq.data.students())
+    >>> source = mq.Noisy(clear, epsilon=3, tables=mq.structure_stages(clear.schema))
+    >>> forbidden = mq.ask_families(source, partners=2)
+    >>> network = mq.learn.structure(source, forbidden=forbidden, max_parents=2)
+    >>> source.tables_spent <= 10
+    True
+    """
+    names = tuple(source.schema)
+    pairs = [Query(by=pair) for pair in combinations(names, 2)]
+    strength = {name: dict[str, float]() for name in names}
+    for table in source.answer(pairs):
+        first, second = table.names
+        strength[first][second] = strength[second][first] = link_strength(table)
+    chosen = {name: strongest(strength[name], partners) for name in names}
+    families = [Query(by=(name, *chosen[name])) for name in names]
+    if source.cost(families) > source.tables_left and len(source.terms.stages) > 1:
+        source.next_stage()
+    source.answer(families)
+    return [(parent, name) for name in names for parent in names if parent not in (name, *chosen[name])]
+
+
+def strongest(strengths: dict[str, float], most: int) -> list[str]:
+    """Return up to `most` variables with a positive strength, at least one, the strongest first."""
+    ordered: Sequence[str] = sorted(strengths, key=lambda name: -strengths[name])
+    return [name for place, name in enumerate(ordered[:most]) if place == 0 or strengths[name] > 0]
+
+
+def link_strength(table: CountTable) -> float:
+    """Return the strength of the link in a table of two variables, without the part that noise explains.
+
+    Formula: φ² = Σ (R² − Var R)/E/n, R the residuals of independence, Var R the noise of the interaction.
+    """
+    values = table.values
+    total = max(float(values.sum()), 1.0)
+    expected = np.outer(np.maximum(values.sum(axis=1), 1.0), np.maximum(values.sum(axis=0), 1.0)) / total
+    residuals = values - np.outer(values.sum(axis=1), values.sum(axis=0)) / total
+    noise = float(table.covariance.diagonal("given_records").mean())
+    return float(((residuals**2 - noise) / np.maximum(expected, 1.0)).sum() / total)

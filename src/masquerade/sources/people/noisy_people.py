@@ -1,0 +1,256 @@
+"""Counts of people with noise that nobody knows, by secure aggregation, as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from masquerade.channels.noise.disjoint_queries import group_disjoint
+from masquerade.channels.noise.terms import NoiseStage
+from masquerade.channels.policy import Policy, check_policy
+from masquerade.core.errors import InputError, Refusal
+from masquerade.core.query import Query
+from masquerade.core.table import CountTable
+from masquerade.core.tally import Selected, raise_refusals
+from masquerade.core.util.formatting import counted, printable
+from masquerade.protocols.people.questions import Counts, Question
+from masquerade.protocols.secure_aggregation.agreement import MOST_COUNTS, AggregationTerms, QuestionBatch
+from masquerade.protocols.secure_aggregation.guarantee import aggregation_guarantee
+from masquerade.protocols.secure_aggregation.server import Rounds
+from masquerade.sources.noise.noisy import NoisyTally
+from masquerade.sources.noise.spent_tables import Cells
+from masquerade.sources.noise.table_cost import canonical_query, is_small, tables_to_ask
+
+
+@dataclass(frozen=True, eq=False)
+class CountedRound:
+    """The tables of one round, and the people whose votes they sum."""
+
+    tables: dict[Question, Counts]
+    people: tuple[int, ...]
+
+
+class NoisyRounds(Protocol):
+    """Rounds whose sums have noise: in this process, or over a network."""
+
+    @property
+    def terms(self) -> AggregationTerms:
+        """The terms that all users agreed to."""
+
+    def refusals(self) -> list[Refusal]:
+        """Return the reasons why no further round would be answered. Pure."""
+
+    def earlier(self) -> list[CountedRound]:
+        """Return the rounds that were counted before."""
+
+    def hold(self, questions: Sequence[Question]) -> CountedRound:
+        """Count the questions in one round."""
+
+
+class NoisyPeople:
+    """A `Tally` over people whose votes carry shares of noise: nobody knows the noise of a sum.
+
+    A batch of queries is one round. Tables of the same people are made consistent, and what follows from them
+    is free of charge. If people leave between two rounds, tables of later rounds are kept apart. `n` of a
+    table is the number of people counted in its round.
+
+    Parameters
+    ----------
+    rounds : Rounds
+        Session of users whose terms state noise.
+    policy : Policy
+        Policy that the users agreed to; nothing is disguised.
+
+    Examples
+    --------
+    >>> from masquerade.simulation import Aggregation, synthetic_people
+    >>> people = synthetic_people(60)
+    >>> noise = mq.people.SumNoise(epsilon=3, tables=5)
+    >>> population = Aggregation(people.codes, people.policy, mq.people.Parameters.of(60, noise=noise))
+    >>> source = mq.people.NoisyPeople(population, people.policy)
+    >>> [table] = source.answer([mq.Query(by="sex")])
+    >>> round(table.total), source.tables_spent, source.tables_left
+    (60, 1, 4)
+    """
+
+    def __init__(self, rounds: Rounds | NoisyRounds, policy: Policy) -> None:
+        is_noisy = hasattr(rounds, "hold")
+        self._rounds = cast(NoisyRounds, rounds) if is_noisy else _LocalRounds(cast(Rounds, rounds))
+        terms = rounds.terms
+        if terms.noise is None:
+            raise InputError("The users agreed on no noise: use AggregationTally.")
+        if terms.policy.id != check_policy(policy).id:
+            raise InputError("The users agreed to a different policy.")
+        self.policy, self.schema, self.terms = policy, policy.schema, terms.noise
+        self.n = terms.parameters.users
+        self.guarantee = aggregation_guarantee(terms)
+        self.sizes = terms.sizes
+        self._groups: dict[tuple[int, ...], _SamePeople] = {}
+        self._spent, self._held = 0, 0
+        for one in self._rounds.earlier():
+            self._add(one)
+
+    @printable
+    def __repr__(self) -> str:
+        """Return the number of people, the variables and the promise."""
+        return f"NoisyPeople({self.n:,} people, {self.schema!r}, ε = {self.terms.epsilon:g})"
+
+    @property
+    def tables_spent(self) -> int:
+        """Return the number of tables that are spent."""
+        return self._spent
+
+    @property
+    def tables_left(self) -> int:
+        """Return the number of tables that are left."""
+        return self.terms.number - self._spent
+
+    @property
+    def rounds_held(self) -> int:
+        """Return the number of rounds so far."""
+        return self._held
+
+    def select(self, names: Iterable[str]) -> Selected:
+        """Return a source with only the named variables."""
+        return Selected(self, names)
+
+    def cost(self, queries: Sequence[Query]) -> int:
+        """Return the number of tables that queries would spend now, beyond the tables that were answered."""
+        return len(self._new_tables(queries))
+
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return the refusals of queries: by their size, by the budget, or by the rules of the people."""
+        groups = self._new_tables(queries)
+        return self.refusals([query for group in groups for query in group]) if groups else []
+
+    def answer(self, queries: Sequence[Query]) -> list[CountTable]:
+        """Answer a batch from the tables of earlier rounds, and the rest in one round."""
+        if isinstance(queries, Query):
+            raise InputError("A source answers a list of queries: write answer([query]).")
+        groups = self._new_tables(queries)
+        if groups:
+            self.hold_round([query for group in groups for query in group])
+        return [self._covering(query).table(query) for query in queries]
+
+    def hold_round(self, queries: Sequence[Query]) -> CountedRound:
+        """Count queries in one round, whatever is known already; the tables are spent."""
+        raise_refusals(self.refusals(queries))
+        counted_round = self._rounds.hold([self.question(query) for query in queries])
+        self._add(counted_round)
+        return counted_round
+
+    def refusals(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return the refusals of a round with these queries, none of which is known. Pure."""
+        for query in queries:
+            if not is_small(query, self.schema):
+                return [Refusal("too_many_cells", "The table of a query has too many cells.", query)]
+        cells = sum(self.question(query).cells(self.sizes) for query in queries)
+        if cells > MOST_COUNTS:
+            reason = f"the batch has {cells:,} cells, a vote at most {MOST_COUNTS:,}"
+            return [Refusal("too_many_cells", reason), *self._rounds.refusals()]
+        needed = len(group_disjoint(queries))
+        if needed > self.tables_left:
+            reason = (
+                f"These queries take {counted(needed, 'table')}, and {self.tables_left} of "
+                f"{self.terms.number} are left. Tables that were answered stay free of charge."
+            )
+            return [Refusal("budget_spent", reason)]
+        return self._rounds.refusals()
+
+    def question(self, query: Query) -> Question:
+        """Return the question of a query."""
+        conditions = {name: self.schema[name].code(label) for name, label in query.where}
+        return Question.about(query.by, conditions, self.policy.observed)
+
+    def query(self, question: Question) -> Query:
+        """Return the query of a question."""
+        where = {name: self.schema[name].categories[code] for name, code in question.conditions}
+        return canonical_query(Query(by=question.columns, where=where), self.schema)
+
+    def _new_tables(self, queries: Sequence[Query]) -> list[list[Query]]:
+        for query in queries:
+            query.check(self.schema)
+        new = [query for query in queries if query.names and not any(g.covers(query) for g in self._latest())]
+        last = next(iter(self._latest()), None)
+        covered = [] if last is None else last.covered
+        answered = [] if last is None else last.answered
+        return tables_to_ask(new, covered, answered, self.schema)
+
+    def _latest(self) -> list[_SamePeople]:
+        return list(reversed(self._groups.values()))
+
+    def _covering(self, query: Query) -> _SamePeople:
+        groups = self._latest() or [_SamePeople(self, self.n)]
+        return next(group for group in groups if not query.names or group.covers(query))
+
+    def _add(self, counted_round: CountedRound) -> None:
+        """Add the tables of a round to those of the same people."""
+        queries = [self.query(question) for question in counted_round.tables]
+        group = self._groups.pop(counted_round.people, None) or _SamePeople(self, len(counted_round.people))
+        self._groups[counted_round.people] = group  # the latest is last
+        tables = len(group_disjoint([query for query in queries if query.names]))
+        group.add(queries, tables, [cells.reshape(-1) for cells in counted_round.tables.values()])
+        self._spent, self._held, self.n = self._spent + tables, self._held + 1, len(counted_round.people)
+
+
+class _SamePeople(NoisyTally):
+    """Tables of the same people, made consistent. They are drawn elsewhere."""
+
+    def __init__(self, source: NoisyPeople, n: int) -> None:
+        super().__init__(source.schema, n, source.terms, None, present=n)
+        self.guarantee = source.guarantee
+
+    @property
+    def covered(self) -> list[frozenset[str]]:
+        """Return the variables of each table that is known without conditions."""
+        return [frozenset(query.by) for query in self._budget.answers if not query.where]
+
+    @property
+    def answered(self) -> list[Query]:
+        """Return the known queries with conditions."""
+        return [query for query in self._budget.answers if query.where]
+
+    def covers(self, query: Query) -> bool:
+        """Return True if these tables answer a query."""
+        known = canonical_query(query, self.schema) in self._budget.answers
+        return known or any(names.issuperset(query.names) for names in self.covered)
+
+    def add(self, queries: Sequence[Query], tables: int, cells: Sequence[Cells]) -> None:
+        """Store the tables of a round."""
+        self._budget.store(self._budget.spend(queries, tables, 0), cells)
+        self._budget.refresh()
+
+    def table(self, query: Query) -> CountTable:
+        """Return the consistent table of a query that is covered."""
+        return self._table(query)
+
+    def _prepare(self, queries: Sequence[Query]) -> Any:
+        del queries
+        raise InputError("Tables of people can be counted in rounds only.")
+
+    def _open_cells(self, prepared: Any, queries: Sequence[Query], stage: NoiseStage) -> list[Cells]:
+        del prepared, queries, stage
+        raise InputError("Tables of people can be counted in rounds only.")
+
+
+class _LocalRounds:
+    """Rounds of secure aggregation in this process."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
+
+    @property
+    def terms(self) -> AggregationTerms:
+        return self._rounds.terms
+
+    def refusals(self) -> list[Refusal]:
+        return self._rounds.refusals()
+
+    def earlier(self) -> list[CountedRound]:
+        return []
+
+    def hold(self, questions: Sequence[Question]) -> CountedRound:
+        batch = QuestionBatch(tuple(questions), self.terms.sizes)
+        outcome = self._rounds.ask(batch)
+        return CountedRound(batch.tables(outcome.counts), outcome.survivors)
