@@ -1,11 +1,11 @@
-"""HMAC-SHA256 and keyed BLAKE2b of many short texts by one key, side by side.
+"""HMAC-SHA256 and keyed BLAKE2b of many short texts with one key, in parallel lanes.
 
-A hash of one text is a chain of small steps, each waiting for the last one. Hashes of several texts do not
-wait for each other: 64 of them go through every step together, as lanes that the processor works on at once.
-What the key does comes first and is the same for all, so it is done once.
+A hash of one text is a chain of small steps, each of which waits for the previous one. Hashes of different
+texts are independent: 64 of them go through each step together, as lanes that the processor computes in
+parallel. The key's block comes first and is the same for all, so it is processed once.
 
-Reference: FIPS 180-4 (SHA-256), RFC 2104 (HMAC), RFC 7693 (BLAKE2b). No step depends on what is hashed: time
-tells lengths alone.
+Reference: FIPS 180-4 (SHA-256), RFC 2104 (HMAC), RFC 7693 (BLAKE2b). No step depends on the hashed data: the
+running time reveals only lengths.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from masquerade.kernels.jit import compiled
 from masquerade.kernels.tiles import run, split, threads_for
 
 LANES: Final = 64
-LONGEST: Final = (
-    55  # bytes of prefix and text that stand in one block, with the mark and the length after them
-)
-LONGEST_TAGGED: Final = 128  # bytes of a text that BLAKE2b takes in one block
+LONGEST: Final = 55  # bytes of prefix and text that fit into one block with padding and length
+LONGEST_TAGGED: Final = 128  # bytes of text in one block of BLAKE2b
 _BLOCK: Final = 64  # bytes, of SHA-256
 Rows = NDArray[np.uint8]
 Words = NDArray[np.uint32]
@@ -34,13 +32,13 @@ U4, U8 = np.uint32, np.uint64
 
 
 def _digits_of_roots(degree: int, count: int, bits: int = 32) -> list[int]:
-    """Return the first bits after the point of the square or cube roots of the first primes."""
+    """Return the first bits of the fractional parts of the square or cube roots of the first primes."""
     primes = [p for p in range(2, 312) if all(p % q for q in range(2, isqrt(p) + 1))]
     return [_root(p << bits * degree, degree) & ((1 << bits) - 1) for p in primes[:count]]
 
 
 def _root(number: int, degree: int) -> int:
-    """Return the whole part of a root."""
+    """Return the integer part of a root."""
     low, high = 0, 1 << (number.bit_length() // degree + 1)
     while high - low > 1:
         middle = (low + high) // 2
@@ -51,18 +49,19 @@ def _root(number: int, degree: int) -> int:
 _START: Final = np.array(_digits_of_roots(2, 8), U4)
 _ADDED: Final = np.array(_digits_of_roots(3, 64), U4)
 _LONG_START: Final = np.array(_digits_of_roots(2, 8, 64), U8)
-# which words of a block the twelve rounds of BLAKE2b take, in which order (RFC 7693, section 2.7)
+# order of a block's words in the twelve rounds of BLAKE2b (RFC 7693, section 2.7)
 _TAKEN = (
     "0123456789abcdef ea489fd61c02b753 b8c052fdae367194 7931dcbe265a40f8 905724afe1bc683d 2c6a0b834d75fe19 "
     "c51fed4a0763928b db7ec13950f4862a 6fe9b308c2d714a5 a2847615fb9e3cd0 0123456789abcdef ea489fd61c02b753"
 )
-_ORDERS: Final = np.array([[int(sign, 16) for sign in order] for order in _TAKEN.split()])
+_ORDERS: Final = np.array([[int(digit, 16) for digit in order] for order in _TAKEN.split()])
 
 
 def hmac_sha256(key: bytes, prefix: bytes, data: Rows, offsets: Offsets, size: int) -> Rows:
-    """Return the first bytes of HMAC-SHA256(key, prefix ‖ text) of every row.
+    """Return the first `size` bytes of HMAC-SHA256(key, prefix ‖ text) for each row.
 
-    Prefix and text have at most `LONGEST` bytes together, the key a block of 64. Threads share many rows.
+    Prefix and text have at most `LONGEST` bytes together, the key at most one block of 64. Many rows are
+    shared by threads.
     """
     padded = _words_of(key.ljust(_BLOCK, b"\0"))
     inner, outer = (_after_block(padded ^ U4(pad * 0x01010101)) for pad in (0x36, 0x5C))
@@ -73,9 +72,9 @@ def hmac_sha256(key: bytes, prefix: bytes, data: Rows, offsets: Offsets, size: i
 
 
 def keyed_blake2b(key: bytes, data: Rows, offsets: Offsets, size: int) -> Rows:
-    """Return the BLAKE2b of every row under a key, of so many bytes.
+    """Return the keyed BLAKE2b of each row, `size` bytes long.
 
-    Texts have at least one byte and at most `LONGEST_TAGGED`: without any, the key would be the last block.
+    Texts have 1 to `LONGEST_TAGGED` bytes: for an empty text the key's block would be the last one.
     """
     begin = _LONG_START.copy()
     begin[0] ^= U8(0x01010000 ^ len(key) << 8 ^ size)
@@ -91,7 +90,7 @@ def keyed_blake2b(key: bytes, data: Rows, offsets: Offsets, size: int) -> Rows:
 
 
 def _spread(work: Callable[[Rows, Offsets, Rows], None], data: Rows, offsets: Offsets, size: int) -> Rows:
-    """Do work on rows, on all cores if they are many; arrays are of one kind, so that it is compiled once."""
+    """Run work on rows, on all cores if there are many rows. Arrays have one type: work is compiled once."""
     read, ends, rows = data.view(), offsets.astype(np.int64, copy=False), len(offsets) - 1
     read.flags.writeable = False
     out = np.empty((rows, size), np.uint8)
@@ -113,29 +112,29 @@ def _after_block(block: Words) -> Words:
 
 
 @compiled
-def _turned(word: np.uint32, places: int) -> np.uint32:
-    """Turn a word to the right."""
+def _rotate_right(word: np.uint32, places: int) -> np.uint32:
+    """Return a word rotated to the right."""
     return U4(U4(word >> U4(places)) | U4(word << U4(32 - places)))
 
 
 @compiled
 def _sha256_rounds(words: Words, state: Words, added: Words) -> None:
-    """Let a block go through SHA-256, in all lanes; behind its 16 words there is room for the others."""
+    """Process one block of SHA-256 in all lanes; `words` has space for the expanded schedule."""
     for t in range(16, 64):
         for lane in range(LANES):
             x, y = words[t - 15, lane], words[t - 2, lane]
-            low = U4(_turned(x, 7) ^ _turned(x, 18) ^ U4(x >> U4(3)))
-            high = U4(_turned(y, 17) ^ _turned(y, 19) ^ U4(y >> U4(10)))
+            low = U4(_rotate_right(x, 7) ^ _rotate_right(x, 18) ^ U4(x >> U4(3)))
+            high = U4(_rotate_right(y, 17) ^ _rotate_right(y, 19) ^ U4(y >> U4(10)))
             words[t, lane] = U4(words[t - 16, lane] + U4(low + U4(words[t - 7, lane] + high)))
     for t in range(64):
         constant = added[t]
         for lane in range(LANES):
             a, b, c, d = state[0, lane], state[1, lane], state[2, lane], state[3, lane]
             e, f, g, h = state[4, lane], state[5, lane], state[6, lane], state[7, lane]
-            turned = U4(_turned(e, 6) ^ _turned(e, 11) ^ _turned(e, 25))
+            turned = U4(_rotate_right(e, 6) ^ _rotate_right(e, 11) ^ _rotate_right(e, 25))
             chosen = U4(U4(e & f) ^ U4(U4(~e) & g))
             first = U4(h + U4(turned + U4(chosen + U4(constant + words[t, lane]))))
-            turned = U4(_turned(a, 2) ^ _turned(a, 13) ^ _turned(a, 22))
+            turned = U4(_rotate_right(a, 2) ^ _rotate_right(a, 13) ^ _rotate_right(a, 22))
             second = U4(turned + U4(U4(a & b) ^ U4(a & c) ^ U4(b & c)))
             state[7, lane] = g
             state[6, lane] = f
@@ -149,7 +148,7 @@ def _sha256_rounds(words: Words, state: Words, added: Words) -> None:
 
 @compiled
 def _fill(words: Words, prefix: Words, length: int, data: Rows, offsets: Offsets) -> None:
-    """Write a block for every row: the prefix of so many bytes, the text, a mark, and how long all is."""
+    """Write one block per row: the prefix of `length` bytes, the text, the padding and the total length."""
     for i in range(16):
         for lane in range(LANES):
             words[i, lane] = prefix[i]
@@ -159,14 +158,14 @@ def _fill(words: Words, prefix: Words, length: int, data: Rows, offsets: Offsets
             words[at >> 2, lane] |= U4(U4(data[place]) << U4(24 - 8 * (at & 3)))
             at += 1
         words[at >> 2, lane] |= U4(U4(0x80) << U4(24 - 8 * (at & 3)))
-        words[15, lane] = U4(8 * (64 + at))  # the key's block is before it
+        words[15, lane] = U4(8 * (64 + at))  # total length in bits, including the key's block
 
 
 @compiled
 def _hmac_rows(
     known: tuple[Words, Words, Words, Words], length: int, data: Rows, offsets: Offsets, out: Rows
 ) -> None:
-    """Write the codes of rows; `known`: states after the key, inside and outside, constants, the prefix."""
+    """Write the MACs of rows; `known` has the states after the key, the constants and the prefix."""
     inner, outer, added, prefix = known
     words, state = np.zeros((64, LANES), U4), np.zeros((8, LANES), U4)
     for begin in range(0, len(out), LANES):
@@ -191,14 +190,14 @@ def _hmac_rows(
 
 
 @compiled
-def _long_turned(word: np.uint64, places: int) -> np.uint64:
-    """Turn a long word to the right."""
+def _rotate_right_long(word: np.uint64, places: int) -> np.uint64:
+    """Return a 64-bit word rotated to the right."""
     return U8(U8(word >> U8(places)) | U8(word << U8(64 - places)))
 
 
 @compiled
 def _blake2b_rounds(words: LongWords, state: LongWords, orders: NDArray[np.int64]) -> None:
-    """Let a block go through BLAKE2b, in all lanes."""
+    """Process one block of BLAKE2b in all lanes."""
     for order in range(len(orders)):
         for step in range(8):  # four columns, then four diagonals
             turn = step // 4
@@ -208,13 +207,13 @@ def _blake2b_rounds(words: LongWords, state: LongWords, orders: NDArray[np.int64
             for lane in range(LANES):
                 one, two, three, four = state[a, lane], state[b, lane], state[c, lane], state[d, lane]
                 one = U8(one + two + words[x, lane])
-                four = _long_turned(four ^ one, 32)
+                four = _rotate_right_long(four ^ one, 32)
                 three = U8(three + four)
-                two = _long_turned(two ^ three, 24)
+                two = _rotate_right_long(two ^ three, 24)
                 one = U8(one + two + words[y, lane])
-                four = _long_turned(four ^ one, 16)
+                four = _rotate_right_long(four ^ one, 16)
                 three = U8(three + four)
-                two = _long_turned(two ^ three, 63)
+                two = _rotate_right_long(two ^ three, 63)
                 state[a, lane] = one
                 state[b, lane] = two
                 state[c, lane] = three
@@ -240,8 +239,8 @@ def _blake2b_rows(
             for place in range(low, high):
                 at = place - low
                 words[at >> 3, lane] |= U8(U8(data[place]) << U8(8 * (at & 7)))
-            state[12, lane] ^= U8(128 + high - low)  # the key's block is before it
-            state[14, lane] = ~state[14, lane]  # and none after it
+            state[12, lane] ^= U8(128 + high - low)  # length so far, including the key's block
+            state[14, lane] = ~state[14, lane]  # flag of the last block
         _blake2b_rounds(words, state, orders)
         for i in range(out.shape[1]):
             for lane in range(lanes):

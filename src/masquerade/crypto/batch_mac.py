@@ -1,7 +1,7 @@
-"""Codes of many texts by one key: what `symmetric.code` and keyed BLAKE2b give, without a call for each.
+"""MACs of many texts with one key: `symmetric.code` and keyed BLAKE2b without one call per text.
 
-Short texts are hashed many at a time; others by libsodium where it is installed (masquerade[crypto]), else by
-Python's own library, slower.
+Short texts are hashed in batches; others by libsodium if it is installed (masquerade[crypto]), else by
+Python's slower standard library.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from masquerade.core.errors import InputError
 from masquerade.crypto import batch_hash
 from masquerade.crypto.symmetric import coder
 
-DIGEST = 32  # bytes of a code
-MOST_KEY = 64  # bytes: one block of SHA-256, the most that BLAKE2b takes
+DIGEST = 32  # bytes of a MAC
+MOST_KEY = 64  # bytes: one block of SHA-256, and the maximum of BLAKE2b
 
 
 class Texts(NamedTuple):
-    """Texts one after the other: that of row i stands from ``offsets[i]`` to ``offsets[i + 1]``."""
+    """Concatenated texts: row i is from ``offsets[i]`` to ``offsets[i + 1]``."""
 
     data: NDArray[np.uint8]
     offsets: NDArray[np.signedinteger[Any]]
 
     @classmethod
     def of(cls, texts: Iterable[bytes]) -> Self:
-        """Join texts."""
+        """Concatenate texts."""
         listed = list(texts)
         offsets = np.zeros(len(listed) + 1, np.int64)
         np.cumsum([len(text) for text in listed], out=offsets[1:])
@@ -38,7 +38,7 @@ class Texts(NamedTuple):
 
     @classmethod
     def of_column(cls, column: pa.Array) -> Self:
-        """Return the values of a column that lacks none, as Arrow writes them as texts."""
+        """Return the values of a column without missing values, cast to text by Arrow."""
         if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
             column = column.cast(pa.string())
         wide = pa.types.is_large_string(column.type)
@@ -50,19 +50,19 @@ class Texts(NamedTuple):
         return cls(bytes_of, places[column.offset : column.offset + len(column) + 1])
 
     def within(self, least: int, most: int) -> bool:
-        """Tell whether every text has so many bytes."""
+        """Return True if all lengths are between `least` and `most` bytes."""
         lengths = np.diff(self.offsets)
         return not len(lengths) or bool(least <= lengths.min() and lengths.max() <= most)
 
     def rows(self) -> Iterator[bytes]:
-        """Yield every text."""
-        whole = self.data.tobytes()
+        """Yield each text."""
+        data = self.data.tobytes()
         for begin, end in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
-            yield whole[begin:end]
+            yield data[begin:end]
 
 
 def codes(key: bytes, prefix: bytes, texts: Texts, size: int) -> NDArray[np.uint8]:
-    """Return the first bytes of the code (`symmetric.code`) of prefix and text, a row each."""
+    """Return the first `size` bytes of the MAC (`symmetric.code`) of prefix and text, one row per text."""
     _check(key)
     if size <= DIGEST and texts.within(0, batch_hash.LONGEST - len(prefix)):
         return batch_hash.hmac_sha256(key, prefix, *texts, size)
@@ -70,20 +70,20 @@ def codes(key: bytes, prefix: bytes, texts: Texts, size: int) -> NDArray[np.uint
         from masquerade.crypto import sodium_rows  # noqa: PLC0415  (an extra)
     except ImportError:
         digest = coder(key)
-        return _joined((digest(prefix + text)[:size] for text in texts.rows()), size)
+        return _join_rows((digest(prefix + text)[:size] for text in texts.rows()), size)
     return sodium_rows.hmac_sha256(key, prefix, *texts, size)
 
 
 def keyed_tags(key: bytes, texts: Texts, size: int) -> NDArray[np.uint8]:
-    """Return the BLAKE2b of every text under a key (RFC 7693), of so many bytes, a row each."""
+    """Return the keyed BLAKE2b (RFC 7693) of each text, `size` bytes long, one row per text."""
     _check(key)
     if texts.within(1, batch_hash.LONGEST_TAGGED):
         return batch_hash.keyed_blake2b(key, *texts, size)
     try:
         from masquerade.crypto import sodium_rows  # noqa: PLC0415  (an extra)
     except ImportError:
-        found = (hashlib.blake2b(text, key=key, digest_size=size).digest() for text in texts.rows())
-        return _joined(found, size)
+        tags = (hashlib.blake2b(text, key=key, digest_size=size).digest() for text in texts.rows())
+        return _join_rows(tags, size)
     return sodium_rows.keyed_blake2b(key, *texts, size)
 
 
@@ -92,5 +92,5 @@ def _check(key: bytes) -> None:
         raise InputError(f"A key for codes has from 1 to {MOST_KEY} bytes. Got {len(key)} instead.")
 
 
-def _joined(rows: Iterable[bytes], size: int) -> NDArray[np.uint8]:
+def _join_rows(rows: Iterable[bytes], size: int) -> NDArray[np.uint8]:
     return np.frombuffer(bytearray().join(rows), np.uint8).reshape(-1, size)

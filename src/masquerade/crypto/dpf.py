@@ -1,13 +1,13 @@
-"""Shares of a function that is zero but somewhere secret: of a point, or of everything below a point.
+"""Distributed point functions (DPF) and distributed comparison functions (DCF).
 
-Two keys, each of which looks random, expand to additive shares modulo 2^64 of ``payload`` where ``x`` is the
-secret point (`PointKeys`; Boyle, Gilboa & Ishai 2016) or lies below it (`ThresholdKeys`; Boyle, Chandran,
-Gilboa, Gupta, Ishai, Kumar & Rathee 2021), and of zero elsewhere. A key is used for one question only: who
-sees two values that were masked by one point learns their difference. Keys come in batches, and every step
-is one pass over the batch.
+Two keys, each of which looks random, expand to additive shares modulo 2^64 of ``payload`` where ``x`` equals
+the secret point (`PointKeys`; Boyle, Gilboa & Ishai 2016) or is below it (`ThresholdKeys`; Boyle, Chandran,
+Gilboa, Gupta, Ishai, Kumar & Rathee 2021), and of zero elsewhere. A key is used for one query only: a party
+that sees two values masked by one point learns their difference. Keys come in batches, and each step is one
+pass over the batch.
 
-A node of the trees is 16 bytes and a bit. Its children and outputs are ``AES(x) ⊕ x`` with a fixed, public
-key at distinct inputs (Matyas, Meyer & Oseas), as good as random while AES with that key behaves like a
+A node of the trees has 16 bytes and a bit. Its children and outputs are ``AES(x) ⊕ x`` with a fixed, public
+key at distinct inputs (Matyas, Meyer & Oseas), which are pseudorandom if AES with that key behaves like a
 random permutation (Guo, Katz, Wang & Yu 2020).
 
 >>> shares = point_keys(points=[5], payloads=[7], bits=3, roots=fresh_roots(1))
@@ -33,8 +33,8 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.symmetric import BlockFunction, Keystream
 from masquerade.kernels import node_tree
 
-MOST_BITS = 63  # of a threshold's domain
-MOST_POINT_BITS = 24  # of a point's domain: its expansion has 2^bits numbers
+MOST_BITS = 63  # largest domain of a threshold
+MOST_POINT_BITS = 24  # largest domain of a point: its expansion has 2^bits numbers
 LEFT, RIGHT, LEFT_VALUE, RIGHT_VALUE = range(4)
 LEAF = LEFT_VALUE
 
@@ -43,37 +43,37 @@ Bits = NDArray[np.uint8]
 
 _permutation = BlockFunction(hashlib.sha256(b"masquerade function shares 1").digest())
 _ONE = np.uint64(1)
-_AT_ONCE = 1 << 16  # values
+_AT_ONCE = 1 << 16  # values expanded in one batch
 
 
 def fresh_roots(count: int) -> tuple[Words, Words]:
-    """Return the random roots of ``count`` pairs of keys, 16 bytes each, for both holders."""
+    """Return random roots of ``count`` pairs of keys, 16 bytes each, for both holders."""
     draw = Keystream()
     first, second = (draw(16 * count).view("<u8").astype(np.uint64).reshape(count, 2) for _ in range(2))
     return first, second
 
 
-def _hashed(nodes: Words, purpose: int | Words) -> Words:
-    """Return 16 fresh bytes for every node (its last axis holds two words) and one of four purposes."""
+def _hash(nodes: Words, purpose: int | Words) -> Words:
+    """Return 16 pseudorandom bytes per node (two words on the last axis) for one of four purposes."""
     tweaked = nodes.copy()
     tweaked[..., 0] ^= np.asarray(purpose, dtype=np.uint64)
-    return _encrypted(tweaked) ^ tweaked
+    return _encrypt(tweaked) ^ tweaked
 
 
-def _encrypted(blocks: Words) -> Words:
-    """Return blocks of two words under the fixed key."""
+def _encrypt(blocks: Words) -> Words:
+    """Return blocks of two words encrypted under the fixed key."""
     data = bytearray(_permutation(blocks.astype("<u8", copy=False).tobytes()))
     return np.frombuffer(data, dtype="<u8").astype(np.uint64, copy=False).reshape(blocks.shape)
 
 
 def _node(words: Words) -> tuple[Words, Bits]:
-    """Split 16 bytes into a node and its bit: nodes are multiples of four, so purposes never collide."""
+    """Split 16 bytes into a node and its bit; nodes are multiples of four, so that purposes never collide."""
     bit = (words[..., 0] & _ONE).astype(np.uint8)
     words[..., 0] &= ~np.uint64(3)
     return words, bit
 
 
-def _signed(words: Words, negative: Any) -> Words:
+def _negate_where(words: Words, negative: Any) -> Words:
     return np.where(np.asarray(negative, dtype=bool), np.uint64(0) - words, words)
 
 
@@ -84,7 +84,7 @@ def _bit(points: Words, level: int, bits: int) -> Bits:
 
 @dataclass(frozen=True, eq=False)
 class _Keys:
-    """What both kinds of keys have: a root each, and corrections of every level that both holders share.
+    """Common part of both types of keys: one root each, and corrections per level that both holders share.
 
     `party` is 0 or 1. `nodes` and `flags` correct the nodes and their bits (left, right).
     """
@@ -98,8 +98,8 @@ class _Keys:
     def __len__(self) -> int:
         return len(self.roots)
 
-    def shared(self) -> bytes:
-        """Return what both holders get and a helper sends: everything but the root, one after another."""
+    def encode_shared(self) -> bytes:
+        """Return the part that both holders receive from the dealer: all but the root, concatenated."""
         parts = [getattr(self, field.name) for field in fields(self)[3:]]
         return b"".join(
             part.astype("<u8" if part.dtype == np.uint64 else np.uint8).tobytes() for part in parts
@@ -107,20 +107,20 @@ class _Keys:
 
     @classmethod
     def read(cls, data: bytes, party: int, bits: int, roots: Words) -> Self:
-        """Return a holder's keys from its roots and what `shared` gave; another length is refused."""
+        """Return a holder's keys from its roots and the bytes of `encode_shared`."""
         parts: list[Any] = []
         at = 0
         for shape, kind in cls._shapes(bits, len(roots)):
             size = int(np.prod(shape)) * np.dtype(kind).itemsize
             if at + size > len(data):
-                raise DecodingError("Keys of shared functions have another length.")
-            found = np.frombuffer(data[at : at + size], dtype=kind).reshape(shape)
-            parts.append(found.astype(np.uint64) if kind == "<u8" else found)
+                raise DecodingError("Keys of shared functions have the wrong length.")
+            part = np.frombuffer(data[at : at + size], dtype=kind).reshape(shape)
+            parts.append(part.astype(np.uint64) if kind == "<u8" else part)
             at += size
         if at != len(data):
-            raise DecodingError("Keys of shared functions have another length.")
+            raise DecodingError("Keys of shared functions have the wrong length.")
         if any(part.dtype == np.uint8 and np.any(part > 1) for part in parts):
-            raise DecodingError("A correction is no bit.")
+            raise DecodingError("A correction is not a bit.")
         return cls(party, bits, _node(roots.copy())[0], *parts)
 
     @classmethod
@@ -130,13 +130,13 @@ class _Keys:
 
 @dataclass(frozen=True, eq=False)
 class PointKeys(_Keys):
-    """One holder's keys for functions that are zero but at one point."""
+    """One holder's keys for functions that are zero except at one point."""
 
-    leaves: Words  # (keys, 2): a leaf stands for two neighbours
+    leaves: Words  # (keys, 2): one leaf for two neighbouring values
 
     @classmethod
     def size(cls, bits: int, count: int) -> int:
-        """Return how many bytes `shared` has."""
+        """Return the number of bytes of `encode_shared`."""
         return sum(int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in cls._shapes(bits, count))
 
     @classmethod
@@ -144,26 +144,26 @@ class PointKeys(_Keys):
         return [((bits - 1, count, 2), "<u8"), ((bits - 1, count, 2), "u1"), ((count, 2), "<u8")]
 
     def some(self, which: slice) -> PointKeys:
-        """Return some of the keys."""
+        """Return a slice of the keys."""
         parts = (self.roots[which], self.nodes[:, which], self.flags[:, which], self.leaves[which])
         return PointKeys(self.party, self.bits, *parts)
 
     def expand(self) -> Words:
-        """Return this holder's share of every value, keys × 2^bits."""
+        """Return this holder's share of all values, keys × 2^bits."""
         out = np.empty((len(self), 1 << self.bits), dtype=np.uint64)
-        some = max(_AT_ONCE >> self.bits, 1)  # what fits into a processor's cache
+        some = max(_AT_ONCE >> self.bits, 1)  # a batch that fits into a processor's cache
         for start in range(0, len(self), some):
-            out[start : start + some] = self._expanded(slice(start, start + some))
+            out[start : start + some] = self._expand_slice(slice(start, start + some))
         return out
 
-    def _expanded(self, some: slice) -> Words:
+    def _expand_slice(self, some: slice) -> Words:
         nodes = self.roots[some][:, None, :].copy()
         flags = np.full(nodes.shape[:2], self.party, dtype=np.uint8)
         for correction, flag in zip(self.nodes[:, some], self.flags[:, some], strict=True):
             both = node_tree.twice(nodes)
-            nodes, flags = node_tree.corrected(both, _encrypted(both), flags, correction, flag)
+            nodes, flags = node_tree.correct_children(both, _encrypt(both), flags, correction, flag)
         nodes[..., 0] ^= np.uint64(LEAF)
-        return node_tree.ended(nodes, _encrypted(nodes), flags, self.leaves[some], self.party)
+        return node_tree.leaf_values(nodes, _encrypt(nodes), flags, self.leaves[some], self.party)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +175,7 @@ class ThresholdKeys(_Keys):
 
     @classmethod
     def size(cls, bits: int, count: int) -> int:
-        """Return how many bytes `shared` has."""
+        """Return the number of bytes of `encode_shared`."""
         return sum(int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in cls._shapes(bits, count))
 
     @classmethod
@@ -188,21 +188,21 @@ class ThresholdKeys(_Keys):
         ]
 
     def evaluate(self, at: ArrayLike) -> Words:
-        """Return this holder's share of every function at its value of ``at``."""
+        """Return this holder's share of each function at its value of ``at``."""
         where = _within(at, self.bits, len(self))
         nodes, flags = self.roots, np.full(len(self), self.party, dtype=np.uint8)
         total = np.zeros(len(self), dtype=np.uint64)
         each = np.arange(len(self))
         for level in range(self.bits):
             side = _bit(where, level, self.bits)
-            value = _hashed(nodes, side.astype(np.uint64) + np.uint64(LEFT_VALUE))[:, 0]
+            value = _hash(nodes, side.astype(np.uint64) + np.uint64(LEFT_VALUE))[:, 0]
             on = flags.astype(np.uint64)
             total += value + on * self.values[level]
-            words, bit = _node(_hashed(nodes, side.astype(np.uint64)))
+            words, bit = _node(_hash(nodes, side.astype(np.uint64)))
             nodes = words ^ ((np.uint64(0) - on)[:, None] & self.nodes[level])
             flags = bit ^ (flags & self.flags[level, each, side])
-        total += _hashed(nodes, LEAF)[:, 0] + flags.astype(np.uint64) * self.last
-        return _signed(total, self.party)
+        total += _hash(nodes, LEAF)[:, 0] + flags.astype(np.uint64) * self.last
+        return _negate_where(total, self.party)
 
 
 def point_keys(
@@ -216,8 +216,8 @@ def point_keys(
         tree.descend(level)
     leaf = np.zeros((len(tree.points), 2), dtype=np.uint64)
     leaf[np.arange(len(leaf)), _bit(tree.points, bits - 1, bits)] = _payloads(payloads, len(leaf))
-    first, second = (_hashed(nodes, LEAF) for nodes in tree.at)
-    leaves = _signed(leaf - first + second, tree.flags[1][:, None])
+    first, second = (_hash(nodes, LEAF) for nodes in tree.at)
+    leaves = _negate_where(leaf - first + second, tree.flags[1][:, None])
     return _pair(PointKeys, bits, tree, leaves)
 
 
@@ -233,17 +233,18 @@ def threshold_keys(
     values = np.empty((bits, len(payload)), dtype=np.uint64)
     for level in range(bits):
         keep = _bit(tree.points, level, bits).astype(np.uint64)
-        held, lost = (
-            [_hashed(nodes, np.uint64(LEFT_VALUE) + side)[:, 0] for nodes in tree.at]
+        path, off_path = (
+            [_hash(nodes, np.uint64(LEFT_VALUE) + side)[:, 0] for nodes in tree.at]
             for side in (keep, _ONE - keep)
         )
         negative = tree.flags[1]
-        value = _signed(lost[1] - lost[0] - so_far + payload * keep, negative)  # the left is lost: x is below
-        so_far = so_far - held[1] + held[0] + _signed(value, negative)
+        # where the path goes right, values on the left are below the point and get the payload
+        value = _negate_where(off_path[1] - off_path[0] - so_far + payload * keep, negative)
+        so_far = so_far - path[1] + path[0] + _negate_where(value, negative)
         values[level] = value
         tree.descend(level)
-    ends = [_hashed(nodes, LEAF)[:, 0] for nodes in tree.at]
-    last = _signed(ends[1] - ends[0] - so_far, tree.flags[1])
+    ends = [_hash(nodes, LEAF)[:, 0] for nodes in tree.at]
+    last = _negate_where(ends[1] - ends[0] - so_far, tree.flags[1])
     return _pair(ThresholdKeys, bits, tree, values, last)
 
 
@@ -260,10 +261,10 @@ class _Tree:
         self.corrected = np.empty((levels, count, 2), dtype=np.uint8)
 
     def descend(self, level: int) -> None:
-        """Go one level down: the sides that are not taken become equal, the others stay apart."""
+        """Go one level down: both holders' nodes become equal off the path and stay different on it."""
         keep = _bit(self.points, level, self.bits)
         each = np.arange(len(keep))
-        sides = [[_node(_hashed(nodes, side)) for side in (LEFT, RIGHT)] for nodes in self.at]
+        sides = [[_node(_hash(nodes, side)) for side in (LEFT, RIGHT)] for nodes in self.at]
         words = [np.stack([side[0] for side in two], axis=1) for two in sides]  # keys × side × 2
         flags = [np.stack([side[1] for side in two], axis=1) for two in sides]  # keys × side
         correction = words[0][each, 1 - keep] ^ words[1][each, 1 - keep]
@@ -289,7 +290,7 @@ def _within(points: ArrayLike, bits: int, count: int) -> Words:
     if found.shape != (count,):
         raise InputError(f"There are {count} keys for {found.size} points.")
     if found.size and (int(found.min()) < 0 or int(found.max()) >> bits):
-        raise InputError(f"Points lie from 0 to 2^{bits} − 1.")
+        raise InputError(f"Points must be from 0 to 2^{bits} − 1.")
     return found.astype(np.uint64)
 
 

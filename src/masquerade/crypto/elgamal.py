@@ -1,7 +1,7 @@
-"""ElGamal encryption on secp256k1 under a key that several hold together, and records as points.
+"""ElGamal encryption on secp256k1 under a joint key of several holders, and records encoded as points.
 
-A ciphertext of M is (a, b) = (r·G, M + r·K). Adding an encryption of nothing makes it look new; subtracting
-all holders' s·a from b opens it.
+A ciphertext of M is (a, b) = (r·G, M + r·K). Adding an encryption of zero re-randomizes it; subtracting all
+holders' s·a from b decrypts it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from masquerade.crypto.group import Point, Secret
 from masquerade.crypto.secp256k1 import secp256k1
 
 POINT = secp256k1.point_size
-PIECE = 30  # bytes of a record in one ciphertext; two more are a counter and the length
+PIECE = 30  # bytes of a record per ciphertext; the other two are a counter and the length
 
 
 class Ciphertext(NamedTuple):
@@ -25,7 +25,7 @@ class Ciphertext(NamedTuple):
     b: Point
 
 
-Row = tuple[Ciphertext, ...]  # an encrypted record: one ciphertext for every piece
+Row = tuple[Ciphertext, ...]  # an encrypted record: one ciphertext per piece
 
 
 def encrypt(message: Point, key: Point, randomness: Secret) -> Ciphertext:
@@ -33,20 +33,20 @@ def encrypt(message: Point, key: Point, randomness: Secret) -> Ciphertext:
     return Ciphertext(secp256k1.multiply_generator(randomness), message + secp256k1.multiply(key, randomness))
 
 
-def refreshed(old: Ciphertext, key: Point, randomness: Secret) -> Ciphertext:
-    """Return another ciphertext of the same point, which nobody without the key can link to the old one."""
+def rerandomize(old: Ciphertext, key: Point, randomness: Secret) -> Ciphertext:
+    """Return a new ciphertext of the same point that cannot be linked to the old one without the key."""
     return Ciphertext(
         old.a + secp256k1.multiply_generator(randomness), old.b + secp256k1.multiply(key, randomness)
     )
 
 
 def encode_rows(rows: Sequence[Row]) -> bytes:
-    """Return rows as one run of points."""
+    """Return rows as concatenated points."""
     return b"".join([point.encode() for row in rows for pair in row for point in pair])
 
 
 def decode_rows(data: bytes, width: int) -> tuple[Row, ...]:
-    """Return the rows of one run of points, each decoded strictly."""
+    """Return the rows of concatenated points, each decoded strictly."""
     size = 2 * POINT * width
     if len(data) % size:
         raise DecodingError(f"Rows of {width} ciphertexts have {size} bytes each; the last is incomplete.")
@@ -56,16 +56,16 @@ def decode_rows(data: bytes, width: int) -> tuple[Row, ...]:
 
 
 def decode_points(data: bytes) -> tuple[Point, ...]:
-    """Return the points of a run of encodings."""
+    """Return the points of concatenated encodings."""
     if len(data) % POINT:
         raise DecodingError(f"Points have {POINT} bytes each; the last is incomplete.")
     return tuple([secp256k1.decode(data[at : at + POINT]) for at in range(0, len(data), POINT)])
 
 
-def embedded(piece: bytes) -> Point:
-    """Return the point that stands for at most 30 bytes: the first counter that makes x lie on the curve.
+def embed_piece(piece: bytes) -> Point:
+    """Return the point that encodes at most 30 bytes: x with the first counter that is on the curve.
 
-    The time tells the piece: only its owner may watch.
+    The running time depends on the piece, so only its owner may observe it.
     """
     if len(piece) > PIECE:
         raise InputError(f"A piece of a record has at most {PIECE} bytes. Got {len(piece)} instead.")
@@ -78,25 +78,25 @@ def embedded(piece: bytes) -> Point:
     raise InputError("No point was found for this piece of a record.")
 
 
-def extracted(point: Point) -> bytes:
-    """Return the bytes that a point stands for; a point that `embedded` never returns is refused."""
-    x = point.hashed[2:]
+def extract_piece(point: Point) -> bytes:
+    """Return the bytes that a point encodes; raise DecodingError if `embed_piece` never returns it."""
+    x = point.hash_bytes[2:]
     piece = x[1 : 1 + x[0]]
-    if x[0] > PIECE or embedded(piece) != point:
-        raise DecodingError("A point does not stand for a piece of a record.")
+    if x[0] > PIECE or embed_piece(piece) != point:
+        raise DecodingError("A point does not encode a piece of a record.")
     return piece
 
 
 def pieces_of(record: bytes, width: int) -> tuple[bytes, ...]:
-    """Return a record in `width` pieces: full ones, one that is not, empty ones."""
+    """Return a record in `width` pieces: full pieces, then a partial piece, then empty pieces."""
     if len(record) > width * PIECE:
         raise InputError(f"A record has at most {width * PIECE} bytes here. Got {len(record)} instead.")
     return tuple(record[at : at + PIECE] for at in range(0, width * PIECE, PIECE))
 
 
 def record_of(points: Sequence[Point]) -> bytes:
-    """Return the record of opened pieces."""
-    pieces = tuple(extracted(point) for point in points)
+    """Return the record of decrypted pieces."""
+    pieces = tuple(extract_piece(point) for point in points)
     record = b"".join(pieces)
     if pieces_of(record, len(pieces)) != pieces:
         raise DecodingError("The pieces of a record are not filled in order.")

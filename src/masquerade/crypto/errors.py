@@ -1,22 +1,22 @@
-"""What can go wrong below a protocol: bytes, proofs, spent keys, sealed messages, sums.
+"""Errors of cryptography: encodings, proofs, spent keys, sealed messages, shares.
 
 ::
 
     MasqueradeError
     ├── InputError
-    │   └── DecodingError     bytes that are not the one canonical encoding of anything
+    │   └── DecodingError     bytes that are not a canonical encoding
     ├── ProofRejected         a proof that does not hold for its statement in its context
-    ├── KeySpent              a key that may be used once was asked for again
-    ├── SealBroken            a sealed or signed message that was not made with the key, or was changed
+    ├── KeySpent              a single-use key was requested again
+    ├── SealBroken            a sealed or signed message made with a different key, or changed
     ├── SharesInconsistent    shares that do not belong to one secret
-    └── LogOutOfRange         a point that is no small multiple of the generator
+    └── LogOutOfRange         a point that is not a small multiple of the generator
 """
 
 from masquerade.core.errors import InputError, MasqueradeError
 
 
 class DecodingError(InputError):
-    """Bytes that are not the canonical encoding of anything; every parser raises this and nothing else."""
+    """Bytes that are not a canonical encoding; parsers raise only this error."""
 
 
 class ProofRejected(MasqueradeError):
@@ -24,11 +24,11 @@ class ProofRejected(MasqueradeError):
 
 
 class KeySpent(MasqueradeError):
-    """A key that may be used once was asked for again."""
+    """A single-use key was requested again."""
 
 
 class SealBroken(MasqueradeError):
-    """A sealed or signed message that was not made with the key, or was changed on the way."""
+    """A sealed or signed message that was made with a different key, or was changed."""
 
 
 class SharesInconsistent(MasqueradeError):
@@ -36,4 +36,4 @@ class SharesInconsistent(MasqueradeError):
 
 
 class LogOutOfRange(MasqueradeError):
-    """A point that is no multiple of the generator between zero and the largest possible sum."""
+    """A point that is not a multiple of the generator between zero and the largest possible sum."""

@@ -1,8 +1,8 @@
-"""A group of prime order: its points, its secrets, and what may be done with them.
+"""Groups of prime order: points, secret scalars and their operations.
 
-A `Point` is made by a group only: by `Group.decode`, which is strict, or as a result. The identity may be a
-result, never an input: it has no encoding. A secret multiplies on the constant-time path; a public number, an
-``int``, on the fast one; the types keep them apart.
+Only a group creates a `Point`: by `Group.decode`, which is strict, or as a result. The identity may be a
+result but never an input: it has no encoding. Multiplication by a `Secret` takes constant time, by a public
+``int`` it is faster; the two types prevent confusion.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, KeySpent, LogOutOfRange
 
 SCALAR_SIZE = 32
-LARGEST = 10**7  # number that is searched for
-_DIGEST, _BLOCK = 64, 128  # of SHA-512
+LARGEST = 10**7  # largest discrete logarithm that is searched for
+_DIGEST, _BLOCK = 64, 128  # sizes of SHA-512
 
 
 @final
 class Secret:
-    """A number between 1 and the group's order less one that nobody else may learn.
+    """A secret scalar between 1 and the group's order minus one.
 
-    It does not print itself and cannot be copied by pickling; `reveal` is the one way out. `wipe` overwrites
-    the bytes that are kept here. Numbers that Python made of them, and copies that libraries took, are freed
-    without being overwritten: nothing in Python can promise more.
+    It does not print its value and cannot be pickled; only `reveal` returns it. `wipe` overwrites the bytes
+    stored here. Integers that Python made from them, and copies in libraries, are freed without being
+    overwritten; Python cannot promise more.
     """
 
     __slots__ = ("_held", "group")
@@ -40,18 +40,18 @@ class Secret:
         self.group, self._held = group, bytearray(encoded)
 
     @property
-    def _encoded(self) -> bytes:
-        """The number as libraries take it."""
+    def _encoding(self) -> bytes:
+        """The encoded scalar, for libraries."""
         if not any(self._held):
             raise KeySpent("This secret was destroyed.")
         return bytes(self._held)
 
     def reveal(self) -> int:
-        """Return the number, for sharing it or for arithmetic whose result is published."""
-        return int.from_bytes(self._encoded, self.group.byteorder)
+        """Return the scalar, for sharing it or for arithmetic with a public result."""
+        return int.from_bytes(self._encoding, self.group.byteorder)
 
     def wipe(self) -> None:
-        """Overwrite the secret; from then on it is refused as `KeySpent`."""
+        """Overwrite the secret; later use raises `KeySpent`."""
         self._held[:] = bytes(len(self._held))
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class Secret:
 
 @final
 class Point:
-    """An element of a group: immutable, compared by its encoding; ``+``, ``-`` and negation."""
+    """An element of a group: immutable, compared by its encoding, with ``+``, ``-`` and negation."""
 
     __slots__ = ("_encoding", "group", "handle")
 
@@ -72,18 +72,18 @@ class Point:
 
     @property
     def is_identity(self) -> bool:
-        """Return whether this is the neutral element."""
+        """Return True if this is the identity."""
         return self.handle is None
 
     def encode(self) -> bytes:
-        """Return the canonical encoding, which the identity does not have."""
+        """Return the canonical encoding; raise InputError for the identity, which has none."""
         if self.handle is None:
             raise InputError(f"The identity of {self.group.name} has no encoding and is never sent.")
-        return self.hashed
+        return self.hash_bytes
 
     @property
-    def hashed(self) -> bytes:
-        """Return the encoding for hashing and comparing: the identity is all zeros, which never decodes."""
+    def hash_bytes(self) -> bytes:
+        """Return the encoding for hashing and comparison: the identity is all zeros, which never decodes."""
         if self._encoding is None:
             self._encoding = bytes(self.group.point_size) if self.handle is None else self.group._encode(self)  # noqa: SLF001
         return self._encoding
@@ -100,13 +100,13 @@ class Point:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Point):
             return NotImplemented
-        return self.group is other.group and self.hashed == other.hashed
+        return self.group is other.group and self.hash_bytes == other.hash_bytes
 
     def __hash__(self) -> int:
-        return hash(self.hashed)
+        return hash(self.hash_bytes)
 
     def __repr__(self) -> str:
-        return f"Point({self.group.name}, {'identity' if self.handle is None else self.hashed.hex()})"
+        return f"Point({self.group.name}, {'identity' if self.handle is None else self.hash_bytes.hex()})"
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise TypeError("a Point is not pickled; send its encoding and decode it strictly")
@@ -127,7 +127,7 @@ class Group(ABC):
 
     @abstractmethod
     def sum_points(self, points: Iterable[Point]) -> Point:
-        """Return the sum; of no points, and where it cancels out, the identity."""
+        """Return the sum; the identity if there are no points or they cancel out."""
 
     @abstractmethod
     def negate(self, point: Point) -> Point:
@@ -143,7 +143,7 @@ class Group(ABC):
 
     @abstractmethod
     def multiply_public(self, point: Point, scalar: int) -> Point:
-        """Return scalar·point for a public number, reduced by the order; its time tells the number."""
+        """Return scalar·point for a public scalar, reduced by the order; its time depends on the scalar."""
 
     @abstractmethod
     def combine_public(self, points: Sequence[Point], scalars: Sequence[int]) -> Point:
@@ -158,25 +158,25 @@ class Group(ABC):
 
     @property
     def identity(self) -> Point:
-        """Return the neutral element, a result that is never sent."""
+        """Return the identity, which is never sent."""
         return Point(self, None)
 
     def random_secret(self) -> Secret:
-        """Return a fresh uniform secret from the operating system."""
+        """Return a fresh uniform secret from the operating system's randomness."""
         return self.secret(1 + secrets.randbelow(self.order - 1))
 
     def secret(self, value: int) -> Secret:
-        """Return a known number, not zero, as a secret of this group."""
+        """Return a given nonzero integer as a secret of this group."""
         return Secret(self, self.encode_scalar(value % self.order))
 
     def encode_scalar(self, value: int) -> bytes:
-        """Return the 32 bytes of a number below the order."""
+        """Return the 32-byte encoding of an integer below the order."""
         if not 0 <= value < self.order:
             raise InputError(f"A scalar of {self.name} must be at least 0 and below the group's order.")
         return value.to_bytes(SCALAR_SIZE, self.byteorder)
 
     def decode_scalar(self, encoding: bytes) -> int:
-        """Return the number of 32 bytes; one at or above the order is refused, never reduced."""
+        """Return the integer of 32 bytes; raise DecodingError if it is not below the order."""
         if len(encoding) != SCALAR_SIZE:
             raise DecodingError(f"A scalar has {SCALAR_SIZE} bytes. Got {len(encoding)} instead.")
         value = int.from_bytes(encoding, self.byteorder)
@@ -187,7 +187,7 @@ class Group(ABC):
     def _check_pairs(self, points: Sequence[Point], scalars: Sequence[int]) -> None:
         if len(points) != len(scalars):
             raise InputError(
-                f"Each point needs its number. Got {len(points)} points, {len(scalars)} numbers."
+                f"Every point needs one scalar. Got {len(points)} points and {len(scalars)} scalars."
             )
 
     def _check_length(self, encoding: bytes) -> None:
@@ -198,7 +198,7 @@ class Group(ABC):
 
     def _check_ours(self, thing: Point | Secret, kind: type[Point | Secret]) -> None:
         if not isinstance(thing, kind) or thing.group is not self:
-            raise TypeError(f"{self.name} needs a {kind.__name__} of its own, not {type(thing).__name__}")
+            raise TypeError(f"{self.name} needs a {kind.__name__} of this group, not {type(thing).__name__}")
 
     def __repr__(self) -> str:
         return self.name
@@ -208,9 +208,9 @@ class Group(ABC):
 
 
 def expand_message(message: bytes, domain: bytes, length: int) -> bytes:
-    """Return `length` bytes that look random to all who cannot hash, different for every `domain`.
+    """Return `length` pseudorandom bytes of a message, different for each `domain`.
 
-    Reference: RFC 9380, section 5.3.1, with SHA-512; the form that RFC 9497 builds on.
+    Reference: RFC 9380, section 5.3.1, with SHA-512; RFC 9497 builds on it.
     """
     if not 1 <= len(domain) <= 255:
         raise InputError(f"The domain of a hash must have 1 to 255 bytes. Got {len(domain)} instead.")
@@ -226,9 +226,10 @@ def expand_message(message: bytes, domain: bytes, length: int) -> bytes:
 
 
 class SmallLog:
-    """Finds d with point = d·G for 0 ≤ d ≤ n; the baby steps are made once and serve every point.
+    """Finds d with point = d·G for 0 ≤ d ≤ n by baby steps and giant steps.
 
-    Cost: √n additions to prepare and at most √n to find; 20 ms each for n = 10⁷ on secp256k1.
+    Cost: √n additions to prepare the baby steps, which serve all points, and at most √n to find; 20 ms each
+    for n = 10⁷ on secp256k1.
 
     >>> from masquerade.crypto.secp256k1 import secp256k1
     >>> logs = SmallLog(secp256k1, 1000)
@@ -250,41 +251,39 @@ class SmallLog:
         self._giant = -step
 
     def find(self, point: Point) -> int:
-        """Return d, or raise `LogOutOfRange`: some vote, key or sum was not what it should be."""
+        """Return d; raise `LogOutOfRange` if there is none: a vote, key or sum was invalid."""
         for giant in range(self._n // self._stride + 1):
             d = self._baby.get(point)
             if d is not None and d + giant * self._stride <= self._n:
                 return d + giant * self._stride
             point = point + self._giant
-        raise LogOutOfRange(
-            f"The sum is not a whole number from 0 to {self._n}: an input was not as it should be."
-        )
+        raise LogOutOfRange(f"The sum is not a whole number from 0 to {self._n}: an input was invalid.")
 
 
 def interpolate_points(xs: Sequence[int], points: Sequence[Point], at: int, group: Group) -> Point:
-    """Return f(at)·H from the points f(x)·H, the polynomial itself remaining unknown.
+    """Return f(at)·H from the points f(x)·H; the polynomial itself stays unknown.
 
-    Secrets are shared elsewhere, each time quickly in a field of its own: `crypto.seed_shares` deals and
-    opens seeds at the places 1 … k, one of every user; `crypto.class_secrets` works in the field 2⁶¹ − 1,
-    compiled, on secrets that are derived and not drawn: a million shares at once, bad ones among them.
+    Other sharing schemes use other fields: `crypto.shamir` deals and opens seeds at the positions 1 … k, one
+    per user; `crypto.class_secrets` opens derived secrets in the field of 2⁶¹ − 1 elements, in compiled code,
+    from a million shares at a time, some of which may be bad.
     """
     if len(points) != len(xs):
-        raise InputError(f"Interpolation needs one point for each place. Got {len(points)} for {len(xs)}.")
+        raise InputError(f"Interpolation needs one point per position. Got {len(points)} for {len(xs)}.")
     return group.combine_public(points, lagrange(tuple(xs), at, group))
 
 
 @lru_cache(maxsize=1024)
 def lagrange(xs: tuple[int, ...], at: int, group: Group) -> tuple[int, ...]:
-    """Return the coefficients λ_x(at): which share counts how much for the value at any place, public.
+    """Return the Lagrange coefficients λ_x(at), the public weight of each share in the value at a position.
 
     Formula: f(z) = Σ λ_x(z)·f(x), λ_x(z) = Π (z − x') / ((z − x)·Π_{x'≠x} (x − x')), for any f of degree
-    below the number of places.
+    below the number of positions.
     Cost: n² products of small numbers and n inversions.
     """
     if not all(1 <= x < 2**32 for x in xs):
-        raise InputError("A share lies at a place from 1 to 2^32 − 1; at 0 lies the secret itself.")
+        raise InputError("The position of a share must be from 1 to 2^32 − 1; 0 is that of the secret.")
     if len(set(xs)) != len(xs):
-        raise InputError("Two shares lie at the same place: each needs a place of its own.")
+        raise InputError("Two shares have the same position: each needs its own.")
     q = group.order
     at %= q
     if at in xs:

@@ -1,4 +1,4 @@
-"""Keys of people and sessions, and the tokens of callers: by `cryptography`, only the edges are ours."""
+"""Keys of people and sessions, and bearer tokens; the cryptography is done by `cryptography`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 KEY_SIZE = 32
 SIGNATURE_SIZE = 64
-TOKEN_SIZE = 32  # random bytes, so a digest without salt or stretching cannot be reversed
+TOKEN_SIZE = 32  # random bytes: enough that a digest without salt or stretching cannot be reversed
 _P = 2**255 - 19
 _ORDER_8 = 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 # y of the points of order 1, 2, 4 and 8 on edwards25519: as keys they accept one signature for many messages
@@ -34,37 +34,37 @@ _SMALL_ORDER = frozenset({1, _P - 1, 0, _ORDER_8, _P - _ORDER_8})
 
 
 def derive(secret: bytes, label: str, *context: bytes, size: int = KEY_SIZE) -> bytes:
-    """Return `size` bytes from a secret for one labelled purpose (HKDF with SHA-256, RFC 5869).
+    """Return `size` bytes derived from a secret for one labelled purpose (HKDF with SHA-256, RFC 5869).
 
     Label and context enter with their lengths, so two purposes never share a key. `secret` must have the
-    entropy of a key: this is no password hash.
+    entropy of a key: this is not a password hash.
     """
     if len(secret) < 16:
         raise InputError(f"Keys are derived from at least 16 secret bytes. Got {len(secret)} instead.")
     if not 1 <= size <= 255 * 32:
         raise InputError(f"A derived key has from 1 to {255 * 32} bytes. Got {size} instead.")
-    return expand(secret, _framed(b"derive", label, context), size)
+    return expand(secret, _frame_fields(b"derive", label, context), size)
 
 
 def expand(secret: bytes, info: bytes, size: int) -> bytes:
-    """Return `size` bytes from a secret, for the purpose that `info` names (HKDF with SHA-256, RFC 5869).
+    """Return `size` bytes derived from a secret for the purpose `info` (HKDF with SHA-256, RFC 5869).
 
-    `info` is taken as it is: new purposes use `derive`, which frames label and context.
+    `info` is used unchanged: new purposes use `derive`, which frames label and context.
     """
     return HKDF(hashes.SHA256(), size, salt=None, info=info).derive(secret)
 
 
 def stretch(passphrase: bytes, salt: bytes) -> bytes:
-    """Return a key from a passphrase, or from whatever else is secret, by scrypt (RFC 7914).
+    """Return a key from a passphrase or another secret, by scrypt (RFC 7914).
 
-    Cost: 64 MiB and about a quarter of a second, for whoever guesses too.
+    Cost: 64 MiB and about a quarter of a second, also for an attacker who guesses.
     """
     return Scrypt(salt=salt, length=KEY_SIZE, n=2**16, r=8, p=1).derive(passphrase)
 
 
 @final
 class AgreementKey:
-    """An X25519 key: two people who swap public keys derive the same secrets (RFC 7748)."""
+    """An X25519 key: two people who exchange public keys derive the same secrets (RFC 7748)."""
 
     __slots__ = ("_key", "public")
 
@@ -74,7 +74,7 @@ class AgreementKey:
 
     @classmethod
     def from_seed(cls, seed: bytes) -> AgreementKey:
-        """Return the key that belongs to a secret seed of at least 31 bytes, which may have been shared."""
+        """Return the key of a secret seed of at least 31 bytes, which may have been secret-shared."""
         if len(seed) < 31:
             raise InputError(f"A key is made from at least 31 secret bytes. Got {len(seed)} instead.")
         return cls(X25519PrivateKey.from_private_bytes(derive(seed, "X25519 key from a seed")))
@@ -82,14 +82,14 @@ class AgreementKey:
     def agree(self, other: bytes, label: str, *context: bytes, size: int = KEY_SIZE) -> bytes:
         """Return the secret shared with the owner of a public key, for one purpose.
 
-        Both public keys enter the derivation, so it is bound to this pair; a key of small order is refused.
+        Both public keys enter the derivation, so it is bound to this pair. A key of small order is refused.
         """
         theirs = X25519PublicKey.from_public_bytes(decode_agreement_key(other))
         try:
             shared = self._key.exchange(theirs)
         except ValueError:
             raise DecodingError(
-                "The other side's public key has small order: nothing secret can come of it."
+                "The other side's public key has small order, so the shared secret would be known."
             ) from None
         return derive(shared, label, *sorted((self.public, bytes(other))), *context, size=size)
 
@@ -118,11 +118,11 @@ class SigningKey:
         return cls(Ed25519PrivateKey.from_private_bytes(seed))
 
     def sign(self, label: str, *fields: bytes) -> bytes:
-        """Return 64 bytes that bind this identity to labelled fields, and to no others."""
-        return self._key.sign(_framed(b"sign", label, fields))
+        """Return a 64-byte signature of labelled fields."""
+        return self._key.sign(_frame_fields(b"sign", label, fields))
 
     def reveal(self) -> bytes:
-        """Return the 32 secret bytes, for storing them."""
+        """Return the 32 secret bytes, for storage."""
         return self._key.private_bytes_raw()
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ def verify_signature(public: bytes, signature: bytes, label: str, *fields: bytes
         raise DecodingError(f"A signature has {SIGNATURE_SIZE} bytes. Got {len(signature)} instead.")
     key = Ed25519PublicKey.from_public_bytes(decode_identity(public))
     try:
-        key.verify(bytes(signature), _framed(b"sign", label, fields))
+        key.verify(bytes(signature), _frame_fields(b"sign", label, fields))
     except InvalidSignature:
         raise SealBroken("The signature does not belong to this identity and these fields.") from None
 
@@ -158,7 +158,7 @@ def decode_identity(public: bytes) -> bytes:
     return bytes(public)
 
 
-def _framed(use: bytes, label: str, fields: tuple[bytes, ...]) -> bytes:
+def _frame_fields(use: bytes, label: str, fields: tuple[bytes, ...]) -> bytes:
     if not label:
         raise InputError("A key is used under a label that names the purpose.")
     parts = (b"masquerade 1", use, label.encode(), *fields)
@@ -166,14 +166,14 @@ def _framed(use: bytes, label: str, fields: tuple[bytes, ...]) -> bytes:
 
 
 def create_identity(path: str | Path) -> SigningKey:
-    """Make a new identity and write it to a new file; one that is there is never replaced."""
+    """Create an identity and write it to a new file; an existing file is never replaced."""
     target, key = Path(path), SigningKey()
     write_new(target, key.reveal().hex() + "\n", what="an identity")
     return key
 
 
 def load_identity(path: str | Path) -> SigningKey:
-    """Return the identity in a file; one that others may read is refused."""
+    """Return the identity in a file; raise FileError if others may read it."""
     target = Path(path)
     try:
         with target.open("rb") as stream:
@@ -189,12 +189,12 @@ def load_identity(path: str | Path) -> SigningKey:
 
 
 def new_token() -> str:
-    """Return a new token: 32 random bytes as text that is safe in a header, a file or an address."""
+    """Return a new token: 32 random bytes as text that is safe in headers, files and URLs."""
     return secrets.token_urlsafe(TOKEN_SIZE)
 
 
 def token_digest(token: str) -> str:
-    """Return what a server keeps of a token.
+    """Return the digest of a token, which servers store.
 
     >>> token_digest("a token")[:19]
     'sha256:e3316e2bafeb'
@@ -202,16 +202,16 @@ def token_digest(token: str) -> str:
     return "sha256:" + sha256(token.encode()).hexdigest()
 
 
-def token_matches(token: str, kept: str) -> bool:
-    """Tell whether a token belongs to a digest, in a time that does not depend on where they differ."""
-    return hmac.compare_digest(token_digest(token).encode(), kept.strip().lower().encode())
+def token_matches(token: str, digest: str) -> bool:
+    """Return True if a token belongs to a digest, compared in constant time."""
+    return hmac.compare_digest(token_digest(token).encode(), digest.strip().lower().encode())
 
 
 class SingleUse(Generic[T]):
-    """Holds a secret that comes out once.
+    """A secret that can be taken once.
 
-    `burn` runs before it does and must leave a durable record: if it raises, the secret is gone all the same,
-    since nobody can tell what was written. Two threads cannot both succeed; copies cannot be made.
+    `burn` runs first and must leave a durable record. If it raises, the secret is gone nevertheless, because
+    it is unknown what was written. Two threads cannot both succeed; copies cannot be made.
     """
 
     __slots__ = ("_burn", "_lock", "_name", "_value")

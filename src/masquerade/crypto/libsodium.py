@@ -1,8 +1,8 @@
-"""libsodium as rbcl brings it, loaded in a quarter of the memory.
+"""Load rbcl's libsodium in a quarter of the memory.
 
-rbcl holds the library as hexadecimal digits in a module and unpacks it whenever that is imported, which takes
-12 MB that a person's device may not have. Here the digits are read piece by piece; rbcl then finds the
-library loaded. Where its module looks otherwise, it is imported as it is.
+rbcl stores the library as hexadecimal digits in a module and unpacks it on import. That takes 12 MB, which a
+person's device may not have. This module reads the digits in pieces, and rbcl then finds the library loaded.
+If rbcl's module has a different format, rbcl is imported as usual.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEAD, _PIECE = 1 << 12, 1 << 16
 
 
 def unpack(source: IO[bytes], target: IO[bytes]) -> bool:
-    """Write the library whose digits stand in a module's source; False if none stand there."""
+    """Write the library contained in a module's source to `target`; return False if there is none."""
     at = source.read(_HEAD).find(_BEFORE)
     if at < 0:
         return False
@@ -39,7 +39,7 @@ def unpack(source: IO[bytes], target: IO[bytes]) -> bool:
 
 
 def provide() -> None:
-    """Have the library loaded before rbcl is imported; its file is gone from the disk when this returns."""
+    """Load the library before rbcl is imported; its temporary file is removed on return."""
     spec = find_spec("rbcl")
     if MODULE in sys.modules or spec is None or not spec.submodule_search_locations:
         return
@@ -56,8 +56,8 @@ def provide() -> None:
             module.__dict__["_sodium"] = ctypes.CDLL(str(made))
             sys.modules[MODULE] = module
     except OSError:
-        return  # rbcl tries for itself, and says what is wrong
+        return  # rbcl then loads it itself and reports the problem
     finally:
         if made is not None:
-            with suppress(OSError):  # a system that does not let go of a loaded library
+            with suppress(OSError):  # some systems lock the file of a loaded library
                 made.unlink()

@@ -1,8 +1,8 @@
-"""The verifiable oblivious pseudo-random function of RFC 9497 over ristretto255 with SHA-512.
+"""The verifiable oblivious PRF (VOPRF) of RFC 9497 over ristretto255 with SHA-512.
 
-A client blinds its input, a server multiplies by its key without seeing the input, the client unblinds and
-hashes: equal inputs give equal outputs, and nobody can compute an output without asking. One proof shows that
-a whole batch was multiplied by the key that the server has published.
+A client blinds its input, a server multiplies it by its key without seeing the input, and the client unblinds
+and hashes. Equal inputs give equal outputs, and nobody can compute an output without the server. One proof
+shows that a whole batch was multiplied by the key that the server published.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from masquerade.crypto.ristretto255 import ristretto255 as group
 
 POINT_SIZE: Final = group.point_size
 PROOF_SIZE: Final = 2 * SCALAR_SIZE
-MOST_IN_BATCH: Final = 2**16 - 1  # places in a batch are numbered by two bytes
+MOST_IN_BATCH: Final = 2**16 - 1  # positions in a batch are numbered by two bytes
 MOST_INPUT: Final = 2**16 - 1
 
 _CONTEXT = b"OPRFV1-\x01-ristretto255-SHA512"
@@ -29,7 +29,7 @@ _SEED = b"Seed-" + _CONTEXT
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ServerKey:
-    """The secret number of a server and the point it publishes."""
+    """A server's secret scalar and the point that it publishes."""
 
     secret: Secret
     public: Point
@@ -37,7 +37,7 @@ class ServerKey:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Blinded:
-    """What a client keeps of a request: its input, the number that hides it, and the point it sends."""
+    """Client state of a request: the input, the scalar that blinds it, and the point to send."""
 
     value: bytes
     blind: Secret
@@ -51,24 +51,24 @@ def random_key() -> ServerKey:
 
 
 def blind(value: bytes) -> Blinded:
-    """Hide an input behind a fresh random number (RFC 9497, section 3.3.2: Blind)."""
+    """Blind an input with a fresh random scalar (RFC 9497, section 3.3.2: Blind)."""
     return _blind_from_parts(value, group.random_secret())
 
 
 def blind_again(value: bytes, number: bytes) -> Blinded:
-    """Hide an input behind the number it was hidden behind before, so that a retry is the same request."""
+    """Blind an input with an earlier scalar, so that a retry is the same request."""
     return _blind_from_parts(value, group.secret(group.decode_scalar(number)))
 
 
 def _blind_from_parts(value: bytes, number: Secret) -> Blinded:
-    point = _hashed(value)
+    point = _hash_input(value)
     return Blinded(value, number, group.multiply(point, number))
 
 
 def evaluate(key: ServerKey, elements: Sequence[Point]) -> tuple[list[Point], bytes]:
     """Return the elements times the key, and one proof for all (RFC 9497, section 3.3.2: BlindEvaluate).
 
-    Cost: two multiplications and an addition for each element, three multiplications more for the proof.
+    Cost: two multiplications and an addition per element, and three multiplications for the proof.
     """
     return _evaluate_from_parts(key, elements, group.random_secret())
 
@@ -87,14 +87,12 @@ def _evaluate_from_parts(
 
 
 def verify(public: Point, elements: Sequence[Point], evaluated: Sequence[Point], proof: bytes) -> None:
-    """Raise `ProofRejected` unless one key, that of `public`, multiplied every element (VerifyProof).
+    """Raise `ProofRejected` unless the key of `public` multiplied all elements (VerifyProof).
 
-    Cost: two multiplications and two additions for each element, four multiplications more.
+    Cost: two multiplications and two additions per element, and four multiplications.
     """
     if len(proof) != PROOF_SIZE or len(elements) != len(evaluated):
-        raise ProofRejected(
-            f"A proof has {PROOF_SIZE} bytes and is about as many elements as were evaluated."
-        )
+        raise ProofRejected(f"A proof has {PROOF_SIZE} bytes, and there is one result per element.")
     challenge = group.decode_scalar(proof[:SCALAR_SIZE])
     response = group.decode_scalar(proof[SCALAR_SIZE:])
     weights = _weights(public, elements, evaluated)
@@ -111,29 +109,29 @@ def verify(public: Point, elements: Sequence[Point], evaluated: Sequence[Point],
 
 
 def unblind(blinded: Blinded, evaluated: Point) -> Point:
-    """Return the key times the hashed input: what the input's output follows from."""
-    # the number is used once and is known to nobody who could time this
+    """Return the key times the hashed input, from which the output follows."""
+    # variable time is safe: the scalar is used once, and no other party can time this step
     inverse = group.secret(pow(blinded.blind.reveal(), -1, group.order))
     return group.multiply(evaluated, inverse)
 
 
 def output_of(value: bytes, unblinded: bytes) -> bytes:
-    """Return the 64 bytes of output of an input and its unblinded element (RFC 9497: Finalize)."""
-    return hashlib.sha512(_prefixed(value) + _prefixed(unblinded) + b"Finalize").digest()
+    """Return the 64-byte output for an input and its unblinded element (RFC 9497: Finalize)."""
+    return hashlib.sha512(_with_length(value) + _with_length(unblinded) + b"Finalize").digest()
 
 
 def output_by(key: ServerKey, value: bytes) -> bytes:
-    """Return the output of an input by the key itself: what a client got blindly (RFC 9497: Evaluate)."""
-    return output_of(value, group.multiply(_hashed(value), key.secret).encode())
+    """Return the output for an input, computed with the key itself (RFC 9497: Evaluate)."""
+    return output_of(value, group.multiply(_hash_input(value), key.secret).encode())
 
 
 def key_of(secret: bytes) -> ServerKey:
-    """Return the key of a secret number, as `encode_scalar` writes it."""
+    """Return the key of a secret scalar, encoded by `encode_scalar`."""
     number = group.secret(group.decode_scalar(secret))
     return ServerKey(number, group.multiply_generator(number))
 
 
-def _hashed(value: bytes) -> Point:
+def _hash_input(value: bytes) -> Point:
     if len(value) > MOST_INPUT:
         raise InputError(f"An input has at most {MOST_INPUT:,} bytes. Got {len(value):,} instead.")
     point = group.hash_to_group(value, _TO_GROUP)
@@ -143,13 +141,13 @@ def _hashed(value: bytes) -> Point:
 
 
 def _weights(public: Point, elements: Sequence[Point], evaluated: Sequence[Point]) -> list[int]:
-    """Return the numbers by which the elements of a batch are weighed against each other."""
+    """Return the random weights that combine the elements of a batch."""
     if not 1 <= len(elements) <= MOST_IN_BATCH:
         raise InputError(f"A batch has 1 to {MOST_IN_BATCH:,} elements. Got {len(elements):,} instead.")
-    seed = _prefixed(hashlib.sha512(_prefixed(public.encode()) + _prefixed(_SEED)).digest())
+    seed = _with_length(hashlib.sha512(_with_length(public.encode()) + _with_length(_SEED)).digest())
     return [
         group.hash_to_scalar(
-            seed + i.to_bytes(2, "big") + _prefixed(c.encode()) + _prefixed(d.encode()) + b"Composite",
+            seed + i.to_bytes(2, "big") + _with_length(c.encode()) + _with_length(d.encode()) + b"Composite",
             _TO_SCALAR,
         )
         for i, (c, d) in enumerate(zip(elements, evaluated, strict=True))
@@ -157,9 +155,9 @@ def _weights(public: Point, elements: Sequence[Point], evaluated: Sequence[Point
 
 
 def _challenge(*points: Point) -> int:
-    transcript = b"".join(_prefixed(point.hashed) for point in points)
+    transcript = b"".join(_with_length(point.hash_bytes) for point in points)
     return group.hash_to_scalar(transcript + b"Challenge", _TO_SCALAR)
 
 
-def _prefixed(value: bytes) -> bytes:
+def _with_length(value: bytes) -> bytes:
     return len(value).to_bytes(2, "big") + value

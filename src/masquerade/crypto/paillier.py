@@ -1,14 +1,13 @@
-"""Paillier's encryption, which adds under encryption: just what a scalar product between two parties needs.
+"""Paillier's additively homomorphic encryption, for scalar products between two parties.
 
-The owner of a key encrypts and decrypts modulo the squares of its primes (Chinese remainders); everybody else
-works modulo n². gmpy2 makes all of it about ten times faster where it is installed; nothing here takes
-constant time.
+The owner of a key encrypts and decrypts modulo the squares of its primes (Chinese remainders); all others
+work modulo n². gmpy2 makes this about ten times faster if it is installed. Nothing here is constant-time.
 
-A mask hides a sum only if encryption is one to one, that is if gcd(n, φ(n)) = 1: behind a modulus p·q with p
-a divisor of q − 1 whoever made it reads from a re-randomised product which ciphertexts are in it. So a public
-key comes with a proof (Goldberg, Reyzin, Sagga & Baldimtsi 2019): n-th roots of numbers that nobody chose. If
-n has no prime factor below α and gcd(n, φ(n)) ≠ 1, a random number has an n-th root with probability 1/α at
-most.
+A mask hides a sum only if encryption is one to one, that is if gcd(n, φ(n)) = 1. With a modulus p·q where p
+divides q − 1, the maker of the key could see from a re-randomized product which ciphertexts are in it. So a
+public key comes with a proof (Goldberg, Reyzin, Sagga & Baldimtsi 2019): n-th roots of numbers that nobody
+chose. If n has no prime factor below α and gcd(n, φ(n)) ≠ 1, a random number has an n-th root with
+probability at most 1/α.
 """
 
 from __future__ import annotations
@@ -37,26 +36,26 @@ _CHALLENGE = b"masquerade paillier root 1"
 
 
 class PaillierPublic(NamedTuple):
-    """The public half of a key: encrypt, add, hide."""
+    """A public key: encrypts and adds."""
 
     n: int
 
     @property
     def size(self) -> int:
-        """Return the bytes of a plaintext; a ciphertext has twice as many."""
+        """Return the number of bytes of a plaintext; a ciphertext has twice as many."""
         return (self.n.bit_length() + 7) // 8
 
     def encrypt(self, value: int) -> int:
         """Return a fresh encryption of a number modulo n."""
         square = mpz(self.n) ** 2
         fresh = 0
-        while gcd(fresh, self.n) != 1:  # once, unless somebody else made a modulus with a small factor
+        while gcd(fresh, self.n) != 1:  # one round, unless the modulus is malicious and has a small factor
             fresh = secrets.randbelow(self.n)
         blind = powmod(mpz(fresh), mpz(self.n), square)
         return int((1 + value % self.n * mpz(self.n)) * blind % square)
 
     def check(self, proof: bytes, binding: bytes) -> None:
-        """Refuse a modulus for which the proof does not show that encryption is one to one."""
+        """Raise DecodingError if the proof does not show that encryption under this modulus is one to one."""
         n, size = mpz(self.n), self.size
         if self.n.bit_length() < BITS or any(self.n % factor == 0 for factor in range(2, SMALLEST_FACTOR)):
             raise DecodingError(f"A Paillier modulus has {BITS} bits or more and no small factor.")
@@ -68,25 +67,28 @@ class PaillierPublic(NamedTuple):
                 raise DecodingError("Encryption under this Paillier modulus is not shown to be one to one.")
 
     def challenges(self, binding: bytes) -> list[int]:
-        """Return numbers modulo n that nobody chose; 128 bits more than n has leave no bias to speak of."""
+        """Return numbers modulo n that nobody chose; 128 bits more than n make the bias negligible."""
         wide = self.size + PROOF_BITS // 8
         seed = _CHALLENGE + len(binding).to_bytes(4, "big") + binding + self.n.to_bytes(self.size, "big")
         stream = shake_256(seed).digest(ROOTS * wide)
         return [int.from_bytes(stream[i * wide : (i + 1) * wide], "big") % self.n for i in range(ROOTS)]
 
     def product(self, ciphertexts: Iterable[int]) -> int:
-        """Return an encryption of the sum; with no fresh addend, who knows the addends recognises it."""
+        """Return an encryption of the sum.
+
+        Without a fresh addend, a party that knows the addends recognizes the result.
+        """
         square, total = mpz(self.n) ** 2, mpz(1)
         for ciphertext in ciphertexts:
             total = total * ciphertext % square
         return int(total)
 
     def encode(self, ciphertexts: Iterable[int]) -> bytes:
-        """Return ciphertexts one after the other."""
+        """Return concatenated ciphertexts."""
         return b"".join([value.to_bytes(2 * self.size, "big") for value in ciphertexts])
 
     def decode(self, data: bytes) -> list[int]:
-        """Return the ciphertexts; one that no plaintext has is refused."""
+        """Return the ciphertexts; raise DecodingError if one is not valid."""
         size, square = 2 * self.size, self.n**2
         if len(data) % size:
             raise DecodingError(f"Ciphertexts have {size} bytes each; the last is incomplete.")
@@ -97,7 +99,7 @@ class PaillierPublic(NamedTuple):
 
 
 class PaillierKey:
-    """A whole key; its primes come from OpenSSL and never leave."""
+    """A private key; its primes come from OpenSSL and never leave the object."""
 
     __slots__ = ("_halves", "public")
 
@@ -109,7 +111,7 @@ class PaillierKey:
 
     @classmethod
     def _of_primes(cls, p: int, q: int) -> PaillierKey:
-        """Return the key of given primes, for vectors."""
+        """Return the key of given primes, for test vectors."""
         key = object.__new__(cls)
         key._take(p, q)
         return key
@@ -121,7 +123,8 @@ class PaillierKey:
     def encrypt(self, value: int) -> int:
         """Return a fresh encryption.
 
-        Modulo p², the n-th powers are the p-th powers of 1 … p−1, all equally likely: half the exponent.
+        Modulo p², the n-th powers are the p-th powers of 1 … p−1, all equally likely, which halves the
+        exponent.
         """
         parts = []
         for half in self._halves:
@@ -143,7 +146,7 @@ class PaillierKey:
         return int(parts[0] + first.prime * lift)
 
     def prove(self, binding: bytes) -> bytes:
-        """Return the proof that `PaillierPublic.check` asks for, bound to what both sides know."""
+        """Return the proof for `PaillierPublic.check`, bound to data that both sides know."""
         first, second = self._halves
         roots = []
         for challenge in self.public.challenges(binding):
@@ -163,7 +166,7 @@ class PaillierKey:
 
 
 class _Half(NamedTuple):
-    """What is needed modulo one prime's square, and to put two halves together."""
+    """Precomputed values modulo one prime's square, and for combining both halves."""
 
     prime: int
     square: int

@@ -1,4 +1,4 @@
-"""Sets of points of ristretto255, a row of 32 bytes each: hashed to, masked and checked on all cores."""
+"""Sets of ristretto255 points, 32 bytes per row: hashed to, masked and checked on all cores."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from masquerade.crypto.group import Secret
 from masquerade.crypto.sodium_rows import POINT_SIZE, Rows
 
 
-def hashed(messages: Texts, domain: bytes) -> Rows:
-    """Return the point of every message, different in every domain."""
+def hash_to_points(messages: Texts, domain: bytes) -> Rows:
+    """Return the point of each message; different domains give different points."""
     return sodium_rows.hashed_points(domain, *messages)
 
 
-def masked(points: Rows, secret: Secret) -> Rows:
-    """Return every point times a secret, in the same order; what is no point is a `DecodingError`.
+def mask_points(points: Rows, secret: Secret) -> Rows:
+    """Return each point times a secret, in the same order; raise DecodingError if a row is not a point.
 
-    Cost: 60 µs of one core for a point; checking that it is one is part of that.
+    Cost: 60 µs of one core per point, including the check.
     """
-    found = sodium_rows.multiplied_points(points, secret._encoded)  # noqa: SLF001
-    if found is None:
+    products = sodium_rows.multiplied_points(points, secret._encoding)  # noqa: SLF001
+    if products is None:
         raise _no_point()
-    return found
+    return products
 
 
-def decoded_set(data: bytes, most: int) -> Rows:
-    """Return the rows of a message: none twice, not too many. `masked` or `check_points` look at each."""
+def decode_set(data: bytes, most: int) -> Rows:
+    """Return the distinct rows of a message, at most `most`; `mask_points` or `check_points` check each."""
     count, rest = divmod(len(data), POINT_SIZE)
     if rest or count > most:
         raise DecodingError(f"A set has at most {most:,} points of {POINT_SIZE} bytes.")
@@ -36,12 +36,12 @@ def decoded_set(data: bytes, most: int) -> Rows:
     words = points.view(np.uint64)
     first = np.sort(words[:, 0])
     if np.any(first[1:] == first[:-1]) and len(np.unique(words, axis=0)) < count:
-        raise DecodingError("A set of points has one of them twice.")
+        raise DecodingError("A set of points contains a point twice.")
     return points
 
 
 def check_points(points: Rows) -> None:
-    """Refuse a set with a row that is no canonical point, or the identity."""
+    """Raise DecodingError if a row is not a canonical point or is the identity."""
     if not sodium_rows.are_points(points):
         raise _no_point()
 

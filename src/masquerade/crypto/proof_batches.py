@@ -1,7 +1,8 @@
-"""Verifying many proofs at once, and naming the ones that fail.
+"""Batch verification of proofs, and identification of those that fail.
 
-All equations of a batch are weighed by fresh random numbers of 128 bits and added up: in a group of prime
-order the sum is the identity when all hold, and otherwise with probability at most 2⁻¹²⁸.
+All equations of a batch are multiplied by fresh random 128-bit weights and added up. In a group of prime
+order the sum is the identity if all equations hold. If one does not hold, the sum is the identity with
+probability at most 2⁻¹²⁸.
 """
 
 from __future__ import annotations
@@ -23,51 +24,65 @@ from masquerade.crypto.proofs import Statement, Transcript, group_of, open_proof
 T = TypeVar("T")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-_ALONE = 8  # as few as this are verified one by one
-_MANY = 4096  # from here on, another process is worth its start
+_ALONE = 8  # up to this number, proofs are verified one by one
+_MANY = 4096  # from this number on, it is worth starting further processes
 _WEIGHT = 16
 
 
-class Claim(NamedTuple):
-    """A proof with what it is said to show; the transcript is copied before it is used."""
+class ProofClaim(NamedTuple):
+    """A proof with its claimed statement; the transcript is copied before use."""
 
     statement: Statement
     proof: bytes
     transcript: Transcript
 
 
-def rejected(
+def find_rejected(
     items: Iterable[T],
-    claim_of: Callable[[T], Claim],
+    claim_of: Callable[[T], ProofClaim],
     *,
     batch: int = 25_000,
     workers: int = 2,
     each: int = 1,
 ) -> list[int]:
-    """Return the positions of the items whose proof fails or whose claim does not decode, in order.
+    """Return the positions of items whose proof fails or whose claim does not decode, in order.
 
-    `claim_of` turns an item, usually a received message, into a claim, which is about `each` counts or keys.
-    Thousands of them are shared out among `workers` processes if both can be sent there (`spread`); `batch`
-    of them, and so memory, are weighed at once. All proofs must be at hand before the call: the weights are
-    drawn inside.
+    Parameters
+    ----------
+    items : iterable
+        Items, usually received messages. All must be available before the call, because the weights are drawn
+        inside.
+    claim_of : callable
+        Converts an item into a claim.
+    batch : int
+        Number of counts or keys verified together, which limits memory.
+    workers : int
+        Number of processes that share thousands of items, if these can be pickled (`spread`).
+    each : int
+        Number of counts or keys per claim.
+
+    Returns
+    -------
+    list of int
+        Positions of failures.
     """
     listed = list(items)
     workers = workers if len(listed) * each >= _MANY else 1
     rounds = -(-len(listed) // (max(batch // each, 1) * workers)) or 1
     size = -(-len(listed) // (rounds * workers)) or 1
     chunks = [listed[at : at + size] for at in range(0, len(listed), size)]
-    found = spread(partial(_search, claim_of=claim_of, each=each), chunks, workers)
-    return [number * size + index for number, indices in enumerate(found) for index in indices]
+    failures = spread(partial(_search, claim_of=claim_of, each=each), chunks, workers)
+    return [number * size + index for number, indices in enumerate(failures) for index in indices]
 
 
 def _search(
-    items: Sequence[T], claim_of: Callable[[T], Claim], each: int, among: Sequence[int] | None = None
+    items: Sequence[T], claim_of: Callable[[T], ProofClaim], each: int, among: Sequence[int] | None = None
 ) -> list[int]:
-    """Return the indices that fail, among some or all, by halving what fails as a whole."""
+    """Return the indices that fail, by recursively halving batches that fail."""
     indices = range(len(items)) if among is None else among
     if len(indices) * each <= _ALONE:
         return [index for index in indices if not _holds(items[index], claim_of)]
-    weighed, unreadable = Weighed(), []
+    weighed, unreadable = WeightedSum(), []
     for index in indices:
         try:
             weighed.add(claim_of(items[index]))
@@ -83,7 +98,7 @@ def _search(
     return sorted([*unreadable, *found[0], *found[1]])
 
 
-def _holds(item: T, claim_of: Callable[[T], Claim]) -> bool:
+def _holds(item: T, claim_of: Callable[[T], ProofClaim]) -> bool:
     try:
         claim = claim_of(item)
         verify(claim.statement, claim.proof, claim.transcript.copy())
@@ -93,25 +108,26 @@ def _holds(item: T, claim_of: Callable[[T], Claim]) -> bool:
 
 
 def random_weights(n: int) -> list[int]:
-    """Return fresh numbers of 128 bits, none zero, for weighing equations against each other."""
+    """Return fresh nonzero 128-bit weights for equations."""
     drawn = secrets.token_bytes(_WEIGHT * n)
     return [int.from_bytes(drawn[at : at + _WEIGHT], "big") or 1 for at in range(0, len(drawn), _WEIGHT)]
 
 
-class Weighed:
-    """The running sum Σ weight·(A + c·image − c·shift·G − Σ s·base) over all equations of the claims added.
+class WeightedSum:
+    """The running sum Σ weight·(A + c·image − c·shift·G − Σ s·base) over all equations of the claims.
 
-    Points are kept, not claims: a batch holds little. Commitments keep short weights, at half the cost.
+    Points are stored, not claims, so a batch needs little memory. Commitments have short weights, at half the
+    cost.
     """
 
     def __init__(self) -> None:
-        self._points: dict[bytes, Point] = {}  # by encoding: bases and keys come again and again
+        self._points: dict[bytes, Point] = {}  # by encoding, because bases and keys recur
         self._scalars: dict[bytes, int] = {}
         self._commitments: list[Point] = []
         self._weights: list[int] = []
 
-    def add(self, claim: Claim) -> None:
-        """Take in a claim, or raise `DecodingError` and take in nothing of it."""
+    def add(self, claim: ProofClaim) -> None:
+        """Add a claim; raise `DecodingError` and add nothing if it does not decode."""
         group = group_of(claim.statement)
         opened = open_proof(claim.statement, claim.proof, claim.transcript.copy())
         commitments = [group.decode(encoding) for encoding in opened.commitments]
@@ -124,7 +140,7 @@ class Weighed:
                 if shift:
                     weighed.append((generator, -weight * c * shift))
                 for point, scalar in weighed:
-                    encoding = point.hashed
+                    encoding = point.hash_bytes
                     points[encoding] = point
                     scalars[encoding] = scalars.get(encoding, 0) + scalar
                 at += 1
@@ -132,7 +148,7 @@ class Weighed:
         self._weights += weights
 
     def holds(self) -> bool:
-        """Return whether the sum is the identity."""
+        """Return True if the sum is the identity."""
         if not self._commitments:
             return True
         points = [*self._points.values(), *self._commitments]
@@ -141,10 +157,10 @@ class Weighed:
 
 
 def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int) -> list[Result]:
-    """Return work(task) for every task in order, done by at most `workers` processes.
+    """Return work(task) for each task in order, computed by at most `workers` processes.
 
-    Both must be picklable: `work` is a function known by its name, or a partial of one. What no process can
-    do, because it cannot start, ends early or is not sent such work, is done here.
+    Both must be picklable: `work` is a module-level function or a partial of one. If a process cannot start
+    or ends early, its tasks are done in this process.
     """
     workers = min(workers, len(tasks))
     if workers <= 1:
@@ -171,17 +187,17 @@ def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int) 
         try:
             list(pool.map(drive, range(workers)))
         finally:
-            stopped.set()  # after an interrupt, nobody waits for the rest
+            stopped.set()  # after an interrupt, the remaining tasks are skipped
     return [results[number] for number in range(len(tasks))]
 
 
 @contextmanager
 def _helper() -> Iterator[Callable[[Callable[[Task], Result], Task], Result]]:
-    """Start another process that does one task after the other; the pipes to it are nobody else's.
+    """Start a worker process that does tasks in sequence; yield a function that sends it a task.
 
-    It is this interpreter started anew, not a copy of the caller: it inherits no locks, and does not run the
-    caller's script again. It ends with its input, and so with the caller. What is yielded returns what the
-    process makes of a task, or raises `EOFError`, `OSError` or `PickleError` if it makes nothing.
+    The process is a new interpreter, not a fork: it inherits no locks, and does not run the caller's script
+    again. It ends when its input closes, and so with the caller. The yielded function returns the result of a
+    task, or raises `EOFError`, `OSError` or `PickleError` if there is none.
     """
     begin = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
     import subprocess  # noqa: PLC0415  (devices check alone)
@@ -192,7 +208,7 @@ def _helper() -> Iterator[Callable[[Callable[[Task], Result], Task], Result]]:
             [sys.executable or "", "-c", begin],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # an interrupt from the keyboard is the caller's affair
+            start_new_session=True,  # a keyboard interrupt goes to the caller only
         )
 
     def ask(work: Callable[[Task], Result], task: Task) -> Result:
@@ -214,13 +230,13 @@ def _helper() -> Iterator[Callable[[Callable[[Task], Result], Task], Result]]:
         if process is not None:
             try:
                 process.communicate()
-            except (OSError, ValueError):  # it ended before: its pipes are closed
+            except (OSError, ValueError):  # it has ended already and its pipes are closed
                 process.wait()
 
 
 def serve() -> None:
-    """Do what comes in until nothing more does: the whole life of a helper."""
-    gc.disable()  # nothing here is cyclic, and there are millions of objects to look through
+    """Do incoming tasks until the input closes: the main loop of a worker process."""
+    gc.disable()  # no object here is cyclic, and scanning millions of them takes time
     incoming, outgoing = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
     with suppress(EOFError):

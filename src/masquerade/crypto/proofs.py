@@ -1,15 +1,15 @@
-"""Sigma protocols made non-interactive: what can be proved, in which context, and the proofs.
+"""Non-interactive sigma protocols: statements, contexts and proofs.
 
 A statement is a list of parts that all hold, under one challenge. A `Linear` part says that its prover knows
-numbers w with image − shift·G = Σ w_k·base_k in each of its equations, the same w in all. An `Either` part
-says that one of its branches holds, not which. The challenge is a hash of everything that the proof is about
-and for (strong Fiat–Shamir).
+scalars w with image − shift·G = Σ w_k·base_k in each of its equations, with the same w in all. An `Either`
+part says that one of its branches holds, but not which. The challenge is a hash of everything that the proof
+is about and for (strong Fiat–Shamir).
 
-A proof is its commitments, one point for each equation, followed for every part by the challenges of all
-branches but the last and by the responses, all in the statement's order; its length follows from that.
+A proof consists of its commitments, one point per equation, followed for each part by the challenges of all
+branches but the last and by the responses, all in the statement's order. Its length follows from that.
 
-Formula: A = Σ r_k·base_k; s_k = r_k + c·w_k; accepted when A = Σ s_k·base_k − c·(image − shift·G). In an OR
-the branches' challenges add up to c; all but the true one are simulated (Cramer, Damgård, Schoenmakers 1994).
+Formula: A = Σ r_k·base_k; s_k = r_k + c·w_k; accepted if A = Σ s_k·base_k − c·(image − shift·G). In an OR the
+branches' challenges add up to c; all but the true one are simulated (Cramer, Damgård, Schoenmakers 1994).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.group import SCALAR_SIZE, Group, Point, Secret
 
-NOT_YET = b"not yet"  # for a proof made before there is a roster or a query, and said so
+NOT_YET = b"not yet"  # roster or query of a proof that is made before they exist
 _VERSION = b"masquerade transcript 1"
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a proof is for; all of it enters every challenge, so a proof is worth nothing anywhere else.
+    """The context of a proof. All of it enters each challenge, so a proof is invalid in any other context.
 
     `protocol` and `role` are names; `roster` is the hash of the signed roster and `query` the identifier of
-    the question, or `NOT_YET` for a proof that comes before them.
+    the query, or `NOT_YET` for a proof that is made before them.
     """
 
     protocol: str
@@ -53,7 +53,7 @@ class Context:
 
 
 class Transcript:
-    """A running SHA-512 over labelled, length-prefixed fields, begun with the whole context.
+    """A running SHA-512 over labelled, length-prefixed fields that starts with the context.
 
     >>> from masquerade.crypto.ristretto255 import ristretto255
     >>> context = Context("demo", b"session 1", NOT_YET, NOT_YET, b"user 7", "voter")
@@ -67,13 +67,13 @@ class Transcript:
 
     def __init__(self, context: Context) -> None:
         if not isinstance(context, Context):
-            raise TypeError("a Transcript begins with a Context")
+            raise TypeError("a Transcript starts with a Context")
         self._hash = hashlib.sha512(_VERSION)
         said = [value.encode() if isinstance(value, str) else value for value in astuple(context)]
         self.absorb("context", *said)
 
     def absorb(self, label: str, *values: bytes) -> None:
-        """Take in a labelled list of byte strings; no two sequences of calls hash the same bytes."""
+        """Add a labelled list of byte strings; different sequences of calls never hash the same bytes."""
         name = label.encode()
         parts = [len(name).to_bytes(4, "big"), name, len(values).to_bytes(8, "big")]
         for value in values:
@@ -81,12 +81,12 @@ class Transcript:
         self._hash.update(b"".join(parts))
 
     def challenge(self, group: Group) -> int:
-        """Return a number below the group's order: 64 bytes reduced, a bias below 2⁻²⁵⁵; never zero."""
+        """Return a nonzero scalar below the group's order: 64 bytes reduced, with a bias below 2⁻²⁵⁵."""
         self.absorb("challenge", group.name.encode())
         return int.from_bytes(self._hash.digest(), "big") % group.order or 1
 
     def copy(self) -> Transcript:
-        """Return an independent transcript that has taken in the same fields."""
+        """Return an independent transcript with the same fields."""
         other = object.__new__(Transcript)
         other._hash = self._hash.copy()
         return other
@@ -101,14 +101,14 @@ class Equation(NamedTuple):
 
 
 class Linear(NamedTuple):
-    """Equations that hold together for one list of `witnesses` numbers."""
+    """Equations that hold together for one list of `witnesses` scalars."""
 
     equations: tuple[Equation, ...]
     witnesses: int = 1
 
 
 class Either(NamedTuple):
-    """One of the branches holds."""
+    """A disjunction: one of the branches holds."""
 
     branches: tuple[Linear, ...]
 
@@ -118,19 +118,19 @@ Statement: TypeAlias = tuple[Part, ...]
 
 
 def possession(key: Point) -> Statement:
-    """State: I know x with key = x·G (Schnorr); without it a key could be made from other people's keys."""
+    """State: I know x with key = x·G (Schnorr). This prevents keys made from other people's keys."""
     return (Linear((Equation(key, ((0, key.group.generator),)),)),)
 
 
 def equal_logs(pairs: Sequence[tuple[Point, Point]]) -> Statement:
-    """State: I know one x with image = x·base for every pair (image, base) (Chaum–Pedersen for two)."""
+    """State: I know one x with image = x·base for each pair (image, base) (Chaum–Pedersen for two)."""
     if any(base.is_identity for _, base in pairs):
-        raise InputError("A base must not be the identity: its multiples say nothing.")
+        raise InputError("A base must not be the identity, whose multiples prove nothing.")
     return (Linear(tuple(Equation(image, ((0, base),)) for image, base in pairs)),)
 
 
 class Ballot(NamedTuple):
-    """A user's keys and masked bit beside the sums of all keys, in the letters of the frequency protocol.
+    """A user's keys and masked bit with the sums of all keys, in the notation of the frequency protocol.
 
     X_i = x·G, Y_i = y·G, m_i = d·G + y·X, h_i = x·Y, where X and Y are the sums of all users' X_i and Y_i.
     """
@@ -157,7 +157,7 @@ def valid_bit(ballot: Ballot) -> Statement:
 
 
 def one_hot(ballots: Sequence[Ballot]) -> Statement:
-    """State: every ballot masks 0 or 1, and their bits add up to one.
+    """State: each ballot masks 0 or 1, and their bits add up to one.
 
     Formula: `valid_bit` for each l, and with the same y_l: Y_il = y_l·G, Σ m_il − G = Σ y_l·X_l.
     """
@@ -172,17 +172,17 @@ def one_hot(ballots: Sequence[Ballot]) -> Statement:
 
 
 def branches_of(part: Part) -> tuple[Linear, ...]:
-    """Return the alternatives of a part; a linear one has itself alone."""
+    """Return the branches of a part; a linear part is its only branch."""
     return part.branches if isinstance(part, Either) else (part,)
 
 
 def group_of(statement: Statement) -> Group:
-    """Return the group that a statement is about."""
+    """Return the group of a statement."""
     return branches_of(statement[0])[0].equations[0].image.group
 
 
 def describe(statement: Statement) -> tuple[bytes, bytes]:
-    """Return everything a statement says, for a transcript: its structure, then its points in that order."""
+    """Return the content of a statement for a transcript: its structure, then its points in that order."""
     structure: list[int] = [len(statement)]
     points: list[bytes] = []
     for part in statement:
@@ -192,22 +192,22 @@ def describe(statement: Statement) -> tuple[bytes, bytes]:
             structure += (linear.witnesses, len(linear.equations))
             for image, terms, shift in linear.equations:
                 structure += (shift, len(terms))
-                points.append(image.hashed)
+                points.append(image.hash_bytes)
                 for k, base in terms:
                     structure.append(k)
-                    points.append(base.hashed)
+                    points.append(base.hash_bytes)
     return struct.pack(f">{len(structure)}I", *structure), b"".join(points)
 
 
 class Knows(NamedTuple):
-    """What the prover knows of one part: the numbers, and in an OR the branch that is true."""
+    """A prover's knowledge of one part: the scalars, and in an OR the true branch."""
 
     witnesses: tuple[Secret, ...]
     branch: int = 0
 
 
 class BallotKeys(NamedTuple):
-    """One user's pair of secrets for one count; used for a second count they would give both bits away."""
+    """One user's pair of secrets for one count. Used for a second count, they would reveal both bits."""
 
     x: Secret
     y: Secret
@@ -219,9 +219,9 @@ class BallotKeys(NamedTuple):
 
 
 def mask(bit: int, keys: BallotKeys, X: Point, Y: Point) -> tuple[Point, Point]:
-    """Return the masked bit: m = bit·G + y·X and h = x·Y, X and Y the sums of all users' keys.
+    """Return the masked bit: m = bit·G + y·X and h = x·Y, where X and Y are the sums of all users' keys.
 
-    Both maskings are made and one is chosen, so the time taken does not tell the bit.
+    Both masked values are computed and one is chosen, so the running time does not reveal the bit.
     Cost: two constant-time multiplications.
     """
     if bit not in (0, 1):
@@ -234,16 +234,18 @@ def mask(bit: int, keys: BallotKeys, X: Point, Y: Point) -> tuple[Point, Point]:
 
 def _check_masking(X: Point, Y: Point) -> None:
     if X.is_identity or Y.is_identity:
-        raise InputError("The users' keys cancel out and would mask nothing: the roster needs other keys.")
+        raise InputError(
+            "The users' keys cancel out and would mask nothing: the roster needs different keys."
+        )
 
 
 def knows_bit(bit: int, keys: BallotKeys) -> tuple[Knows, ...]:
-    """Return what proves `valid_bit`."""
+    """Return the knowledge that proves `valid_bit`."""
     return Knows((keys.x,)), Knows((keys.y,), bit)
 
 
 def knows_one_hot(bits: Sequence[int], keys: Sequence[BallotKeys]) -> tuple[Knows, ...]:
-    """Return what proves `one_hot`."""
+    """Return the knowledge that proves `one_hot`."""
     if sum(bits) != 1:
         raise InputError("Exactly one bit of a one-hot ballot must be 1.")
     each = [known for bit, pair in zip(bits, keys, strict=True) for known in knows_bit(bit, pair)]
@@ -251,14 +253,14 @@ def knows_one_hot(bits: Sequence[int], keys: Sequence[BallotKeys]) -> tuple[Know
 
 
 class Drawn(NamedTuple):
-    """The randomness of one branch: nonces, or for a simulated branch its responses and its challenge."""
+    """The randomness of one branch: nonces, or for a simulated branch its responses and challenge."""
 
     numbers: tuple[Secret, ...]
     challenge: Secret | None = None
 
 
-class Opened(NamedTuple):
-    """A proof read against its statement: for every branch, in order, its challenge and responses."""
+class OpenedProof(NamedTuple):
+    """A proof parsed against its statement: the challenge and responses of each branch, in order."""
 
     branches: tuple[Linear, ...]
     commitments: tuple[bytes, ...]
@@ -267,9 +269,9 @@ class Opened(NamedTuple):
 
 
 def prove(statement: Statement, knowledge: Sequence[Knows], transcript: Transcript) -> bytes:
-    """Return a proof of the statement; the transcript is used up.
+    """Return a proof of the statement; the transcript cannot be used again.
 
-    Cost: a constant-time multiplication for each term, and one more for each simulated equation.
+    Cost: one constant-time multiplication per term, and one more per simulated equation.
     """
     group = group_of(statement)
     return _prove_from_parts(statement, knowledge, transcript, _draw(group, statement, knowledge))
@@ -278,8 +280,8 @@ def prove(statement: Statement, knowledge: Sequence[Knows], transcript: Transcri
 def verify(statement: Statement, proof: bytes, transcript: Transcript) -> None:
     """Raise `ProofRejected` unless the proof shows the statement in the transcript's context.
 
-    Bytes that are no proof at all raise `DecodingError`. The transcript is used up.
-    Cost: a fast multiplication for each term and each image.
+    Malformed bytes raise `DecodingError`. The transcript cannot be used again.
+    Cost: one fast multiplication per term and image.
     """
     group = group_of(statement)
     opened = open_proof(statement, proof, transcript)
@@ -298,13 +300,13 @@ def proof_size(statement: Statement) -> int:
     """Return the length of a proof in bytes."""
     branches = _all_branches(statement)
     points = sum([len(linear.equations) for linear in branches])
-    # every branch has its responses, and its challenge, unless it is the last of its part
+    # each branch has its responses, and its challenge unless it is the last of its part
     scalars = sum([linear.witnesses for linear in branches]) + len(branches) - len(statement)
     return points * group_of(statement).point_size + scalars * SCALAR_SIZE
 
 
-def open_proof(statement: Statement, proof: bytes, transcript: Transcript) -> Opened:
-    """Read a proof strictly and take its challenge; nothing is verified yet, commitments are not decoded."""
+def open_proof(statement: Statement, proof: bytes, transcript: Transcript) -> OpenedProof:
+    """Parse a proof strictly and derive its challenge; nothing is verified, commitments are not decoded."""
     group, expected = group_of(statement), proof_size(statement)
     if len(proof) != expected:
         raise DecodingError(f"This proof has {expected} bytes. Got {len(proof)} instead.")
@@ -324,13 +326,13 @@ def open_proof(statement: Statement, proof: bytes, transcript: Transcript) -> Op
             responses.append(tuple(numbers[at : at + linear.witnesses]))
             at += linear.witnesses
     commitments = tuple([proof[at : at + size] for at in range(0, end, size)])
-    return Opened(tuple(branches), commitments, tuple(challenges), tuple(responses))
+    return OpenedProof(tuple(branches), commitments, tuple(challenges), tuple(responses))
 
 
 def _prove_from_parts(
     statement: Statement, knowledge: Sequence[Knows], transcript: Transcript, drawn: Sequence[Sequence[Drawn]]
 ) -> bytes:
-    """Prove with given randomness: for vectors, and with fresh randomness for `prove`."""
+    """Prove with given randomness: for test vectors, and with fresh randomness for `prove`."""
     group = group_of(statement)
     commitments = [
         _commit(group, linear, draw)
@@ -368,11 +370,11 @@ def _draw(group: Group, statement: Statement, knowledge: Sequence[Knows]) -> lis
 
 
 def _commit(group: Group, linear: Linear, draw: Drawn) -> list[Point]:
-    """Return Σ r_k·base_k for each equation, for a simulated branch less c·(image − shift·G)."""
+    """Return Σ r_k·base_k for each equation, minus c·(image − shift·G) for a simulated branch."""
     points = []
     for image, terms, shift in linear.equations:
         products = [_times(group, base, draw.numbers[k]) for k, base in terms]
-        # for true branches too, or the time taken would tell which branch is true
+        # for true branches too, or the running time would reveal which branch is true
         claimed = image - group.multiply_public(group.generator, shift) if shift else image
         if draw.challenge is not None:
             products.append(-group.multiply(claimed, draw.challenge))

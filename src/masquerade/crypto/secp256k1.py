@@ -1,11 +1,11 @@
-"""secp256k1 by libsecp256k1, for protocols that add up many points.
+"""secp256k1 by libsecp256k1, for protocols that add many points.
 
 The low-level binding is used throughout: coincurve's own classes multiply secrets in variable time, abort on
 an empty sum and parse hybrid encodings.
 
-The library adds decoded points at 0.35 µs each, so sums of many, of public data only, are arranged as few
-long sums on its own structures. It aborts the process when asked for a sum of nothing and fails when a sum is
-the identity: both come back as None.
+The library adds decoded points at 0.35 µs each, so sums of many public points are arranged as few long sums
+on its own structures. It aborts the process on an empty sum and fails if a sum is the identity: both are
+returned as None.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _POINTER, _POINTERS = ffi.typeof("secp256k1_pubkey *"), ffi.typeof("secp256k1_pu
 _ADDRESS = ffi.typeof("uintptr_t")
 _SIZE, _DECODED = 33, ffi.sizeof("secp256k1_pubkey")
 _CHUNK = 8192
-_NARROW = 6  # bits of a value up to which sums are added bit by bit
-_ADDING, _CALLING = 0.35, 5.0  # microseconds a point and a sum: they choose the window only
-_FEW = 400  # below this many points, one multiplication each is the cheaper way
+_NARROW = 6  # values up to this number of bits are summed bit by bit
+_ADDING, _CALLING = 0.35, 5.0  # microseconds per point and per sum, used only to choose the window
+_FEW = 400  # below this number of points, one multiplication each is faster
 
 
 @ffi.callback("int(unsigned char *, const unsigned char *, const unsigned char *, void *)")  # type: ignore[untyped-decorator]
 def _whole_point(output: Any, x: Any, y: Any, _data: Any) -> int:
-    """Hand out the whole product where a key agreement would hash it."""
+    """Return the full product instead of its hash, for the callback of the key agreement."""
     ffi.memmove(output, x, 32)
     ffi.memmove(output + 32, y, 32)
     return 1
@@ -49,7 +49,7 @@ def _whole_point(output: Any, x: Any, y: Any, _data: Any) -> int:
 
 @final
 class _Secp256k1(Group):
-    """secp256k1 with 33-byte encodings; a point is libsecp256k1's own, so sums cost 0.35 µs a point."""
+    """secp256k1 with 33-byte encodings; points are libsecp256k1's own, so sums take 0.35 µs per point."""
 
     name: ClassVar[str] = "secp256k1"
     order: ClassVar[int] = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
@@ -60,18 +60,18 @@ class _Secp256k1(Group):
         self.generator = self.multiply_generator(self.secret(1))
 
     def decode(self, encoding: bytes) -> Point:
-        """Return the point of a compressed encoding; hybrid and uncompressed ones are refused."""
+        """Return the point of a compressed encoding; raise DecodingError for hybrid and uncompressed ones."""
         if len(encoding) != _SIZE:
             self._check_length(encoding)
         encoding = bytes(encoding)
         handle = ffi.new(_POINTER)
-        # the library parses hybrid encodings too; not in 33 bytes, but the first byte is checked all the same
+        # the library also parses hybrid encodings; none has 33 bytes, but the first byte is checked anyway
         if encoding[0] not in (2, 3) or not lib.secp256k1_ec_pubkey_parse(_CONTEXT, handle, encoding, _SIZE):
             raise DecodingError("A point of secp256k1 must be compressed, canonical and on the curve.")
         return Point(self, handle, encoding)
 
     def independent_point(self, label: bytes) -> Point:
-        """Return a point whose logarithm nobody knows, from a public label (its time tells the label)."""
+        """Return a point with unknown logarithm for a public label (its time depends on the label)."""
         for attempt in range(256):  # each succeeds with probability one half
             x = expand_message(label + bytes([attempt]), b"masquerade-secp256k1-independent-point", 32)
             try:
@@ -85,7 +85,7 @@ class _Secp256k1(Group):
         return Point(self, combine_pointers(handles))
 
     def sum_encoded(self, encodings: bytes, *, workers: int = 2) -> Point:
-        """Return the sum of many points given as one run of encodings, each decoded strictly."""
+        """Return the sum of concatenated encodings of points, each decoded strictly."""
         return Point(self, sum_of_encodings(encodings, workers))
 
     def negate(self, point: Point) -> Point:
@@ -96,14 +96,14 @@ class _Secp256k1(Group):
         return Point(self, handle)
 
     def multiply(self, point: Point, secret: Secret) -> Point:
-        """Return secret·point in constant time: the multiplication of libsecp256k1's key agreement."""
+        """Return secret·point in constant time, by the multiplication of libsecp256k1's key agreement."""
         self._check_ours(secret, Secret)
         if self._ours(point).handle is None:
             return point
         product = bytearray(65)
         product[0] = 4
         written = ffi.from_buffer(product) + 1
-        done = lib.secp256k1_ecdh(_CONTEXT, written, point.handle, secret._encoded, _whole_point, ffi.NULL)  # noqa: SLF001
+        done = lib.secp256k1_ecdh(_CONTEXT, written, point.handle, secret._encoding, _whole_point, ffi.NULL)  # noqa: SLF001
         handle = ffi.new(_POINTER)
         if not done or not lib.secp256k1_ec_pubkey_parse(_CONTEXT, handle, bytes(product), 65):
             raise RuntimeError("libsecp256k1 failed to multiply a valid point by a valid scalar")
@@ -112,7 +112,7 @@ class _Secp256k1(Group):
     def multiply_generator(self, secret: Secret) -> Point:
         self._check_ours(secret, Secret)
         handle = ffi.new(_POINTER)
-        if not lib.secp256k1_ec_pubkey_create(_CONTEXT, handle, secret._encoded):  # noqa: SLF001
+        if not lib.secp256k1_ec_pubkey_create(_CONTEXT, handle, secret._encoding):  # noqa: SLF001
             raise RuntimeError("libsecp256k1 failed to multiply the generator by a valid scalar")
         return Point(self, handle)
 
@@ -127,7 +127,7 @@ class _Secp256k1(Group):
         return Point(self, handle)
 
     def combine_public(self, points: Sequence[Point], scalars: Sequence[int]) -> Point:
-        """Return the sum of scalar·point over many public pairs: bit by bit, in shared buckets."""
+        """Return the sum of scalar·point over many public pairs, bit by bit in shared buckets."""
         self._check_pairs(points, scalars)
         order = self.order
         reduced = [scalar % order for scalar in scalars]
@@ -141,10 +141,10 @@ class _Secp256k1(Group):
     def respond(self, nonce: Secret, challenge: int, witness: Secret) -> int:
         self._check_ours(nonce, Secret)
         self._check_ours(witness, Secret)
-        scalar = ffi.new("unsigned char[32]", witness._encoded)  # noqa: SLF001
+        scalar = ffi.new("unsigned char[32]", witness._encoding)  # noqa: SLF001
         if not lib.secp256k1_ec_seckey_tweak_mul(_CONTEXT, scalar, self.encode_scalar(challenge)):
             raise InputError("A challenge must not be zero.")
-        if not lib.secp256k1_ec_seckey_tweak_add(_CONTEXT, scalar, nonce._encoded):  # noqa: SLF001
+        if not lib.secp256k1_ec_seckey_tweak_add(_CONTEXT, scalar, nonce._encoding):  # noqa: SLF001
             return 0
         return self.decode_scalar(bytes(ffi.buffer(scalar)))
 
@@ -165,14 +165,14 @@ class _Secp256k1(Group):
 
 
 def combine_pointers(handles: Sequence[Any]) -> Any:
-    """Return the sum of decoded points, or None when it is the identity."""
+    """Return the sum of decoded points; None if it is the identity."""
     return _combine(ffi.new(_POINTERS, list(handles)), len(handles)) if handles else None
 
 
 def sum_of_encodings(encodings: bytes, workers: int) -> Any:
-    """Return the sum of a run of compressed points, or None; chunks are decoded by threads side by side.
+    """Return the sum of concatenated compressed points, or None; threads decode chunks in parallel.
 
-    Cost: 6 µs a point for decoding, nearly all of it outside the interpreter's lock.
+    Cost: 6 µs per point for decoding, nearly all of it outside the interpreter's lock.
     """
     if len(encodings) % _SIZE:
         raise DecodingError(f"Points of secp256k1 have {_SIZE} bytes each; the last is incomplete.")
@@ -195,21 +195,21 @@ def _sum_chunk(chunk: tuple[bytes, int]) -> Any:
     parse, source = lib.secp256k1_ec_pubkey_parse, ffi.from_buffer(encodings) + _SIZE * first
     decoded = ffi.new("secp256k1_pubkey[]", n)
     for i in range(n):
-        sign = encodings[_SIZE * (first + i)]
-        if not (2 <= sign <= 3 and parse(_CONTEXT, decoded + i, source + _SIZE * i, _SIZE)):
+        prefix = encodings[_SIZE * (first + i)]
+        if not (2 <= prefix <= 3 and parse(_CONTEXT, decoded + i, source + _SIZE * i, _SIZE)):
             raise DecodingError(f"Point {first + i} of a sum must be compressed, canonical and on the curve.")
     return _sum_rows(_as_rows(decoded, n))
 
 
 def sum_in_buckets(handles: Sequence[Any], scalars: Sequence[int]) -> Any:
-    """Return Σ scalar·point, or None when it is the identity; scalars are below 2^256.
+    """Return Σ scalar·point, or None if it is the identity; scalars are below 2^256.
 
     Formula: a scalar is Σ_j d_j 2^(jw) with digits −2^(w−1) < d ≤ 2^(w−1). For each j the points of equal |d|
-    are added into a bucket, those of negative d negated; buckets are then added by the bits of |d|.
+    are added into a bucket, negated if d is negative; buckets are then added by the bits of |d|.
     Cost: n·256/w additions and 256/w·2^(w−1) buckets; scalars of half the length cost half.
     Reference: Pippenger, "On the evaluation of powers and monomials" (1980).
     """
-    if None in handles:  # the identity, which has no multiples
+    if None in handles:  # multiples of the identity are skipped
         scalars = [k for k, handle in zip(scalars, handles, strict=True) if handle is not None]
         handles = [handle for handle in handles if handle is not None]
     if not handles:
@@ -241,14 +241,14 @@ def sum_in_buckets(handles: Sequence[Any], scalars: Sequence[int]) -> Any:
 
 
 def _negate_all(points: NDArray[np.uint8]) -> None:
-    """Negate decoded points where they are."""
+    """Negate decoded points in place."""
     first, negate = ffi.from_buffer("secp256k1_pubkey[]", points), lib.secp256k1_ec_pubkey_negate
     for i in range(len(points)):
         negate(_CONTEXT, first + i)
 
 
 def _window(digits: NDArray[np.uint8], start: int, width: int) -> NDArray[np.uint32]:
-    """Return bits start … start+width-1 of every scalar."""
+    """Return bits start … start+width-1 of each scalar."""
     import numpy as np  # noqa: PLC0415  (devices do without)
 
     at, shift = divmod(start, 8)
@@ -261,15 +261,15 @@ def _window(digits: NDArray[np.uint8], start: int, width: int) -> NDArray[np.uin
 def _sums_by_bit(
     points: NDArray[np.uint8], chosen: NDArray[np.intp], values: NDArray[np.uint16], width: int
 ) -> list[Any]:
-    """Return for each of `width` bits the sum of the chosen points whose value has it; no value is zero.
+    """Return, per bit of `width` bits, the sum of the chosen points whose nonzero value has that bit.
 
-    Points of equal value are added once. Many sums are in turn added by the lower and by the upper half of
-    their value, which takes two additions each instead of one for every bit.
+    Points of equal value are added once. Many sums are then added by the lower and the upper half of their
+    value, which takes two additions each instead of one per bit.
     """
     import numpy as np  # noqa: PLC0415  (devices do without)
 
     order = np.argsort(values, kind="stable")
-    # side by side in memory: points far apart would cost more to fetch than to add
+    # contiguous in memory: fetching scattered points would take longer than adding them
     pointers = _pointers(ordered := points.take(chosen[order], axis=0))
     inside = values[order]
     starts = np.flatnonzero(np.diff(inside, prepend=0))
@@ -315,7 +315,7 @@ def _pointers(decoded: NDArray[np.uint8]) -> Any:
 
 def _combine(pointers: Any, n: int) -> Any:
     total = ffi.new(_POINTER)
-    # it fails only where the sum is the identity: n is at least one and every point is valid
+    # it fails only if the sum is the identity: n is at least one and all points are valid
     return total if lib.secp256k1_ec_pubkey_combine(_CONTEXT, total, pointers, n) else None
 
 

@@ -1,10 +1,10 @@
-r"""Shamir shares of 31-byte seeds at the small places 1 … k, dealt and opened quickly.
+r"""Shamir shares of 31-byte seeds at the small positions 1 … k, with fast dealing and opening.
 
-Formula: share x is f(x) mod 2²⁵⁵−19, f uniform of degree t − 1 with f(0) the seed. For places S = {1 … r} \
-M the coefficient of share x at 0 is (−1)^(x−1) C(r, x) Π_{m∈M} (m − x)/m: whole numbers but for one common
+Formula: share x is f(x) mod 2²⁵⁵−19, f uniform of degree t − 1 with f(0) the seed. For positions S = {1 … r}
+\ M the coefficient of share x at 0 is (−1)^(x−1) C(r, x) Π_{m∈M} (m − x)/m: integers up to one common
 divisor.
-Cost: t additions and small multiplications a share, one reduction and (once per divisor) one inversion a
-seed: the server opens one of every user.
+Cost: t additions and small multiplications per share, one reduction and (once per divisor) one inversion per
+seed. The server opens one seed per user.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def new_seed() -> bytes:
 
 
 def deal(seed: bytes, threshold: int, xs: Sequence[int]) -> list[bytes]:
-    """Return the shares of a seed at places `xs`; any `threshold` of them open it, fewer say nothing."""
+    """Return the shares of a seed at positions `xs`: any `threshold` open it, fewer reveal nothing."""
     higher = [secrets.randbelow(FIELD) for _ in range(threshold - 1)]
     return _deal_from_parts(seed, higher, xs)
 
 
 def _deal_from_parts(seed: bytes, higher: Sequence[int], xs: Sequence[int]) -> list[bytes]:
-    """Evaluate the polynomial with given coefficients, the highest first."""
+    """Return the shares for given coefficients, the highest first."""
     constant = int.from_bytes(seed, "big")
     shares = []
     for x in xs:
@@ -54,7 +54,7 @@ def decode_share(share: bytes) -> int:
 
 
 def open_seed(shares: Mapping[int, int], threshold: int) -> bytes | None:
-    """Return the seed that the shares at the lowest `threshold` places open; None if they open no seed."""
+    """Return the seed of the shares at the lowest `threshold` positions; None if they do not give a seed."""
     xs = sorted(shares)[:threshold]
     last = xs[-1]
     missing = sorted(set(range(1, last + 1)).difference(xs))
@@ -70,14 +70,14 @@ def open_seed(shares: Mapping[int, int], threshold: int) -> bytes | None:
 
 @lru_cache(maxsize=1 << 16)
 def inverse(value: int) -> int:
-    """Return the inverse of a number in the field."""
+    """Return the inverse of a field element."""
     return pow(value, -1, FIELD)
 
 
 def open_checked(
     shares: Mapping[int, int], threshold: int, right: Callable[[bytes], bool]
 ) -> tuple[bytes, list[int]]:
-    """Return the seed that passes a check, and the places whose shares were wrong.
+    """Return the seed that passes a check, and the positions of wrong shares.
 
     If the first shares fail, random ones are tried: with one wrong share among s, (s − t)/s of the tries
     pass.
@@ -95,7 +95,7 @@ def open_checked(
 
 
 def agrees(shares: Mapping[int, int], x: int, y: int, threshold: int) -> bool:
-    """Tell whether a further share lies on the polynomial: exchanged for another, it opens the same seed."""
+    """Return True if a further share is on the polynomial, so that it opens the same seed as the others."""
     first = min(shares)
     exchanged = {place: value for place, value in shares.items() if place != first} | {x: y}
     return open_seed(exchanged, threshold) == open_seed(shares, threshold)

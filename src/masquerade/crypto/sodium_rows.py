@@ -1,7 +1,7 @@
-"""libsodium on many rows at once: compiled loops that call the library, on all cores, no object for a row.
+"""libsodium on many rows: compiled loops that call the library on all cores, without one object per row.
 
-What a row costs is then what the library takes for it. Rows stand one after the other in one array; texts
-of different lengths have offsets, row i from ``offsets[i]`` to ``offsets[i + 1]``.
+Rows are concatenated in one array. Texts of different lengths have offsets: row i is from ``offsets[i]`` to
+``offsets[i + 1]``.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ provide()
 try:
     from rbcl._sodium import _sodium  # type: ignore[import-untyped]
 
-    import masquerade.crypto.ristretto255  # noqa: F401  (lets go of the file that the library came in)
+    import masquerade.crypto.ristretto255  # noqa: F401  (removes the temporary file of the library)
 except ImportError as error:
     raise ImportError("masquerade.crypto needs rbcl: pip install 'masquerade[crypto]'.") from error
 
 POINT_SIZE, SCALAR_SIZE, UNIFORM_SIZE = 32, 32, 64
 _SHA512_BLOCK, _MOST_DOMAIN = 128, 255
 _WORKERS = min(os.cpu_count() or 1, 16)
-_CHUNK = 4096  # rows that a core takes at a time, where a row takes long
-_LONG_CHUNK = 1 << 16  # where it does not
+_CHUNK = 4096  # rows per task if a row is slow
+_LONG_CHUNK = 1 << 16  # rows per task if a row is fast
 Rows: TypeAlias = NDArray[np.uint8]
 Offsets: TypeAlias = NDArray[np.signedinteger[Any]]
 
 _AT, _SIZE = types.uintp, types.uint64
 
 
-def _called(name: str, *arguments: Any) -> Any:
-    """Return a function of libsodium for compiled code, which finds it by name whenever it is loaded."""
+def _external(name: str, *arguments: Any) -> Any:
+    """Return a libsodium function for compiled code, which looks it up by name."""
     address = ctypes.cast(getattr(_sodium, name), ctypes.c_void_p).value
     llvm.add_symbol(f"masquerade_{name}", address)
     return types.ExternalFunction(f"masquerade_{name}", types.int32(*arguments))
 
 
-_hmac_update = _called("crypto_auth_hmacsha256_update", _AT, _AT, _SIZE)
-_hmac_final = _called("crypto_auth_hmacsha256_final", _AT, _AT)
-_blake2b = _called("crypto_generichash_blake2b", _AT, _SIZE, _AT, _SIZE, _AT, _SIZE)
-_sha512_update = _called("crypto_hash_sha512_update", _AT, _AT, _SIZE)
-_sha512_final = _called("crypto_hash_sha512_final", _AT, _AT)
-_multiply = _called("crypto_scalarmult_ristretto255", _AT, _AT, _AT)
-_from_hash = _called("crypto_core_ristretto255_from_hash", _AT, _AT)
-_is_valid = _called("crypto_core_ristretto255_is_valid_point", _AT)
+_hmac_update = _external("crypto_auth_hmacsha256_update", _AT, _AT, _SIZE)
+_hmac_final = _external("crypto_auth_hmacsha256_final", _AT, _AT)
+_blake2b = _external("crypto_generichash_blake2b", _AT, _SIZE, _AT, _SIZE, _AT, _SIZE)
+_sha512_update = _external("crypto_hash_sha512_update", _AT, _AT, _SIZE)
+_sha512_final = _external("crypto_hash_sha512_final", _AT, _AT)
+_multiply = _external("crypto_scalarmult_ristretto255", _AT, _AT, _AT)
+_from_hash = _external("crypto_core_ristretto255_from_hash", _AT, _AT)
+_is_valid = _external("crypto_core_ristretto255_is_valid_point", _AT)
 
 
 @compiled
 def _hmac_rows(start: Rows, data: Rows, offsets: Offsets, out: Rows) -> None:
-    state, whole = start.copy(), np.empty(32, np.uint8)
+    state, digest = start.copy(), np.empty(32, np.uint8)
     for row in range(len(out)):
         state[:] = start
         _hmac_update(state.ctypes.data, data.ctypes.data + offsets[row], offsets[row + 1] - offsets[row])
-        _hmac_final(state.ctypes.data, whole.ctypes.data)
-        out[row] = whole[: out.shape[1]]
+        _hmac_final(state.ctypes.data, digest.ctypes.data)
+        out[row] = digest[: out.shape[1]]
 
 
 @compiled
@@ -79,7 +79,7 @@ def _blake2b_rows(key: Rows, data: Rows, offsets: Offsets, out: Rows) -> None:
 def _point_rows(states: tuple[Rows, Rows], tail: Rows, data: Rows, offsets: Offsets, out: Rows) -> None:
     padded, empty = states
     state, first, uniform = padded.copy(), np.empty(64, np.uint8), np.empty(64, np.uint8)
-    second = tail[2:].copy()  # without the length, and with the number of the block
+    second = tail[2:].copy()  # without the length, with the block number
     second[0] = 1
     for row in range(len(out)):
         state[:] = padded
@@ -111,7 +111,7 @@ def _valid_rows(points: Rows) -> bool:
 
 
 def hmac_sha256(key: bytes, prefix: bytes, data: Rows, offsets: Offsets, size: int) -> Rows:
-    """Return the first bytes of HMAC-SHA256(key, prefix ‖ text) of every row."""
+    """Return the first `size` bytes of HMAC-SHA256(key, prefix ‖ text) for each row."""
     start = np.zeros(int(_sodium.crypto_auth_hmacsha256_statebytes()), np.uint8)
     place = ctypes.c_void_p(start.ctypes.data)
     _sodium.crypto_auth_hmacsha256_init(place, key, ctypes.c_size_t(len(key)))
@@ -122,14 +122,14 @@ def hmac_sha256(key: bytes, prefix: bytes, data: Rows, offsets: Offsets, size: i
 
 
 def keyed_blake2b(key: bytes, data: Rows, offsets: Offsets, size: int) -> Rows:
-    """Return the keyed BLAKE2b of every row, of so many bytes."""
+    """Return the keyed BLAKE2b of each row, `size` bytes long."""
     out, own = np.empty((len(offsets) - 1, size), np.uint8), np.frombuffer(key, np.uint8)
     _spread(lambda a, b: _blake2b_rows(own, data, offsets[a : b + 1], out[a:b]), len(out), _LONG_CHUNK)
     return out
 
 
 def hashed_points(domain: bytes, data: Rows, offsets: Offsets) -> Rows:
-    """Return the point of every text (RFC 9497, section 4.1: HashToGroup of ristretto255)."""
+    """Return the point of each text (RFC 9497, section 4.1: HashToGroup of ristretto255)."""
     if not 1 <= len(domain) <= _MOST_DOMAIN:
         raise InputError(f"The domain of a hash must have 1 to 255 bytes. Got {len(domain)} instead.")
     empty = np.zeros(int(_sodium.crypto_hash_sha512_statebytes()), np.uint8)
@@ -145,19 +145,19 @@ def hashed_points(domain: bytes, data: Rows, offsets: Offsets) -> Rows:
 
 
 def multiplied_points(points: Rows, scalar: bytes) -> Rows | None:
-    """Return every point times a scalar; None if one is no point, or one product is the identity."""
+    """Return each point times a scalar; None if a row is not a point or a product is the identity."""
     out, by = np.empty_like(points), np.frombuffer(scalar, np.uint8)
     done = _spread(lambda a, b: _multiplied_rows(points[a:b], by, out[a:b]), len(out))
     return out if all(done) else None
 
 
 def are_points(points: Rows) -> bool:
-    """Tell whether every row is a canonical point that is not the identity."""
+    """Return True if all rows are canonical points other than the identity."""
     return all(_spread(lambda a, b: _valid_rows(points[a:b]), len(points)))
 
 
 def _spread(work: Callable[[int, int], Any], rows: int, chunk: int = _CHUNK) -> list[Any]:
-    """Do work on chunks of rows in threads: compiled loops run outside the interpreter's lock."""
+    """Run work on chunks of rows in threads; compiled loops run without the interpreter's lock."""
     cuts = [(begin, min(begin + chunk, rows)) for begin in range(0, rows, chunk)]
     if len(cuts) <= 1:
         return [work(*cut) for cut in cuts]

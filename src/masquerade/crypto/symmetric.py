@@ -1,11 +1,11 @@
-"""Ciphers and codes, by `cryptography`: what follows from a secret key, fresh bytes, sealed messages.
+"""Symmetric cryptography by `cryptography`: MACs, streams, fresh bytes and sealed messages.
 
-Codes, streams and blocks are deterministic: whoever has the key gets the same bytes. A key for a stream is
-used once; keys for several purposes are derived (`crypto.keys.derive`), never shared.
+MACs, streams and block functions are deterministic: equal keys give equal bytes. A key of a stream is used
+once. Keys for several purposes are derived (`crypto.keys.derive`), never shared.
 
-Messages are sealed by ChaCha20-Poly1305 (RFC 8439) with nonces that the caller never chooses: `seal` draws a
-random nonce and sends it along, for keys that several people hold or that survive a restart; `seal_once`
-sends none, for a key that seals one message.
+Messages are sealed by ChaCha20-Poly1305 (RFC 8439) with nonces that the caller cannot choose. `seal` draws a
+random nonce and sends it along, for keys that several people hold or that survive a restart. `seal_once`
+sends none, for a key that seals a single message.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NONCE_SIZE, TAG_SIZE = 12, 16
-OVERHEAD = NONCE_SIZE + TAG_SIZE  # of `seal`
+OVERHEAD = NONCE_SIZE + TAG_SIZE  # bytes that `seal` adds
 _ZEROS = bytes(1 << 20)
 
 
 def code(key: bytes, message: bytes) -> bytes:
-    """Return 32 bytes that only holders of the key can make for a message (HMAC with SHA-256, RFC 2104)."""
+    """Return the 32-byte MAC of a message (HMAC with SHA-256, RFC 2104)."""
     return hmac.digest(key, message, "sha256")
 
 
 def coder(key: bytes) -> Callable[[bytes], bytes]:
-    """Return `code` for one key and many messages: the key's two paddings are hashed once for all of them."""
+    """Return `code` for one key and many messages; the key's two paddings are hashed only once."""
     block = hashlib.sha256().block_size
     if not 1 <= len(key) <= block:
         raise InputError(f"A key for codes has from 1 to {block} bytes. Got {len(key)} instead.")
@@ -58,52 +58,53 @@ def coder(key: bytes) -> Callable[[bytes], bytes]:
 
 
 def same(first: bytes, second: bytes) -> bool:
-    """Tell whether two codes are equal, in a time that does not depend on where they differ."""
+    """Return True if two MACs are equal, in constant time."""
     return hmac.compare_digest(first, second)
 
 
 class KeyedStream:
-    """The bytes that a key of 32 bytes stands for, one after another (AES-256 in counter mode from zero)."""
+    """The byte stream of a 32-byte key (AES-256 in counter mode from zero)."""
 
     def __init__(self, key: bytes) -> None:
         self._cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes."""
+        """Return the next `size` bytes."""
         return self._cipher.update(bytes(size))
 
 
 def stream(key: bytes, size: int) -> bytes:
-    """Return the first bytes of a key's stream."""
+    """Return the first `size` bytes of a key's stream."""
     return KeyedStream(key).read(size)
 
 
 class BlockFunction:
-    """A pseudo-random function of blocks of 16 bytes, by a key of 32 bytes (AES-256, block by block).
+    """A pseudorandom function of 16-byte blocks under a 32-byte key (AES-256, block by block).
 
-    Equal blocks give equal results: that is what it is for, and why it hides nothing but random blocks.
+    Equal blocks give equal results, as intended. So it is not encryption: it hides a block only if the block
+    is random.
     """
 
     def __init__(self, key: bytes) -> None:
         self._cipher = Cipher(algorithms.AES256(key), modes.ECB())  # noqa: S305
 
     def __call__(self, blocks: bytes | memoryview) -> bytes:
-        """Return the results of whole blocks, in order."""
+        """Return the results of full blocks, in order."""
         return self._cipher.encryptor().update(blocks)
 
 
 class Keystream(threading.local):
     """A source of fresh uniform bytes: ``Keystream()(n)`` returns ``n`` of them.
 
-    Every thread and every forked process gets a key of its own, so no byte is ever handed out twice;
-    for the same reason an instance cannot be copied or pickled. There is no seed.
+    Each thread and each forked process has its own key, so no byte is handed out twice. For the same reason
+    an instance cannot be copied or pickled. There is no seed.
     """
 
     def __init__(self) -> None:
         self._rekey()
 
     def __call__(self, n: int) -> NDArray[np.uint8]:
-        """Return ``n`` bytes that nobody has seen."""
+        """Return ``n`` fresh bytes."""
         if self._process != os.getpid():
             self._rekey()
         import numpy as np  # noqa: PLC0415  (devices do without)
@@ -125,15 +126,15 @@ class Keystream(threading.local):
 
 
 def seal(key: bytes, message: bytes, context: bytes) -> bytes:
-    """Return nonce and ciphertext, 28 bytes longer than the message; `context` is bound to it but not sent.
+    """Return nonce and ciphertext, 28 bytes longer than the message; `context` is authenticated but not sent.
 
-    A key serves at most 2³² messages, over all who hold it: a nonce then repeats with probability 2⁻³³.
+    A key may seal at most 2³² messages over all its holders: then a nonce repeats with probability 2⁻³³.
     """
     return _seal_from_parts(key, message, context, os.urandom(NONCE_SIZE))
 
 
 def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
-    """Return the message, or raise `SealBroken` when key, context or any bit is another."""
+    """Return the message; raise `SealBroken` if the key, the context or any bit differs."""
     if len(sealed) < OVERHEAD:
         raise DecodingError(f"A sealed message has at least {OVERHEAD} bytes. Got {len(sealed)} instead.")
     return _open(_cipher(key), sealed[:NONCE_SIZE], sealed[NONCE_SIZE:], context)
@@ -145,17 +146,30 @@ def seal_once(key: bytes, message: bytes, context: bytes) -> bytes:
 
 
 def unseal_once(key: bytes, sealed: bytes, context: bytes) -> bytes:
-    """Return the one message that was sealed with this key, or raise `SealBroken`."""
+    """Return the only message sealed with this key; raise `SealBroken` if it does not open."""
     return _open(_cipher(key), bytes(NONCE_SIZE), sealed, context)
 
 
 def unseal_run(
     run: bytes, size: int, groups: Iterable[tuple[bytes, bytes, int, int]], wanted: Sequence[bool]
 ) -> tuple[bytes, list[bool]]:
-    """Return the messages of a run of sealed ones of one size, and which did open: `unseal` for a million.
+    """Open concatenated sealed messages of equal size; return the messages, and flags of those that opened.
 
-    Each group has a key, a context, and the places from its first to before its last. What does not open, or
-    is not wanted, is zeros.
+    Parameters
+    ----------
+    run : bytes
+        Sealed messages, concatenated.
+    size : int
+        Bytes of each.
+    groups : iterable of tuple
+        Key, context, first position and end position of each group.
+    wanted : sequence of bool
+        Messages to open.
+
+    Returns
+    -------
+    tuple
+        Concatenated messages, zeros for those not opened, and one flag per message.
     """
     blank, parts, opened = bytes(size - OVERHEAD), [], list(wanted)
     for key, context, first, last in groups:
@@ -172,7 +186,7 @@ def unseal_run(
 
 
 def _seal_from_parts(key: bytes, message: bytes, context: bytes, nonce: bytes) -> bytes:
-    """Seal with a given nonce: for vectors, and with a fresh one for `seal`."""
+    """Seal with a given nonce: for test vectors, and with a fresh nonce for `seal`."""
     return nonce + _cipher(key).encrypt(nonce, message, context)
 
 
@@ -180,7 +194,7 @@ def _open(cipher: ChaCha20Poly1305, nonce: bytes, sealed: bytes, context: bytes)
     try:
         return cipher.decrypt(nonce, sealed, context)
     except InvalidTag:
-        raise SealBroken("The sealed message was changed or belongs to another key or context.") from None
+        raise SealBroken("The sealed message was changed or has a different key or context.") from None
 
 
 def _cipher(key: bytes) -> ChaCha20Poly1305:

@@ -1,9 +1,9 @@
-"""People who each keep their own record: counted, or reporting from their own devices.
+"""People who keep their own records: counted by protocols, or reporting from their devices.
 
-Nobody here has the data. The sources (`FrequencyTally`, `AggregationTally`, `MixedRecords`) are what a miner
-has of people, and every learner runs on them; a ledger is what a person's device never forgets. A `Client`
-sends a row that opens only where k are alike: to a `Collector`, with a `RandomnessServer` beside it. Names
-are loaded when they are first used, so that a device loads nothing that it does not need.
+Nobody here has the data. The sources (`FrequencyTally`, `AggregationTally`, `MixedRecords`) are a miner's
+view of people, and every learner runs on them. A ledger records durably what a person's device has sent. A
+`Client` sends a row that opens only if at least k are equal, to a `Collector`, with the help of a
+`RandomnessServer`. Names are loaded on first use, so that a device loads nothing that it does not need.
 """
 
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from masquerade.protocols.people.ledger import FileLedger as FileLedger
     from masquerade.protocols.people.ledger import MemoryLedger as MemoryLedger
     from masquerade.protocols.secure_aggregation.agreement import Parameters as Parameters
+    from masquerade.protocols.secure_aggregation.agreement import SumNoise as SumNoise
     from masquerade.protocols.secure_aggregation.messages import Delivery as Delivery
     from masquerade.services.counting.device import TakenPart as TakenPart
     from masquerade.services.counting.device import take_part as take_part
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
     from masquerade.sources.people.aggregation import AggregationTally as AggregationTally
     from masquerade.sources.people.frequency import FrequencyTally as FrequencyTally
     from masquerade.sources.people.mixed import MixedRecords as MixedRecords
+    from masquerade.sources.people.noisy_people import NoisyPeople as NoisyPeople
     from masquerade.sources.people.opened import OpenedRows as OpenedRows
     from masquerade.survey.device.participation import Participation as Participation
     from masquerade.survey.device.participation import report as report
-    from masquerade.survey.device.terms import Terms as Terms
+    from masquerade.survey.device.terms import DeviceTerms as DeviceTerms
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

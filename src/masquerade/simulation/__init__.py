@@ -1,30 +1,36 @@
-"""Protocols run on whole populations in one process: what comes out, what it costs, who is caught.
+"""Simulations: protocols run on whole populations in one process, with their results and costs.
 
-`users` has people counted by one of three protocols and a model learnt from the counts; `k_anonymity`
-and `suppression` have them k-anonymized without a trusted collector (formulations 1 and 2). Every message
-passes as bytes. `hidden_structure`, `hidden_tree` and `hidden_clusters` have owners learn on shares,
-`private_answers` a client ask servers that do not learn what.
+`users` counts people by one of three protocols and learns a model from the counts. `k_anonymity` and
+`suppression` k-anonymize them without a trusted collector (formulations 1 and 2). `hidden_structure`,
+`hidden_tree` and `hidden_clusters` learn on secret shares of several owners (MPC). `private_answers` queries
+servers that do not learn the query. Every message is encoded as bytes.
 
-`made_up_people` are records to try them on; `ladder` and `timing_plot` are for time against their number.
+`synthetic_people` makes records for all of them. `ladder` and `timing_plot` show time against their number.
 """
 
 from masquerade.core.util.formatting import duration
-from masquerade.simulation.aggregation import Population as Aggregation
-from masquerade.simulation.census import PROTOCOLS, Census, Comparison, Lesson, users
-from masquerade.simulation.control import PrivateAnswers, private_answers
-from masquerade.simulation.costs import Cost, Culprit, Meter, Spread, ladder, slope, timing_plot
-from masquerade.simulation.frequency import Mined, mined
-from masquerade.simulation.frequency import Population as FrequencyMining
-from masquerade.simulation.hidden import (
+from masquerade.simulation.aggregation import Aggregation
+from masquerade.simulation.census import PROTOCOLS, Census, CensusComparison, Lesson, users
+from masquerade.simulation.costs import (
+    Culprit,
+    MeanAndWorst,
+    Meter,
+    PopulationCost,
+    ladder,
+    slope,
+    timing_plot,
+)
+from masquerade.simulation.frequency import FrequencyMining, Mined, mine_frequencies
+from masquerade.simulation.mpc import (
     HiddenModel,
-    HiddenStructure,
+    HiddenStructureResult,
     hidden_clusters,
     hidden_structure,
     hidden_tree,
 )
-from masquerade.simulation.partition import Population as SuppressionRun
-from masquerade.simulation.partition import Suppression, suppression
-from masquerade.simulation.people import PEOPLE, People, Trouble, made_up_people, people_from, population
+from masquerade.simulation.people import PEOPLE, People, Trouble, people_from, population, synthetic_people
+from masquerade.simulation.private_queries import PrivateAnswers, private_answers
+from masquerade.simulation.suppression_run import SuppressionRun, SuppressionRunResult, suppression
 from masquerade.simulation.threshold import KAnonymity, k_anonymity
 
 __all__ = [
@@ -32,21 +38,21 @@ __all__ = [
     "PROTOCOLS",
     "Aggregation",
     "Census",
-    "Comparison",
-    "Cost",
+    "CensusComparison",
     "Culprit",
     "FrequencyMining",
     "HiddenModel",
-    "HiddenStructure",
+    "HiddenStructureResult",
     "KAnonymity",
     "Lesson",
+    "MeanAndWorst",
     "Meter",
     "Mined",
     "People",
+    "PopulationCost",
     "PrivateAnswers",
-    "Spread",
-    "Suppression",
     "SuppressionRun",
+    "SuppressionRunResult",
     "Trouble",
     "duration",
     "hidden_clusters",
@@ -54,13 +60,13 @@ __all__ = [
     "hidden_tree",
     "k_anonymity",
     "ladder",
-    "made_up_people",
-    "mined",
+    "mine_frequencies",
     "people_from",
     "population",
     "private_answers",
     "slope",
     "suppression",
+    "synthetic_people",
     "timing_plot",
     "users",
 ]

@@ -1,4 +1,4 @@
-"""People counted by a protocol, a model learnt, and both compared with what clear records give."""
+"""Counting people by a protocol, learning a model, and comparing both with clear records."""
 
 from __future__ import annotations
 
@@ -15,24 +15,32 @@ from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally
 from masquerade.learn.catalogue import learner
-from masquerade.simulation import aggregation, frequency, mix
-from masquerade.simulation.costs import Cost, Counted, Culprit, Result
+from masquerade.simulation import aggregation, frequency, mixnet
+from masquerade.simulation.costs import Counted, Culprit, PopulationCost, Result
 from masquerade.simulation.people import People, Trouble
 
 Protocol = Literal["frequency", "aggregation", "mix"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
-# people are few here, and every count costs: models are kept small
+# models are kept small, since there are few people and every count is expensive
 LIMITS: Mapping[str, Any] = {"max_depth": 3, "max_len": 3, "max_parents": 2, "min_support": 0.1}
-DUST = 1e-6  # counts are whole: less than this is rounding
+DUST = 1e-6  # counts are integers: smaller differences are rounding
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What to learn, by its name in the catalogue of learners, and about which variables.
+    """A learner, by its name in the catalogue, and its variables.
 
-    `target` is needed for classifiers; `features` are all other variables unless given; `parents` is the
-    network whose parameters are learnt (without it, `target` is the parent of all features).
+    Attributes
+    ----------
+    name : str
+        Name of the learner.
+    target : str, optional
+        Variable to predict. Required by classifiers.
+    features : tuple of str, optional
+        Other variables. Without it, all of them.
+    parents : mapping, optional
+        Network whose parameters are learnt. Without it, `target` is the parent of all features.
     """
 
     name: str
@@ -41,8 +49,16 @@ class Lesson:
     parents: Mapping[str, Sequence[str]] | None = None
 
     def about(self, schema: Schema) -> tuple[str, ...]:
-        """Return the variables that are asked about, in the order of the schema; unknown ones are refused."""
+        """Return the variables that are queried, in the order of the schema.
+
+        Raises
+        ------
+        InputError
+            If a variable is unknown, or a target is missing.
+        """
         needed = {option for options in learner(self.name).needs for option in options}
+        if any(option.name == "time" for option in learner(self.name).options):
+            raise InputError(f"{self.name} needs times of events, which these records do not have.")
         if self.target is not None:
             schema[self.target]
         for name in self.features or ():
@@ -58,7 +74,7 @@ class Lesson:
         return tuple(name for name in schema if name in named)
 
     def learn(self, source: Tally) -> Any:
-        """Return the model: something with `summary` and `to_dict`."""
+        """Learn the model: an object with `summary` and `to_dict`."""
         entry, target = learner(self.name), self.target
         others = tuple(name for name in source.schema if name != target)
         star = {name: () if name == target else (target,) for name in source.schema}
@@ -69,14 +85,16 @@ class Lesson:
             "tables": [(name,) if target is None else (target, name) for name in others],
             **LIMITS,
         }
-        if entry.name == "k-means":  # of made-up people, whose categories are in order
+        if entry.name == "k-means":  # categories of synthetic people are ordered
             places = {name: list(range(len(source.schema[name]))) for name in others}
             told |= {"k": 2, "names": others, "scores": places}
-        return entry.learnt(source, {o.name: told[o.name] for o in entry.options if o.name in told})
+        if entry.name == "logistic" and target is not None:
+            told["category"] = str(source.schema[target].categories[-1])
+        return entry.fit(source, {o.name: told[o.name] for o in entry.options if o.name in told})
 
 
 class _RecordedTally:
-    """A source that remembers what it was asked and what it said; `names` are all it lets be asked."""
+    """A source that records its queries and answers. Only the variables in `names` may be queried."""
 
     def __init__(self, source: Tally, names: Sequence[str]) -> None:
         self.source, self.names, self.said = source, names, dict[Query, CountTable]()
@@ -92,12 +110,19 @@ class _RecordedTally:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """The answers of a protocol beside those of the clear records of the same people.
+class CensusComparison:
+    """Answers of a protocol compared with those of the clear records of the same people.
 
-    `largest` is the largest difference of a count, `where` it is; `errors` is the largest difference in
-    standard errors of the disguise, None without one. `same_model` tells whether the models are equal, figure
-    by figure.
+    Attributes
+    ----------
+    largest : float
+        Largest difference of a count.
+    where : str
+        Cell with the largest difference.
+    errors : float, optional
+        Largest difference in standard errors of the disguise. None without a disguise.
+    same_model : bool
+        True if all numbers of the models are equal.
     """
 
     counts: int
@@ -109,16 +134,16 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Tell whether nothing differs."""
+        """True if nothing differs."""
         return self.differing == 0 and self.same_model
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return plain values for JSON."""
         return {"equal": self.equal, **asdict(self)}
 
 
-def _compared(asked: _RecordedTally, lesson: Lesson, model: Any, clear: Tally) -> Comparison:
-    """Ask clear records the same, and learn the same from them."""
+def _compare(asked: _RecordedTally, lesson: Lesson, model: Any, clear: Tally) -> CensusComparison:
+    """Send the same queries to clear records, learn the same model from them, and compare."""
     queries = list(asked.said)
     counts = differing = 0
     largest, where, errors = 0.0, "", None
@@ -135,18 +160,18 @@ def _compared(asked: _RecordedTally, lesson: Lesson, model: Any, clear: Tally) -
         if noisy.any():
             errors = max(errors or 0.0, float((np.abs(gap[noisy]) / stderr[noisy]).max()))
     same = bool(model.to_dict() == lesson.learn(_RecordedTally(clear, asked.names)).to_dict())
-    return Comparison(counts, differing, largest, where, errors, same)
+    return CensusComparison(counts, differing, largest, where, errors, same)
 
 
 def _cell_name(table: CountTable, query: Query, cell: Sequence[Any]) -> str:
-    """Return a cell in words, such as ``income=>50K, sex=male``."""
+    """Return a cell as text, such as ``income=>50K, sex=male``."""
     pairs = [(axis.name, axis.categories[int(code)]) for axis, code in zip(table.axes, cell, strict=True)]
     return ", ".join(f"{name}={label}" for name, label in [*pairs, *query.where]) or "all"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Census(Result):
-    """What came out: who was counted, who left, who was caught, how it compares, costs, the model."""
+    """Result of counting people: who was counted, left or cheated, the comparison, costs and the model."""
 
     protocol: Protocol
     n: int
@@ -154,8 +179,8 @@ class Census(Result):
     left: int
     caught: tuple[Culprit, ...]
     notes: tuple[str, ...]
-    compared: Comparison
-    cost: Cost
+    compared: CensusComparison
+    cost: PopulationCost
     guarantee: Guarantee
     model: Any
 
@@ -170,10 +195,34 @@ def users(
     server: Adversary = "malicious",
     leaders: int = 2,
 ) -> Census:
-    """Have people counted by a protocol, every message as bytes, and learn from the counts.
+    """Count people by a protocol, every message encoded as bytes, and learn a model from the counts.
 
-    `colluders` and `server` are what secure aggregation is laid out against, `leaders` shuffle in a mix. The
-    comparison is with the clear records of those who were counted.
+    Parameters
+    ----------
+    people : People
+        Records of the people, and the policy that disguises them.
+    lesson : Lesson
+        Model to learn.
+    protocol : {"aggregation", "frequency", "mix"}, optional
+        Secure aggregation, frequency mining or a mixnet.
+    trouble : Trouble, optional
+        Shares of the people who leave or cheat.
+    colluders : float or str, optional
+        Share of users that may collude, for secure aggregation.
+    server : {"malicious", "semi-honest"}, optional
+        Adversary model of the server, for secure aggregation.
+    leaders : int, optional
+        Number of mix servers, for a mixnet.
+
+    Returns
+    -------
+    Census
+        Results and costs, compared with the clear records of the people who were counted.
+
+    Raises
+    ------
+    InputError
+        If the protocol is unknown or the lesson does not fit the people.
     """
     if protocol not in PROTOCOLS:
         raise InputError(f"The protocol must be one of {', '.join(PROTOCOLS)}. Got {protocol!r} instead.")
@@ -190,7 +239,7 @@ def users(
     elif protocol == "aggregation":
         found = aggregation.count(people, learn, given, colluders=colluders, server=server)
     else:
-        found = mix.count(people, learn, given, leaders=leaders)
+        found = mixnet.count(people, learn, given, leaders=leaders)
     clear = people[list(found.counted)].in_the_open()
     return Census(
         protocol,
@@ -199,7 +248,7 @@ def users(
         len(given.among(len(people))[0]),
         found.culprits,
         found.notes,
-        _compared(asked[-1], lesson, found.model, clear),
+        _compare(asked[-1], lesson, found.model, clear),
         found.cost,
         asked[-1].guarantee,
         found.model,

@@ -1,6 +1,7 @@
-"""What comes out of a simulation as plain values, and what it costs whom: processor seconds and bytes.
+"""Results and costs of simulations: processor seconds and bytes by role.
 
-Costs are measured where the work is done; a ladder of simulations shows time against the number of people.
+Costs are measured where the work is done. Simulations of increasing size (`ladder`) show how time grows with
+the number of people.
 """
 
 from __future__ import annotations
@@ -28,51 +29,56 @@ Learn = Callable[[Tally], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """The mean over people, and the worst."""
+class MeanAndWorst:
+    """The mean over people, and the largest value."""
 
     mean: float
     worst: float
 
     @classmethod
     def of(cls, values: Sequence[float] | NDArray[Any]) -> Self:
-        """Return the spread of some figures, at least one."""
+        """Return the mean and the largest of one or more values."""
         return cls(float(np.mean(values)), float(np.max(values)))
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What a person pays (`client_seconds`, `sent`, `received`), what others do, and what the clock said.
+class PopulationCost:
+    """Costs of a person (`client_seconds`, `sent`, `received`), of other roles, and wall-clock time.
 
-    `measured_on` is how many people the client's time was measured on: those who shared no work with others,
-    as on devices of their own. `roles` are processor seconds by role. `wall` is the simulation's own time,
-    everybody's work one after the other.
+    Attributes
+    ----------
+    measured_on : int
+        Number of people on whom `client_seconds` was measured: those who shared no work with others.
+    roles : mapping of str to float
+        Processor seconds by role.
+    wall : float
+        Wall-clock time of the simulation, which runs all roles in sequence.
     """
 
-    client_seconds: Spread
+    client_seconds: MeanAndWorst
     measured_on: int
-    sent: Spread
-    received: Spread
+    sent: MeanAndWorst
+    received: MeanAndWorst
     roles: Mapping[str, float]
     wall: float
     rounds: int
 
     @property
     def server_seconds(self) -> float:
-        """Return the processor seconds of all roles that are not users."""
+        """Processor seconds of all roles other than users."""
         return sum(self.roles.values())
 
 
 class Result:
-    """A dataclass whose fields are told as plain values, some under another name."""
+    """A dataclass that `to_dict` converts to plain values, some under another name."""
 
     CALLED: ClassVar[Mapping[str, str]] = {"quasi": "quasi_identifiers", "compared": "compared_with_clear"}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return plain values for JSON."""
         return {
             self.CALLED.get(one.name, one.name): _plain(getattr(self, one.name))
-            for one in fields(self)  # type: ignore[arg-type]  # those that inherit this are dataclasses
+            for one in fields(self)  # type: ignore[arg-type]  # subclasses are dataclasses
         }
 
 
@@ -86,7 +92,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """Somebody who did not follow the protocol, by name, and what gave them away."""
+    """A party that did not follow the protocol, and the evidence."""
 
     name: str
     why: str
@@ -94,25 +100,25 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counted:
-    """A model, the places of those whose records are in it, who was caught, and what happened on the way."""
+    """A model, the indexes of the people in it, the cheaters, and notes on what happened."""
 
     model: Any
     counted: tuple[int, ...]
     culprits: tuple[Culprit, ...]
-    cost: Cost
+    cost: PopulationCost
     notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Meter:
-    """Adds up a population's figures, by place."""
+    """Sums of time and bytes by person and role."""
 
     n: int
     started: float = field(default_factory=time.perf_counter)
     seconds: NDArray[np.float64] = field(init=False)
     sent: NDArray[np.int64] = field(init=False)
     received: NDArray[np.int64] = field(init=False)
-    of_users: float = 0.0  # seconds in all
+    of_users: float = 0.0  # total seconds of users
     roles: dict[str, float] = field(default_factory=dict)
     rounds: int = 0
 
@@ -121,8 +127,11 @@ class Meter:
         self.sent, self.received = np.zeros((2, self.n), dtype=np.int64)
 
     @contextmanager
-    def charged(self, who: int | str) -> Iterator[None]:
-        """Charge what happens to the user at a place, or to a role (but for what users are charged for)."""
+    def charge(self, who: int | str) -> Iterator[None]:
+        """Charge the time of a block to a user (by index) or a role.
+
+        Time that is charged to users inside the block is not charged to the role.
+        """
         start, users = time.process_time(), self.of_users
         try:
             yield
@@ -134,17 +143,17 @@ class Meter:
             else:
                 self.roles[who] = self.roles.get(who, 0.0) + spent
 
-    def watched(self, party: P, who: int | str) -> P:
-        """Return a party whose methods are on the clock of whom they are charged to; of users bytes, too."""
+    def watch(self, party: P, who: int | str) -> P:
+        """Wrap a party so that its calls are timed and charged. For users, also count bytes."""
         return cast("P", _WatchedParty(party, who, self))
 
-    def cost(self, alone: Sequence[int], staying: Sequence[int]) -> Cost:
-        """Return the cost; time is that of users who share nothing, bytes are those of all who stayed."""
-        return Cost(
-            Spread.of(self.seconds[list(alone)]),
+    def cost(self, alone: Sequence[int], staying: Sequence[int]) -> PopulationCost:
+        """Return the cost: time of the users who share no work, bytes of all who stayed."""
+        return PopulationCost(
+            MeanAndWorst.of(self.seconds[list(alone)]),
             len(alone),
-            Spread.of(self.sent[list(staying)]),
-            Spread.of(self.received[list(staying)]),
+            MeanAndWorst.of(self.sent[list(staying)]),
+            MeanAndWorst.of(self.received[list(staying)]),
             dict(self.roles),
             time.perf_counter() - self.started,
             self.rounds,
@@ -152,7 +161,7 @@ class Meter:
 
 
 class _WatchedParty:
-    """A party behind a meter; whatever it has, it still has."""
+    """Proxy that meters the calls of a party."""
 
     def __init__(self, party: Any, who: int | str, meter: Meter) -> None:
         vars(self).update(_party=party, _who=who, _meter=meter)
@@ -171,7 +180,7 @@ class _WatchedParty:
         def timed(*given: Any) -> Any:
             if isinstance(self._who, int):
                 self._meter.received[self._who] += _size(given)
-            with self._meter.charged(self._who):
+            with self._meter.charge(self._who):
                 result = found(*given)
             if isinstance(self._who, int):
                 self._meter.sent[self._who] += _size(result)
@@ -181,19 +190,19 @@ class _WatchedParty:
 
 
 def _size(message: Any) -> int:
-    """Return the bytes of a message, or of several; what is none has no size."""
+    """Return the bytes of a message or of several messages. Other values have size 0."""
     if isinstance(message, tuple):
         return sum(map(_size, message))
     return len(message) if isinstance(message, bytes) else 0
 
 
 HALVINGS = 4
-FEW_DECADES = 100  # from the largest to the smallest time
-LABEL = 26  # points from one label of two lines to the next
+FEW_DECADES = 100  # ratio of the largest to the smallest time
+LABEL = 26  # points between two labels of two lines
 
 
 def ladder(n: int, least: int) -> list[int]:
-    """Return n/16, n/8, …, n, those that are at least so many.
+    """Return n/16, n/8, …, n, omitting sizes below `least`.
 
     >>> ladder(1000, 100)
     [125, 250, 500, 1000]
@@ -203,7 +212,7 @@ def ladder(n: int, least: int) -> list[int]:
 
 
 def slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """Return by which power of n a time grows: the slope of a straight line on logarithmic axes.
+    """Return the power of n with which a time grows: the slope on logarithmic axes.
 
     >>> round(slope([10, 100, 1000], [2, 20, 200]), 6)
     1.0
@@ -211,8 +220,10 @@ def slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 
-def timing_plot(costs: Mapping[int, Cost], title: str, note: str = "", ax: Axes | None = None) -> Axes:
-    """Draw processor time against the number of people, one person's beside that of every other role."""
+def timing_plot(
+    costs: Mapping[int, PopulationCost], title: str, note: str = "", ax: Axes | None = None
+) -> Axes:
+    """Plot processor time against the number of people: one person and every other role."""
     from masquerade.core.plots.style import house_style, open_frame  # noqa: PLC0415  (loads matplotlib)
 
     sizes = sorted(costs)
@@ -247,8 +258,8 @@ def timing_plot(costs: Mapping[int, Cost], title: str, note: str = "", ax: Axes 
     return axes
 
 
-def _merged_roles(points: Sequence[Cost]) -> dict[str, list[float]]:
-    """Return the seconds of every role, leaders as one: they all do the same work."""
+def _merged_roles(points: Sequence[PopulationCost]) -> dict[str, list[float]]:
+    """Return the seconds of every role, with all mix leaders as one, since they do the same work."""
     alike = [role for role in points[-1].roles if role.startswith("leader")]
     found = {role: [cost.roles[role] for cost in points] for role in points[-1].roles if role not in alike}
     if alike:
@@ -257,7 +268,7 @@ def _merged_roles(points: Sequence[Cost]) -> dict[str, list[float]]:
 
 
 def _spread_labels(axes: Axes) -> None:
-    """Move the names at the ends of lines apart where they would overlap."""
+    """Move overlapping labels at the ends of lines apart."""
     from matplotlib.text import Annotation  # noqa: PLC0415
 
     low, high = np.log(axes.get_ylim())
@@ -272,7 +283,7 @@ def _spread_labels(axes: Axes) -> None:
 
 
 def _readable_axes(axes: Axes, sizes: Sequence[int], seconds: Sequence[float]) -> None:
-    """Mark the numbers of people that were run, and times in words."""
+    """Label the axes with the simulated numbers of people and with readable times."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator  # noqa: PLC0415
 
     axes.xaxis.set_major_locator(FixedLocator(sizes))
@@ -280,7 +291,7 @@ def _readable_axes(axes: Axes, sizes: Sequence[int], seconds: Sequence[float]) -
     axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda s, _: duration(s)))
     low, high = min(seconds), max(seconds)
-    # whole half decades, with room for the labels at the ends
+    # half decades, with space for the labels
     axes.set_ylim(
         10 ** (np.floor(2 * np.log10(low / 1.3)) / 2), 10 ** (np.ceil(2 * np.log10(high * 1.3)) / 2)
     )

@@ -1,7 +1,7 @@
-"""A population counted by frequency mining: all or nobody, and whoever votes twice is named.
+"""Frequency mining of a population: all users answer or nobody is counted, and double votes are detected.
 
-`mined` is the primitive as the talk prints it, for the clock: none of the repairs is there (proofs, checked
-rosters, signatures), so it protects nobody who is attacked.
+`mine_frequencies` is the primitive as printed in the talk, for timing. It lacks the repairs of this package
+(proofs, checked rosters, signatures) and protects nobody against an active attacker.
 """
 
 from __future__ import annotations
@@ -18,42 +18,48 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.proofs import BallotKeys, mask
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.frequency_mining.ballots import POINT, public_keys, sum_of_keys
-from masquerade.protocols.frequency_mining.messages import Step, Terms
-from masquerade.protocols.frequency_mining.roles import User
+from masquerade.protocols.frequency_mining.messages import FrequencyTerms, MiningStep
+from masquerade.protocols.frequency_mining.roles import MiningUser
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import MemoryLedger
 from masquerade.simulation.costs import Counted, Culprit, Learn, Meter
 from masquerade.simulation.people import People, Trouble, name_of
 from masquerade.sources.people.frequency import FrequencyTally
 
-ALONE = 3  # users who check everything themselves, to see what a device takes
+ALONE = 3  # users who share no work, to measure the time of a real device
 MOST_EPOCHS = 5
 
 
-class _DoubleVoter(User):
-    """A user who adds one to the first count they vote on, on top of what their record says."""
+class _DoubleVoter(MiningUser):
+    """A user who adds one to the first count that they vote on."""
 
-    def _answer(self, message: bytes) -> tuple[Step, int, bytes]:
+    def _answer(self, message: bytes) -> tuple[MiningStep, int, bytes]:
         step, number, payload = super()._answer(message)
-        if step is Step.VOTE:
+        if step is MiningStep.VOTE:
             more = secp256k1.decode(payload[:POINT]) + secp256k1.generator
             payload = more.encode() + payload[POINT:]
         return step, number, payload
 
 
-class Device(NamedTuple):
-    """What a person keeps from one epoch to the next."""
+class UserDevice(NamedTuple):
+    """State that a person keeps from one epoch to the next."""
 
     identity: SigningKey
     ledger: MemoryLedger
 
 
-class Population:
-    """Users enrolled for one epoch, one for each of the people who has a device, and the wire to the miner.
+class FrequencyMining:
+    """Users enrolled for one epoch, one per person with a device, and their connection to the miner.
 
-    Every message passes as bytes; `gone` are names of users who do not answer. Keys are checked once for the
-    whole process but for the first `alone` users, who check them as real ones do. `agreed` are earlier epochs
-    that this one may differ from by few people, as everybody enrolled agrees.
+    Every message is encoded as bytes. Keys are checked once for the whole process, except by the first
+    `alone` users, who check them as real users do.
+
+    Attributes
+    ----------
+    gone : collection of str
+        Users who do not answer.
+    agreed : sequence of str
+        Earlier epochs from which this epoch may differ by few people, with the agreement of all users.
     """
 
     def __init__(
@@ -63,7 +69,7 @@ class Population:
         epoch: str = "simulation",
         minimum: int = 10,
         alone: int = 0,
-        devices: Mapping[int, Device] | None = None,
+        devices: Mapping[int, UserDevice] | None = None,
         trouble: Trouble | None = None,
         meter: Meter | None = None,
         agreed: Sequence[str] = (),
@@ -73,15 +79,15 @@ class Population:
         leaving, cheating = (trouble or Trouble()).among(len(people))
         self.places = {name_of(place): place for place in devices}
         members = {user: devices[place].identity.public for user, place in self.places.items()}
-        self.terms = Terms(epoch, people.policy, members, minimum)
+        self.terms = FrequencyTerms(epoch, people.policy, members, minimum)
         self.alone = [place for place in devices if place not in leaving | cheating][:alone]
         self.gone = {name_of(place) for place in leaving}
         self.agreed, self.meter = agreed, meter or Meter(len(people))
-        self.users: dict[str, User] = {}
+        self.users: dict[str, MiningUser] = {}
         shared = Checks()
         columns = {variable: people.codes[variable].tolist() for variable in people.policy.schema}
         for name, place in self.places.items():
-            user = (_DoubleVoter if place in cheating else User)(
+            user = (_DoubleVoter if place in cheating else MiningUser)(
                 name,
                 devices[place].identity,
                 {variable: column[place] for variable, column in columns.items()},
@@ -90,10 +96,10 @@ class Population:
                 checks=None if place in self.alone else shared,
                 agreed=agreed,
             )
-            self.users[name] = self.meter.watched(user, place)
+            self.users[name] = self.meter.watch(user, place)
 
     def exchange(self, user: str, message: bytes) -> bytes | None:
-        """Hand a user a message and return the answer; None from one who is gone."""
+        """Deliver a message to a user and return the answer. None if the user is gone."""
         return None if user in self.gone else self.users[user].receive(message)
 
     def tally(self) -> FrequencyTally:
@@ -102,16 +108,17 @@ class Population:
         return FrequencyTally(self.terms, self.exchange, shared_checks=shared, agreed=self.agreed, workers=1)
 
 
-def _new_devices(people: People) -> dict[int, Device]:
-    return {place: Device(SigningKey(), MemoryLedger()) for place in range(len(people))}
+def _new_devices(people: People) -> dict[int, UserDevice]:
+    return {place: UserDevice(SigningKey(), MemoryLedger()) for place in range(len(people))}
 
 
 def count(people: People, learn: Learn, trouble: Trouble) -> Counted:
     """Learn from people by frequency mining.
 
-    Whoever leaves does so before posting keys: the round is void, nothing has left, and it goes on without
-    them. Whoever cheats is seen when votes are checked: these votes are spent, so the others have to agree to
-    be counted in another epoch, which differs from this one by few people.
+    People who leave do so before posting keys: the round is void, no vote has been sent, and the count
+    continues without them. Cheaters are detected when votes are checked: all votes of the round are then
+    spent, and the others must agree to be counted in another epoch, which differs from this one by few
+    people.
     """
     leaving, _ = trouble.among(len(people))
     meter, devices = Meter(len(people)), _new_devices(people)
@@ -119,7 +126,7 @@ def count(people: People, learn: Learn, trouble: Trouble) -> Counted:
     culprits: list[Culprit] = []
     notes: list[str] = []
     for number in range(1, MOST_EPOCHS + 1):
-        epoch = Population(
+        epoch = FrequencyMining(
             people,
             epoch=f"simulation {number}",
             alone=ALONE,
@@ -131,11 +138,11 @@ def count(people: People, learn: Learn, trouble: Trouble) -> Counted:
         tally = epoch.tally()
         while True:
             try:
-                with meter.charged("miner"):
+                with meter.charge("miner"):
                     model = learn(tally)
             except RoundAborted as error:
                 meter.rounds += not error.spent
-                notes.append(_told(number, error, len(tally.users) + len(error.culprits)))
+                notes.append(_describe_abort(number, error, len(tally.users) + len(error.culprits)))
                 if not error.culprits or (error.spent and number == MOST_EPOCHS):
                     raise
                 gone = {epoch.places[user] for user in error.culprits}
@@ -156,27 +163,27 @@ def count(people: People, learn: Learn, trouble: Trouble) -> Counted:
     raise AssertionError("the last epoch returned or raised")
 
 
-def _told(epoch: int, error: RoundAborted, users: int) -> str:
-    """Say why a round came to nothing, and what follows from that."""
+def _describe_abort(epoch: int, error: RoundAborted, users: int) -> str:
+    """Explain why a round failed, and its consequence."""
     who = f"{len(error.culprits):,} of {users:,} users"
     if not error.spent:
         return (
-            f"epoch {epoch}: {who} did not answer, so no masks would cancel; nothing had left, and the round "
-            "was repeated without them."
+            f"epoch {epoch}: {who} did not answer, so no masks would cancel. No vote had been sent, and the "
+            "round was repeated without them."
         )
     return (
-        f"epoch {epoch}: the votes of {who} were not proved valid; all votes of the round were spent, and "
-        "the others agreed to be counted in another epoch, though it differs from this one by few people: no "
-        "count of this one came out, but a miner that lied about the cheat would have the difference."
+        f"epoch {epoch}: the votes of {who} were not proved valid. All votes of the round were spent, and "
+        "the others agreed to be counted in another epoch that differs from this one by few people. No count "
+        "of this epoch was released, but a miner that lied about the cheating would have the difference."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """Frequencies, and what they took: processor seconds of the miner and, on average, of a user; bytes sent.
+    """Frequencies and their cost: processor seconds of the miner and, on average, of a user; bytes sent.
 
-    `miner_operations` are the points of the group that the miner added, `user_operations` those that a user
-    formed: they do not depend on what else the machine does.
+    `miner_operations` is the number of group elements that the miner added, `user_operations` the number that
+    a user computed. Neither depends on the load of the machine.
     """
 
     counts: tuple[int, ...]
@@ -187,8 +194,11 @@ class Mined:
     user_operations: int
 
 
-def mined(bits: Sequence[Sequence[int]]) -> Mined:
-    """Return the frequencies of users' bits, one row a user; key setup is not timed, as in the talk."""
+def mine_frequencies(bits: Sequence[Sequence[int]]) -> Mined:
+    """Compute the frequencies of the users' bits, one row per user.
+
+    Key setup is not timed, as in the talk.
+    """
     counts = len(bits[0])
     pairs = [[BallotKeys.fresh(secp256k1) for _ in range(counts)] for _ in bits]
     X, Y = sum_of_keys([public_keys(own) for own in pairs])

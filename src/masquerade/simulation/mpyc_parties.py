@@ -1,7 +1,7 @@
-"""Owners without a dealer: three processes or more of MPyC on this machine learn one structure.
+"""MPC without a dealer: three or more MPyC processes on this machine learn one structure.
 
-Each process gets the columns of one owner on its standard input and prints what opened. MPyC sends pickles
-between its processes, so this is for one machine alone: sessions between organisations use a dealer.
+Each process reads the columns of one owner from standard input and prints the opened result. MPyC processes
+exchange pickles, so this is for one machine only. Sessions between organisations use a dealer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.learn.networks.score_tables import ScoreTables
-from masquerade.protocols.mpc.engine import Cost, finished
+from masquerade.protocols.mpc.engine import Cost, run_alone
 from masquerade.protocols.mpc.family_counts import HiddenColumns
 from masquerade.protocols.mpc.mpyc_engine import LEAST_PARTIES, MpycEngine
 from masquerade.protocols.mpc.structure import Search, parents
@@ -29,8 +29,8 @@ from masquerade.protocols.mpc.structure import Search, parents
 HOST: Final = "127.0.0.1"
 
 
-class Opened(NamedTuple):
-    """The parents that opened, the cost over all parties, and the seconds after the parties had met."""
+class OpenedStructure(NamedTuple):
+    """The opened parents, the cost over all parties, and the seconds after the parties had connected."""
 
     parents: dict[str, list[str]]
     cost: Cost
@@ -46,7 +46,7 @@ def learn_structure(
     max_parents: int,
     score: str,
     hide_order: bool,
-) -> Opened:
+) -> OpenedStructure:
     """Run K2 over columns of several owners, one process of MPyC for each.
 
     Parameters
@@ -68,8 +68,8 @@ def learn_structure(
 
     Returns
     -------
-    Opened
-        What every party learns, and what it cost.
+    OpenedStructure
+        The structure that every party learns, with its cost.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def learn_structure(
         If a process ends without a result.
     """
     if len(owners) < LEAST_PARTIES:
-        raise InputError(f"Without a dealer shares need {LEAST_PARTIES} owners. Got {len(owners)} instead.")
+        raise InputError(f"MPC without a dealer needs {LEAST_PARTIES} owners. Got {len(owners)} instead.")
     if find_spec("mpyc") is None:
         raise InputError("This engine needs MPyC, which is not installed: pip install 'masquerade[mpyc]'")
     task = {
@@ -98,11 +98,11 @@ def learn_structure(
     cost = Cost(
         rounds=max(reply["rounds"] for reply in replies), sent=sum(reply["sent"] for reply in replies)
     )
-    return Opened(replies[0]["parents"], cost, round(max(reply["seconds"] for reply in replies), 3))
+    return OpenedStructure(replies[0]["parents"], cost, round(max(reply["seconds"] for reply in replies), 3))
 
 
 def _run_parties(tasks: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Run one process per task, each with its task on standard input, and return what they print."""
+    """Run one process per task, with the task on standard input, and return their replies."""
     addresses = [word for port in _free_ports(len(tasks)) for word in ("-P", f"{HOST}:{port}")]
     command = [sys.executable, "-m", __spec__.name, *addresses]
     with ExitStack() as stack:
@@ -118,7 +118,7 @@ def _run_parties(tasks: Sequence[bytes]) -> list[dict[str, Any]]:
             stack.callback(process.kill)
             processes.append(process)
         for process, task in zip(processes, tasks, strict=True):
-            assert process.stdin is not None  # noqa: S101  (a pipe, as asked)
+            assert process.stdin is not None  # noqa: S101  (opened as a pipe)
             process.stdin.write(task)
             process.stdin.close()
         printed = [process.stdout.read() for process in processes if process.stdout is not None]
@@ -140,7 +140,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _main() -> None:
-    """Be one party: read a task, compute with the others, print what opened."""
+    """Run one party: read a task, compute with the others, print the opened result."""
     task = json.loads(sys.stdin.buffer.read())
     from mpyc.runtime import mpc  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: PLC0415  (reads the arguments of the process)
 
@@ -151,7 +151,7 @@ def _main() -> None:
     columns = HiddenColumns(task["sizes"], holder, local, task["n"])
     search = Search.in_order(task["order"], task["max_parents"], hide_order=task["hide_order"])
     start = time.perf_counter()
-    opened = finished(parents(engine, columns, search, ScoreTables.of(task["score"], task["n"])))
+    opened = run_alone(parents(engine, columns, search, ScoreTables.of(task["score"], task["n"])))
     seconds = time.perf_counter() - start
     reply = {
         "parents": {name: list(names) for name, names in opened.items()},

@@ -1,4 +1,4 @@
-"""The people of a simulation: made up as in a census, or read from a file; and who of them makes trouble."""
+"""People of a simulation: synthetic or from a file, and those who leave or cheat."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ PEOPLE = Schema(
     }
 )
 TARGET = "income"
-FEW = ("sex", "hours")  # for a protocol in which every user checks a key of every other for every count
+FEW = (
+    "sex",
+    "hours",
+)  # for frequency mining, where every user checks a key of every other user for every count
 QUASI, SENSITIVE = ("age", "sex", "education", "marital"), ("hours", "income")
 STRUCTURE: dict[str, tuple[str, ...]] = {
     "age": (),
@@ -50,72 +53,84 @@ SEED = 2005
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Records by code, one a person, and the policy by which each is disguised before anything leaves."""
+    """Records as codes, one per person, and the policy that disguises them."""
 
     codes: Codes
     policy: Policy
 
     def __len__(self) -> int:
-        """Return how many people there are."""
+        """Return the number of people."""
         return len(next(iter(self.codes.values())))
 
     def __getitem__(self, rows: NDArray[np.intp] | Sequence[int]) -> Self:
-        """Return some of them."""
+        """Return the people at the given rows."""
         return type(self)({name: column[rows] for name, column in self.codes.items()}, self.policy)
 
     def first(self, n: int) -> Self:
-        """Return the first n; so many must be there."""
+        """Return the first `n` people."""
         if not 1 <= n <= len(self):
             raise InputError(f"n must be from 1 to {len(self):,}, the number of people. Got {n:,} instead.")
         return self[np.arange(n)]
 
     def in_the_open(self) -> Records:
-        """Return their clear records as a source: what would be counted if nobody had anything to hide."""
-        return Records(self.codes, self.policy.undisguised())
+        """Return the clear records as a source of counts."""
+        return Records(self.codes, self.policy.without_channels())
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Shares of the people that leave and that cheat; who it is follows from the seed, nobody is both."""
+    """Shares of the people who leave and who cheat. They are drawn by the seed, and nobody does both."""
 
     dropouts: float | str = 0
     cheaters: float | str = 0
     seed: int = 1
 
     def among(self, n: int) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the places of those who leave and of those who cheat."""
+        """Return the indexes of those who leave and of those who cheat."""
         leaving = math.ceil(share(self.dropouts, "dropouts") * n)
         cheating = math.ceil(share(self.cheaters, "cheaters") * n)
         if leaving + cheating >= n:
             raise InputError(
-                f"Of {counted(n, 'person', 'people')} {leaving:,} would leave and {cheating:,} cheat: none "
+                f"Of {counted(n, 'person', 'people')} {leaving:,} would leave and {cheating:,} cheat: nobody "
                 "is left to be counted."
             )
-        order = [int(place) for place in np.random.default_rng(self.seed).permutation(n)]
+        order = [int(index) for index in np.random.default_rng(self.seed).permutation(n)]
         return frozenset(order[:leaving]), frozenset(order[leaving : leaving + cheating])
 
 
-def name_of(place: int) -> str:
-    """Return how a person is called, by the place in the population.
+def name_of(index: int) -> str:
+    """Return the name of a person by index.
 
     >>> name_of(0)
     'user 1'
     """
-    return f"user {place + 1}"
+    return f"user {index + 1}"
 
 
 def check_clear(people: People, k: int) -> None:
-    """Refuse people whose rows are disguised, and a k that no class of so few can reach."""
+    """Raise InputError if a policy disguises the people, or if there are fewer than k."""
     if people.policy.disguised:
-        raise InputError("Rows are k-anonymized as they are: the policy must not disguise any variable.")
+        raise InputError("Clear rows are k-anonymized: the policy must not disguise any variable.")
     if len(people) < k:
         raise InputError(f"k = {k:,} needs at least {k:,} people. Got {len(people):,} instead.")
 
 
 def people_from(data: Any, policy: Policy | None = None, *, seed: int | None = SEED) -> People:
-    """Return the people of a frame or file of clear records, in random order if there is a seed.
+    """Read people from a frame or file of clear records.
 
-    Without a policy nothing is disguised, and the categories are those that occur.
+    Parameters
+    ----------
+    data : frame or path
+        Clear records.
+    policy : Policy, optional
+        Policy that disguises them. Without it nothing is disguised, and the categories are those that occur.
+    seed : int, optional
+        Seed of the random order. With None the order is kept.
+
+    Returns
+    -------
+    People
+        One person per record.
     """
     records = tally(data, schema=policy, engine="memory")
     warn_missing(records.missing)
@@ -124,14 +139,29 @@ def people_from(data: Any, policy: Policy | None = None, *, seed: int | None = S
     return People({name: records.codes[name][order] for name in records.schema}, used)
 
 
-def made_up_people(n: int, policy: Policy | None = None, *, seed: int = SEED) -> People:
-    """Return n people in the manner of the Adult census extract; the same for the same seed."""
+def synthetic_people(n: int, policy: Policy | None = None, *, seed: int = SEED) -> People:
+    """Draw `n` synthetic people similar to the Adult census extract.
+
+    Parameters
+    ----------
+    n : int
+        Number of people.
+    policy : Policy, optional
+        Policy that disguises them. Without it nothing is disguised.
+    seed : int, optional
+        Seed of the draws.
+
+    Returns
+    -------
+    People
+        Equal for equal seeds.
+    """
     return people_from(population().sample(n, seed), policy or Policy.clear(PEOPLE), seed=seed)
 
 
 @cache
 def population() -> BayesianNetwork:
-    """Return where made-up people come from: a network with roughly the margins of the Adult data."""
+    """Return the network that synthetic people are drawn from, with roughly the margins of the Adult data."""
     logit = (
         -2.6
         + np.array([0.0, 0.7, 1.7])[:, None, None]

@@ -1,7 +1,8 @@
-"""Formulation 1: rows open whose quasi-identifier occurs at least k times; costs, and whose shares are bad.
+"""Formulation 1: rows open if their quasi-identifier occurs at least k times (threshold reporting).
 
-In the production form people ask a randomness server once, report once, and the collector opens. The
-faithful form is the talk's: a dealer's polynomial, shares in the exponent, a miner that interpolates.
+In the production form people query a randomness server once and report once, and the collector opens rows.
+The faithful form follows the talk: a dealer's polynomial, shares in the exponent, and a miner that
+interpolates.
 """
 
 from __future__ import annotations
@@ -23,31 +24,32 @@ from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.protocols.k_anonymity.threshold import faithful
 from masquerade.protocols.k_anonymity.threshold.class_opening import Verdict
 from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.k_anonymity.threshold.messages import Layout, Notice
+from masquerade.protocols.k_anonymity.threshold.messages import Notice, ReportLayout
 from masquerade.protocols.k_anonymity.threshold.roles import Client, Collector, RandomnessServer
 from masquerade.protocols.k_anonymity.threshold.row_schema import (
     Form,
     faithful_guarantee,
     production_guarantee,
 )
-from masquerade.simulation.costs import Cost, Culprit, Meter, Result
+from masquerade.simulation.costs import Culprit, Meter, PopulationCost, Result
 from masquerade.simulation.people import People, Trouble, check_clear, name_of
 
 Mode = Literal["production", "faithful"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-Row = tuple[bytes, bytes]  # quasi-identifier and sensitive part
-Opened = tuple[tuple[Row, ...], dict[str, int], tuple[Culprit, ...]]  # rows, closed by reason, bad reports
+Row = tuple[bytes, bytes]  # quasi-identifier and sensitive values
+Opened = tuple[
+    tuple[Row, ...], dict[str, int], tuple[Culprit, ...]
+]  # rows, number of closed rows by reason, bad reports
 EPOCH, SERVER = "simulation", "randomness server"
-TOGETHER = 1000  # requests that the server takes from its queue at once
-BELOW, BAD = "the class has fewer than k good points", "the point is not the one it was dealt"
+TOGETHER = 1000  # requests that the server handles in one batch
+BELOW, BAD = "the class has fewer than k good points", "the point differs from the dealt one"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KAnonymity(Result):
-    """What came out of an epoch: how many rows opened and why others did not, faults, cost, guarantee.
+    """Result of an epoch: opened rows, closed rows by reason, faults, cost and guarantee.
 
-    `closed` counts rows by the reason why they did not open. `as_expected` tells that exactly those rows
-    opened that the clear table of all who sent good reports would show.
+    `as_expected` is True if exactly those rows opened that the clear table of all good reports would show.
     """
 
     mode: Mode
@@ -62,11 +64,11 @@ class KAnonymity(Result):
     cheated: int
     faults: tuple[Culprit, ...]
     as_expected: bool
-    cost: Cost
+    cost: PopulationCost
     guarantee: Guarantee
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return plain values for JSON."""
         return {"formulation": 1, **Result.to_dict(self)}
 
 
@@ -79,9 +81,35 @@ def k_anonymity(
     *,
     trouble: Trouble | None = None,
 ) -> KAnonymity:
-    """Open the rows whose quasi-identifier occurs at least k times (formulation 1), every message as bytes.
+    """Open the rows whose quasi-identifier occurs at least k times (formulation 1).
 
-    People who leave take no part; people who cheat send a share that is not their own.
+    Every message is encoded as bytes.
+
+    Parameters
+    ----------
+    people : People
+        Records of the people. Their policy must not disguise any variable.
+    k : int
+        Smallest size of a class that opens.
+    quasi : sequence of str
+        Quasi-identifiers.
+    sensitive : sequence of str
+        Sensitive variables.
+    mode : {"production", "faithful"}, optional
+        Threshold reporting with a randomness server, or the form of the talk.
+    trouble : Trouble, optional
+        Shares of the people who leave, and who send an invalid share.
+
+    Returns
+    -------
+    KAnonymity
+        Opened rows, faults and costs.
+
+    Raises
+    ------
+    InputError
+        If the mode is unknown, a column is named twice, there are too few people, or the policy disguises
+        variables.
     """
     if mode not in MODES:
         raise InputError(f"The mode must be one of {', '.join(MODES)}. Got {mode!r} instead.")
@@ -123,7 +151,7 @@ def k_anonymity(
 
 
 def _form_of(schema: Schema, quasi: Sequence[str], sensitive: Sequence[str]) -> Form:
-    """Return the form of the variables that take part, in the order of the schema."""
+    """Return the form of the selected variables, in the order of the schema."""
     named = (*quasi, *sensitive)
     for name in named:
         schema[name]
@@ -136,7 +164,7 @@ def _form_of(schema: Schema, quasi: Sequence[str], sensitive: Sequence[str]) -> 
 
 @cache
 def compile_kernels() -> None:
-    """Open a class of three with a bad report among them, so that no role is charged for compiling."""
+    """Compile all kernels by opening a small class in advance, so that no role is charged for compilation."""
     form = Form(Schema({"quasi": ["a", "b"], "sensitive": ["c", "d"]}), ("quasi",), ("sensitive",))
     row = form.fill({"quasi": "a", "sensitive": "c"})
     _production(dict.fromkeys(range(4), row), form, 2, {0}, Meter(4))
@@ -145,14 +173,14 @@ def compile_kernels() -> None:
 def _production(
     rows: Mapping[int, Row], form: Form, k: int, cheating: Collection[int], meter: Meter
 ) -> Opened:
-    """Run an epoch; reports reach the collector in random order, as through something that hides senders."""
-    server = meter.watched(RandomnessServer(os.urandom(32), EvaluationLedger()), SERVER)
+    """Run an epoch. Reports reach the collector in random order, as through an anonymous channel."""
+    server = meter.watch(RandomnessServer(os.urandom(32), EvaluationLedger()), SERVER)
     notice = server.open(form.terms(EPOCH, k).encode())
-    published, layout = Notice.decode(notice).digest, Layout.of(Notice.decode(notice))
+    published, layout = Notice.decode(notice).digest, ReportLayout.of(Notice.decode(notice))
     clients, requests, replies = {}, {}, dict[int, bytes]()
     for place, (quasi, _) in rows.items():
         credential = server.enrol(f"person {place}")
-        with meter.charged(place):
+        with meter.charge(place):
             clients[place] = Client(credential, notice, identity=server.identity, published=published)
             requests[place] = clients[place].request(quasi)
     for at in range(0, len(rows), TOGETHER):
@@ -161,13 +189,13 @@ def _production(
     closing = server.close(EPOCH)
     reports = []
     for place, (_, sensitive) in rows.items():
-        with meter.charged(place):
+        with meter.charge(place):
             report = clients[place].report(replies[place], sensitive)
         meter.sent[place] = len(requests[place]) + len(report)
         meter.received[place] = len(notice) + len(replies[place])
         reports.append(_with_bad_share(layout, report) if place in cheating else report)
     order = np.random.default_rng().permutation(len(reports))
-    with meter.charged("collector"):
+    with meter.charge("collector"):
         collector = Collector(notice, identity=server.identity, k=k)
         collector.begin(closing)
         collector.take(b"".join([reports[i] for i in order]))
@@ -181,22 +209,22 @@ def _production(
 
 
 def _faithful(rows: Mapping[int, Row], k: int, cheating: Collection[int], meter: Meter) -> Opened:
-    """Run an epoch; the miner sees who submits which quasi-identifier."""
+    """Run an epoch. The miner sees who submits which quasi-identifier."""
     size = max(len(sensitive) for _, sensitive in rows.values())
-    with meter.charged("dealer"):
-        dealer = faithful.Dealer(EPOCH, k=k, users=meter.n, sensitive_size=size)
+    with meter.charge("dealer"):
+        dealer = faithful.PolynomialDealer(EPOCH, k=k, users=meter.n, sensitive_size=size)
         dealing = dealer.dealing()
         deals = [dealer.deal(place + 1) for place in range(meter.n)]
     submissions = {}
     for place, row in rows.items():
-        with meter.charged(place):
-            submission = faithful.User(dealing, deals[place]).submit(*row)
+        with meter.charge(place):
+            submission = faithful.DealtUser(dealing, deals[place]).submit(*row)
         meter.received[place] = len(dealing) + len(deals[place])
         meter.sent[place] = len(submission)
         submissions[place] = _with_other_point(submission) if place in cheating else submission
     faults: list[Culprit] = []
-    with meter.charged("miner"):
-        miner = faithful.Miner(dealing)
+    with meter.charge("miner"):
+        miner = faithful.DealtMiner(dealing)
         for place, submission in submissions.items():
             try:
                 miner.take(submission)
@@ -209,12 +237,12 @@ def _faithful(rows: Mapping[int, Row], k: int, cheating: Collection[int], meter:
     return opened.rows, {why: n for why, n in closed.items() if n}, tuple(faults)
 
 
-def _with_bad_share(layout: Layout, report: bytes) -> bytes:
+def _with_bad_share(layout: ReportLayout, report: bytes) -> bytes:
     record = layout.read(report).copy()
     record["y"][:, 0] ^= np.uint64(1)
     return bytes(record.tobytes())
 
 
 def _with_other_point(submission: bytes) -> bytes:
-    given = faithful.Submission.decode(submission)
+    given = faithful.DealtSubmission.decode(submission)
     return replace(given, point=given.point + ristretto255.generator).encode()

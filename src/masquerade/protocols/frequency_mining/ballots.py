@@ -5,7 +5,8 @@ users. A bit d is sent as m_i = d·G + y·X and h_i = x·Y. Since Σ y_i·X = Σ
 Σ h_i = (Σ d_i)·G, and in no smaller sum.
 
 Reference: Yang, Zhong, Wright, "Privacy-preserving classification of customer data without loss of accuracy"
-(SIAM SDM 2005), as told in Wright's talk of 2005. The proofs are ours: the paper's users do not cheat.
+(SIAM SDM 2005), as told in Wright's talk of 2005. The proofs are an addition: the paper assumes that users do
+not cheat.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from masquerade.crypto import proofs
 from masquerade.crypto.elgamal import decode_points
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import Point, SmallLog
-from masquerade.crypto.proof_batches import Claim, rejected
+from masquerade.crypto.proof_batches import ProofClaim, find_rejected
 from masquerade.crypto.secp256k1 import secp256k1
 
-if TYPE_CHECKING:  # processes that check proofs need this module, and no more than they must
+if TYPE_CHECKING:  # processes that verify proofs import this module, so it imports little
     from masquerade.protocols.people.questions import Question, Sizes
 
 PROTOCOL = "frequency mining"
@@ -30,7 +31,7 @@ POINT = secp256k1.point_size
 
 
 class PublicKeys(NamedTuple):
-    """Keys of one user, or of all together: one X and one Y for every frequency."""
+    """Keys of one user, or the sums over all users: one X and one Y per frequency."""
 
     X: tuple[Point, ...]
     Y: tuple[Point, ...]
@@ -41,20 +42,20 @@ class PublicKeys(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What all proofs of a round are bound to: terms and round, the hashes of invitation and roster."""
+    """The context of all proofs of a round: terms, round, and the hashes of invitation and roster."""
 
     session: bytes
     invitation: bytes
     roster: bytes = proofs.NOT_YET
 
     def transcript(self, user: str, role: str) -> proofs.Transcript:
-        """Return where a user's proof begins."""
+        """Return the transcript that a user's proof starts from."""
         context = proofs.Context(PROTOCOL, self.session, self.roster, self.invitation, user.encode(), role)
         return proofs.Transcript(context)
 
 
 def make_keys(counts: int, setting: Setting, user: str) -> tuple[tuple[proofs.BallotKeys, ...], bytes]:
-    """Return fresh keys and the payload that publishes them: all X, all Y, the proof that they are known."""
+    """Return fresh keys and the payload that publishes them: all X, all Y, and a proof of knowledge."""
     pairs = tuple(proofs.BallotKeys.fresh(secp256k1) for _ in range(counts))
     keys = public_keys(pairs)
     statement = possession_of(keys)
@@ -64,7 +65,7 @@ def make_keys(counts: int, setting: Setting, user: str) -> tuple[tuple[proofs.Ba
 
 
 def public_keys(pairs: Sequence[proofs.BallotKeys]) -> PublicKeys:
-    """Return the public keys of secret ones."""
+    """Return the public keys of secret keys."""
     return PublicKeys(
         tuple([secp256k1.multiply_generator(pair.x) for pair in pairs]),
         tuple([secp256k1.multiply_generator(pair.y) for pair in pairs]),
@@ -72,25 +73,25 @@ def public_keys(pairs: Sequence[proofs.BallotKeys]) -> PublicKeys:
 
 
 def possession_of(keys: PublicKeys) -> proofs.Statement:
-    """State that every key is known, in this order: no X passes as a Y, nor a key as another count's."""
+    """Return the statement that the user knows every key, in this order, so that keys cannot be swapped."""
     return tuple(part for key in (*keys.X, *keys.Y) for part in proofs.possession(key))
 
 
 def read_keys(payload: bytes, counts: int) -> tuple[PublicKeys, bytes]:
-    """Return keys and proof of a payload."""
+    """Return the keys and the proof in a payload."""
     points, proof = _points(payload, 2 * counts)
     return PublicKeys(points[:counts], points[counts:]), proof
 
 
-def keys_claim(post: tuple[str, bytes], counts: int, setting: Setting) -> Claim:
-    """Return what a user's payload of keys claims."""
+def keys_claim(post: tuple[str, bytes], counts: int, setting: Setting) -> ProofClaim:
+    """Return the statement that a user's keys prove."""
     user, payload = post
     keys, proof = read_keys(payload, counts)
-    return Claim(possession_of(keys), proof, setting.transcript(user, "keys"))
+    return ProofClaim(possession_of(keys), proof, setting.transcript(user, "keys"))
 
 
 def sum_of_keys(listed: Sequence[PublicKeys]) -> PublicKeys:
-    """Return X and Y for every frequency: what users mask with."""
+    """Return X and Y, with which users mask, for every frequency."""
     return PublicKeys(
         tuple(secp256k1.sum_points(column) for column in zip(*[keys.X for keys in listed], strict=True)),
         tuple(secp256k1.sum_points(column) for column in zip(*[keys.Y for keys in listed], strict=True)),
@@ -100,12 +101,12 @@ def sum_of_keys(listed: Sequence[PublicKeys]) -> PublicKeys:
 def ballots_of(
     total: PublicKeys, own: PublicKeys, m: Sequence[Point], h: Sequence[Point]
 ) -> list[proofs.Ballot]:
-    """Return a user's masked bits beside the keys."""
+    """Return a user's masked bits together with the keys."""
     return [proofs.Ballot(*row) for row in zip(*total, *own, m, h, strict=True)]
 
 
 class Span(NamedTuple):
-    """Where a question's frequencies lie among those of a round, and whether it is a single bit."""
+    """The index range of a question's frequencies in a round, and whether it is a single bit."""
 
     alone: bool
     start: int
@@ -113,15 +114,15 @@ class Span(NamedTuple):
 
 
 def is_bit(question: Question) -> bool:
-    """Tell whether the answer is one bit, and not one of several cells."""
+    """Return True if the answer is one bit, and not one of several cells."""
     return not question.columns and bool(question.conditions)
 
 
 def counts_of(question: Question, sizes: Sizes) -> int:
-    """Return how many frequencies are mined for a question.
+    """Return the number of frequencies that are mined for a question.
 
-    Whoever does not meet the conditions is counted in one cell more, so that every answer is one-hot; a
-    single cell needs no such company.
+    A user who does not meet the conditions is counted in one further cell, so that every answer is one-hot; a
+    single cell needs none.
     """
     return question.cells(sizes) + (bool(question.conditions) and not is_bit(question))
 
@@ -138,7 +139,7 @@ def bits_of(question: Question, reports: Mapping[str, int], sizes: Sizes) -> lis
 
 
 def spans_of(questions: Sequence[Question], sizes: Sizes) -> tuple[Span, ...]:
-    """Return where every question's frequencies lie."""
+    """Return the index range of every question's frequencies."""
     spans, at = [], 0
     for question in questions:
         end = at + counts_of(question, sizes)
@@ -148,7 +149,7 @@ def spans_of(questions: Sequence[Question], sizes: Sizes) -> tuple[Span, ...]:
 
 
 def validity(spans: Sequence[Span], ballots: Sequence[proofs.Ballot]) -> proofs.Statement:
-    """State that a vote is one that an honest user could have sent: 0 or 1, and one cell of every table."""
+    """Return the statement that a vote is valid: every bit is 0 or 1, and every table has one cell."""
     parts: list[proofs.Part] = []
     for alone, start, end in spans:
         parts += proofs.valid_bit(ballots[start]) if alone else proofs.one_hot(ballots[start:end])
@@ -157,14 +158,14 @@ def validity(spans: Sequence[Span], ballots: Sequence[proofs.Ballot]) -> proofs.
 
 def vote_claim(
     vote: tuple[str, bytes, bytes], spans: tuple[Span, ...], total: bytes, setting: Setting
-) -> Claim:
-    """Return what a vote (user, public keys as on the roster, payload) claims beside the sums of all keys."""
+) -> ProofClaim:
+    """Return the statement that a vote (user, public keys, payload) proves about the sums of all keys."""
     user, keys, payload = vote
     summed = _decoded_keys(total)
     counts = len(summed.X)
     points, proof = _points(payload, 2 * counts)
     ballots = ballots_of(summed, read_keys(keys, counts)[0], points[:counts], points[counts:])
-    return Claim(validity(spans, ballots), proof, setting.transcript(user, "vote"))
+    return ProofClaim(validity(spans, ballots), proof, setting.transcript(user, "vote"))
 
 
 @lru_cache(maxsize=2)  # decoded once for all votes
@@ -174,7 +175,7 @@ def _decoded_keys(encoded: bytes) -> PublicKeys:
 
 @dataclass(frozen=True, eq=False)
 class Booth:
-    """All that is public when votes are cast."""
+    """The public data of a round in which votes are cast."""
 
     spans: tuple[Span, ...]
     total: PublicKeys
@@ -199,7 +200,7 @@ class Booth:
         """Return the users whose votes do not decode or are not proved valid."""
         listed = [(user, self.keys[user].encode(), payload) for user, payload in votes]
         claim = partial(vote_claim, spans=self.spans, total=self.total.encode(), setting=self.setting)
-        bad = rejected(listed, claim, workers=workers, each=len(self.total.X))
+        bad = find_rejected(listed, claim, workers=workers, each=len(self.total.X))
         return [votes[place][0] for place in bad]
 
     def frequencies(self, votes: Sequence[bytes], *, workers: int = 2) -> list[int]:

@@ -1,4 +1,4 @@
-"""Who learns what when people are counted by frequency mining."""
+"""The disclosures of frequency mining."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from collections.abc import Sequence
 from masquerade.channels.policy import check_policy
 from masquerade.channels.policy.privacy import ASSUMPTIONS, guarantee_of
 from masquerade.core.guarantee import Disclosure, Guarantee
-from masquerade.protocols.frequency_mining.messages import MINER, MOST_PROOFS, Terms
+from masquerade.protocols.frequency_mining.messages import MINER, MOST_PROOFS, FrequencyTerms
 
 
 def frequency_guarantee(
-    terms: Terms, users: int, *, shared_checks: bool, agreed: Sequence[str] = ()
+    terms: FrequencyTerms, users: int, *, shared_checks: bool, agreed: Sequence[str] = ()
 ) -> Guarantee:
-    """Return who learns what when `users` people are counted.
+    """Return the disclosures when `users` people are counted.
 
-    The miner learns every count it asks for, exactly, and nothing else while two users of every roster are
-    honest. It chooses the roster, of no fewer than the minimum: so what matters is how many collude, not how
-    many are counted. What left between two rosters has the minimum too, so the same number holds for that.
-    `agreed` are earlier epochs that users agreed this one may differ from by few people.
+    The miner learns every requested count exactly, and nothing else as long as two users of every roster are
+    honest. The miner chooses the roster, with at least the minimum of users, so the bound depends on the
+    number of colluders and not on the number of users counted. If users left between
+    two rosters, at least the minimum of users left, so the same bound holds for differences of counts.
+    `agreed` lists earlier epochs that may differ from this epoch by few people, with the users' agreement.
 
-    What a disguise adds: its γ bounds what anybody can learn about one person even if all others tell the
-    miner their votes, since the count itself is of disguised values.
+    A disguise adds a bound: γ limits what can be learnt about one person even if all others reveal their
+    votes to the miner, because disguised values are counted.
     """
     behind = guarantee_of(check_policy(terms.policy))
     disclosures = tuple(
@@ -29,17 +30,17 @@ def frequency_guarantee(
         for item in behind.disclosures
     )
     assumptions = [
-        f"of any {terms.minimum} users, as many as the miner may choose to count, at least two are honest",
+        f"among any {terms.minimum} users, the fewest that the miner may count, at least two are honest",
         f"enrolment gave each of the {len(terms.members):,} members one identity, and users know them all",
         "the decisional Diffie–Hellman problem is hard on secp256k1 (hashes as random oracles)",
         "the miner learns every count asked for, not only the model learnt from them",
         f"no count is over fewer than {terms.minimum} users",
     ]
-    if len(terms.bounded) < len(terms.sizes):
+    if not terms.bounded_variables.issuperset(terms.sizes):
         assumptions += differences(terms, agreed)
     if shared_checks:
         assumptions.append(
-            "this is a simulation: keys and endorsements are checked once for all users of the process"
+            "this is a simulation: keys and endorsements are checked once, for all users of the process"
         )
     else:
         assumptions.append(
@@ -58,17 +59,18 @@ def frequency_guarantee(
     )
 
 
-def differences(terms: Terms, agreed: Sequence[str]) -> list[str]:
-    """Return what the differences of clear counts may show."""
+def differences(terms: FrequencyTerms, agreed: Sequence[str]) -> list[str]:
+    """Return the statements about differences of clear counts."""
     said = (
-        f"no difference of two clear counts is over fewer than {terms.minimum} users, be they of one epoch "
-        "or of two, while honest users keep their ledgers and agree to no exception"
+        f"no difference of two clear counts, of one epoch or of two, is about fewer than {terms.minimum} "
+        "users while honest users keep their ledgers and agree to no exception"
     )
-    changed = "what changes in a record from one epoch to another shows in the difference of clear counts"
+    changed = "the difference of clear counts of two epochs shows how records changed between them"
     if not agreed:
         return [said, changed]
     exception = (
         f"users agreed to an exception: clear counts of this epoch and of {', '.join(agreed)} may differ by "
-        "few users; a miner that says falsely that the earlier ones never came out has what those answered"
+        "few users; a miner that falsely states that the earlier counts were never completed learns what "
+        "those users answered"
     )
     return [said, exception, changed]

@@ -1,4 +1,4 @@
-"""A person and the miner of frequency mining: bytes in, bytes out; nothing is trusted that can be checked."""
+"""The roles of frequency mining, user and miner: bytes in, bytes out. All that can be checked is checked."""
 
 from __future__ import annotations
 
@@ -10,93 +10,97 @@ from typing import Literal, NamedTuple
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused, Refusal, RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent, LogOutOfRange, SealBroken
 from masquerade.crypto.keys import SigningKey, SingleUse
-from masquerade.crypto.proof_batches import rejected
+from masquerade.crypto.proof_batches import find_rejected
 from masquerade.crypto.proofs import BallotKeys
 from masquerade.protocols.frequency_mining import ballots
 from masquerade.protocols.frequency_mining import messages as wire
 from masquerade.protocols.frequency_mining.history import VoteHistory
 from masquerade.protocols.people.checks import Checks
-from masquerade.protocols.people.ledger import Enrolled, Ledger
+from masquerade.protocols.people.ledger import Enrolled, PersonLedger
 from masquerade.protocols.people.questions import Counts, Question, tables_of
 from masquerade.protocols.people.reports import reports_of
-from masquerade.protocols.people.roster import aborted
+from masquerade.protocols.people.roster import abort_round
 from masquerade.protocols.wire.codec import tag_of
 
 
-def setting_of(terms: wire.Terms, number: int, invitation: bytes) -> ballots.Setting:
-    """Return what the proofs of a round's keys are bound to."""
+def setting_of(terms: wire.FrequencyTerms, number: int, invitation: bytes) -> ballots.Setting:
+    """Return the context that the proofs of a round's keys are bound to."""
     return ballots.Setting(terms.id + number.to_bytes(wire.ROUND, "big"), hashlib.sha256(invitation).digest())
 
 
-def opened_booth(terms: wire.Terms, invitation: bytes, roster: bytes, *, workers: int = 1) -> ballots.Booth:
-    """Return where votes are cast: all keys of a roster are checked and added up, or the culprits named.
+def opened_booth(
+    terms: wire.FrequencyTerms, invitation: bytes, roster: bytes, *, workers: int = 1
+) -> ballots.Booth:
+    """Check and add all keys of a roster; return the public data for voting, or name the culprits.
 
-    Cost: two Schnorr proofs for every user and count, checked as one batch.
+    Cost: two Schnorr proofs per user and count, checked as one batch.
     """
     asked = wire.Invitation.decode(invitation, terms)
     counts = asked.counts(terms)
-    posts = _signed_by_all(terms, asked, wire.Step.KEYS, roster)
+    posts = _signed_by_all(terms, asked, wire.MiningStep.KEYS, roster)
     setting = setting_of(terms, asked.number, invitation)
     claim = partial(ballots.keys_claim, counts=counts, setting=setting)
     sent = [(post.user, post.payload) for post in posts]
-    bad = [posts[place].user for place in rejected(sent, claim, workers=workers, each=counts)]
+    bad = [posts[place].user for place in find_rejected(sent, claim, workers=workers, each=counts)]
     if bad:
-        raise aborted(f"The keys of {', '.join(bad[:5])} come without proof that they are known.", *bad)
+        raise abort_round(f"The keys of {', '.join(bad[:5])} have no valid proof of knowledge.", *bad)
     keys = {post.user: ballots.read_keys(post.payload, counts)[0] for post in posts}
     total = ballots.sum_of_keys(list(keys.values()))
     if any(point.is_identity for point in (*total.X, *total.Y)):
-        raise aborted("The keys of all users cancel out.")
+        raise abort_round("The keys of all users cancel out.")
     sealed = setting._replace(roster=wire.roster_hash(terms, invitation, [post.payload for post in posts]))
     return ballots.Booth(ballots.spans_of(asked.questions, terms.sizes), total, keys, sealed)
 
 
-def check_endorsements(terms: wire.Terms, asked: wire.Invitation, roster: bytes, message: bytes) -> None:
+def check_endorsements(
+    terms: wire.FrequencyTerms, asked: wire.Invitation, roster: bytes, message: bytes
+) -> None:
     """Raise `RoundAborted` unless there is an endorsement of `roster` by every user."""
-    for one in _signed_by_all(terms, asked, wire.Step.ENDORSEMENT, message):
+    for one in _signed_by_all(terms, asked, wire.MiningStep.ENDORSEMENT, message):
         if one.payload != roster:
-            reason = f"{one.user} was shown another roster: the miner tells users different things."
-            raise aborted(reason, "miner")
+            reason = f"{one.user} received a different roster: the miner sends different rosters to users."
+            raise abort_round(reason, "miner")
 
 
-def shown_cheat(terms: wire.Terms, invitation: bytes, roster: bytes, vote: bytes) -> str:
-    """Return whose vote a miner shows as invalid, after checking that it is: that user cheated.
+def shown_cheat(terms: wire.FrequencyTerms, invitation: bytes, roster: bytes, vote: bytes) -> str:
+    """Return the user whose vote the miner shows as invalid, after verifying that it is invalid.
 
-    Whoever has what the users of a round have can check it. A vote that is valid, or that nobody signed in
-    this round, aborts and names the miner: it lies about a cheat.
+    Any user of the round can check it. If the vote is valid, or was not signed in this round, the round is
+    aborted and the miner is named.
     """
     asked = wire.Invitation.decode(invitation, terms)
-    return _judged(terms, asked, opened_booth(terms, invitation, roster), vote)
+    return _judge_vote(terms, asked, opened_booth(terms, invitation, roster), vote)
 
 
-def _judged(terms: wire.Terms, asked: wire.Invitation, booth: ballots.Booth, vote: bytes) -> str:
+def _judge_vote(terms: wire.FrequencyTerms, asked: wire.Invitation, booth: ballots.Booth, vote: bytes) -> str:
     try:
-        signed = wire.Signed.decode(vote)
+        signed = wire.SignedMiningMessage.decode(vote)
         signed.check(terms)
     except (DecodingError, SealBroken):
-        raise aborted("What is shown as a cheat was signed by nobody.", "miner") from None
-    due = (wire.Step.VOTE, asked.number)
+        raise abort_round("The vote that is presented as invalid was not signed.", "miner") from None
+    due = (wire.MiningStep.VOTE, asked.number)
     if (signed.step, signed.number) != due or signed.user not in asked.users:
-        raise aborted("What is shown as a cheat is no vote of this round.", "miner")
+        raise abort_round("The vote that is presented as invalid is not a vote of this round.", "miner")
     if not booth.invalid([(signed.user, signed.payload)], workers=1):
-        raise aborted(f"The vote of {signed.user} that is shown as a cheat is valid.", "miner")
+        raise abort_round(f"The vote of {signed.user} that is presented as invalid is valid.", "miner")
     return signed.user
 
 
-def _is_signed(terms: wire.Terms, vote: bytes) -> bool:
+def _is_signed(terms: wire.FrequencyTerms, vote: bytes) -> bool:
     try:
-        wire.Signed.decode(vote).check(terms)
+        wire.SignedMiningMessage.decode(vote).check(terms)
     except (DecodingError, SealBroken):
         return False
     return True
 
 
 _FAULTS = {
-    wire.Step.KEYS: (
+    wire.MiningStep.KEYS: (
         "This is not the roster of this round.",
         "The roster is not that of the users who were invited, once each and in order.",
         "The roster has keys for {0} that {0} did not sign.",
     ),
-    wire.Step.ENDORSEMENT: (
+    wire.MiningStep.ENDORSEMENT: (
         "These are not the endorsements of this round.",
         "Not every user has endorsed the roster, once each and in order.",
         "The endorsement of {0} was not signed by {0}.",
@@ -105,27 +109,27 @@ _FAULTS = {
 
 
 def _signed_by_all(
-    terms: wire.Terms, asked: wire.Invitation, step: wire.Step, message: bytes
-) -> list[wire.Signed]:
-    """Return what the users who were invited signed; where it is not that, the miner is to blame."""
+    terms: wire.FrequencyTerms, asked: wire.Invitation, step: wire.MiningStep, message: bytes
+) -> list[wire.SignedMiningMessage]:
+    """Return the messages of all invited users; if one is missing or invalid, the miner is to blame."""
     other_round, other_users, forged = _FAULTS[step]
     gathered = wire.Gathered.decode(message)
     if (gathered.step, gathered.number) != (step, asked.number):
         raise DecodingError(other_round)
-    signed = [wire.Signed.decode(part) for part in gathered.parts]
+    signed = [wire.SignedMiningMessage.decode(part) for part in gathered.parts]
     due = [(user, step, asked.number) for user in asked.users]
     if [(one.user, one.step, one.number) for one in signed] != due:
-        raise aborted(other_users, "miner")
+        raise abort_round(other_users, "miner")
     for one in signed:
         try:
             one.check(terms)
         except SealBroken:
-            raise aborted(forged.format(one.user), "miner") from None
+            raise abort_round(forged.format(one.user), "miner") from None
     return signed
 
 
 class _OpenRound(NamedTuple):
-    """A round that this user takes part in, and how far it has come."""
+    """A round in which this user participates, and its state."""
 
     asked: wire.Invitation
     invitation: bytes
@@ -134,25 +138,25 @@ class _OpenRound(NamedTuple):
     booth: ballots.Booth | None = None
 
 
-class User(Enrolled):
-    """One person with one record. Learns nothing about others but who takes part and what is asked.
+class MiningUser(Enrolled):
+    """One person with one record. A user learns only who participates, and the questions.
 
-    `record` holds truth codes by variable; if the policy disguises any, the reports are drawn once, from a
-    secret that the ledger keeps, and only they are ever voted with. `receive` answers every message with
-    bytes: keys for an invitation, an endorsement for a roster, a vote for the endorsements of all, else a
-    signed refusal.
+    `record` has the true codes by variable. If the policy disguises any of them, the reports are drawn once,
+    from a secret in the ledger, and only these reports are used in votes. `receive` answers every message
+    with bytes: keys for an invitation, an endorsement for a roster, a vote for the endorsements of all, else
+    a signed refusal.
 
-    The vote leaves only after the keys, the questions and the roster were written to the ledger: from then on
-    they are spent, whether the vote arrives or not.
+    The vote is sent only after the keys, the questions and the roster were written to the ledger. From then
+    on they are spent, whether the vote arrives or not.
 
-    A person has one ledger for all epochs: clear rounds of earlier epochs count as earlier rounds, and a new
-    one that differs from them by few people is refused. `agreed` names earlier epochs for which this person
-    agrees that it may: say because their counts never came out. Whoever has both counts after all then has
-    the difference.
+    A person has one ledger for all epochs. Clear rounds of earlier epochs count as earlier rounds, and a new
+    round that differs from them by few people is refused. `agreed` names earlier epochs for which this person
+    accepts such a difference, for example because their counts were never computed. A party that has both
+    counts nevertheless learns the difference.
 
-    Votes that a miner shows as invalid are checked. Whoever cheated is not counted with any more, and the
-    questions may be asked again without them, since what they answered was in their own hands. A miner that
-    shows a valid vote, or one of another round, has lied: its epoch is over here.
+    Votes that a miner shows as invalid are checked. A user who cheated is excluded from further rounds, and
+    the questions may be repeated without this user, who knows that vote anyway. A miner that shows a valid
+    vote, or a vote of another round, has lied: this user ends the epoch.
     """
 
     def __init__(
@@ -160,9 +164,9 @@ class User(Enrolled):
         name: str,
         identity: SigningKey,
         record: Mapping[str, int],
-        terms: wire.Terms,
+        terms: wire.FrequencyTerms,
         *,
-        ledger: Ledger | None = None,
+        ledger: PersonLedger | None = None,
         checks: Checks | None = None,
         agreed: Iterable[str] = (),
     ) -> None:
@@ -174,20 +178,20 @@ class User(Enrolled):
         self._last: tuple[bytes, bytes] | None = None
 
     def receive(self, message: bytes) -> bytes:
-        """Answer a message of the miner; the same message again gets the same answer, byte by byte."""
+        """Answer a message of the miner; a repeated message gets the same answer, byte by byte."""
         digest = hashlib.sha256(message).digest()
         if self._last is not None and self._last[0] == digest:
             return self._last[1]
         number = 0 if self._round is None else self._round.asked.number
         try:
-            step, number, payload = self._answer(wire.bounded(message))
+            step, number, payload = self._answer(wire.check_length(message))
         except MasqueradeError as error:
-            return self._signed(wire.Step.REFUSAL, number, objection(error, digest).encode())
-        reply = self._signed(step, number, payload)
+            return self._sign(wire.MiningStep.REFUSAL, number, objection(error, digest).encode())
+        reply = self._sign(step, number, payload)
         self._last = (digest, reply)
         return reply
 
-    def _answer(self, message: bytes) -> tuple[wire.Step, int, bytes]:
+    def _answer(self, message: bytes) -> tuple[wire.MiningStep, int, bytes]:
         if tag_of(message) == wire.Invitation.TAG:
             return self._post_keys(message)
         showing = tag_of(message) == wire.ShownVotes.TAG
@@ -196,11 +200,11 @@ class User(Enrolled):
             raise InputError("This message belongs to no round that is open here.")
         if isinstance(gathered, wire.ShownVotes):
             raise self._judge(self._round, gathered.votes)
-        if gathered.step == wire.Step.KEYS:
+        if gathered.step == wire.MiningStep.KEYS:
             return self._endorse(self._round, message)
         return self._vote(self._round, message)
 
-    def _post_keys(self, message: bytes) -> tuple[wire.Step, int, bytes]:
+    def _post_keys(self, message: bytes) -> tuple[wire.MiningStep, int, bytes]:
         asked = wire.Invitation.decode(message, self.terms)
         turn = self._history.turn()
         self._refuse(asked)
@@ -209,7 +213,7 @@ class User(Enrolled):
         fingerprint = hashlib.sha256(payload).hexdigest()
         keys = SingleUse(pairs, fingerprint, lambda name: self._history.spend(asked, name, turn))
         self._round = _OpenRound(asked, message, keys, payload)
-        return wire.Step.KEYS, asked.number, payload
+        return wire.MiningStep.KEYS, asked.number, payload
 
     def _refuse(self, asked: wire.Invitation) -> None:
         refusals = self._history.refusals(asked)
@@ -218,17 +222,19 @@ class User(Enrolled):
         if refusals:
             raise QueryRefused(refusals)
 
-    def _endorse(self, current: _OpenRound, message: bytes) -> tuple[wire.Step, int, bytes]:
+    def _endorse(self, current: _OpenRound, message: bytes) -> tuple[wire.MiningStep, int, bytes]:
         booth = self._checks.once(opened_booth, self.terms, current.invitation, message)
-        own = wire.Signed.decode(wire.Gathered.decode(message).parts[current.asked.users.index(self.name)])
+        own = wire.SignedMiningMessage.decode(
+            wire.Gathered.decode(message).parts[current.asked.users.index(self.name)]
+        )
         if own.payload != current.post:
-            raise aborted("The roster has other keys for me than I sent.", "miner")
+            raise abort_round("The roster's keys for this user are not those that it sent.", "miner")
         roster, number = booth.setting.roster, current.asked.number
         self._history.endorse(number, roster)
         self._round = current._replace(booth=booth)
-        return wire.Step.ENDORSEMENT, number, roster
+        return wire.MiningStep.ENDORSEMENT, number, roster
 
-    def _vote(self, current: _OpenRound, message: bytes) -> tuple[wire.Step, int, bytes]:
+    def _vote(self, current: _OpenRound, message: bytes) -> tuple[wire.MiningStep, int, bytes]:
         booth, asked = current.booth, current.asked
         if booth is None:
             raise InputError("The roster comes before its endorsements.")
@@ -240,27 +246,27 @@ class User(Enrolled):
         for pair in pairs:
             pair.x.wipe()
             pair.y.wipe()
-        return wire.Step.VOTE, asked.number, vote
+        return wire.MiningStep.VOTE, asked.number, vote
 
     def _judge(self, current: _OpenRound, votes: Sequence[bytes]) -> RoundAborted:
-        """Return that the round is over, and by whom: those whose votes are invalid as shown, or the miner.
+        """Return the end of the round with its culprits: the users with invalid votes, or the miner.
 
-        What was found is in the ledger first.
+        The result is recorded in the ledger first.
         """
         if current.booth is None or not votes:
-            raise InputError("Votes are shown after the roster, one at least.")
+            raise InputError("Invalid votes are presented after the roster, at least one.")
         try:
-            cheats = [_judged(self.terms, current.asked, current.booth, vote) for vote in votes]
+            cheats = [_judge_vote(self.terms, current.asked, current.booth, vote) for vote in votes]
         except RoundAborted as error:
-            if any(_is_signed(self.terms, vote) for vote in votes):  # what nobody signed may be anybody's
-                self._history.lied(current.asked.number)
+            if any(_is_signed(self.terms, vote) for vote in votes):  # an unsigned vote may come from anyone
+                self._history.record_lie(current.asked.number)
             return error
         self._history.void(current.asked, cheats)
         self._round = None
-        return aborted(f"The votes of {', '.join(cheats[:5])} are shown to be invalid.", *cheats)
+        return abort_round(f"The votes of {', '.join(cheats[:5])} are presented as invalid.", *cheats)
 
-    def _signed(self, step: wire.Step, number: int, payload: bytes) -> bytes:
-        return wire.Signed.make(
+    def _sign(self, step: wire.MiningStep, number: int, payload: bytes) -> bytes:
+        return wire.SignedMiningMessage.make(
             self.terms, self._identity, user=self.name, step=step, number=number, payload=payload
         ).encode()
 
@@ -282,10 +288,10 @@ def objection(error: MasqueradeError, about: bytes) -> wire.Objection:
 
 
 Phase = Literal["keys", "endorsements", "votes", "done"]
-_EXPECTED: dict[Phase, wire.Step] = {
-    "keys": wire.Step.KEYS,
-    "endorsements": wire.Step.ENDORSEMENT,
-    "votes": wire.Step.VOTE,
+_EXPECTED: dict[Phase, wire.MiningStep] = {
+    "keys": wire.MiningStep.KEYS,
+    "endorsements": wire.MiningStep.ENDORSEMENT,
+    "votes": wire.MiningStep.VOTE,
 }
 REFUSED = (
     "roster_too_small",
@@ -299,19 +305,19 @@ REFUSED = (
 )
 
 
-class Round:
+class MiningRound:
     """One round of the miner: three times a message to all users and an answer from each.
 
-    `message` is what users are to get next; `receive` takes their answers, in any order and also twice;
-    `advance` goes on when all are there. A user who is missing, refuses or cheats aborts the round
-    (`RoundAborted`): the masks of all others cancel only together. `tables` holds the counts at the end;
-    `evidence` the invalid votes that were signed, by user, for others to check: `accusation` is the message
-    that shows them to users, who are then counted without the cheats.
+    `message` is the next message to all users; `receive` processes their answers, in any order and also
+    repeated; `advance` continues when all answers are there. A user who is missing, refuses or cheats aborts
+    the round (`RoundAborted`): the masks of all others cancel only together. `tables` has the counts at the
+    end. `evidence` has the signed invalid votes by user, for others to check, and `accusation` is the message
+    that shows them to users, who are then counted without the cheaters.
     """
 
     def __init__(
         self,
-        terms: wire.Terms,
+        terms: wire.FrequencyTerms,
         number: int,
         users: Sequence[str],
         questions: Sequence[Question],
@@ -337,35 +343,35 @@ class Round:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Return the users whose answer is still to come."""
+        """Return the users who have not answered yet."""
         return tuple(user for user in self.invitation.users if user not in self._received)
 
     def receive(self, data: bytes) -> None:
-        """Take in a user's answer.
+        """Process a user's answer.
 
-        Bytes that no user signed raise `DecodingError` or `SealBroken` and change nothing: a stranger may
-        have sent them. Answers to earlier messages, refusals too, are ignored.
+        Bytes that no user signed raise `DecodingError` or `SealBroken` and change nothing: anyone may have
+        sent them. Answers to earlier messages, refusals too, are ignored.
         """
-        signed = wire.Signed.decode(wire.bounded(data))
+        signed = wire.SignedMiningMessage.decode(wire.check_length(data))
         signed.check(self.terms)
         if signed.user not in self._invited:
             raise DecodingError(f"{signed.user} was not invited.")
-        if signed.step == wire.Step.REFUSAL:
+        if signed.step == wire.MiningStep.REFUSAL:
             self._object(signed)
         if signed.number != self.invitation.number or signed.step != _EXPECTED.get(self.phase):
             return
-        # from the first vote on, votes have left
-        self._voted = self._voted or signed.step == wire.Step.VOTE
+        # from the first vote on, votes count as sent
+        self._voted = self._voted or signed.step == wire.MiningStep.VOTE
         before = self._received.setdefault(signed.user, data)
         if before != data:
             what = signed.step.name.lower()
-            raise self._aborted(f"{signed.user} signed two different {what}s.", [signed.user])
+            raise self._abort(f"{signed.user} signed two different {what}s.", [signed.user])
 
     def advance(self) -> None:
-        """Check what all users sent and go on to the next message, or to the counts."""
+        """Check the messages of all users, and continue with the next message or the counts."""
         if self.waiting:
             missing = self.waiting
-            raise self._aborted(
+            raise self._abort(
                 f"{len(missing)} of {len(self.invitation.users)} users did not answer: without "
                 f"{', '.join(missing[:5])} the masks of the others do not cancel.",
                 missing,
@@ -376,58 +382,60 @@ class Round:
         self._received = {}
 
     def _gather_keys(self, parts: tuple[bytes, ...]) -> None:
-        message = wire.Gathered(wire.Step.KEYS, self.invitation.number, parts).encode()
+        message = wire.Gathered(wire.MiningStep.KEYS, self.invitation.number, parts).encode()
         self._booth = opened_booth(self.terms, self._opening, message, workers=self.workers)
         self.phase, self.message = "endorsements", message
 
     def _gather_endorsements(self, parts: tuple[bytes, ...]) -> None:
-        message = wire.Gathered(wire.Step.ENDORSEMENT, self.invitation.number, parts).encode()
-        booth = self._opened()
+        message = wire.Gathered(wire.MiningStep.ENDORSEMENT, self.invitation.number, parts).encode()
+        booth = self._require_booth()
         wrong = [
-            signed.user for signed in map(wire.Signed.decode, parts) if signed.payload != booth.setting.roster
+            signed.user
+            for signed in map(wire.SignedMiningMessage.decode, parts)
+            if signed.payload != booth.setting.roster
         ]
         if wrong:
-            raise self._aborted(f"{', '.join(wrong[:5])} endorsed another roster.", wrong)
+            raise self._abort(f"{', '.join(wrong[:5])} endorsed a different roster.", wrong)
         check_endorsements(self.terms, self.invitation, booth.setting.roster, message)
         self.phase, self.message = "votes", message
 
     def _count(self, parts: tuple[bytes, ...]) -> None:
         self._voted = True
-        booth = self._opened()
-        votes = [(signed.user, signed.payload) for signed in map(wire.Signed.decode, parts)]
+        booth = self._require_booth()
+        votes = [(signed.user, signed.payload) for signed in map(wire.SignedMiningMessage.decode, parts)]
         cheats = booth.invalid(votes, workers=self.workers)
         if cheats:
             self.evidence = {user: self._received[user] for user in cheats}
-            raise self._aborted(f"The votes of {', '.join(cheats[:5])} are not proved valid.", cheats)
+            raise self._abort(f"The votes of {', '.join(cheats[:5])} have no valid proof.", cheats)
         try:
             counts = booth.frequencies([payload for _, payload in votes], workers=self.workers)
         except LogOutOfRange as error:
-            raise self._aborted(str(error), []) from None
+            raise self._abort(str(error), []) from None
         import numpy as np  # noqa: PLC0415  (devices do not count)
 
         questions, spans = self.invitation.questions, [end - start for _, start, end in booth.spans]
         self.tables = tables_of(np.array(counts, dtype=np.int64), questions, spans, self.terms.sizes)
         self.phase, self.message = "done", b""
 
-    def _object(self, signed: wire.Signed) -> None:
+    def _object(self, signed: wire.SignedMiningMessage) -> None:
         said = wire.Objection.decode(signed.payload)
         if said.about != hashlib.sha256(self.message).digest():
-            return  # of another round or step: a stranger may have sent it again
+            return  # of a different round or step: an attacker may have repeated it
         if self.phase == "keys" and said.code in REFUSED:
             raise QueryRefused([Refusal(said.code, f"{signed.user}: {said.reason}")])
-        # whom an objection blames is a claim like any other: the one who stopped is known, the rest is said
+        # only the user who stopped is known for certain; the objection's blame is a claim
         blamed = f" (blaming {', '.join(said.culprits[:5])})" if said.culprits else ""
-        raise self._aborted(f"{signed.user} stopped: {said.reason}{blamed}", [signed.user])
+        raise self._abort(f"{signed.user} stopped: {said.reason}{blamed}", [signed.user])
 
-    def _opened(self) -> ballots.Booth:
+    def _require_booth(self) -> ballots.Booth:
         if self._booth is None:
             raise RuntimeError("keys are gathered first")
         return self._booth
 
     @property
     def votes_may_have_left(self) -> bool:
-        """Tell whether votes have left, or may have: all endorsements have been handed out."""
+        """Return True if votes may have been sent, because all endorsements were handed out."""
         return self._voted or self.phase in {"votes", "done"}
 
-    def _aborted(self, reason: str, culprits: Sequence[str]) -> RoundAborted:
+    def _abort(self, reason: str, culprits: Sequence[str]) -> RoundAborted:
         return RoundAborted(reason, spent=self.votes_may_have_left, culprits=culprits)

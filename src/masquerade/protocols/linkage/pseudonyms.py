@@ -1,14 +1,13 @@
-"""Pseudonyms by a secret that no joiner has, and parts cut by pseudonyms.
+"""Pseudonyms by a secret that the joiner (linker) does not have, and parts of a session by pseudonym.
 
-The pseudonym of a key is HMAC-SHA256(secret, session ‖
-normal form), cut to 16 bytes. Whoever has the secret and sees pseudonyms can try keys one by one, so one
-party that helps the joiner opens the keys of all: where that is not acceptable, link privately
-(`LinkingParty`).
+The pseudonym of a key is HMAC-SHA256(secret, session ‖ normal form), cut to 16 bytes. Anyone who has the
+secret and sees pseudonyms can try keys one by one. So a single party that colludes with the joiner reveals
+the keys of all parties. If that is not acceptable, use PSI (`LinkingParty`).
 
-A session is cut into parts by ranges of pseudonyms, the same ones at every party: part p of P has the records
-whose pseudonym, read as a fraction of 1, lies in [p/P, (p+1)/P). Pseudonyms are random, so parts are equally
-large up to chance; and since the ranges agree, a part of all parties joins to whole records whatever cell is
-where.
+A session is divided into parts by ranges of pseudonyms, the same at every party: part p of P has the records
+whose pseudonym, read as a fraction of 1, is in [p/P, (p+1)/P). Pseudonyms are random, so parts are equally
+large up to chance. Since the ranges are the same, a part of all parties joins to complete records, whichever
+party holds which cell.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from masquerade.core.axes import Words
 from masquerade.core.errors import InputError
-from masquerade.core.util.scratch import HELD, Scratch, let_go
+from masquerade.core.util.scratch import MEMORY_ONLY, Scratch, release_pages
 from masquerade.crypto.batch_mac import codes
 from masquerade.protocols.linkage.record_keys import Key, check_count, check_repeated, forms_of
 from masquerade.protocols.wire.codec import SESSION_SIZE
@@ -41,9 +40,9 @@ def keyed_pseudonyms(
     session: bytes,
     *,
     most: int = MOST_KEYED,
-    scratch: Scratch = HELD,
+    scratch: Scratch = MEMORY_ONLY,
 ) -> NDArray[np.uint8]:
-    """Return the pseudonyms of keys as an array, 16 bytes a row, in the order of the keys.
+    """Return the pseudonyms of keys as an array with 16 bytes per row, in the order of the keys.
 
     >>> found = keyed_pseudonyms(["Ann", "bob"], secret=bytes(32), session=bytes(16))
     >>> found.shape, bytes(found[0]) == bytes(keyed_pseudonyms([" ANN"], bytes(32), bytes(16))[0])
@@ -58,26 +57,26 @@ def keyed_pseudonyms(
     for begin in range(0, len(keys), ROWS_AT_ONCE):
         forms = forms_of(keys, begin, begin + ROWS_AT_ONCE)
         found[begin : begin + ROWS_AT_ONCE] = codes(secret, session, forms, PSEUDONYM_SIZE)
-        let_go()
+        release_pages()
     check_repeated(repeated_rows(found))
     return found
 
 
 def repeated_rows(rows: Tags) -> int:
-    """Return how many of some rows of random bytes stand there a further time."""
+    """Return the number of rows of random bytes that repeat an earlier row."""
     return sum(
         0 if _all_differ(some) else len(some) - len(np.unique(some, axis=0)) for _, some in ranges_of(rows)
     )
 
 
 def _all_differ(rows: Tags) -> bool:
-    """Tell, of rows whose beginnings differ, that they do; those whose beginnings agree may differ too."""
+    """Return True if the beginnings of all rows differ; False if some agree, even if the rows differ."""
     first = np.sort(rows.view(np.uint64)[:, 0])
     return bool(np.all(first[1:] > first[:-1]))
 
 
 def ranges_of(tags: Tags) -> Iterator[tuple[NDArray[np.intp], Tags]]:
-    """Yield one range of pseudonyms after the other, about `SORTED_AT_ONCE` each: their rows, and themselves.
+    """Yield consecutive ranges of about `SORTED_AT_ONCE` pseudonyms: their rows, and the pseudonyms.
 
     Pseudonyms are random, so ranges are equally large up to chance. Cost: a pass over them for each range.
     """
@@ -94,12 +93,12 @@ def ranges_of(tags: Tags) -> Iterator[tuple[NDArray[np.intp], Tags]]:
             inside = np.flatnonzero((low <= first) & (first <= high))
             places.append(at + inside)
             found.append(some[inside])
-            let_go()
+            release_pages()
         yield np.concatenate(places), np.concatenate(found)
 
 
 def split_pseudonyms(values: bytes) -> Tags:
-    """Return pseudonyms, a row each; they must be sorted, none twice."""
+    """Return pseudonyms, one row per record; they must be sorted and distinct."""
     if len(values) % PSEUDONYM_SIZE:
         raise InputError(f"Pseudonyms have {PSEUDONYM_SIZE} bytes each; the last is incomplete.")
     tags = np.frombuffer(values, np.uint8).reshape(-1, PSEUDONYM_SIZE)
@@ -109,7 +108,7 @@ def split_pseudonyms(values: bytes) -> Tags:
 
 
 def parts_for(rows: int, rows_at_once: int) -> int:
-    """Return into how many parts so many records are cut.
+    """Return the number of parts for some records.
 
     >>> parts_for(10_000_000, 1 << 18)
     39
@@ -120,28 +119,28 @@ def parts_for(rows: int, rows_at_once: int) -> int:
 
 
 def most_in_part(rows: int, parts: int) -> int:
-    """Return how many of some rows one part can have: more than twice the mean, plus 1,000, is no chance.
+    """Return the largest plausible number of rows in one part: twice the mean, plus 1,000.
 
-    Error: an honest part with mean m has that many with probability below exp(−3(m+1000)²/(8m+2000)), by
-    Bernstein's inequality; the exponent is 1125 at least (m = 500), so that is below 1e-488.
+    Error: an honest part with mean m exceeds it with probability below exp(−3(m+1000)²/(8m+2000)), by
+    Bernstein's inequality; the exponent is at least 1125 (m = 500), so that is below 1e-488.
     """
     return min(rows, 2 * -(-rows // parts) + 1000)
 
 
 def bounds_of(part: int, parts: int) -> tuple[np.uint64, np.uint64]:
-    """Return the first and the last word that a pseudonym of a part begins with."""
+    """Return the first and the last 64-bit word with which pseudonyms of a part start."""
     first, end = (-(-(p << 64) // parts) for p in (part, part + 1))
     return np.uint64(first), np.uint64(end - 1)
 
 
 def words_of(tags: Tags) -> tuple[Words, Words]:
-    """Return pseudonyms as two words each, to be compared."""
+    """Return pseudonyms as two words each, for comparisons."""
     words = np.ascontiguousarray(tags).view(">u8")
     return words[:, 0].astype(np.uint64), words[:, 1].astype(np.uint64)
 
 
 class SortedPseudonyms:
-    """Pseudonyms in order: which rows are in a part. Of those that came in order nothing more is held."""
+    """Sorted pseudonyms, and the rows of each part. If they were sorted already, no permutation is stored."""
 
     def __init__(self, tags: Tags) -> None:
         self._tags, self._order = tags, None if _in_order(tags) else order_of(tags)
@@ -159,29 +158,32 @@ class SortedPseudonyms:
 
 
 def _in_order(tags: Tags) -> bool:
-    """Tell whether pseudonyms come in order, looking at some at a time."""
+    """Return True if pseudonyms are sorted; they are read in blocks."""
     for at in range(0, len(tags), ROWS_AT_ONCE):
         if not increasing(*words_of(tags[at : at + ROWS_AT_ONCE + 1])):
             return False
-        let_go()
+        release_pages()
     return True
 
 
 def order_of(tags: Tags) -> NDArray[np.intp]:
-    """Return the order that sorts pseudonyms; one that stands there twice is refused."""
+    """Return the permutation that sorts pseudonyms; raise an error for a duplicate."""
     first = np.ascontiguousarray(tags).view(">u8")[:, 0].astype(np.uint64)
     order = np.argsort(first)
     runs = (first[order[at : at + ROWS_AT_ONCE + 1]] for at in range(0, len(order), ROWS_AT_ONCE))
-    if not all(np.all(run[1:] > run[:-1]) for run in runs):  # the first halves alone do not tell all apart
+    # the first halves may not distinguish all pseudonyms
+    if not all(np.all(run[1:] > run[:-1]) for run in runs):
         first, second = words_of(tags)
         order = np.lexsort((second, first))
         if not increasing(first[order], second[order]):
-            raise InputError("A pseudonym names two rows of a block: a pseudonym names one record.")
+            raise InputError(
+                "A pseudonym occurs in two rows of a block: every pseudonym must have one record."
+            )
     return order
 
 
 def places_among(tags: Tags, wanted: Tags) -> NDArray[np.intp]:
-    """Return in which row of `tags`, none of them twice, each of some pseudonyms stands, −1 if in none."""
+    """Return the row of each pseudonym in `tags`, which are distinct; −1 if it is missing."""
     if not len(tags):
         return np.full(len(wanted), -1)
     order = order_of(tags)
@@ -199,6 +201,6 @@ def places_among(tags: Tags, wanted: Tags) -> NDArray[np.intp]:
 
 
 def increasing(first: Words, second: Words) -> bool:
-    """Tell whether each of some pseudonyms is larger than the one before it."""
+    """Return True if each pseudonym is larger than the one before it."""
     equal = first[1:] == first[:-1]
     return bool(np.all((first[1:] > first[:-1]) | (equal & (second[1:] > second[:-1]))))

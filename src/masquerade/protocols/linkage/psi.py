@@ -1,17 +1,17 @@
-"""Linking vertical parties by key: which records they have in common, without showing the others.
+"""Private set intersection (PSI) of record keys: find the records that all parties have.
 
-A party's keys leave it only as points under secret masks. Every set goes through all other parties' masks and
-back to its origin, which takes its own blinding off; so fully masked keys, equal for equal keys, are seen by
-their owner alone, and as pseudonyms by the joiner, who compares them. The party learns which of its own
-records all parties have, and how many keys every other party has. The joiner learns how large the sets and
-all their overlaps are, and no key. For three parties or more it must be none of them: a party who compares
-would learn its overlap with each of the others, as pairwise linking tells.
+A party's keys leave it only as points under secret masks. Every other party in turn masks the set and passes
+it on; then the set returns to its origin, which removes its own blinding. So fully masked keys, equal for
+equal keys, are seen only by their owner, and as pseudonyms by the joiner (linker), who compares them. A party
+learns which of its records all parties have, and the number of keys of every other party. The joiner learns
+the sizes of the sets and of all their overlaps, and no key. With three or more parties it must not be one of
+them: otherwise it would learn its overlap with each other party, as in pairwise linkage.
 
-A party that inserts guessed keys learns whether all the others have them: that is why sets are capped. With
-identities every step is signed. A party that masks a set has checked every step before its own, and signs
-these steps together with what it was given and what it passed on; no pseudonym is shown before all parties
-have their sets back whole. So whoever carries sets can put no point of its own under anybody's mask, and a
-party that signs something else than it was given is named by its own signature.
+A party that inserts guessed keys learns whether all others have them; therefore the size of sets is limited.
+With identities every step is signed. A party that masks a set has checked all earlier steps, and signs them
+together with its input and output. No pseudonym is shown before all parties have received their sets back
+unchanged. So a relay cannot have a point of its own masked by a party, and a party that changes a set is
+exposed by its own signature.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Adversary, Disclosure, Guarantee
-from masquerade.core.util.scratch import HELD, Scratch
+from masquerade.core.util.scratch import MEMORY_ONLY, Scratch
 from masquerade.crypto.batch_mac import Texts, codes, keyed_tags
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
-from masquerade.crypto.point_sets import check_points, decoded_set, hashed, masked
+from masquerade.crypto.point_sets import check_points, decode_set, hash_to_points, mask_points
 from masquerade.crypto.ristretto255 import POINT_SIZE, quotient, ristretto255
 from masquerade.disguising.columns import permutation
 from masquerade.protocols.linkage.pseudonyms import (
@@ -56,10 +56,10 @@ _NOTHING = bytes(codec.DIGEST_SIZE)
 
 
 @dataclass(frozen=True, slots=True)
-class Step(codec.Struct):
-    """What a party vouches for: it was given a set with one digest and passed it on with another.
+class LinkageStep(codec.Struct):
+    """A party's signed statement: it received a set with one digest and passed it on with another.
 
-    The first step is that of the set's origin, which was given nothing.
+    The first step is by the set's origin, which received nothing.
     """
 
     party: codec.Name
@@ -69,21 +69,21 @@ class Step(codec.Struct):
     signature: codec.Signature
 
 
-Steps = Annotated[tuple[Step, ...], codec.Many(codec.MOST_PARTIES)]
+Steps = Annotated[tuple[LinkageStep, ...], codec.Many(codec.MOST_PARTIES)]
 Points = Annotated[bytes, codec.Blob(1 << 29)]  # 16 million points, or twice as many pseudonyms
 
 
 class LinkingOffer(codec.SessionMessage, tag=b"masquerade linking begin 1"):
-    """A session is offered: who links, and how large a set may be."""
+    """Offer of a session: the parties, and the largest size of a set."""
 
     roster: codec.Names
     most: codec.U32
 
 
 class MaskedPoints(codec.SessionMessage, tag=b"masquerade linking points 2"):
-    """The set of `origin` under some masks, in the order that `origin` shuffled it into.
+    """The set of `origin` under some masks, in the order shuffled by `origin`.
 
-    `steps` say who put masks on, each signed; there are none where parties have no identities.
+    `steps` are the signed masking steps; there are none if parties have no identities.
     """
 
     origin: codec.Name
@@ -92,39 +92,39 @@ class MaskedPoints(codec.SessionMessage, tag=b"masquerade linking points 2"):
 
 
 class ReturnedPoints(codec.SessionMessage, tag=b"masquerade linking finish 2"):
-    """A party's own set comes back with everybody else's mask on, and their signed steps."""
+    """A party's own set returned with all other parties' masks, and their signed steps."""
 
     points: Points
     steps: Steps = ()
 
 
 class Confirmation(codec.SessionMessage, tag=b"masquerade linking confirm 1"):
-    """The signed `Receipt` of every party, in the order of the roster: no set was changed on its way."""
+    """The signed `Receipt` of every party, in the order of the roster: no set was changed in transit."""
 
     done: Annotated[tuple[Annotated[bytes, codec.Blob(200)], ...], codec.Many(codec.MOST_PARTIES)]
 
 
 class PseudonymRequest(codec.SessionMessage, tag=b"masquerade linking compare 1"):
-    """Ask for a party's pseudonyms, to find the common ones."""
+    """Ask for a party's pseudonyms, which the joiner compares."""
 
 
 class Pseudonyms(codec.SessionMessage, tag=b"masquerade linking pseudonyms 1"):
-    """Sorted pseudonyms: of one party on the way up, of the common records on the way down."""
+    """Sorted pseudonyms: of one party (to the joiner), or of the common records (to a party)."""
 
     values: Points
 
 
 class Receipt(codec.SessionMessage, tag=b"masquerade linking done 2"):
-    """A step is done; how many records it left. Signed where a party vouches that its set came back whole."""
+    """A step is done, with its number of records; signed if it states that a set came back unchanged."""
 
     records: codec.U32
     signature: Annotated[bytes, codec.Blob(SIGNATURE_SIZE, (0, SIGNATURE_SIZE))] = b""
 
 
 class Chain:
-    """Who did what to whose set: signed steps that nobody can add to, leave out from or reorder.
+    """Chain of signed steps of a set: nobody can add, omit or reorder steps.
 
-    The id, roster and cap of the session enter every signature.
+    Every signature covers the id, roster and size limit of the session.
     """
 
     def __init__(self, offer: LinkingOffer, peers: Mapping[str, bytes]) -> None:
@@ -134,54 +134,54 @@ class Chain:
         self._offer, self._peers = offer, peers
         self._context = hashlib.sha256(offer.encode()).digest()
 
-    def signed(self, identity: SigningKey, party: str, given: MaskedPoints, passed: bytes) -> MaskedPoints:
-        """Return the points that a party passes on, with its step after those of what it was given."""
+    def sign_step(self, identity: SigningKey, party: str, given: MaskedPoints, passed: bytes) -> MaskedPoints:
+        """Return the points that a party passes on, with its step appended to the earlier steps."""
         came = digest_of(given.points) if given.steps else _NOTHING
-        step = Step(party, len(passed) // POINT_SIZE, came, digest_of(passed), b"")
+        step = LinkageStep(party, len(passed) // POINT_SIZE, came, digest_of(passed), b"")
         signature = identity.sign(_STEP, *self._fields(given.origin, given.steps, step))
         steps = (*given.steps, replace(step, signature=signature))
         return replace(given, points=passed, steps=steps)
 
     def check(self, points: MaskedPoints) -> None:
-        """Refuse a set unless its origin sent it and every step since then was done to what came before."""
+        """Raise an error unless the origin sent the set and every step continues the step before."""
         names, origin = [step.party for step in points.steps], points.origin
         known = set(names) <= set(self._offer.roster)
         if not names or names[0] != origin or len(set(names)) < len(names) or not known:
-            raise _broken(f"The set of {origin!r} came without the steps that it went through.", JOINER)
+            raise _broken(f"The set of {origin!r} came without its signed steps.", JOINER)
         for place, step in enumerate(points.steps):
             self._check_step(points, place, step)
         if digest_of(points.points) != points.steps[-1].went:
-            raise _broken(f"The set of {origin!r} is not the one that {names[-1]!r} signed.", JOINER)
+            raise _broken(f"The set of {origin!r} differs from the set that {names[-1]!r} signed.", JOINER)
         if len(points.points) != POINT_SIZE * points.steps[-1].size:
-            raise _broken(f"{names[-1]!r} signed another size than that of its set.", names[-1])
+            raise _broken(f"{names[-1]!r} signed a different size of its set.", names[-1])
 
     def check_whole(self, points: MaskedPoints, sent: bytes) -> None:
-        """Refuse an own set unless it is the one sent (its digest), with every other party's mask on it."""
+        """Raise an error unless a returned set is the one sent (by digest) under every other party's mask."""
         self.check(points)
         if points.steps[0].went != sent:
-            raise _broken(f"The set of {points.origin!r} is not the one that it sent.", JOINER)
+            raise _broken(f"The set of {points.origin!r} differs from the set that it sent.", JOINER)
         left_out = [name for name in self._offer.roster if name not in {step.party for step in points.steps}]
         if left_out:
             named = ", ".join(map(repr, left_out))
             raise _broken(f"The set of {points.origin!r} comes back without the mask of {named}.", JOINER)
 
-    def done(self, identity: SigningKey, party: str, records: int) -> Receipt:
-        """Return a party's word that its set, of this size, came back whole."""
+    def sign_receipt(self, identity: SigningKey, party: str, records: int) -> Receipt:
+        """Return a party's signed receipt that its set, of this size, came back unchanged."""
         return Receipt(self._offer.session, records, identity.sign(_DONE, *self._done_fields(party, records)))
 
     def check_done(self, party: str, done: Receipt, size: int) -> None:
-        """Refuse a word that the party did not give, or gave for a set of another size."""
+        """Raise an error unless the party signed this receipt for a set of this size."""
         check_session(done.session, self._offer.session)
         try:
             verify_signature(
                 self._peers[party], done.signature, _DONE, *self._done_fields(party, done.records)
             )
         except (SealBroken, DecodingError):
-            raise _broken(f"{party!r} has not signed that its set came back whole.", JOINER) from None
+            raise _broken(f"{party!r} has not signed that its set came back unchanged.", JOINER) from None
         if done.records != size:
-            raise _broken(f"{party!r} signed another size than that of its set.", party)
+            raise _broken(f"{party!r} signed a different size of its set.", party)
 
-    def _check_step(self, points: MaskedPoints, place: int, step: Step) -> None:
+    def _check_step(self, points: MaskedPoints, place: int, step: LinkageStep) -> None:
         before, origin = points.steps[:place], points.origin
         try:
             fields = self._fields(origin, before, step)
@@ -191,11 +191,11 @@ class Chain:
                 f"{step.party!r} has not signed this step of the set of {origin!r} in this session.", JOINER
             ) from None
         if step.came != (before[-1].went if before else _NOTHING):
-            raise _broken(f"{step.party!r} put its mask on another set than that of {origin!r}.", step.party)
+            raise _broken(f"{step.party!r} put its mask on a set other than that of {origin!r}.", step.party)
         if before and step.size != before[-1].size:
             raise _broken(f"{step.party!r} changed the size of the set of {origin!r}.", step.party)
 
-    def _fields(self, origin: str, before: Sequence[Step], step: Step) -> tuple[bytes, ...]:
+    def _fields(self, origin: str, before: Sequence[LinkageStep], step: LinkageStep) -> tuple[bytes, ...]:
         writer = codec.Writer()
         for earlier in before:
             earlier.write(writer)
@@ -216,14 +216,14 @@ def _broken(reason: str, culprit: str) -> RoundAborted:
 
 
 class LinkingParty(Responder):
-    """One party of one linking session; a second session needs a fresh object and has other pseudonyms.
+    """One party of one linking session. Another session needs a new object and has different pseudonyms.
 
-    `keys` name the records of this party, one each, in their order. `most` caps every set of the session.
-    `roster` are the parties that it must have, this one among them; None takes whom it is offered. Fewer
-    common records than `least` are refused: whoever compares says which are common, and could single out a
-    person. With `identity` and the identities of the others (`peers`, by name) all steps are signed; without,
-    whoever carries the messages must be trusted to pass sets on as they are. Long replies, which are said
-    again when asked again, lie in `scratch`.
+    `keys` are the keys of this party's records, one per record, in their order. `most` limits the size of
+    every set of the session. `roster` lists the required parties, including this one; None accepts the
+    offered roster. Fewer common records than `least` are refused, because the joiner states which records are
+    common and could single out a person. With `identity` and the identities of the others (`peers`, by name)
+    all steps are signed; without them, the relay must be trusted to pass sets on unchanged. Long replies,
+    which are repeated on request, are stored in `scratch`.
     """
 
     BEGINS = LinkingOffer
@@ -238,12 +238,12 @@ class LinkingParty(Responder):
         identity: SigningKey | None = None,
         peers: Mapping[str, bytes] | None = None,
         least: int = 0,
-        scratch: Scratch = HELD,
+        scratch: Scratch = MEMORY_ONLY,
     ) -> None:
         self.name, self._least, self._most, self._scratch = name, least, most, scratch
         self._roster = None if roster is None else frozenset(roster)
         if self._roster is not None and (name not in self._roster or len(self._roster) < 2):
-            raise InputError("The roster of a session has two parties or more, this one among them.")
+            raise InputError("The roster of a session has two or more parties, including this one.")
         if least < 0:
             raise InputError(f"At least 0 common records can be asked for. Got {least} instead.")
         if (identity is None) != (peers is None):
@@ -267,34 +267,34 @@ class LinkingParty(Responder):
         }
 
     def receive(self, message: bytes) -> bytes:
-        """Return the reply to a message; asked again it says the same, a refused one changes nothing."""
-        found, digest = codec.decoded(message, self.handlers), digest_of(message)
+        """Return the reply to a message, again if it is repeated; a refused message changes nothing."""
+        found, digest = codec.decode_any(message, self.handlers), digest_of(message)
         step = (found.TAG, found.origin if isinstance(found, MaskedPoints) else "")
         if step in self._replies:
             before, reply = self._replies[step]
             if before != digest:
-                raise KeySpent("This step of the session was done already, with another message.")
+                raise KeySpent("This step of the session was done already, with a different message.")
             return bytes(reply)
         answer = self._reply(found)
-        del found  # a set as large as the one that is written now
+        del found  # this set is as large as the set being written
         said = answer.encode()
-        self._replies[step] = (digest, self._scratch.kept(said))
+        self._replies[step] = (digest, self._scratch.store(said))
         return said
 
     @property
     def tags(self) -> Tags:
-        """Return the pseudonym of every own record, a row each, in own order."""
+        """Return the pseudonym of every local record, one row per record, in local order."""
         if self._tags is None:
-            raise InputError("The records have no pseudonyms yet, or they were forgotten.")
+            raise InputError("The records have no pseudonyms yet, or the pseudonyms were destroyed.")
         if self._chain is not None and not self._confirmed:
-            raise InputError("Not every party has signed yet that its set came back whole.")
+            raise InputError("Not every party has signed yet that its set came back unchanged.")
         return self._tags
 
     @property
     def common_tags(self) -> Tags:
-        """Return the pseudonyms of the records that all parties have, sorted, a row each."""
+        """Return the sorted pseudonyms of the records that all parties have, one row per record."""
         if self._common is None:
-            raise InputError("The common records are not known yet, or were forgotten.")
+            raise InputError("The common records are not known yet, or were destroyed.")
         return self._common
 
     @property
@@ -309,18 +309,18 @@ class LinkingParty(Responder):
 
     @property
     def rows(self) -> NDArray[np.intp]:
-        """Return the places of the common records among own ones, in the order that all parties share."""
+        """Return the indices of the common records among this party's records, in the common order."""
         return places_among(self.tags, self.common_tags)
 
     def forget(self) -> None:
-        """Destroy pseudonyms and masks; nobody can link by them any more."""
+        """Destroy pseudonyms and masks, so that nobody can link by them any more."""
         self._mask.wipe()
         self._blind.wipe()
         self._keys = ()
         self._draw()
 
     def _draw(self) -> None:
-        """Start with fresh masks and without any pseudonym."""
+        """Draw fresh masks, and delete all pseudonyms."""
         self._tags: Tags | None = None
         self._common: Tags | None = None
         self._replies: dict[tuple[bytes, str], tuple[bytes, memoryview]] = {}
@@ -328,7 +328,7 @@ class LinkingParty(Responder):
         self._mask, self._blind = ristretto255.random_secret(), ristretto255.random_secret()
 
     def _forms(self) -> Iterator[Texts]:
-        """Yield the keys in normal form, so many at a time."""
+        """Yield the keys in normal form, in blocks."""
         for begin in range(0, len(self._keys), ROWS_AT_ONCE):
             yield forms_of(self._keys, begin, begin + ROWS_AT_ONCE)
 
@@ -340,69 +340,69 @@ class LinkingParty(Responder):
     def _begin(self, offer: LinkingOffer) -> MaskedPoints:
         roster = offer.roster
         if len(roster) < 2 or len(set(roster)) < len(roster) or self.name not in roster:
-            raise InputError("Linking needs two parties or more, each named once, this one among them.")
+            raise InputError("Linking needs two or more parties, each named once, including this one.")
         if self._roster is not None and self._roster != set(roster):
-            raise InputError("The session is offered with other parties than were agreed on.")
+            raise InputError("The parties in the offer of the session differ from the agreed parties.")
         if offer.most > self._most:
             raise InputError(f"This party links sets of at most {self._most:,} keys.")
         if len(self._keys) > offer.most:
-            raise InputError(f"The session takes at most {offer.most:,} keys of a party.")
+            raise InputError(f"The session accepts at most {offer.most:,} keys per party.")
         chain = None if self._identity is None else Chain(offer, self._peers)
-        if len(roster) == 2:  # two parties learn the intersection anyway: nothing to take off at the end
+        if len(roster) == 2:  # two parties learn the intersection anyway: no blinding is needed
             self._blind = self._mask
         self.session, self._offer, self._chain = offer.session, offer, chain
         points = np.empty((len(self._keys), POINT_SIZE), np.uint8)
         for at, forms in enumerate(self._forms()):
-            some = masked(hashed(forms, DOMAIN + offer.session), self._blind)
+            some = mask_points(hash_to_points(forms, DOMAIN + offer.session), self._blind)
             points[at * ROWS_AT_ONCE : (at + 1) * ROWS_AT_ONCE] = some
         points = points[self._order]
         sent = points.tobytes()
         del points
         self._sent = digest_of(sent)
-        return self._signed(MaskedPoints(offer.session, self.name, b""), sent)
+        return self._sign(MaskedPoints(offer.session, self.name, b""), sent)
 
     def _mask_others(self, points: MaskedPoints) -> MaskedPoints:
-        """Put this party's mask on another's set; once for each of them."""
+        """Mask another party's set, once per party."""
         if points.origin == self.name or points.origin not in self._offer.roster:
-            raise InputError("A set to be masked comes from another party of the session.")
+            raise InputError("A set to be masked must come from another party of the session.")
         if self._chain is not None:
             self._chain.check(points)
             if self.name in {step.party for step in points.steps}:
                 raise InputError("A set to be masked has this party's mask already.")
-        found = decoded_set(points.points, self._offer.most)
+        found = decode_set(points.points, self._offer.most)
         self._sizes[points.origin] = len(found)
-        return self._signed(points, masked(found, self._mask).tobytes())
+        return self._sign(points, mask_points(found, self._mask).tobytes())
 
     def _finish(self, finish: ReturnedPoints) -> Receipt:
-        """Take the blinding off own points and put the mask on: only this party sees them so."""
+        """Remove this party's blinding and apply its mask to its own points, which only it sees."""
         if self._chain is not None:
             own = MaskedPoints(finish.session, self.name, finish.points, finish.steps)
             self._chain.check_whole(own, self._sent)
-        points = decoded_set(finish.points, self._offer.most)
+        points = decode_set(finish.points, self._offer.most)
         if len(points) != len(self._keys):
             raise InputError(f"The set has {len(self._keys):,} points. Got {len(points):,} instead.")
         if self._blind is self._mask:
             check_points(points)
         else:
-            points = masked(points, quotient(self._mask, self._blind))
+            points = mask_points(points, quotient(self._mask, self._blind))
         encodings = Texts(points.reshape(-1), np.arange(len(points) + 1) * POINT_SIZE)
         tags = np.empty((len(points), PSEUDONYM_SIZE), np.uint8)
         tags[self._order] = codes(finish.session, b"masquerade pseudonym", encodings, PSEUDONYM_SIZE)
         self._tags, self._sizes[self.name] = tags, len(points)
         if self._identity is None or self._chain is None:
             return Receipt(finish.session, len(points))
-        return self._chain.done(self._identity, self.name, len(points))
+        return self._chain.sign_receipt(self._identity, self.name, len(points))
 
     def _confirm(self, confirm: Confirmation) -> Receipt:
-        """Let pseudonyms be shown, once every party has signed that its set came back whole."""
+        """Allow pseudonyms to be shown, after every party has signed that its set came back unchanged."""
         roster = self._offer.roster
         if self._chain is None:
-            raise InputError("The steps of this session are not signed: there is nothing to confirm.")
+            raise InputError("The steps of this session are not signed, so that there is nothing to confirm.")
         if len(confirm.done) != len(roster):
-            raise InputError("Every party of the session signs that its set came back whole.")
+            raise InputError("Every party of the session must sign that its set came back unchanged.")
         for party, done in zip(roster, confirm.done, strict=True):
             if party not in self._sizes:
-                raise InputError(f"The set of {party!r} has not passed through here.")
+                raise InputError(f"The set of {party!r} has not been received by this party.")
             self._chain.check_done(party, Receipt.decode(done), self._sizes[party])
         self._confirmed = True
         return Receipt(confirm.session, len(roster))
@@ -414,27 +414,27 @@ class LinkingParty(Responder):
     def _settle(self, found: Pseudonyms) -> Receipt:
         common = split_pseudonyms(found.values)
         if np.any(places_among(self.tags, common) < 0):
-            raise InputError("A pseudonym said to be common is none of this party's.")
+            raise InputError("A common pseudonym does not belong to this party.")
         if len(common) < self._least:
             raise InputError(
-                f"{len(common):,} records are said to be common: this party takes part with {self._least:,} "
+                f"{len(common):,} records are common: this party takes part with {self._least:,} "
                 "or more, since fewer could single out a person."
             )
         self._common = common
         return Receipt(found.session, len(common))
 
-    def _signed(self, given: MaskedPoints, passed: bytes) -> MaskedPoints:
+    def _sign(self, given: MaskedPoints, passed: bytes) -> MaskedPoints:
         if self._identity is None or self._chain is None:
             return replace(given, points=passed)
-        return self._chain.signed(self._identity, self.name, given, passed)
+        return self._chain.sign_step(self._identity, self.name, given, passed)
 
 
 class Joiner:
-    """Drives one linking session over a transport; keeps nothing afterwards but the sizes.
+    """Coordinates one linking session over a transport; afterwards it stores only the sizes.
 
-    `name` says who it is: a miner, or for two parties one of them. With the identities of all parties
-    (`peers`) it insists on signed steps, and names a party whose signature is none. `session` is the id of
-    the session; without, it gets a random one.
+    `name` is the joiner's name: a miner, or one of two parties. With the identities of all parties (`peers`)
+    it requires signed steps, and names a party whose signature is invalid. `session` is the id of the
+    session, by default random.
     """
 
     def __init__(
@@ -465,7 +465,7 @@ class Joiner:
         self.sizes: dict[str, int] = {}
 
     def link(self) -> int:
-        """Give every record a pseudonym and tell every party which are common; return how many."""
+        """Give every record a pseudonym, report the common records to all parties; return their number."""
         self.name_records()
         return self.intersect()
 
@@ -482,7 +482,7 @@ class Joiner:
                 ask(self._transport, party, confirm, Receipt, spent=True)
 
     def _passed_around(self, origin: str, points: MaskedPoints) -> Receipt:
-        """Let every other party mask a set and its origin take it back; return the origin's word for it."""
+        """Send a set to all other parties for masking, and back; return the origin's receipt."""
         size = len(points.points)
         self._check(origin, points, None, origin, size)
         for party in self.parties:
@@ -496,13 +496,13 @@ class Joiner:
                 self._chain.check_done(origin, done, size // POINT_SIZE)
             except (InputError, RoundAborted):
                 raise _broken(
-                    f"Party {origin!r} did not sign that its set came back whole.", origin
+                    f"Party {origin!r} did not sign that its set came back unchanged.", origin
                 ) from None
         self.sizes[origin] = done.records
         return done
 
     def intersect(self) -> int:
-        """Tell every party which of its records all have; return how many these are."""
+        """Report to every party which of its records all parties have; return their number."""
         common: Tags | None = None
         for party in self.parties:
             reply = ask(self._transport, party, PseudonymRequest(self.session), Pseudonyms, spent=True)
@@ -518,12 +518,12 @@ class Joiner:
         return len(found) // PSEUDONYM_SIZE
 
     def guarantee(self) -> Guarantee:
-        """Return who learns what about keys; "keys" stands for what records are linked by."""
+        """Return the disclosures about keys; "keys" represents the columns that records are linked by."""
         signed = (
-            "identities were known beforehand, and Ed25519 and SHA-256 are secure",
+            "identities were known in advance, and Ed25519 and SHA-256 are secure",
             f"{self.name} says which records are common and may leave some out: parties set the least number",
         )
-        unsigned = (f"{self.name} passes sets on as they are: nobody signs what it did to them",)
+        unsigned = (f"{self.name} relays sets unchanged: nobody signs them",)
         return _guarantee(
             self.parties,
             self.name,
@@ -532,15 +532,15 @@ class Joiner:
             "parties link keys of records they have: an inserted guess shows whether all others have it",
             f"sets have at most {self.most:,} keys",
             *(unsigned if self._chain is None else signed),
-            # who carries only what parties signed can insert no guesses
+            # a relay of signed steps cannot insert guesses
             adversary="semi-honest" if self._chain is None else "malicious",
         )
 
     def _check(
         self, party: str, points: MaskedPoints, given: MaskedPoints | None, origin: str, size: int
     ) -> None:
-        """Refuse what a party returned unless it is the set that it was given, with one signed step more."""
-        another = _broken(f"Party {party!r} returned another set.", party)
+        """Raise an error unless a party returned the set it was given, with one further signed step."""
+        another = _broken(f"Party {party!r} returned a different set.", party)
         if (points.session, points.origin, len(points.points)) != (self.session, origin, size):
             raise another
         if self._chain is None:
@@ -555,7 +555,7 @@ class Joiner:
 
 
 def keyed_guarantee(parties: Sequence[str], joiner: str) -> Guarantee:
-    """Return who learns what where parties link by a secret that they share and the joiner does not have."""
+    """Return the disclosures of linkage by a secret of the parties that the joiner does not have."""
     if joiner in parties:
         raise InputError(
             f"{joiner!r} cannot be the joiner and a party: with the secret it could try keys on the "
@@ -566,7 +566,8 @@ def keyed_guarantee(parties: Sequence[str], joiner: str) -> Guarantee:
         joiner,
         "which of its own records all parties have",
         "HMAC-SHA256 is a pseudorandom function",
-        f"{joiner} does not get the linking secret from any party: with it keys could be tried",
+        f"{joiner} does not receive the linking secret from any party: with the secret it could test "
+        "guessed keys",
     )
 
 

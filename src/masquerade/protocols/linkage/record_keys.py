@@ -1,7 +1,7 @@
-"""Keys of records, by which people are known: one normal form for every spelling, a column at a time.
+"""Keys that identify the people of records, normalised column by column.
 
-Two spellings of the same key have one normal form, two keys never do. Columns of millions of keys are brought
-into it without a Python object for each, except those that are not plain ASCII.
+Spellings of the same key have the same normal form; different keys never do. Columns of millions of keys are
+normalised without one Python object per key, except for keys that are not plain ASCII.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.batch_mac import Texts
-from masquerade.kernels.key_texts import ascii_forms, merged_rows
+from masquerade.kernels.key_texts import ascii_forms, merge_rows
 
 LONGEST_KEY = 1024
 KEYS_AT_ONCE = 1 << 16
@@ -25,11 +25,11 @@ Key = str | int | tuple[str | int, ...]
 
 
 def normal_form(key: Key) -> bytes:
-    """Return the bytes that stand for a key: a text, a whole number, or several of them together.
+    """Return the normal form of a key: a text, a whole number, or a tuple of these.
 
-    A text is brought to Unicode NFC, stripped of white space at both ends, runs of white space inside become
-    one space, upper and lower case are folded, and NFC is applied again; a whole number stands for its
-    decimal digits. What differs after that is different: leading zeros, hyphens, accents, abbreviations.
+    A text is converted to Unicode NFC, stripped of white space at both ends, runs of white space become one
+    space, case is folded, and NFC is applied again. A whole number equals its decimal digits. Any other
+    difference makes keys different: leading zeros, hyphens, accents, abbreviations.
 
     >>> normal_form("  Ana  MÜLLER ") == normal_form("ana müller")
     True
@@ -45,7 +45,7 @@ def normal_form(key: Key) -> bytes:
 
 def _part(part: object) -> bytes:
     if isinstance(part, bool) or not isinstance(part, (str, int)):
-        raise InputError("A key is a text or a whole number, or several of these in a tuple.")
+        raise InputError("A key must be a text, a whole number, or a tuple of these.")
     folded = " ".join(unicodedata.normalize("NFC", str(part)).split()).casefold()
     try:
         text = unicodedata.normalize("NFC", folded).encode()
@@ -58,7 +58,7 @@ def _part(part: object) -> bytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyColumn(Sequence[Key]):
-    """Keys in a column of Arrow; they become Python's own values only while somebody looks at them."""
+    """Keys in an Arrow column, converted to Python values only on access."""
 
     column: pa.Array
 
@@ -79,7 +79,7 @@ class KeyColumn(Sequence[Key]):
             yield from self[begin : begin + KEYS_AT_ONCE]
 
     def forms(self, begin: int, end: int, *, lead: int = LENGTH) -> Texts:
-        """Return the normal forms of some keys; without their length before them if `lead` is 0."""
+        """Return the normal forms of the keys from `begin` to `end`; `lead=0` omits the length prefix."""
         column = self.column[begin:end]
         if pa.types.is_integer(column.type) and not column.null_count:
             column = column.cast(pa.string())
@@ -97,32 +97,32 @@ class KeyColumn(Sequence[Key]):
         rest = column.take(pa.array(others)).to_pylist()
         more = Texts.of(normal_form(key)[LENGTH - lead :] for key in rest)
         whole, places = np.empty(int(ends[-1]) + more.data.size, np.uint8), np.zeros_like(ends)
-        merged_rows((out, ends), (more.data, more.offsets), others, (whole, places))
+        merge_rows((out, ends), (more.data, more.offsets), others, (whole, places))
         return Texts(whole, places)
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether a column holds texts, whichever way Arrow keeps them."""
+    """Return True if a column has text, in any of Arrow's types."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def forms_of(keys: Sequence[Key], begin: int, end: int) -> Texts:
-    """Return the normal forms of some of many keys."""
+    """Return the normal forms of the keys from `begin` to `end`."""
     if isinstance(keys, KeyColumn):
         return keys.forms(begin, end)
     return Texts.of(map(normal_form, keys[begin:end]))
 
 
 def check_count(keys: Sequence[Key], most: int) -> None:
-    """Refuse too many keys."""
+    """Raise InputError for too many keys."""
     if len(keys) > most:
         raise InputError(f"At most {most:,} keys are linked in a session. Got {len(keys):,} instead.")
 
 
 def check_repeated(repeated: int) -> None:
-    """Refuse keys of which some name several records."""
+    """Raise InputError if a key names several records."""
     if repeated:
         raise InputError(
-            f"{repeated:,} records have a key that another record has too (after normalising): a key must "
-            "name one record."
+            f"{repeated:,} records share their key with another record (after normalising): every record "
+            "needs its own key."
         )

@@ -1,4 +1,4 @@
-"""What all agree on before a mix, records as bytes; and messages, signed by their senders."""
+"""Terms of a mix, which all parties agree on in advance; records as bytes; and signed messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.crypto.proofs import NOT_YET, Context, Transcript
 from masquerade.protocols.people.report_form import AnyPolicy, sizes_of
-from masquerade.protocols.people.roster import Members, PersonName, aborted, check_members
+from masquerade.protocols.people.roster import Members, PersonName, abort_round, check_members
 from masquerade.protocols.wire.codec import U32, Blob, Key, Many, Message, OneOf, Reader, Signature, Text
 
 MOST_ROWS = 100_000
@@ -24,12 +24,12 @@ SUBMISSION = "submission"
 
 @dataclass(frozen=True, slots=True)
 class _InOrder(Many):
-    """Entries of a mapping in the order of their names: there is no second way to write them."""
+    """Entries of a mapping in the order of their names, so that the encoding is unique."""
 
     def read(self, reader: Reader) -> Any:
         found = Many.read(self, reader)
         if list(found) != sorted(found):
-            raise DecodingError("The people of a mix are listed in the order of their names.")
+            raise DecodingError("The people of a mix must be sorted by name.")
         return found
 
 
@@ -52,9 +52,10 @@ class MixTerms(Message, tag=b"masquerade mix terms 1", eq=False):
             raise InputError("A mix needs a session name and at least one leader.")
         if "miner" in self.leaders:
             raise InputError(
-                "The miner is no leader: whoever opens the records must not be the only one to mix."
+                "The miner cannot be a leader: a party that opens records must not be the only mix server."
             )
         check_members({"miner": self.miner}, self.leaders, self.respondents)
+        # of two records, each sender would know the other's
         if not 1 <= self.width <= MOST_WIDTH or not 3 <= self.minimum <= MOST_ROWS:
             raise InputError(
                 f"A record has 1 to {MOST_WIDTH} pieces of {PIECE} bytes; a batch at least 3 records."
@@ -64,28 +65,28 @@ class MixTerms(Message, tag=b"masquerade mix terms 1", eq=False):
 
     @cached_property
     def id(self) -> bytes:
-        """Return 32 bytes that stand for all of the terms."""
+        """Return 32 bytes that identify the terms."""
         return hashlib.sha256(self.encode()).digest()
 
     @property
     def holders(self) -> tuple[str, ...]:
-        """Return who holds a share of the key: the leaders in order, then the miner."""
+        """Return the holders of shares of the key: the leaders in order, then the miner."""
         return (*self.leaders, "miner")
 
     def identity(self, kind: str, name: str) -> bytes | None:
-        """Return whose signature a kind of message must bear, None if nobody of that name may send it."""
+        """Return the identity that must sign a type of message, None if that name may not send it."""
         if kind == SUBMISSION:
             return self.respondents.get(name)
         return self.miner if name == "miner" else self.leaders.get(name)
 
 
 def record_width(policy: AnyPolicy) -> int:
-    """Return how many pieces of 30 bytes the records of a policy need."""
+    """Return the number of 30-byte pieces that the records of a policy need."""
     return -(-sum(record_sizes(policy)) // PIECE)
 
 
-def packed(codes: Mapping[str, int], policy: AnyPolicy) -> bytes:
-    """Return a record of report codes as bytes: as many for every variable as its codes need, big-endian."""
+def pack_record(codes: Mapping[str, int], policy: AnyPolicy) -> bytes:
+    """Return a record of report codes as bytes, big-endian, each as wide as its variable needs."""
     fields = []
     for (name, reports), size in zip(sizes_of(policy).items(), record_sizes(policy), strict=True):
         code = codes.get(name, -1)
@@ -96,7 +97,7 @@ def packed(codes: Mapping[str, int], policy: AnyPolicy) -> bytes:
 
 
 def record_sizes(policy: AnyPolicy) -> list[int]:
-    """Return how many bytes each report of a record takes."""
+    """Return the number of bytes of each report of a record."""
     return [max(1, ((size - 1).bit_length() + 7) // 8) for size in sizes_of(policy).values()]
 
 
@@ -106,18 +107,18 @@ SHARE, SHUFFLE, ENDORSEMENT, OPENING = "key share", "shuffle", "endorsement", "o
 
 
 class Signers(Protocol):
-    """What signatures are bound to, and who may sign what."""
+    """The context of signatures, and the identities that may sign each type of message."""
 
     @property
     def id(self) -> bytes:
-        """32 bytes that stand for all of the terms."""
+        """32 bytes that identify the terms."""
 
     def identity(self, kind: str, name: str, /) -> bytes | None:
-        """Return whose signature a kind of message must bear, None if nobody of that name may send it."""
+        """Return the identity that must sign a type of message, None if that name may not send it."""
 
 
-class Signed(Message, tag=b"masquerade mix signed 1"):
-    """What one party says to all."""
+class SignedMixMessage(Message, tag=b"masquerade mix signed 1"):
+    """A message of one party to all, signed."""
 
     LABEL: ClassVar[str] = PROTOCOL
     kind: Annotated[str, OneOf(Text(32), (SHARE, SUBMISSION, SHUFFLE, ENDORSEMENT, OPENING))]
@@ -132,68 +133,70 @@ class Signed(Message, tag=b"masquerade mix signed 1"):
         return cls(kind, sender, payload, signature)
 
     @classmethod
-    def opened(cls, data: bytes, terms: Signers, kind: str) -> Self:
-        """Return the message of these bytes, of this kind and signed by its sender."""
+    def parse(cls, data: bytes, terms: Signers, kind: str) -> Self:
+        """Decode a message of this kind, signed by its sender."""
         signed = cls.decode(data)
         identity = terms.identity(kind, signed.sender)
         if signed.kind != kind or identity is None:
-            raise DecodingError(f"This is not a signed {kind} of anybody who may send one.")
+            raise DecodingError(f"This is not a {kind} signed by a party that may send one.")
         fields = (terms.id, signed.sender.encode(), signed.payload)
         verify_signature(identity, signed.signature, f"{cls.LABEL}: {kind}", *fields)
         return signed
 
     @classmethod
     def first(cls, messages: Sequence[bytes], terms: Signers, kind: str) -> dict[str, bytes]:
-        """Return the first message of every sender; what nobody signed is nobody's and left out."""
+        """Return the first message of every sender; messages without a valid signature are omitted."""
         first: dict[str, bytes] = {}
         for data in messages:
             try:
-                first.setdefault(cls.opened(data, terms, kind).sender, data)
+                first.setdefault(cls.parse(data, terms, kind).sender, data)
             except (DecodingError, SealBroken):
                 continue
         return first
 
     @classmethod
-    def gathered(
+    def gather(
         cls, messages: Sequence[bytes], terms: Signers, kind: str, senders: Sequence[str], *, spent: bool
     ) -> bytes:
-        """Return the board with the message of every sender, in order; whoever is missing aborts."""
+        """Return the board with the message of every sender, in order; a missing sender aborts."""
         found = cls.first(messages, terms, kind)
         missing = [name for name in senders if name not in found]
         if missing:
-            raise aborted(f"No {kind} came from {', '.join(missing)}.", *missing, spent=spent)
-        return Board(tuple(found[name] for name in senders)).encode()
+            raise abort_round(f"No {kind} came from {', '.join(missing)}.", *missing, spent=spent)
+        return MixBoard(tuple(found[name] for name in senders)).encode()
 
     @classmethod
     def on_board(cls, data: bytes, terms: Signers, kind: str, *, spent: bool = False) -> list[Self]:
-        """Return the messages on a board; a forged one aborts."""
+        """Return the messages on a board; a forged message aborts the round."""
         try:
-            return [cls.opened(part, terms, kind) for part in Board.decode(data).parts]
+            return [cls.parse(part, terms, kind) for part in MixBoard.decode(data).parts]
         except SealBroken:
             reason = f"Some {kind} on the board was not signed by its sender."
-            raise aborted(reason, "miner", spent=spent) from None
+            raise abort_round(reason, "miner", spent=spent) from None
 
 
-class Board(Message, tag=b"masquerade mix board 1"):
-    """A list of messages that everybody sees alike."""
+class MixBoard(Message, tag=b"masquerade mix board 1"):
+    """A published list of messages, the same for all readers."""
 
     parts: Annotated[tuple[Annotated[bytes, Blob(LARGEST)], ...], Many(MOST_ROWS)]
 
 
-def opened_board(data: bytes, terms: MixTerms, kind: str, senders: Sequence[str]) -> list[Signed]:
-    """Return the messages on a board; a forged one, or other senders than due, aborts."""
-    messages = Signed.on_board(data, terms, kind)
+def opened_board(data: bytes, terms: MixTerms, kind: str, senders: Sequence[str]) -> list[SignedMixMessage]:
+    """Return the messages on a board; a forged message, or any other list of senders, aborts the round."""
+    messages = SignedMixMessage.on_board(data, terms, kind)
     found = [message.sender for message in messages]
     if found != list(senders):
         missing = [name for name in senders if name not in found]
-        raise aborted(f"The board has not one {kind} of each of {', '.join(senders)}, in order.", *missing)
+        raise abort_round(
+            f"The board must have one {kind} from each of {', '.join(senders)}, in order.", *missing
+        )
     return messages
 
 
 def transcript_for(
     terms: MixTerms, sender: str, role: str, *, roster: bytes = NOT_YET, query: bytes = NOT_YET
 ) -> Transcript:
-    """Return where a party's proof begins."""
+    """Return the transcript that a party's proof starts from."""
     return Transcript(Context(PROTOCOL, terms.id, roster, query, sender.encode(), role))
 
 

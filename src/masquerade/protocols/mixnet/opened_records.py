@@ -1,4 +1,4 @@
-"""What comes out of a mix: records as columns of codes, and who has learnt what."""
+"""The output of a mix: records as columns of codes, and the disclosures."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from masquerade.channels.policy import Policy
 from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.protocols.mixnet.messages import MixTerms, record_sizes
-from masquerade.protocols.people.report_form import tells_without_bound
+from masquerade.protocols.people.report_form import exceeds_limit
 
 
-def unpacked(records: Sequence[bytes], policy: Policy) -> tuple[dict[str, NDArray[np.uint32]], int]:
-    """Return the codes of all records by variable, and how many were no records of this policy."""
+def unpack_records(records: Sequence[bytes], policy: Policy) -> tuple[dict[str, NDArray[np.uint32]], int]:
+    """Return the codes of all records by variable, and the number of invalid records."""
     sizes = record_sizes(policy)
     whole = [record for record in records if len(record) == sum(sizes)]
     cells = np.frombuffer(b"".join(whole), np.uint8).reshape(len(whole), sum(sizes))
@@ -36,13 +36,13 @@ def unpacked(records: Sequence[bytes], policy: Policy) -> tuple[dict[str, NDArra
 
 
 def mix_guarantee(terms: MixTerms, policy: Policy, senders: int) -> Guarantee:
-    """Return who learns what from a mix of `senders` records, disguised by a policy or clear."""
+    """Return the disclosures of a mixnet with `senders` records, disguised by a policy or clear."""
     behind = guarantee_of(policy)
     leaders = len(terms.leaders)
     once = (
-        "a clear record goes through one mix and is counted by nothing else: two collections differ by the "
-        "record of whoever is missing in one; honest respondents refuse a second one while they keep their "
-        "ledgers and agree to no exception"
+        "a clear record takes part in one mix and in no other count, since two collections differ by the "
+        "record of a person who is missing in one; honest respondents refuse a second collection while they "
+        "keep their ledgers and agree to no exception"
     )
     return Guarantee(
         tuple(
@@ -54,9 +54,12 @@ def mix_guarantee(terms: MixTerms, policy: Policy, senders: int) -> Guarantee:
         (
             *behind.assumptions,
             f"at least one of the {leaders} leaders is honest",
-            f"among the {senders:,} senders are honest ones to hide among, and no record tells whose it is",
+            (
+                f"some of the {senders:,} senders are honest, so that records have others to hide among, and "
+                "no record identifies its sender by its content"
+            ),
             "enrolment gave each respondent one identity, and all know the leaders' identities",
-            *((once,) if tells_without_bound(policy) else ()),
+            *((once,) if exceeds_limit(policy) else ()),
             "the decisional Diffie–Hellman problem is hard on secp256k1 (hashes as random oracles)",
         ),
         adversaries={"miner": "malicious", "leader": "malicious", "respondent": "malicious"},

@@ -1,13 +1,13 @@
-"""A shuffle that proves itself: rows come out re-encrypted and in another order, and nothing else happened.
+"""Verifiable shuffle: rows are re-encrypted and permuted, with a proof that nothing else was changed.
 
-The prover commits to a permutation matrix, c_j = s_j·G + H_i where row j goes to place i, and is then given
-random numbers u_j. It shows, under one challenge,
+The prover commits to a permutation matrix, c_j = s_j·G + H_i where row j goes to position i, and then
+receives random numbers u_j. It proves, under one challenge,
 
     Σ c_j − Σ H_i = (Σ s_j)·G                        every row of the matrix adds up to one;
     Σ u_j·c_j     = (Σ s_j u_j)·G + Σ ũ_i·H_i        the same matrix turns u into some ũ;
     ĉ_i = t_i·G + ũ_i·ĉ_{i−1}, ĉ_0 = H, and          a chain of commitments, whose end shows that
     ĉ_N − (Π u_j)·H = R·G                            Π ũ_i = Π u_j: the matrix is a permutation;
-    Σ u_j·a_j = −ρ·G + Σ ũ_i·a'_i, and               the outputs hold what the inputs held, moved by that
+    Σ u_j·a_j = −ρ·G + Σ ũ_i·a'_i, and               the outputs encrypt the same points, moved by that
     Σ u_j·b_j = −ρ·K + Σ ũ_i·b'_i                    permutation; once for every piece of a row.
 
 A matrix whose rows add up to one and that keeps the product of the components of a random vector is a
@@ -28,10 +28,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from masquerade.crypto.elgamal import POINT, Row, decode_points, decode_rows, encode_rows, refreshed
+from masquerade.crypto.elgamal import POINT, Row, decode_points, decode_rows, encode_rows, rerandomize
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.group import Point
-from masquerade.crypto.proof_batches import Claim, Weighed
+from masquerade.crypto.proof_batches import ProofClaim, WeightedSum
 from masquerade.crypto.proofs import Equation, Knows, Linear, Statement, Transcript, prove
 from masquerade.crypto.secp256k1 import secp256k1
 
@@ -39,7 +39,7 @@ _ORDER = secp256k1.order
 
 
 class Shuffled(NamedTuple):
-    """What a shuffle publishes: the rows, the committed permutation, the chain, the proof."""
+    """Public output of a shuffle: the rows, the committed permutation, the chain, the proof."""
 
     rows: tuple[Row, ...]
     commitments: tuple[Point, ...]
@@ -53,7 +53,7 @@ class Shuffled(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes, n: int, width: int) -> Shuffled:
-        """Return the shuffle of n rows that these bytes are."""
+        """Decode a shuffle of n rows."""
         rows, points = n * width * 2 * POINT, n * POINT
         ends = [rows, rows + points, rows + 2 * points]
         if len(data) < ends[-1]:
@@ -69,21 +69,21 @@ class Shuffled(NamedTuple):
 
 
 def shuffle(rows: Sequence[Row], key: Point, transcript: Transcript) -> Shuffled:
-    """Return the rows re-encrypted, in an order nobody else knows, and proved; uses the transcript up."""
+    """Re-encrypt and permute rows, with a proof; the transcript cannot be used again."""
     order = list(range(len(rows)))
     secrets.SystemRandom().shuffle(order)
     return _shuffle_in_order(rows, key, transcript, order)
 
 
 def check_shuffle(rows: Sequence[Row], key: Point, shuffled: Shuffled, transcript: Transcript) -> None:
-    """Raise `ProofRejected` unless the shuffle holds what the rows hold; uses the transcript up."""
+    """Raise `ProofRejected` unless the shuffle encrypts the same rows; the transcript is used up."""
     if len(shuffled.rows) != len(rows) or [len(row) for row in shuffled.rows] != [len(row) for row in rows]:
         raise ProofRejected("A shuffle returns as many rows as it was given, each as wide.")
     u = _challenges(rows, key, shuffled.rows, shuffled.commitments, transcript)
     statement = _statement(rows, key, shuffled, u)
-    weighed = Weighed()
+    weighed = WeightedSum()
     try:
-        weighed.add(Claim(statement, shuffled.proof, transcript))
+        weighed.add(ProofClaim(statement, shuffled.proof, transcript))
     except DecodingError:
         raise ProofRejected("The proof of a shuffle is malformed.") from None
     if not weighed.holds():
@@ -98,7 +98,7 @@ def _shuffle_in_order(
     fresh = [[random() for _ in range(width)] for _ in range(n)]
     outputs = tuple(
         [
-            tuple([refreshed(old, key, r) for old, r in zip(rows[j], fresh[i], strict=True)])
+            tuple([rerandomize(old, key, r) for old, r in zip(rows[j], fresh[i], strict=True)])
             for i, j in enumerate(order)
         ]
     )
@@ -130,7 +130,7 @@ def _shuffle_in_order(
 def _chain(t: Sequence[int], moved: Sequence[int]) -> tuple[list[Point], int]:
     """Return ĉ_i = t_i·G + ũ_i·ĉ_{i−1} and R with ĉ_N = R·G + (Π ũ_i)·H.
 
-    Both numbers in front are known, so every link is made directly: ĉ_i = R_i·G + (ũ_1 … ũ_i)·H.
+    All t and ũ are known here, so every link is computed directly: ĉ_i = R_i·G + (ũ_1 … ũ_i)·H.
     """
     links: list[Point] = []
     total, product = 0, 1

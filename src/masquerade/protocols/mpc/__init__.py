@@ -10,14 +10,13 @@ learn.
 
 from masquerade.protocols.mpc.dealer import Dealer
 from masquerade.protocols.mpc.dealer_engine import HelpedEngine
-from masquerade.protocols.mpc.engine import Cost, SecretEngine, finished, run, run_each
+from masquerade.protocols.mpc.engine import Cost, SecretEngine, run, run_alone, run_each
 from masquerade.protocols.mpc.family_counts import FamilyCounts, HiddenColumns
 from masquerade.protocols.mpc.mpyc_engine import MpycEngine
-from masquerade.protocols.mpc.private_queries import Client, ControlServer, OverlapRules, Questions
+from masquerade.protocols.mpc.private_queries import ControlServer, OverlapRules, QueryClient, Questions
 from masquerade.protocols.mpc.structure import FamilyScore, Search, parents
 
 __all__ = [
-    "Client",
     "ControlServer",
     "Cost",
     "Dealer",
@@ -27,11 +26,12 @@ __all__ = [
     "HiddenColumns",
     "MpycEngine",
     "OverlapRules",
+    "QueryClient",
     "Questions",
     "Search",
     "SecretEngine",
-    "finished",
     "parents",
     "run",
+    "run_alone",
     "run_each",
 ]

@@ -1,12 +1,13 @@
-"""A computation on shares between members of a session, its rounds carried by whoever convenes.
+"""A computation on shares between members of a session, with rounds relayed by the coordinator (convener).
 
-Every party runs the program itself, so whoever carries chooses no question. What a party shows in a round is
-signed, with the session, its roster and the number of the round. The helper deals what all parties signed
-that they need, sealed for each: an owner gets keys of its own masks and nobody else's. Whoever carries can
-therefore stop a computation, but change nothing in it; it sees masked numbers pass by and what is opened.
+Every party runs the program itself, so the coordinator cannot choose a query. The numbers that a party shows
+in a round are signed, together with the session, its roster and the number of the round. The helper (trusted
+dealer) deals only randomness that all parties requested in signed messages, and seals it for each party: an
+owner receives the keys of its own masks only. The coordinator can therefore stop a computation, but not
+change it; it sees masked numbers and the opened results.
 
-Keys are fresh, live in memory only, and a party that shows anything has the computation burnt on the disk
-before: one that was interrupted is never taken up again. Another begins with other keys, from the start.
+Keys are fresh and in memory only. Before a party shows anything, the computation is durably marked as used:
+an interrupted computation is never resumed. A new one starts with new keys.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from typing import Annotated, Any
 import numpy as np
 
 from masquerade.core.errors import InputError, RoundAborted
+from masquerade.core.guarantee import RELAY
 from masquerade.crypto.errors import KeySpent, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, derive, verify_signature
 from masquerade.crypto.symmetric import seal, unseal
 from masquerade.protocols.mpc.dealer import Dealer, Keys, local_keys
-from masquerade.protocols.mpc.engine import Cost, Deal, Driver, Reply, Round, Steps, Words
+from masquerade.protocols.mpc.engine import Cost, Deal, Driver, EngineRound, Reply, Steps, Words
 from masquerade.protocols.wire import codec, session
 
-MOST_BYTES = 1 << 29  # of one party's numbers in a round, or of what it is dealt
+MOST_BYTES = 1 << 29  # bytes of one party's numbers in a round, or of its part of a deal
 MOST_SIZES = 1 << 20
 MOST_RESULT = 1 << 24
-TURN, ASKED = "turn of a computation", "deal of a computation"  # what signatures are about
+TURN, ASKED = "turn of a computation", "deal of a computation"  # labels of signatures
 SECRET, SEALED = "hidden computation", "hidden deal"
-CARRIER = "whoever carries the rounds"
 
 Bytes = Annotated[bytes, codec.Blob(MOST_BYTES)]
 Width = Annotated[int, codec.OneOf(codec.Number(1), (2, 4, 8))]
@@ -42,7 +43,7 @@ Sizes = Annotated[Words, codec.Array("<u8", MOST_SIZES)]
 
 
 class NeededDeal(codec.SessionMessage, tag=b"masquerade hidden need 1", eq=False):
-    """The randomness of one number, as parties sign that they need it."""
+    """A deal that a party requests, in the form that it signs."""
 
     number: codec.U64
     kind: codec.Name
@@ -55,25 +56,25 @@ class NeededDeal(codec.SessionMessage, tag=b"masquerade hidden need 1", eq=False
 
     @property
     def deal(self) -> Deal:
-        """Return the deal that the message asks for."""
+        """Return the requested deal."""
         return Deal(self.number, self.kind, tuple(map(int, self.sizes)))
 
 
 class DealRequest(codec.SessionMessage, tag=b"masquerade hidden deal 1"):
-    """Ask the helper for what all parties need, each of which has signed it, in the order of the roster."""
+    """Request a deal from the helper, signed by every party, in the order of the roster."""
 
     needed: Need
     signatures: Annotated[tuple[codec.Signature, ...], codec.Many(codec.MOST_PARTIES)]
 
 
-class Dealt(codec.SessionMessage, tag=b"masquerade hidden dealt 1"):
-    """What the helper deals, sealed for each party in the order of the roster."""
+class DealtShares(codec.SessionMessage, tag=b"masquerade hidden dealt 1"):
+    """A deal, sealed for each party, in the order of the roster."""
 
     sealed: Annotated[tuple[Bytes, ...], codec.Many(codec.MOST_PARTIES)]
 
 
 class Turn(codec.SessionMessage, tag=b"masquerade hidden turn 1"):
-    """What a party shows in a round, signed, and the deal it needs to go on; or what it has found."""
+    """The signed numbers of a party in a round and the deal that it needs next, or its result."""
 
     number: codec.U64
     width: Width
@@ -83,14 +84,14 @@ class Turn(codec.SessionMessage, tag=b"masquerade hidden turn 1"):
     found: Annotated[str, codec.Text(MOST_RESULT)] | None = None
     signature: codec.Signature = bytes(SIGNATURE_SIZE)
 
-    def signed(self, roster: bytes) -> tuple[bytes, ...]:
-        """Return what the signature covers: session, roster, round, and every number."""
+    def signed_bytes(self, roster: bytes) -> tuple[bytes, ...]:
+        """Return the bytes that the signature covers: session, roster, round, and every number."""
         told = b"" if self.found is None else b"1" + self.found.encode()
         facts = (self.number.to_bytes(8, "big"), bytes([self.width]), self.needed, told)
         return self.session, roster, *facts, hashlib.sha256(self.words).digest()
 
     def numbers(self) -> Words:
-        """Return the numbers that are shown."""
+        """Return the numbers of the round."""
         if len(self.words) % self.width:
             raise InputError("The numbers of a round end inside a number.")
         kind = np.dtype(f"<u{self.width}")
@@ -98,7 +99,7 @@ class Turn(codec.SessionMessage, tag=b"masquerade hidden turn 1"):
 
 
 class Continuation(codec.SessionMessage, tag=b"masquerade hidden next 1"):
-    """Take the turn of this number: what the others showed in the one before, and what was dealt for it."""
+    """Start of a round: the other parties' previous numbers, and this party's part of the deal."""
 
     number: codec.U64
     turns: Annotated[tuple[Annotated[bytes, codec.Blob(MOST_BYTES + 1000)], ...], codec.Many(1000)]
@@ -106,11 +107,11 @@ class Continuation(codec.SessionMessage, tag=b"masquerade hidden next 1"):
 
 
 class ComputingParty(session.Member):
-    """A party of a computation: it takes one turn after the other, each once.
+    """A party of a computation: it takes part in every round once, in sequence.
 
-    `program` is given the keys that this party shares with the helper, by purpose and number, and yields its
-    rounds; what it returns, as a text, is what was found. `burn` is told the computation before anything is
-    shown, and raises if it was burnt before.
+    `program` receives the keys that this party shares with the helper, by purpose and deal number, and yields
+    its rounds; it returns the result as text. `burn` is called with the computation before any number is
+    shown, and raises if the computation was used before.
     """
 
     def __init__(
@@ -129,18 +130,18 @@ class ComputingParty(session.Member):
         self._parties, self._helper, self._program, self._burn = tuple(parties), helper, program, burn
         self._steps: Steps[str] | None = None
         self._secret = b""
-        self._next, self._mine = 0, Round(np.zeros(0, dtype=np.uint64))
+        self._next, self._mine = 0, EngineRound(np.zeros(0, dtype=np.uint64))
         self.handlers |= {Continuation: self._go_on}
 
     def _check_offer(self, offer: session.SessionOffer) -> None:
         if offer.roster != (*self._parties, self._helper):
-            raise InputError("The computation is offered to others than agreed, or in another order.")
+            raise InputError("The offered parties or their order differ from the agreement.")
 
     def _go_on(self, message: Continuation) -> Turn:
-        """Take a turn; whatever goes wrong, nothing is shown in this computation ever after."""
+        """Take part in a round. After any error, this party shows nothing more in this computation."""
         due, self._next = self._next, -1
         if message.number != due or due < 0:
-            raise KeySpent("Every turn of a computation is taken once, in order; this one is over.")
+            raise KeySpent("Every round of a computation is run once, in order; this one is over.")
         try:
             if due == 0:
                 self._burn(message.session)
@@ -150,10 +151,10 @@ class ComputingParty(session.Member):
             elif self._steps is None:
                 raise KeySpent("This computation is over.")
             else:
-                step = self._steps.send(self._told(message))
+                step = self._steps.send(self._parse_reply(message))
         except StopIteration as end:
             self._steps = None
-            return self._signed(Turn(message.session, due, 8, b"", found=str(end.value)))
+            return self._sign(Turn(message.session, due, 8, b"", found=str(end.value)))
         self._mine, self._next = step, due + 1
         words = np.ascontiguousarray(step.words)
         data = words.astype(words.dtype.newbyteorder("<"), copy=False).tobytes()
@@ -161,54 +162,56 @@ class ComputingParty(session.Member):
         if step.deal is not None:
             needed = NeededDeal.of(message.session, step.deal).encode()
             turn = replace(turn, needed=needed, asked=self._identity.sign(ASKED, self.roster, needed))
-        return self._signed(turn)
+        return self._sign(turn)
 
     def _key_of(self, purpose: str, number: int) -> bytes:
         return derive(self._secret, "hidden " + purpose, number.to_bytes(8, "big"))
 
-    def _signed(self, turn: Turn) -> Turn:
-        return replace(turn, signature=self._identity.sign(TURN, *turn.signed(self.roster)))
+    def _sign(self, turn: Turn) -> Turn:
+        return replace(turn, signature=self._identity.sign(TURN, *turn.signed_bytes(self.roster)))
 
-    def _told(self, message: Continuation) -> Reply:
-        """Return what everybody showed, as they signed it, and what was dealt for what was asked for."""
+    def _parse_reply(self, message: Continuation) -> Reply:
+        """Return the signed numbers of all parties, and this party's part of the requested deal."""
         others = [name for name in self._parties if name != self.name]
         if len(message.turns) != len(others):
-            raise InputError("Every other party's turn is needed to go on.")
+            raise InputError("The round needs the numbers of every other party.")
         shown = {self.name: self._mine.words}
         for name, data in zip(others, message.turns, strict=True):
             turn = Turn.decode(data)
             try:
-                verify_signature(self._peers[name], turn.signature, TURN, *turn.signed(self.roster))
+                verify_signature(self._peers[name], turn.signature, TURN, *turn.signed_bytes(self.roster))
             except SealBroken:
-                reason = f"The turn of party {name!r} is not as it signed it: it was changed on the way."
-                raise RoundAborted(reason, spent=True, culprits=(CARRIER,)) from None
+                reason = (
+                    f"The turn of party {name!r} does not match its signature: it was changed on the way."
+                )
+                raise RoundAborted(reason, spent=True, culprits=(RELAY,)) from None
             if turn.number != message.number - 1 or turn.session != message.session:
                 raise RoundAborted(
-                    f"Party {name!r} is at another turn, or an old one was repeated.",
+                    f"Party {name!r} is in another round, or an old message was repeated.",
                     spent=True,
-                    culprits=(CARRIER,),
+                    culprits=(RELAY,),
                 )
             shown[name] = turn.numbers()
         words = tuple(shown[name] for name in self._parties)
-        return Reply(words, self._opened(message))
+        return Reply(words, self._open_result(message))
 
-    def _opened(self, message: Continuation) -> bytes:
+    def _open_result(self, message: Continuation) -> bytes:
         deal = self._mine.deal
         if deal is None:
             if message.sealed:
-                raise InputError("Nothing was to be dealt for this turn.")
+                raise InputError("This round needs no deal.")
             return b""
         asked = NeededDeal.of(message.session, deal).encode()
         return unseal(sealing_key(self._secret, deal), message.sealed, asked)
 
 
 def sealing_key(secret: bytes, deal: Deal) -> bytes:
-    """Return the key that seals what is dealt for a number, of the helper and one party."""
+    """Return the key, shared by the helper and one party, that seals a deal."""
     return derive(secret, SEALED, deal.number.to_bytes(8, "big"))
 
 
 class DealingHelper(session.Member):
-    """The helper of a computation: it deals for every number once, sealed for each party."""
+    """The helper (trusted dealer) of a computation: it deals once per deal number, sealed for each party."""
 
     def __init__(
         self,
@@ -227,9 +230,9 @@ class DealingHelper(session.Member):
 
     def _check_offer(self, offer: session.SessionOffer) -> None:
         if offer.roster != (*self._parties, self.name):
-            raise InputError("The computation is offered to others than agreed, or in another order.")
+            raise InputError("The offered parties or their order differ from the agreement.")
 
-    def _deal(self, request: DealRequest) -> Dealt:
+    def _deal(self, request: DealRequest) -> DealtShares:
         if self._dealer is None:
             self._secrets = {party: self.secret(party, SECRET) for party in self._parties}
             keys: Keys = local_keys(self._secrets)
@@ -239,7 +242,7 @@ class DealingHelper(session.Member):
         session.check_session(needed.session, request.session)
         deal, asked = needed.deal, request.needed
         dealt = self._dealer.deal(deal)
-        return Dealt(
+        return DealtShares(
             request.session,
             tuple(
                 seal(sealing_key(self._secrets[party], deal), dealt.get(party, b""), asked)
@@ -248,19 +251,19 @@ class DealingHelper(session.Member):
         )
 
     def _check_asked(self, request: DealRequest) -> None:
-        """Refuse to deal what parties did not ask for: an owner gets the keys of masks that it names."""
+        """Raise an error unless all parties signed the request, which decides whose keys are dealt."""
         if len(request.signatures) != len(self._parties):
-            raise InputError("What is dealt has to be asked for by every party.")
+            raise InputError("Every party must request the deal.")
         for party, signature in zip(self._parties, request.signatures, strict=True):
             try:
                 verify_signature(self._peers[party], signature, ASKED, self.roster, request.needed)
             except SealBroken:
                 reason = f"Party {party!r} did not sign that it needs this deal."
-                raise RoundAborted(reason, spent=True, culprits=(CARRIER,)) from None
+                raise RoundAborted(reason, spent=True, culprits=(RELAY,)) from None
 
 
 class Computation:
-    """Whoever convenes: carries rounds between parties, and deals from the helper to them."""
+    """The coordinator: relays rounds between parties, and deals from the helper to them."""
 
     def __init__(
         self, parties: Sequence[str], helper: str, transport: session.Transport, agreement: bytes
@@ -270,8 +273,8 @@ class Computation:
         self.session, self.cost = os.urandom(codec.SESSION_SIZE), Cost()
         session.convene((*parties, helper), transport, self.session, agreement)
 
-    def found(self, progress: Callable[[int], object] = lambda _: None) -> str:
-        """Return what all parties found, the same; `progress` is told the number of every round."""
+    def compute(self, progress: Callable[[int], object] = lambda _: None) -> str:
+        """Return the result, on which all parties must agree; call `progress` with each round's number."""
         driver = Driver(self.parties, self.cost)
         waiting: dict[str, Continuation] = {
             party: Continuation(self.session, 0, ()) for party in self.parties
@@ -280,13 +283,13 @@ class Computation:
         with ThreadPoolExecutor(len(self.parties)) as pool:
             while True:
                 progress(number)
-                turns = dict(zip(self.parties, pool.map(self._asked, waiting.items()), strict=True))
+                turns = dict(zip(self.parties, pool.map(self._ask_party, waiting.items()), strict=True))
                 results = {turn.found for turn in turns.values()}
                 if results != {None}:
                     break
-                rounds = [Round(turn.numbers(), self._deal_of(turn)) for turn in turns.values()]
+                rounds = [EngineRound(turn.numbers(), self._deal_of(turn)) for turn in turns.values()]
                 driver.deal_of(rounds)
-                sealed = self._dealt(list(turns.values()))
+                sealed = self._request_deals(list(turns.values()))
                 coded = {party: turn.encode() for party, turn in turns.items()}
                 number += 1
                 waiting = {
@@ -300,29 +303,29 @@ class Computation:
                 }
         [result] = results if len(results) == 1 else [None]
         if result is None:
-            raise RoundAborted("The parties did not find the same.", spent=True)
+            raise RoundAborted("The parties computed different results.", spent=True)
         return result
 
-    def _asked(self, item: tuple[str, Continuation]) -> Turn:
+    def _ask_party(self, item: tuple[str, Continuation]) -> Turn:
         party, message = item
         turn = session.ask(self._transport, party, message, Turn, spent=True)
         if turn.number != message.number:
-            raise RoundAborted(f"Party {party!r} is at another turn.", spent=True, culprits=(party,))
+            raise RoundAborted(f"Party {party!r} is in another round.", spent=True, culprits=(party,))
         return turn
 
     @staticmethod
     def _deal_of(turn: Turn) -> Deal | None:
         return NeededDeal.decode(turn.needed).deal if turn.needed else None
 
-    def _dealt(self, turns: Sequence[Turn]) -> dict[str, bytes]:
-        """Return what the helper deals to every party for what all of them need."""
+    def _request_deals(self, turns: Sequence[Turn]) -> dict[str, bytes]:
+        """Request a deal from the helper and return each party's part."""
         if not turns[0].needed:
             return dict.fromkeys(self.parties, b"")
         request = DealRequest(self.session, turns[0].needed, tuple(turn.asked for turn in turns))
-        reply: Any = session.ask(self._transport, self.helper, request, Dealt, spent=True)
+        reply: Any = session.ask(self._transport, self.helper, request, DealtShares, spent=True)
         if len(reply.sealed) != len(self.parties):
             raise RoundAborted(
-                "The helper dealt for another number of parties.", spent=True, culprits=(self.helper,)
+                "The helper dealt for the wrong number of parties.", spent=True, culprits=(self.helper,)
             )
         self.cost.dealt += sum(map(len, reply.sealed))
         return dict(zip(self.parties, reply.sealed, strict=True))

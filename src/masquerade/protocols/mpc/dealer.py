@@ -1,7 +1,7 @@
-"""The helper of a computation on shares: deals correlated randomness, and never sees a share.
+"""The helper (trusted dealer) of a computation on shares: it deals correlated randomness and sees no share.
 
-Everything is expanded from keys that the helper has in common with each party, so that little is sent: what
-the second party adds to the first one's, and the corrections of shared functions.
+Randomness is expanded from keys that the helper shares with each party, so that little is sent: only the
+second party's corrections, and the corrections of shared functions.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from masquerade.crypto.symmetric import stream
 from masquerade.protocols.mpc.engine import Deal, Words
 from masquerade.protocols.mpc.masked_bits import factors, numbers, planes, words_of
 
-Keys = Callable[[str, str, int], bytes]  # of a party, for a purpose and the number of a deal
+Keys = Callable[[str, str, int], bytes]  # returns the key of a party, for a purpose and the number of a deal
 
-HIGH = 4  # bits of a place that a product resolves, beyond those of the shared unit vector
+HIGH = 4  # bits of an index that a product resolves, beyond the bits of the shared unit vector
 PRODUCT, MATRIX, LOOKUP, LESS, SIGNS, MASK, COUNTS, CROSSED, SHARE = (
     "product",
     "matrix",
@@ -41,19 +41,19 @@ ARITY = {PRODUCT: 1, MATRIX: 3, LOOKUP: 3, LESS: 2, SIGNS: 2, SHARE: 2}
 
 
 def ring(bits: int) -> Any:
-    """Return the smallest unsigned type that holds so many bits."""
+    """Return the smallest unsigned type with at least `bits` bits."""
     return np.uint16 if bits <= 16 else np.uint32 if bits <= 32 else np.uint64
 
 
-def expanded(key: bytes, count: int, kind: Any = np.uint64) -> Words:
-    """Return the uniform numbers that a key stands for."""
+def expand_key(key: bytes, count: int, kind: Any = np.uint64) -> Words:
+    """Return the uniform numbers that follow from a key."""
     size = np.dtype(kind).itemsize
     found = np.frombuffer(stream(key, size * count), dtype=np.dtype(kind).newbyteorder("<"))
     return found.astype(kind, copy=False)
 
 
 def times(left: Words, right: Words) -> Words:
-    """Return left (lines × records) times right transposed, modulo the ring of both.
+    """Return left (lines × records) times the transpose of right, modulo the size of their ring.
 
     Numbers of 16 bits are multiplied as floats: 2^32 · 2^20 records stay exact.
     """
@@ -80,14 +80,14 @@ def _exact(a: Words, b: Words) -> NDArray[np.uint64]:
 
 
 def held_purpose(place: int) -> str:
-    """Return what the key of a mask is for, by its place in a deal."""
+    """Return the purpose of a mask's key, by its index in a deal."""
     return f"held {place}"
 
 
 def local_keys(secrets: Mapping[str, bytes]) -> Keys:
-    """Return the keys that follow from one secret a party, for parties in one process.
+    """Return the keys that follow from one secret per party, for parties in one process.
 
-    Between services they follow from key agreement instead.
+    Between services, keys come from key agreement instead.
     """
 
     def key(party: str, purpose: str, number: int) -> bytes:
@@ -97,7 +97,7 @@ def local_keys(secrets: Mapping[str, bytes]) -> Keys:
 
 
 class Dealer:
-    """The helper: deals for every number once, knowing keys that it shares with each party and no share."""
+    """The helper: it deals once per number, from keys that it shares with each party; it knows no share."""
 
     def __init__(self, parties: Sequence[str], keys: Keys) -> None:
         if len(parties) < 2:
@@ -113,14 +113,14 @@ class Dealer:
             SIGNS: self._signs,
             MASK: self._mask,
             COUNTS: self._counts,
-            CROSSED: self._crossed,
+            CROSSED: self._cross,
             SHARE: self._share,
         }
 
     def deal(self, deal: Deal) -> Mapping[str, bytes]:
-        """Return what every party gets for a number; it is never dealt for again."""
+        """Return every party's part of a deal; the same deal number is never used again."""
         if deal.kind not in self._kinds:
-            raise InputError(f"Nothing is dealt for {deal.kind!r}.")
+            raise InputError(f"There is no deal of type {deal.kind!r}.")
         if deal.number != self._next:
             raise KeySpent("Randomness is dealt once, in order.")
         self._check(deal)
@@ -128,7 +128,7 @@ class Dealer:
         return dict(zip(self._parties, self._kinds[deal.kind](deal, *deal.sizes), strict=False))
 
     def _check(self, deal: Deal) -> None:
-        """Refuse sizes that are none, or more than a round has."""
+        """Raise an error for sizes that are invalid or larger than a round allows."""
         kind, sizes = deal.kind, deal.sizes
         if kind in (COUNTS, CROSSED):
             fits = bool(sizes) and len(sizes) % 4 == 0
@@ -142,18 +142,18 @@ class Dealer:
             fits = len(sizes) == ARITY[kind] and min(sizes) >= 0
             numbers = self._numbers(kind, sizes) if fits else 0
         if not fits:
-            raise InputError(f"A deal for {kind!r} has other sizes.")
+            raise InputError(f"A deal for {kind!r} has the wrong sizes.")
         if numbers > MOST_DEALT:
             raise InputError(f"At most {MOST_DEALT:,} numbers are dealt at once.")
 
     def _cells(self, kind: str, names: Sequence[int]) -> int:
-        """Return how many numbers a pair of masks comes to."""
+        """Return the number of products for a pair of masks."""
         shapes = [self._masks.get((names[at], names[at + 1])) for at in (0, 2)]
         if shapes[0] is None or shapes[1] is None:
-            raise InputError("Nothing was masked under this name.")
+            raise InputError("No numbers were masked under this name.")
         (_, (left, records), _), (_, (right, others), _) = shapes[0], shapes[1]
         if records != others:
-            raise InputError("Masks of different numbers of records are not multiplied.")
+            raise InputError("Masks of different numbers of records cannot be multiplied.")
         return left * right * (records if kind == CROSSED else 1)
 
     @staticmethod
@@ -161,34 +161,34 @@ class Dealer:
         if kind == LOOKUP:
             count, bits, high = sizes
             if not 1 <= high < bits <= MOST_PLACES:
-                raise InputError(f"A table of 2^{bits} places is not looked up.")
+                raise InputError(f"A table of 2^{bits} entries is too large for a lookup.")
             return count << high
         compared = kind in (LESS, SIGNS)
         if compared and not 1 <= sizes[1] <= MOST_COMPARED_BITS:
-            raise InputError(f"Numbers of {sizes[1]} bits are not compared.")
+            raise InputError(f"Numbers of {sizes[1]} bits cannot be compared.")
         if kind == MATRIX:
             rows, left, right = sizes
             return max(rows * left, rows * right, left * right)
         return sizes[1] if kind == SHARE else sizes[0] * (64 if compared else 1)
 
     def _draw(self, party: int, purpose: str, number: int, count: int, kind: Any = np.uint64) -> Words:
-        return expanded(self._keys(self._parties[party], purpose, number), count, kind)
+        return expand_key(self._keys(self._parties[party], purpose, number), count, kind)
 
     def _sum(self, purpose: str, number: int, count: int, kind: Any = np.uint64) -> Words:
         return self._draw(0, purpose, number, count, kind) + self._draw(1, purpose, number, count, kind)
 
     def _rest(self, deal: Deal, purpose: str, values: Words) -> bytes:
-        """Return what the second party adds to what the first one draws."""
+        """Return the second party's correction to the first party's draw."""
         rest = values.ravel() - self._draw(0, purpose, deal.number, values.size, values.dtype)
         return rest.astype(rest.dtype.newbyteorder("<")).tobytes()
 
     def _planes(self, purpose: str, number: int, shape: tuple[int, int]) -> Words:
-        """Return bits of which both parties draw a share."""
+        """Return bits of which both parties draw a random share."""
         first, second = (self._draw(party, purpose, number, prod(shape)) for party in (0, 1))
         return (first ^ second).reshape(shape)
 
     def _other_bits(self, deal: Deal, purpose: str, bits: Words) -> bytes:
-        """Return the second party's share of bits of which the first one draws one."""
+        """Return the second party's share of given bits; the first party's share is drawn."""
         rest = bits.ravel() ^ self._draw(0, purpose, deal.number, bits.size)
         return rest.astype("<u8", copy=False).tobytes()
 
@@ -213,7 +213,7 @@ class Dealer:
         units = np.zeros((count, wide), dtype=np.uint64)
         units[np.arange(count), (place >> np.uint64(low)).astype(np.int64)] = 1
         mask = self._sum("mask", deal.number, count * wide).reshape(count, wide)
-        shared = first.shared()
+        shared = first.encode_shared()
         rest = self._rest(deal, "unit", units) + self._rest(deal, "product", (units * mask).sum(axis=1))
         return shared, shared + rest
 
@@ -223,7 +223,7 @@ class Dealer:
         top = (mask >> np.uint64(bits)) & np.uint64(1)
         roots = self._roots(deal, count)
         first, _ = threshold_keys(below, np.uint64(1) - np.uint64(2) * top, bits, roots)
-        shared = first.shared()
+        shared = first.encode_shared()
         return shared, shared + self._rest(deal, "top", top)
 
     def _signs(self, deal: Deal, count: int, bits: int) -> tuple[bytes, ...]:
@@ -237,7 +237,7 @@ class Dealer:
         return b"", rest + self._rest(deal, "flipped", numbers(flip[0], count))
 
     def _mask(self, deal: Deal, bits: int, records: int, *facts: int) -> tuple[bytes, ...]:
-        """Remember whose masks cover what; an owner that computes nothing gets the keys of both."""
+        """Store which masks cover which numbers; an owner that does not compute gets both parties' keys."""
         keys = [b""] * len(self._parties)
         for place, (owner, lines) in enumerate(zip(facts[::2], facts[1::2], strict=True)):
             self._masks[deal.number, place] = (owner, (lines, records), ring(bits))
@@ -246,27 +246,27 @@ class Dealer:
                     keys[owner] += self._keys(self._parties[party], held_purpose(place), deal.number)
         return tuple(keys)
 
-    def _drawn(self, number: int, place: int) -> Words:
+    def _require_mask(self, number: int, place: int) -> Words:
         if (number, place) not in self._masks:
-            raise InputError("Nothing was masked under this name.")
+            raise InputError("No numbers were masked under this name.")
         owner, shape, kind = self._masks[number, place]
         holders = (owner,) if owner < 2 else (0, 1)
         drawn = [self._draw(party, held_purpose(place), number, prod(shape), kind) for party in holders]
         return np.asarray(sum(drawn[1:], start=drawn[0])).reshape(shape)
 
     def _pairs(self, names: Sequence[int]) -> Iterator[tuple[Words, Words]]:
-        """Yield the masks of pairs; a left one that comes again is drawn once."""
+        """Yield the masks of pairs; a left mask that occurs again is drawn once."""
         last: tuple[tuple[int, int], Words] | None = None
         for number, place, *right in np.reshape(names, (-1, 4)).tolist():
             if last is None or last[0] != (number, place):
-                last = ((number, place), self._drawn(number, place))
-            yield last[1], self._drawn(*right)
+                last = ((number, place), self._require_mask(number, place))
+            yield last[1], self._require_mask(*right)
 
     def _counts(self, deal: Deal, *names: int) -> tuple[bytes, ...]:
         parts = [times(left, right).ravel() for left, right in self._pairs(names)]
         return b"", self._rest(deal, "product", np.concatenate(parts))
 
-    def _crossed(self, deal: Deal, *names: int) -> tuple[bytes, ...]:
+    def _cross(self, deal: Deal, *names: int) -> tuple[bytes, ...]:
         parts = [(x[:, None, :] * y[None, :, :]).ravel() for x, y in self._pairs(names)]
         return b"", self._rest(deal, "product", np.concatenate(parts))
 

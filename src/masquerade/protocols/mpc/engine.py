@@ -1,13 +1,13 @@
-"""The seam between what is computed in secret and how: shares of numbers, and the few things done with them.
+"""Interface of MPC engines: shares of numbers, and the operations on them.
 
-A program is written once and run by every party on its own shares. Whenever parties have to tell each other
-something it yields a `Round`, what this party shows (always under a mask, but for what is opened on purpose),
-and is sent a `Reply`, what everybody showed. So the same program runs in one process (`run`) and between
-services, one message a round, and `Driver` counts what it takes; an engine that has its own network never
-yields, and counts itself (`cost`).
+A program is written once, and every party runs it on its own shares. To exchange numbers, it yields an
+`EngineRound` with the numbers that this party shows (masked, unless they are opened on purpose), and receives
+a `Reply` with those of all parties. So the same program runs in one process (`run`) and between services,
+with one message per round, and `Driver` counts the cost. An engine with its own network never yields, and
+counts its cost itself (`cost`).
 
-Numbers are integers modulo 2^64, negative ones from the top down. A `Secret` is whatever an engine keeps of
-one: programs only hand it on, and add, subtract and index it as they would an array.
+Numbers are integers modulo 2^64, in two's complement. A `Secret` is an engine's handle of a number: programs
+pass it on, and add, subtract and index it like an array.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -27,16 +27,16 @@ from masquerade.crypto.errors import DecodingError
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.unsignedinteger[Any]]
-NONCE = 4  # words that a party brings to a common seed
+NONCE = 4  # words that each party contributes to a common seed
 S = TypeVar("S")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Deal:
-    """Randomness that a round needs from the helper: its number in the session, its kind, its sizes.
+    """Request for randomness from the helper: its number in the session, its type, its sizes.
 
-    A number is dealt for once; all parties ask for the same.
+    A number is used once; all parties request the same deal.
     """
 
     number: int
@@ -45,8 +45,8 @@ class Deal:
 
 
 @dataclass(frozen=True, eq=False)
-class Round:
-    """What a party shows in a round, and what it needs to go on."""
+class EngineRound:
+    """The numbers that a party shows in a round, and the deal that it needs next."""
 
     words: Words
     deal: Deal | None = None
@@ -54,26 +54,26 @@ class Round:
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What all parties showed, in their order, and what the helper dealt to this one."""
+    """The numbers of all parties, in their order, and the helper's deal to this party."""
 
     shown: tuple[Words, ...]
     dealt: bytes = b""
 
 
-Steps = Generator[Round, Reply, T]
+Steps = Generator[EngineRound, Reply, T]
 
 
 def common_seed() -> Steps[bytes]:
-    """Return bytes that nobody knew before this round, made of what every party drew; for carried rounds."""
-    reply = yield Round(np.frombuffer(os.urandom(8 * NONCE), dtype=np.uint64).copy())
+    """Return bytes that no party could predict, derived from numbers that every party drew in this round."""
+    reply = yield EngineRound(np.frombuffer(os.urandom(8 * NONCE), dtype=np.uint64).copy())
     if any(words.shape != (NONCE,) or words.dtype != np.uint64 for words in reply.shown):
-        raise DecodingError("A party showed another number of numbers than the step has.")
+        raise DecodingError("A party sent the wrong number of values for this step.")
     return hashlib.sha256(b"".join(words.astype("<u8").tobytes() for words in reply.shown)).digest()
 
 
 @dataclass
 class Cost:
-    """What a computation took: rounds, bytes between parties, bytes from the helper."""
+    """Cost of a computation: rounds, bytes between parties, bytes from the helper."""
 
     rounds: int = 0
     sent: int = 0
@@ -81,18 +81,18 @@ class Cost:
 
 
 class SecretEngine(ABC, Generic[S]):
-    """Computes on secrets for one party; every party has its own, and calls the same in the same order."""
+    """Computes on secrets for one party; all parties call the same methods in the same order."""
 
     name: str
     parties: tuple[str, ...]
 
     @abstractmethod
     def constant(self, values: Integers) -> S:
-        """Return a secret that everybody knows."""
+        """Return a secret with a public value."""
 
     @abstractmethod
     def share(self, owner: str, values: Integers | None, shape: tuple[int, ...]) -> Steps[S]:
-        """Return a secret that one party knows; the others give no values."""
+        """Return a secret from one party's values; the other parties pass None."""
 
     @abstractmethod
     def indicators(self, owner: str, lines: NDArray[np.uint8] | None, shape: tuple[int, int]) -> Any:
@@ -100,11 +100,11 @@ class SecretEngine(ABC, Generic[S]):
 
     @abstractmethod
     def counts(self, pairs: Sequence[tuple[Any, Any]]) -> Steps[list[S]]:
-        """Return, for pairs of handles, how many records are in each line of the one and of the other."""
+        """Return, for pairs of handles, the number of records in each pair of their lines."""
 
     @abstractmethod
-    def crossed(self, pairs: Sequence[tuple[Any, Any]]) -> Steps[list[Any]]:
-        """Return, for pairs of handles, the handle of their lines' products, the first varying slowest."""
+    def cross(self, pairs: Sequence[tuple[Any, Any]]) -> Steps[list[Any]]:
+        """Return, for pairs of handles, a handle of the products of lines, the first varying slowest."""
 
     @abstractmethod
     def linear(self, matrix: Integers, secret: S) -> S:
@@ -112,7 +112,7 @@ class SecretEngine(ABC, Generic[S]):
 
     @abstractmethod
     def product(self, first: S, second: S) -> Steps[S]:
-        """Return products, number by number."""
+        """Return elementwise products."""
 
     @abstractmethod
     def inner(self, first: S, second: S) -> Steps[S]:
@@ -120,7 +120,7 @@ class SecretEngine(ABC, Generic[S]):
 
     @abstractmethod
     def lookup(self, secret: S, tables: Integers, which: Integers) -> Steps[S]:
-        """Return entries of public tables at secret places, each of the table that `which` names."""
+        """Return entries of public tables at secret indices, each from the table given by `which`."""
 
     @abstractmethod
     def less(self, first: S, second: S, *, bits: int = 62) -> Steps[S]:
@@ -128,15 +128,19 @@ class SecretEngine(ABC, Generic[S]):
 
     @abstractmethod
     def open(self, secret: S, bits: Sequence[int] | None = None) -> Steps[Integers]:
-        """Return the numbers themselves, to everybody.
+        """Open the numbers: return them to all parties.
 
-        `bits` says how many bits each of a vector has, all of them not negative: then no more is shown, even
-        to a party that has added something to what the others take for one of these.
+        `bits` states the number of bits of each entry of a vector without negative entries. Then no more bits
+        are shown, even to a party that changed its share.
         """
 
     @abstractmethod
+    def wait_for_all(self) -> Steps[None]:
+        """Wait until every party has reached this step, including parties without a share."""
+
+    @abstractmethod
     def stack(self, secrets: Sequence[S]) -> S:
-        """Return secret vectors one after another as one vector."""
+        """Return the concatenation of secret vectors."""
 
     def select(self, bit: S, first: S, second: S) -> Steps[S]:
         """Return the first where a secret bit is 1, else the second."""
@@ -144,7 +148,7 @@ class SecretEngine(ABC, Generic[S]):
         return second + product  # type: ignore[no-any-return, operator]
 
     def largest(self, rows: S, shape: tuple[int, int], *, bits: int = 62) -> Steps[tuple[S, S]]:
-        """Return every row's largest number and where it stands (the first of equal ones), both secret."""
+        """Return every row's largest number and its position (the first of equal numbers), both secret."""
         lines, width = shape
         values: Any = rows
         places: Any = self.constant(np.tile(np.arange(width, dtype=np.int64), lines))
@@ -169,38 +173,48 @@ class SecretEngine(ABC, Generic[S]):
         return values, places
 
 
+def agree_to_open(engine: SecretEngine[Any], check: Callable[[], object]) -> Steps[None]:
+    """Call `check`, which may raise, and wait until the checks of all parties have passed.
+
+    Two parties have all shares. Without the wait they would show them in the round in which a third party
+    refuses, and the refusal would be too late.
+    """
+    check()
+    yield from engine.wait_for_all()
+
+
 def at_once(value: T) -> Steps[T]:
-    """Return a value as a program that shows nothing: of an engine that has its own network."""
+    """Return a value as a program without rounds, for an engine with its own network."""
     yield from ()
     return value
 
 
-def finished(steps: Steps[T]) -> T:
-    """Run a program to its end whose engine has its own network."""
+def run_alone(steps: Steps[T]) -> T:
+    """Run a program whose engine has its own network, to the end."""
     try:
         next(steps)
     except StopIteration as end:
         found: T = end.value
         return found
-    raise InputError("This engine has no network of its own: its rounds have to be carried.")
+    raise InputError("This engine has no network: its rounds must be relayed.")
 
 
 class Helper(Protocol):
-    """Deals randomness that parties compute with; it is shown nothing."""
+    """Interface of the helper (trusted dealer): it deals randomness and sees no share."""
 
     def deal(self, deal: Deal) -> Mapping[str, bytes]:
-        """Return what every party gets."""
+        """Return every party's part of the deal."""
 
 
 @dataclass
 class Driver:
-    """Carries a computation from round to round, and counts what it takes."""
+    """Relays the rounds of a computation, and counts their cost."""
 
     parties: tuple[str, ...]
     cost: Cost = field(default_factory=Cost)
 
-    def deal_of(self, rounds: Sequence[Round]) -> Deal | None:
-        """Return what this round needs from the helper; parties that need different things have diverged."""
+    def deal_of(self, rounds: Sequence[EngineRound]) -> Deal | None:
+        """Return the deal that all parties need in this round; raise an error if they differ."""
         if len({one.deal for one in rounds}) != 1:
             raise RoundAborted("The parties are not at the same step.", spent=True)
         self.cost.rounds += 1
@@ -209,9 +223,9 @@ class Driver:
 
 
 def run(programs: Mapping[str, Steps[T]], helper: Helper | None = None, cost: Cost | None = None) -> T:
-    """Run every party's program in this process, step by step, and return what the first of them found.
+    """Run every party's program in this process, step by step, and return the result of the first.
 
-    All come to an end at the same step, or none does.
+    All programs must end at the same step.
     """
     return next(iter(run_each(programs, helper, cost).values()))
 
@@ -219,9 +233,9 @@ def run(programs: Mapping[str, Steps[T]], helper: Helper | None = None, cost: Co
 def run_each(
     programs: Mapping[str, Steps[T]], helper: Helper | None = None, cost: Cost | None = None
 ) -> dict[str, T]:
-    """Run every party's program in this process, step by step, and return what each of them found."""
+    """Run every party's program in this process, step by step, and return the result of each."""
     driver = Driver(tuple(programs), Cost() if cost is None else cost)
-    waiting: dict[str, Round] = {}
+    waiting: dict[str, EngineRound] = {}
     found: dict[str, T] = {}
     replies: dict[str, Reply | None] = dict.fromkeys(programs)
     while True:

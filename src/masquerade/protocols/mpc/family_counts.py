@@ -1,4 +1,4 @@
-"""Hidden counts of families of variables that several owners hold, each masked once and counted once."""
+"""Secret counts of families of variables held by several owners; every family is masked and counted once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Family = tuple[str, ...]  # variables, sorted
 
 @dataclass(frozen=True, eq=False)
 class HiddenColumns:
-    """All variables with their numbers of categories and owners, and the codes that this party holds."""
+    """All variables, their numbers of categories and owners, and the codes held by this party."""
 
     sizes: Mapping[str, int]
     owners: Mapping[str, str]
@@ -30,16 +30,16 @@ class HiddenColumns:
             raise InputError("Every variable has an owner and a number of categories.")
         for name, column in self.codes.items():
             if len(column) != self.n:
-                raise InputError(f"Variable {name!r} has {len(column):,} records for {self.n:,}.")
+                raise InputError(f"Variable {name!r} has {len(column):,} records, but there are {self.n:,}.")
             if self.n and not 0 <= int(column.min()) <= int(column.max()) < self.sizes[name]:
                 raise InputError(f"Variable {name!r} has a code outside its categories.")
 
     def width(self, family: Family) -> int:
-        """Return how many cells a family has."""
+        """Return the number of cells of a family."""
         return prod(self.sizes[name] for name in family)
 
     def cell(self, family: Family) -> NDArray[np.int64]:
-        """Return, for every record, the cell of a family whose variables this party holds."""
+        """Return the cell of every record in a family whose variables this party holds."""
         place = np.zeros(self.n, dtype=np.int64)
         for name in family:
             place = place * self.sizes[name] + self.codes[name]
@@ -47,18 +47,18 @@ class HiddenColumns:
 
 
 class FamilyCounts:
-    """Asks an engine for the counts of families; what was masked or counted before is not again."""
+    """Requests counts of families from an engine; nothing is masked or counted twice."""
 
     def __init__(self, engine: SecretEngine[Any], columns: HiddenColumns) -> None:
         self._engine, self._columns = engine, columns
-        self._lines: dict[tuple[Family, ...], Any] = {}  # by what each owner brings to the product
+        self._lines: dict[tuple[Family, ...], Any] = {}  # by each owner's variables in the product
         self._known: dict[Family, Any] = {}
 
     def cells(self, families: Sequence[Family]) -> Steps[dict[Family, Any]]:
         """Return every family's counts as one secret vector, its last variable varying fastest."""
         fresh = [family for family in dict.fromkeys(families) if family not in self._known]
         parts = {family: self._by_owner(family) for family in fresh}
-        yield from self._alone([family for family in fresh if len(parts[family]) == 1])
+        yield from self._share_local_counts([family for family in fresh if len(parts[family]) == 1])
         together = [family for family in fresh if len(parts[family]) > 1]
         yield from self._form([parts[family][:-1] for family in together])
         pairs = [
@@ -74,13 +74,13 @@ class FamilyCounts:
         return {family: self._known[family] for family in families}
 
     def _by_owner(self, family: Family) -> tuple[Family, ...]:
-        """Split a family by who holds what, in the order of the parties."""
+        """Split a family by the owners of its variables, in the order of the parties."""
         owners = self._columns.owners
         found = [tuple(name for name in family if owners[name] == party) for party in self._engine.parties]
         return tuple(part for part in found if part)
 
-    def _alone(self, families: Sequence[Family]) -> Steps[None]:
-        """Share the counts of families that one owner holds: it counts them itself."""
+    def _share_local_counts(self, families: Sequence[Family]) -> Steps[None]:
+        """Share the counts of families with a single owner, which counts them itself."""
         columns, engine = self._columns, self._engine
         for party in engine.parties:
             own = [family for family in families if columns.owners[family[0]] == party]
@@ -96,16 +96,16 @@ class FamilyCounts:
                 self._known[family] = secret[np.arange(end - width, end)]
 
     def _form(self, products: Sequence[tuple[Family, ...]]) -> Steps[None]:
-        """Multiply what three and more owners bring, one owner after another."""
+        """Multiply the indicators of three or more owners, one owner at a time."""
         for count in range(2, max(map(len, products), default=0) + 1):
             wanted = [parts[:count] for parts in products if len(parts) >= count]
             fresh = [parts for parts in dict.fromkeys(wanted) if parts not in self._lines]
             pairs = [(self._lines_of(parts[:-1]), self._lines_of(parts[-1:])) for parts in fresh]
-            formed = yield from self._engine.crossed(pairs)
+            formed = yield from self._engine.cross(pairs)
             self._lines.update(zip(fresh, formed, strict=True))
 
     def _lines_of(self, parts: tuple[Family, ...]) -> Any:
-        """Return the handle of a product, or of one owner's own indicators."""
+        """Return the handle of a product, or of one owner's indicators."""
         if parts not in self._lines:
             columns = self._columns
             [family] = parts

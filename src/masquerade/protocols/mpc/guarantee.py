@@ -1,4 +1,4 @@
-"""Who learns what of a computation on shares, and what those can do who do not follow the program."""
+"""Disclosures of a computation on shares, and the power of members that do not follow the program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from masquerade.protocols.mpc.tree import Growth
 
 
 def opened_by(search: Search) -> str:
-    """Return what a search opens, and how many bits that tells at most."""
+    """Describe what a search opens, and the largest number of bits it reveals."""
     opened = "the parents of every variable" if search.hide_order else "who won every step of the search"
     return f"{opened}, at most {search.bits_told} bits, and no count or score"
 
@@ -26,9 +26,9 @@ def structure_guarantee(
     convener: str | None = None,
     counts: Sequence[str] = (),
 ) -> Guarantee:
-    """Return who learns what of a search for a structure; `counts` are children whose counts are opened.
+    """Return the disclosures of a structure search; `counts` are children whose counts are opened.
 
-    A `convener` carries the rounds: it reads what is opened, and masked numbers pass by.
+    A `convener` relays the rounds: it reads what is opened, and sees masked numbers.
     """
     readers = tuple(dict.fromkeys((*owners, *(() if convener is None else (convener,)))))
     # which questions come next follows from who won, unless every set of parents is scored anyway
@@ -36,7 +36,7 @@ def structure_guarantee(
     if not search.hide_order or counts:
         asked = "how many questions of which sizes, which may tell who won, and no count or score"
     bound = Fraction(1) if search.hide_order and not counts else None
-    bits = f"{search.bits_opened} bits at most{' and opened counts of any sets' if counts else ''}"
+    bits = f"at most {search.bits_opened} bits{' and opened counts of any sets' if counts else ''}"
     told = [Disclosure(reader, opened_by(search), tuple(variables), None) for reader in readers]
     if counts:
         kind = "exact counts of these and the parents found for them"
@@ -57,13 +57,13 @@ def structure_guarantee_without_dealer(
     """Return the disclosures of a structure search by Shamir shares, where nobody deals randomness."""
     most = (len(owners) - 1) // 2
     deviating = (
-        "all follow the program, nothing checks it: an owner that brings false records or shows false shares "
-        "makes what opens false, and can choose them so that what opens answers a question of its own about "
-        f"others' records, {search.bits_opened} bits at most"
+        "all parties follow the program, which is not verified: an owner with false records or false shares "
+        "falsifies the opened results, and can choose them so that the results answer its own query about "
+        f"others' records, with at most {search.bits_opened} bits"
     )
     return Guarantee(
         tuple(Disclosure(owner, opened_by(search), tuple(variables), None) for owner in owners),
-        (deviating, "records were linked row by row beforehand, and their number is public"),
+        (deviating, "records were linked row by row in advance, and their number is public"),
         _adversaries(owners, owners[0], None),
         most,
         (),
@@ -72,7 +72,7 @@ def structure_guarantee_without_dealer(
 
 
 def _adversaries(owners: Sequence[str], helper: str, convener: str | None) -> dict[str, Adversary]:
-    """Return who may do what: a convener outside carries what is signed and sealed, and may do anything."""
+    """Return the adversaries: an outside convener relays signed and sealed messages, and may do anything."""
     found: dict[str, Adversary] = dict.fromkeys((*owners, helper), "semi-honest")
     return found if convener is None or convener in owners else {**found, convener: "malicious"}
 
@@ -81,13 +81,13 @@ HELD_CELLS = "which of their cells lie where, by pseudonym"
 
 
 def clusters_opened(*, least: int, steps: int, hide_steps: bool) -> str:
-    """Return what opens of clusters, and when."""
+    """Describe what opens of clusters, and when."""
     when = f"after {steps} steps, once" if hide_steps else f"after each of at most {steps} steps"
     return f"centres and sizes of clusters of at least {least} records {when}, and no record's cluster"
 
 
 def clusters_bits(plan: Lloyd) -> int:
-    """Return how many bits open of clusters at most."""
+    """Return the largest number of bits that open of clusters."""
     if not plan.hide_steps:
         return plan.steps * sum(plan.opened_bits)
     return sum(plan.opened_bits) + plan.k * (len(plan.most) * plan.centre_bits + 1)
@@ -101,9 +101,10 @@ def clusters_guarantee(
     helper: str,
     convener: str | None = None,
 ) -> Guarantee:
-    """Return who learns what of clusters that are found on shares.
+    """Return the disclosures of clusters found on shares.
 
-    A `convener` carries the rounds and brings records into a common order: it sees who holds which cells.
+    A `convener` relays the rounds and brings records into a common order: it sees which owner has which
+    cells.
     """
     readers = tuple(dict.fromkeys((*owners, *(() if convener is None else (convener,)))))
     opened = clusters_opened(least=plan.least, steps=plan.steps, hide_steps=plan.hide_steps)
@@ -111,25 +112,29 @@ def clusters_guarantee(
     if convener is not None:
         told.append(Disclosure(convener, HELD_CELLS, tuple(variables), None))
     asked, bound = "how many records, centres and steps, and no value", Fraction(1)
-    moving = "two sessions over almost the same people differ by the few in whom they differ"
+    moving = (
+        "no two sessions are about almost the same people: their difference would reveal the few people who "
+        "are in one only"
+    )
     if not plan.hide_steps:
         asked = "how many records and centres, and after how many steps none moved"
         if plan.secret_start:
             asked += ", and none was unknown"
         moving = (
-            "differences of two steps are about the records that moved between clusters, perhaps fewer than "
-            f"{plan.least}: whoever cannot live with that hides steps"
+            "the difference of two steps is about the records that moved between clusters, which may be "
+            f"fewer than {plan.least}: hide the steps if that reveals too much"
         )
     order = (
-        f"{convener} brings records into order as their pseudonyms say: an order in which a cell lies with "
-        "nobody or with two, or a record has cells of two pseudonyms, ends the computation before anything "
-        "opens, but for a probability below 2^-100"
+        f"{convener} orders records by their pseudonyms: a false order, in which a cell has no owner or "
+        "two, or a record has cells of two pseudonyms, ends the computation before anything opens, except "
+        "with probability below 2^-100"
     )
     few = (
-        f"where clusters of fewer than {plan.least} records have fewer together, their size follows from the "
-        "number of all, and their sums for whoever knows all sums, from another step or as a column's owner"
+        f"if all clusters of fewer than {plan.least} records together have fewer too, their total size "
+        "follows from the number of all records, and their total sums follow for a party that knows the "
+        "sums of all records, from another step or as the owner of a column"
     )
-    bits = f"{clusters_bits(plan):,} bits at most"
+    bits = f"at most {clusters_bits(plan):,} bits"
     return Guarantee(
         (*told, Disclosure(helper, asked, tuple(variables), bound if plan.hide_steps else None)),
         (
@@ -146,7 +151,7 @@ def clusters_guarantee(
 
 
 def tree_opened(growth: Growth, sizes: Mapping[str, int]) -> str:
-    """Return what a tree opens, and how many bits that tells at most."""
+    """Describe what a tree opens, and the largest number of bits it reveals."""
     bits = growth.bits_told(sizes)
     bound = "" if bits is None else f", at most {bits:,} bits"
     return f"which feature splits every node and the class of every leaf{bound}, and no count or gain"
@@ -160,13 +165,13 @@ def tree_guarantee(
     helper: str,
     convener: str | None = None,
 ) -> Guarantee:
-    """Return who learns what of a tree that is grown on shares; `sizes` are numbers of categories."""
+    """Return the disclosures of a tree grown on shares; `sizes` are numbers of categories."""
     readers = tuple(dict.fromkeys((*owners, *(() if convener is None else (convener,)))))
     names = (growth.target, *growth.features)
     told = [Disclosure(reader, tree_opened(growth, sizes), names, None) for reader in readers]
     asked = "how many questions of which sizes, which may tell what split, and no count or gain"
     opened = growth.bits_opened(sizes)
-    bits = "as many bits as are opened" if opened is None else f"{opened:,} bits at most"
+    bits = "as many bits as are opened" if opened is None else f"at most {opened:,} bits"
     return Guarantee(
         (*told, Disclosure(helper, asked, names, None)),
         computation_assumptions(owners, helper, convener, opened=bits),
@@ -185,35 +190,37 @@ def computation_assumptions(
     opened: str,
     asked_tells: bool = True,
 ) -> tuple[str, ...]:
-    """Return what a computation on shares rests on, a plain word about malicious members among it.
+    """Return the assumptions of a computation on shares, including the effect of malicious members.
 
-    `opened` says how much a malicious owner can have answered, and `asked_tells` whether what the helper is
-    asked follows from what was opened.
+    `opened` states how much a malicious owner can learn, and `asked_tells` whether the requests to the helper
+    depend on what was opened.
     """
     first, second = owners[:2]
     deviating = (
-        "all follow the program, nothing checks it: an owner that brings false records or shows false shares "
-        "makes what opens false, and can choose them so that what opens answers a question of its own about "
-        f"others' records, {opened}"
+        "all parties follow the program, which is not verified: an owner with false records or false shares "
+        "falsifies the opened results, and can choose them so that the results answer its own query about "
+        f"others' records, with {opened}"
     )
     dealing = (
-        f"a {helper} that deals falsely makes what opens false, unnoticed, or the computation end; alone it "
+        f"a {helper} that deals falsely can falsify the opened results unnoticed, or end the computation; "
+        "on its own it "
         + (
-            "sees of what opens what the next questions tell, which it can so make an answer to its own"
+            "learns of the opened results only what the next requests reveal, which it can turn into an "
+            "answer to its own query"
             if asked_tells
-            else "learns no more by it than whether it ended"
+            else "learns from this only whether the computation ended"
         )
     )
     carrying = (
-        f"Ed25519, X25519, HKDF and ChaCha20-Poly1305 are secure: {convener}, who carries rounds, can stop a "
-        "computation and change nothing in it"
+        f"Ed25519, X25519, HKDF and ChaCha20-Poly1305 are secure: {convener}, who relays the rounds, can "
+        "stop a computation but not change it"
     )
     return (
-        f"the {helper} colludes with nobody: with anybody who reads the rounds it could unmask everything",
-        f"{first} and {second}, who hold the shares, do not put them together",
+        f"the {helper} colludes with nobody: with any reader of the rounds it could unmask everything",
+        f"{first} and {second}, who hold the shares, do not combine them",
         deviating,
         dealing,
         "AES with a fixed key behaves like a random permutation; AES-256 and HKDF are secure",
-        "records were linked row by row beforehand, and their number is public",
+        "records were linked row by row in advance, and their number is public",
         *(() if convener is None else (carrying,)),
     )

@@ -1,11 +1,11 @@
-"""k-means on shares: records whose cells lie with any owner; only centres and sizes of clusters open.
+"""k-means on secret shares: each cell may belong to any owner; only centres and sizes of clusters open.
 
-Every cell of the table belongs to somebody, so the table is a sum of what the owners hold (Jagannathan &
-Wright 2005). With public centres the distance of a record from each is linear in the record, up to a number
-that is the same for all; with secret ones it takes a product of matrices. The nearest centre is found by a
-tournament that carries along who is ahead. Centres that stay secret are divided digit by digit, so that the
-mean of a cluster is rounded and otherwise exact. Numbers are whole: `learn.clusters.Lattice` says in which
-units; centres are kept in fractions of a unit.
+Every cell of the table has an owner, so the table is a sum of the owners' parts (Jagannathan & Wright 2005).
+With public centres, the distance of a record from each centre is linear in the record, up to a number that is
+the same for all centres. With secret centres, distances take a product of matrices. The nearest centre is
+found by a tournament, which keeps the current winner of every record as secret flags. If centres stay secret,
+means are divided digit by digit and are exact up to rounding. All numbers are whole, in the units of
+`learn.clusters.Lattice`; centres are stored in fractions of a unit.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.mpc.engine import Integers, SecretEngine, Steps
+from masquerade.protocols.mpc.engine import Integers, SecretEngine, Steps, agree_to_open
 
-AT_ONCE, MOST_WORDS = 1 << 18, 1 << 21  # records, and numbers that are shown of them in a round
+AT_ONCE, MOST_WORDS = 1 << 18, 1 << 21  # most records, and numbers sent for them, in one round
 MOST_BITS, COUNT_BITS, WORD = 62, 40, 64
 MOST_STEPS = 1000
-FINEST, USUAL, COARSEST = 24, 16, 4  # bits of a unit that centres are kept to
-CHEAP_BITS = 40  # of a difference of distances: more than the usual fraction is kept while it has no more
-DIGIT = 4  # bits of a quotient that are found together
+FINEST, USUAL, COARSEST = 24, 16, 4  # binary digits of a centre after the point
+CHEAP_BITS = 40  # differences of distances with at most this many bits allow centres finer than USUAL
+DIGIT = 4  # bits of a quotient that are computed in one step
 Draw = Callable[[int], int]
 
 
 @dataclass(frozen=True, eq=False)
 class Lloyd:
-    """What is public about clusters that are looked for, and what opens.
+    """Public parameters of a search for clusters, which also determine what opens.
 
-    Every column of `n` records has whole numbers from 0 to its `most`. `start` are the first centres, in the
-    same units; None: records that nobody knows, drawn on shares. Without `hide_steps` centres and sizes open
-    after each of at most `steps` steps, until none moves; with it, so many steps are taken and they open
-    after the last. A cluster of fewer than `least` records keeps its centre, as an empty one does, and its
-    size and sums are not opened.
+    Every column of `n` records has whole numbers from 0 to its `most`. `start` has the first centres, in the
+    same units; with None, they are records drawn on shares, which no party knows. Without `hide_steps`,
+    centres and sizes open after each of at most `steps` steps, until no centre moves. With it, exactly
+    `steps` steps are taken, and they open after the last step. A cluster of fewer than `least` records keeps
+    its centre, as an empty cluster does, and its size and sums are not opened.
     """
 
     n: int
@@ -54,26 +54,28 @@ class Lloyd:
     def __post_init__(self) -> None:
         faults = []
         if self.least < 1:
-            faults.append(f"Clusters have one record at least. Got {self.least} instead.")
+            faults.append(f"'least' must be at least 1. Got {self.least} instead.")
         if not 1 <= self.steps <= MOST_STEPS:
-            faults.append(f"There are from 1 to {MOST_STEPS} steps. Got {self.steps} instead.")
+            faults.append(f"'steps' must be from 1 to {MOST_STEPS}. Got {self.steps} instead.")
         if not 1 <= self.k <= max(self.n, 1):
             faults.append(f"There are from 1 to {self.n:,} clusters of {self.n:,} records. Got {self.k}.")
         if self.start is not None and self.start.shape != (self.k, len(self.most)):
-            faults.append(f"The first centres are {self.k}, each of {len(self.most)} numbers.")
+            faults.append(f"'start' must have {self.k} centres of {len(self.most)} numbers each.")
         if not faults and self.fraction < COARSEST:
-            faults.append("Distances between records are too large a number: give columns in coarser units.")
+            faults.append(
+                "Distances between records are too large to compute: give columns in coarser units."
+            )
         if faults:
             raise InputError(" ".join(faults))
 
     @property
     def secret_start(self) -> bool:
-        """Tell whether nobody knows the first centres."""
+        """Return True if no party knows the first centres."""
         return self.start is None
 
     @property
     def at_once(self) -> int:
-        """Return how many records are worked on together: what two parties show of them fits a message."""
+        """Return the number of records processed together, so that the opened numbers fit into a message."""
         return min(AT_ONCE, max(MOST_WORDS // (self.k + len(self.most)), 1))
 
     @cached_property
@@ -86,36 +88,36 @@ class Lloyd:
 
     @cached_property
     def fraction(self) -> int:
-        """Return to how many bits of a unit centres are kept: as many as distances have room for."""
+        """Return the number of binary digits of centres after the point: as many as distances allow."""
         for bits in range(FINEST, -1, -1):
             if self._bits(bits) <= (MOST_BITS if bits <= USUAL else CHEAP_BITS):
                 return bits
         return -1
 
     def _bits(self, fraction: int) -> int:
-        """Return how many bits the largest number has that is compared."""
+        """Return the number of bits of the largest compared number."""
         secret = self.hide_steps or self.secret_start
         found = self.distance_bits(fraction, secret=secret)
         return max(found, self.quotient_bits(fraction)[1]) if self.hide_steps else found
 
     def distance_bits(self, fraction: int, *, secret: bool) -> int:
-        """Return how many bits a difference of two distances has, from public or from secret centres."""
+        """Return the number of bits of a difference of two distances, from public or secret centres."""
         return ((self.reach << (2 * fraction if secret else fraction)) + 2).bit_length()
 
     def quotient_bits(self, fraction: int) -> tuple[int, int]:
-        """Return how many bits a coordinate of a centre has, in whole digits, and what is compared for it."""
+        """Return the bits of a centre's coordinate, a multiple of `DIGIT`, and of the numbers compared."""
         digits = -(-((max(self.most) + 1) << fraction).bit_length() // DIGIT)
         return DIGIT * digits, DIGIT * digits + (2 * self.n).bit_length()
 
     @property
     def opened_bits(self) -> list[int]:
-        """Return how many bits sums and sizes have: no more of them opens."""
+        """Return the numbers of bits of sums and sizes that open."""
         sums = [max((self.n * most).bit_length(), 1) for most in self.most]
         return sums * self.k + [self.n.bit_length()] * self.k
 
     @property
     def centre_bits(self) -> int:
-        """Return how many bits a coordinate of a centre has; public first centres may lie anywhere."""
+        """Return the number of bits of a centre's coordinate; public first centres may be anywhere."""
         return WORD if self.start is not None else self.quotient_bits(self.fraction)[0]
 
     @property
@@ -126,7 +128,7 @@ class Lloyd:
         return np.rint(self.start * (1 << self.fraction)).astype(np.int64)
 
     def means(self, sizes: Integers, sums: Integers) -> Integers:
-        """Return means in fractions of a unit, halves rounded up; of an empty cluster zeros."""
+        """Return means in fractions of a unit, halves rounded up; zeros for an empty cluster."""
         by = np.maximum(sizes, 1)[:, None]
         found = [
             [(2 * (total << self.fraction) + size) // (2 * size) for total in row]
@@ -137,10 +139,11 @@ class Lloyd:
 
 @dataclass(frozen=True, eq=False)
 class HiddenClusters:
-    """What opened of clusters in the end: sizes and sums of those with enough records, zeros of the others.
+    """Opened results: sizes and sums of the clusters with enough records, and zeros for the others.
 
-    `kept` has the centres of the others, in `2**-fraction` units, where they once had enough records or were
-    public; where it is not `known` a cluster never had, and nobody knows its centre.
+    `kept` has the centres of the other clusters, in `2**-fraction` units, if they had enough records in an
+    earlier step or were public. `known` is False for a cluster that never had enough records: no party knows
+    its centre.
     """
 
     sizes: Integers  # (clusters,)
@@ -151,7 +154,7 @@ class HiddenClusters:
     steps: int
 
     def centres(self) -> NDArray[np.float64]:
-        """Return where the centres lie, in units, those that are not known as NaN."""
+        """Return the centres in units; unknown centres are NaN."""
         kept = np.where(self.known[:, None], self.kept / (1 << self.fraction), np.nan)
         means = self.sums / np.maximum(self.sizes, 1)[:, None]
         return np.where(self.sizes[:, None] > 0, means, kept)
@@ -174,19 +177,19 @@ def clusters(
     *,
     before_opening: Callable[[], object] = lambda: None,
 ) -> Steps[HiddenClusters]:
-    """Take Lloyd's steps, and return where they end.
+    """Take Lloyd's steps, and return the opened clusters.
 
-    `held` is this party's part of the table (records × columns), zero where a cell is not its own. `draw`
-    gives a random number below another. Where steps open, two of them can differ by fewer records than
-    `least`: those who moved. `before_opening` is called once, before this party shows its share of what opens
-    first; if it raises, nothing opens.
+    `held` is this party's part of the table (records × columns), zero in cells of other owners. `draw`
+    returns a random number below its argument. If steps open, two of them can differ by fewer than `least`
+    records: the records that moved. `before_opening` is called once, before anything opens; if it raises at
+    any party, nothing opens.
     """
     if held.shape != (plan.n, len(plan.most)):
         raise InputError(f"The table has {plan.n:,} records of {len(plan.most)} columns.")
     tables = []
     for begin in range(0, plan.n, plan.at_once):
         tables += [(yield from _table(engine, held[begin : begin + plan.at_once]))]
-    drawn = (yield from _drawn(engine, tables, plan, draw)) if plan.secret_start else None
+    drawn = (yield from _draw_centres(engine, tables, plan, draw)) if plan.secret_start else None
     if plan.hide_steps:
         return (yield from _hidden_steps(engine, tables, plan, drawn, before_opening))
     return (yield from _open_steps(engine, tables, plan, drawn, before_opening))
@@ -214,7 +217,7 @@ def _open_steps(
         if plan.least > 1:
             parts = [(yield from _large_enough(engine, totals, plan))]
         if not steps:
-            before_opening()
+            yield from agree_to_open(engine, before_opening)
         opened = yield from engine.open(engine.stack(parts), plan.opened_bits)
         sums, sizes = opened[: k * width].reshape(k, width), opened[k * width :]
         _check(sizes, plan)
@@ -236,7 +239,7 @@ def _hidden_steps(
     drawn: Any,
     before_opening: Callable[[], object],
 ) -> Steps[HiddenClusters]:
-    """Take all steps on shares, and open what the last one comes to.
+    """Take all steps on shares, and open the result of the last step.
 
     `settled` is a secret 1 for every cluster whose centre is a mean of enough records, or was public.
     """
@@ -258,7 +261,7 @@ def _hidden_steps(
     kept = yield from engine.product(settled, totals.small)
     kept_centres = yield from engine.product(kept[of], centres)
     bits = [*plan.opened_bits, *([plan.centre_bits] * (k * width)), *([1] * k)]
-    before_opening()
+    yield from agree_to_open(engine, before_opening)
     opened = yield from engine.open(engine.stack([large, kept_centres, kept]), bits)
     sums, sizes, old, known = np.split(opened, np.cumsum([k * width, k, k * width]))
     _check(sizes, plan)
@@ -273,17 +276,19 @@ def _hidden_steps(
 
 
 def _check(sizes: Integers, plan: Lloyd) -> None:
-    """Refuse sizes that cannot be."""
+    """Raise an error for impossible sizes."""
     if sizes.min() < 0 or sizes.sum() > plan.n or np.any((sizes > 0) & (sizes < plan.least)):
-        raise InputError("Opened sizes are not those of clusters of all records: a party's share was false.")
+        raise InputError(
+            "The opened sizes do not add up to the number of records: a party's share was false."
+        )
 
 
 def _totals(
     engine: SecretEngine[Any], tables: Sequence[Any], plan: Lloyd, public: Integers | None, secret: Any
 ) -> Steps[_Totals]:
-    """Return sums and sizes of the records nearest to each centre, the first of equally near ones.
+    """Return sums and sizes of the records nearest to each centre; ties go to the first centre.
 
-    Centres are `secret`, or `public` where that is None.
+    Centres are `secret`, or `public` if `secret` is None.
     """
     totals: Any = None
     for table in tables:
@@ -308,14 +313,14 @@ def _totals(
 
 
 def _large_enough(engine: SecretEngine[Any], totals: _Totals, plan: Lloyd) -> Steps[Any]:
-    """Return sums and sizes of clusters that are large enough, and zeros of the others."""
+    """Return sums and sizes of clusters that are large enough, and zeros for the others."""
     whole = engine.constant(np.ones(plan.k, dtype=np.int64)) - totals.small
     of = np.concatenate([np.repeat(np.arange(plan.k), len(plan.most)), np.arange(plan.k)])
     return (yield from engine.product(whole[of], engine.stack([totals.sums, totals.sizes])))
 
 
 def _table(engine: SecretEngine[Any], held: Integers) -> Steps[Any]:
-    """Return the table as one secret: the sum of what every owner holds."""
+    """Return the table as one secret: the sum of the owners' parts."""
     total: Any = None
     for owner in engine.parties:
         part = yield from engine.share(owner, held if owner == engine.name else None, held.shape)
@@ -324,7 +329,7 @@ def _table(engine: SecretEngine[Any], held: Integers) -> Steps[Any]:
 
 
 def _from_public(engine: SecretEngine[Any], table: Any, centres: Integers | None, fraction: int) -> list[Any]:
-    """Return the distances of all records from each public centre, less what is the same for all centres."""
+    """Return squared distances from each public centre, without the terms common to all centres."""
     if centres is None:
         raise InputError("Centres are public or secret.")
     # in fractions of a squared unit; the squares, which are public, are rounded to these
@@ -337,7 +342,7 @@ def _from_public(engine: SecretEngine[Any], table: Any, centres: Integers | None
 
 
 def _from_secret(engine: SecretEngine[Any], table: Any, centres: Any, plan: Lloyd) -> Steps[list[Any]]:
-    """Return the distances of all records from each secret centre, less what is the same for all centres."""
+    """Return squared distances from each secret centre, without the terms common to all centres."""
     k, width = plan.k, len(plan.most)
     squares = yield from engine.product(centres, centres)
     totals = engine.linear(np.repeat(np.eye(k, dtype=np.int64), width, axis=1), squares)
@@ -350,13 +355,14 @@ def _nearest(engine: SecretEngine[Any], distances: Sequence[Any], bits: int) -> 
     """Return a secret 1 for every record under its nearest centre, else 0 (records × centres)."""
     values, records = list(distances), len(distances[0])
     ones = engine.constant(np.ones(records, dtype=np.int64))
-    ahead: list[list[Any]] = [[None] for _ in values]  # of each side its marks; none yet: it stands alone
+    # secret flags of the winner among the centres of each side; None: a single centre always wins
+    ahead: list[list[Any]] = [[None] for _ in values]
     while len(values) > 1:
         pairs = range(0, len(values) - 1, 2)
         left, right = (engine.stack([values[at + side] for at in pairs]) for side in (0, 1))
         further = yield from engine.less(right, left, bits=bits)
         bit = [further[np.arange(at * records, (at + 1) * records)] for at in range(len(pairs))]
-        # the distance that is ahead, but of the last pair, and with it every mark of its side, in one product
+        # select the smaller distance (not needed for the last pair) and the flags of its side by one product
         numbers = [
             ([values[at + 1] - values[at]] if len(values) > 2 else [])
             + [mark for side in (0, 1) for mark in ahead[at + side] if mark is not None]
@@ -388,7 +394,7 @@ def _nearest(engine: SecretEngine[Any], distances: Sequence[Any], bits: int) -> 
 
 
 def _means(engine: SecretEngine[Any], totals: _Totals, plan: Lloyd) -> Steps[Any]:
-    """Return the means of all clusters in fractions of a unit, halves rounded up; of empty ones anything."""
+    """Return all means in fractions of a unit, halves rounded up; arbitrary for empty clusters."""
     cells, digits = plan.k * len(plan.most), plan.quotient_bits(plan.fraction)
     sizes = totals.sizes[np.repeat(np.arange(plan.k), len(plan.most))]
     one = np.eye(cells, dtype=np.int64)
@@ -399,9 +405,9 @@ def _means(engine: SecretEngine[Any], totals: _Totals, plan: Lloyd) -> Steps[Any
 def _quotients(
     engine: SecretEngine[Any], numerators: Any, denominators: Any, places: int, bits: int
 ) -> Steps[Any]:
-    """Return whole quotients below 2^places, a digit at a time: how often the denominator still goes in.
+    """Return whole quotients below 2^places by long division, one digit at a time.
 
-    `bits` is how large a difference of a numerator and a multiple of a denominator may be.
+    `bits` bounds the differences of a numerator and a multiple of its denominator.
     """
     one = np.eye(len(numerators), dtype=np.int64)
     often = np.arange(1, 1 << DIGIT)[:, None]
@@ -418,11 +424,11 @@ def _quotients(
     return total
 
 
-def _drawn(engine: SecretEngine[Any], tables: Sequence[Any], plan: Lloyd, draw: Draw) -> Steps[Any]:
-    """Return records that nobody knows as first centres, in fractions of a unit: one of every k-th of all.
+def _draw_centres(engine: SecretEngine[Any], tables: Sequence[Any], plan: Lloyd, draw: Draw) -> Steps[Any]:
+    """Return first centres, in fractions of a unit: a record unknown to all from each k-th of the table.
 
-    The place is the sum of what two parties draw, so neither knows it; a secret 1 stands there, the product
-    of one among the rows of a square and one among its columns.
+    The position is the sum of two parties' draws, so neither knows it. Positions are arranged in a square:
+    the secret flag of a position is the product of a flag of its row and a flag of its column.
     """
     k, width, among = plan.k, len(plan.most), plan.n // plan.k
     place: Any = None

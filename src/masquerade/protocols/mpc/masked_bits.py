@@ -1,11 +1,13 @@
-"""Signs of many differences by the bits of their masks: a few bytes each, and a round for every halving.
+"""Signs of many differences, from the bits of their masks: a few bytes per number, one round per halving.
 
-A difference of so many bits is opened under a mask, modulo one bit more. Its sign is the top bit of what was
-opened, of the mask, and the borrow between them; and there is a borrow where the mask is larger in the bits
-below. Parties have shares of the mask's bits, each share a bit that is added modulo 2. Neighbouring bits
-join, the higher one deciding, until one is left (as Catrina & de Hoogh 2010 compare with a public number).
+A difference of a fixed number of bits is opened under a mask, modulo one more bit. Its sign is the sum of
+three bits: the top bits of the opened number and of the mask, and a borrow, which is 1 if the mask is larger
+in the lower bits. Parties have shares of the mask's bits, each share a bit that is added modulo 2.
+Neighbouring bits are combined, the higher bit first, until one is left (as Catrina & de Hoogh 2010 compare
+with a public number).
 
-Bits of one place of many numbers are a plane, packed into words: what is done with one is done with 64.
+A plane contains the bits at one position of many numbers, packed into words, so that one operation handles 64
+numbers.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ Planes = NDArray[np.unsignedinteger[Any]]  # planes × words
 
 
 def words_of(count: int) -> int:
-    """Return how many words a plane of so many numbers has."""
+    """Return the number of words of a plane of `count` numbers."""
     return -(-count // PER_WORD)
 
 
 def planes(values: Planes, bits: int) -> Planes:
-    """Return the lowest bits of numbers, a plane each, the lowest first; the last word ends in zeros."""
+    """Return the lowest bits of numbers, one plane per bit, the lowest first, padded with zeros."""
     found = np.zeros((bits, 8 * words_of(values.size)), dtype=np.uint8)
     one = np.uint64(1)
     for place in range(bits):
@@ -41,10 +43,10 @@ def numbers(plane: Planes, count: int) -> NDArray[np.uint64]:
 
 
 class Halving(NamedTuple):
-    """One round: so many pairs of neighbours join, which takes products of these planes.
+    """One round: pairs of neighbours are combined by products of these planes.
 
-    `left` and `right` are where the masks of its factors stand among all; a left one belongs to one right one
-    or to two, `of_left` says to which place among those of the round.
+    `left` and `right` are the indices of the masks of the factors. A left factor belongs to one or two right
+    factors; `of_left` has its index within the round.
     """
 
     pairs: int
@@ -54,7 +56,7 @@ class Halving(NamedTuple):
 
 
 def halvings(bits: int) -> list[Halving]:
-    """Return the rounds in which so many bits become one; the lowest group needs no mark of equality."""
+    """Return the rounds that reduce `bits` bits to one; the lowest group needs no equality bit."""
     found, left, right = [], 0, 0
     while bits > 1:
         pairs = bits // 2
@@ -65,7 +67,7 @@ def halvings(bits: int) -> list[Halving]:
 
 
 def factors(bits: int) -> tuple[int, NDArray[np.int64]]:
-    """Return how many left factors all rounds have, and of each right one the left one that it goes with."""
+    """Return the number of left factors of all rounds, and the left factor of each right one."""
     rounds = halvings(bits)
     every = [one.left.start + one.of_left for one in rounds]
     return max(bits - 1, 0), np.concatenate([*every, np.zeros(0, dtype=np.int64)]).astype(np.int64)
@@ -74,23 +76,24 @@ def factors(bits: int) -> tuple[int, NDArray[np.int64]]:
 class Groups:
     """Shares of groups of neighbouring bits, the lowest first.
 
-    `larger` tells of each whether the mask is larger there than what was opened, `equal` whether it is equal.
+    For each group, `larger` is 1 if the mask is larger than the opened number in these bits, `equal` is 1 if
+    both are equal.
     """
 
     def __init__(self, mask: Planes, opened: Planes, *, first: bool) -> None:
-        """Compare shares of a mask's bits with bits that all know; the first party adds what all know."""
+        """Compare shares of a mask's bits with public bits; the first party adds the public part."""
         self.larger = mask & ~opened
         self.equal = mask ^ ~opened if first else mask
 
-    def wanted(self, pairs: int) -> tuple[Planes, Planes]:
-        """Return the factors that joining pairs of neighbours takes."""
+    def factors(self, pairs: int) -> tuple[Planes, Planes]:
+        """Return the factors needed to combine pairs of neighbours."""
         end = 2 * pairs
         return self.equal[1:end:2], np.concatenate([self.larger[0:end:2], self.equal[2:end:2]])
 
     def join(self, pairs: int, products: Planes) -> None:
-        """Take the products of the factors that were wanted."""
+        """Combine pairs of neighbours, given the products of `factors`."""
         end = 2 * pairs
         joined = self.larger[1:end:2] ^ products[:pairs]
-        lowest = np.zeros_like(joined[:1])  # nothing is below it that could decide
+        lowest = np.zeros_like(joined[:1])  # no lower group exists that could decide
         self.larger = np.concatenate([joined, self.larger[end:]])
         self.equal = np.concatenate([lowest, products[pairs:], self.equal[end:]])

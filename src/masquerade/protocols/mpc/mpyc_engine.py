@@ -1,10 +1,10 @@
-"""Three computing parties or more, and no helper: shares by Shamir (1979) in MPyC, which has its own network.
+"""MPC engine of three or more computing parties without a dealer: Shamir shares, by MPyC and its network.
 
-It needs the extra ``masquerade[mpyc]``. More than half of the parties must not collude; with two there would
-be no privacy at all, so two are refused. All are taken to follow the program. It sends some thirty times as
-much as `dealer_engine`, and serves where nobody can be found to help, and as a second implementation.
+It needs the extra ``masquerade[mpyc]``. Fewer than half of the parties may collude; two parties would have no
+privacy at all and are refused. All parties are assumed to follow the program. It sends about thirty times as
+much as `dealer_engine`. Use it if there is no trusted dealer, or as a second implementation.
 
-Numbers are whole and of at most 62 bits: nothing wraps around.
+Numbers are integers of at most 62 bits, so that no sum wraps around.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from masquerade.protocols.mpc.engine import Cost, Integers, SecretEngine, Steps,
 
 BITS = 64
 LEAST_PARTIES = 3
-AT_ONCE = 1 << 16  # numbers of unit vectors that are formed together
+AT_ONCE = 1 << 16  # numbers of unit vectors formed in one batch
 
 
 @dataclass(eq=False)
 class Lines:
-    """0/1 lines that a party knows, or that were formed of others'; shared when they are first needed."""
+    """0/1 lines that a party knows, or products of other lines; shared when they are first needed."""
 
     shape: tuple[int, int]
     owner: int
@@ -36,12 +36,12 @@ class Lines:
 
 
 class _Clock:
-    """Counts rounds that follow one another, though MPyC has many messages under way at once.
+    """Counts sequential rounds, although MPyC sends many messages concurrently.
 
-    A message belongs to the round after the last one of which this party had read a message when it asked
-    for this one or sent its own under the same label (all parties send the same labels). The messages of a
-    round are thus those that could have gone together, and rounds are the longest chain of messages that
-    this party had to wait for.
+    A message belongs to the round after the last round from which this party had read a message when it
+    requested this message or sent its own message with the same label (all parties send the same labels). So
+    the messages of a round are those that could have been sent together, and the number of rounds is the
+    length of the longest chain of messages that this party had to wait for.
     """
 
     def __init__(self) -> None:
@@ -49,18 +49,18 @@ class _Clock:
         self._label, self._round = 0, 0
 
     def round_of(self, label: int) -> int:
-        """Return the round of a label; a party sends and asks under one before it does under the next."""
+        """Return the round of a label; a party finishes one label before it starts the next."""
         if label != self._label or not self._round:
             self._label, self._round = label, self.rounds + 1
         return self._round
 
     def read(self, number: int) -> None:
-        """Note that a message of a round was read."""
+        """Record that a message of a round was read."""
         self.rounds = max(self.rounds, number)
 
 
 class _Watched:
-    """A connection of MPyC to a peer, and a clock that sees what passes; nothing more is sent."""
+    """A connection of MPyC to a peer whose messages a clock observes; it sends nothing more."""
 
     def __init__(self, connection: Any, clock: _Clock, loop: Any) -> None:
         self._connection, self._clock, self._loop = connection, clock, loop
@@ -76,7 +76,7 @@ class _Watched:
         found = self._connection.receive(label)
         if isinstance(found, Future):
             found.add_done_callback(lambda _: self._clock.read(number))
-        else:  # here already: read when whoever asked goes on
+        else:  # arrived already: it counts as read when the caller continues
             self._loop.call_soon(self._clock.read, number)
         return found
 
@@ -85,16 +85,16 @@ class _Watched:
 
 
 class MpycEngine(SecretEngine[Any]):
-    """One party's part. `runtime` is MPyC's, started; `parties` are names in the order of its numbers."""
+    """The engine of one party. `runtime` is a started MPyC runtime; `parties` are names in its order."""
 
     def __init__(self, runtime: Any, parties: Sequence[str]) -> None:
         if len(parties) < LEAST_PARTIES:
             raise InputError(
-                f"Without a helper shares need {LEAST_PARTIES} parties: of fewer, one sees everything. "
-                "Use a helper instead."
+                f"Without a helper, shares need at least {LEAST_PARTIES} parties: of fewer, a single party "
+                "could see everything. Use the engine with a dealer instead."
             )
         if len(runtime.parties) != len(parties):
-            raise InputError(f"MPyC runs {len(runtime.parties)} parties, named are {len(parties)}.")
+            raise InputError(f"MPyC runs {len(runtime.parties)} parties, but {len(parties)} names are given.")
         self._mpc, self.parties = runtime, tuple(parties)
         self.name = self.parties[runtime.pid]
         self._numbers = runtime.SecInt(BITS)
@@ -102,18 +102,18 @@ class MpycEngine(SecretEngine[Any]):
         for peer in runtime.parties:
             if peer.pid != runtime.pid:
                 peer.protocol = _Watched(peer.protocol, self._clock, runtime._loop)  # noqa: SLF001
-        self._before = self._sent()
+        self._before = self._send()
 
     @property
     def cost(self) -> Cost:
-        """Return the rounds so far, and the bytes that this party sent, labels and lengths among them."""
-        return Cost(rounds=self._clock.rounds, sent=self._sent() - self._before)
+        """Return the number of rounds so far, and the bytes sent by this party, headers included."""
+        return Cost(rounds=self._clock.rounds, sent=self._send() - self._before)
 
-    def _sent(self) -> int:
+    def _send(self) -> int:
         return sum(int(getattr(peer.protocol, "nbytes_sent", 0)) for peer in self._mpc.parties)
 
     def constant(self, values: Integers) -> Any:
-        """Return values that every party puts in itself."""
+        """Return public values as a secret."""
         return self._numbers.array(np.asarray(values, dtype=np.int64).astype(object))
 
     def share(self, owner: str, values: Integers | None, shape: tuple[int, ...]) -> Steps[Any]:
@@ -124,16 +124,16 @@ class MpycEngine(SecretEngine[Any]):
         return at_once(self._mpc.input(self.constant(given), senders=self.parties.index(owner)))
 
     def indicators(self, owner: str, lines: NDArray[np.uint8] | None, shape: tuple[int, int]) -> Lines:
-        """Return a handle; the lines are shared when they are first counted with others'."""
+        """Return a handle; the lines are shared when they are first counted with another owner's."""
         if (lines is not None) != (owner == self.name) or (lines is not None and lines.shape != shape):
-            raise InputError("Indicators are known to their owner, in the shape that everybody expects.")
+            raise InputError("Indicators are known to their owner, in the shape that all parties expect.")
         return Lines(shape, self.parties.index(owner), lines)
 
     def counts(self, pairs: Sequence[tuple[Lines, Lines]]) -> Steps[list[Any]]:
         """Multiply lines of different owners and sum over records."""
         return at_once([self._of(left) @ self._of(right).T for left, right in pairs])
 
-    def crossed(self, pairs: Sequence[tuple[Lines, Lines]]) -> Steps[list[Lines]]:
+    def cross(self, pairs: Sequence[tuple[Lines, Lines]]) -> Steps[list[Lines]]:
         """Multiply lines of different owners record by record."""
         found = []
         for left, right in pairs:
@@ -150,7 +150,7 @@ class MpycEngine(SecretEngine[Any]):
         return secret @ public.T if len(secret.shape) == 1 else (secret.T @ public.T).T
 
     def product(self, first: Any, second: Any) -> Steps[Any]:
-        """Multiply number by number."""
+        """Multiply elementwise."""
         return at_once(first * second)
 
     def inner(self, first: Any, second: Any) -> Steps[Any]:
@@ -158,7 +158,7 @@ class MpycEngine(SecretEngine[Any]):
         return at_once(first.T @ second)
 
     def lookup(self, secret: Any, tables: Integers, which: Integers) -> Steps[Any]:
-        """Look secret places up by unit vectors, which are formed of their bits."""
+        """Look up secret indices by unit vectors, which are computed from the bits of the indices."""
         places, length = secret.reshape(-1), tables.shape[1]
         bits = max(int(length - 1).bit_length(), 1)
         whole = np.zeros((len(tables), 1 << bits), dtype=np.int64)
@@ -178,19 +178,24 @@ class MpycEngine(SecretEngine[Any]):
         return at_once(self.stack(found).reshape(secret.shape))
 
     def less(self, first: Any, second: Any, *, bits: int = 62) -> Steps[Any]:
-        """Compare number by number."""
+        """Compare elementwise."""
         if bits > BITS - 2:
             raise InputError(f"Differences of {bits} bits are more than {BITS - 2}.")
         return at_once(first < second)
 
     def open(self, secret: Any, bits: Sequence[int] | None = None) -> Steps[Integers]:  # noqa: ARG002
-        """Return the numbers themselves, to everybody; all of their bits, however few there should be."""
+        """Open the numbers: return them to all parties, with all of their bits, whatever `bits` states."""
         found = self._mpc.run(self._mpc.output(secret))
         numbers = np.array([int(value) for value in np.ravel(found)], dtype=np.int64)
         return at_once(numbers.reshape(secret.shape))
 
+    def wait_for_all(self) -> Steps[None]:
+        """Exchange an empty message with every party."""
+        self._mpc.run(self._mpc.transfer(b""))
+        return at_once(None)
+
     def stack(self, secrets: Sequence[Any]) -> Any:
-        """Return secrets one after another."""
+        """Return the concatenation of secrets."""
         flat = [secret.reshape(-1) for secret in secrets if np.prod(secret.shape)]
         return self._mpc.np_concatenate(tuple(flat)) if len(flat) > 1 else flat[0]
 

@@ -1,15 +1,15 @@
-"""Inference control by servers that do not learn the question: two of them, and a helper who deals.
+"""Query auditing by two servers that do not learn the query, with a helper that deals randomness.
 
-Both servers hold the same table of counts. A client makes keys of a point function (Boyle, Gilboa & Ishai
-2016), one for each server: together they select one question among all cells of all sets of variables, one
-alone looks random. On shares the servers check that the keys select a question, hold it against everything
-that they answered this client before, and only then form the answer, which the client alone puts together.
-Whether it was refused they do not learn either. After Woodruff & Staddon (2004), with two servers instead of
-encryption.
+Both servers hold the same table of counts. A client makes keys of a distributed point function (Boyle, Gilboa
+& Ishai 2016), one for each server. Together they select one question among all cells of all sets of
+variables; a single key looks random. On shares, the servers check that the keys select a question, compare it
+with all earlier answers to this client, and only then compute shares of the answer, which only the client can
+combine. The servers do not learn whether the question was refused. After Woodruff & Staddon (2004), with two
+servers instead of encryption.
 
 The rules are those of Dobkin, Jones & Lipton (1979): a cell has at least `least_people` people, and two
-different cells that were answered have at most `most_overlap` in common. What three answers and more tell by
-adding and subtracting is not looked at: `Controlled`, which knows the questions, does that.
+different cells that were answered have at most `most_overlap` in common. Sums and differences of three or
+more answers are not checked; `Controlled`, which knows the queries, checks them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Category, Schema
 from masquerade.crypto.dpf import PointKeys, fresh_roots, point_keys
 from masquerade.crypto.errors import DecodingError, KeySpent
-from masquerade.protocols.mpc.dealer import expanded
+from masquerade.protocols.mpc.dealer import expand_key
 from masquerade.protocols.mpc.dealer_engine import HelpedEngine
 from masquerade.protocols.mpc.engine import Steps, common_seed
 from masquerade.protocols.wire import codec
 
 MOST_QUESTIONS = 1 << 20
-COUNT_BITS = 40  # of a difference of counts
-CHECKS = 64  # sums of what must be zero: that all are, where one is not, has probability 2^-64
+COUNT_BITS = 40  # bits of a difference of counts
+CHECKS = 64  # random sums of numbers that must be zero: a nonzero number passes with probability 2^-64
 ROOT = 16  # bytes
 
 Words = NDArray[np.uint64]
@@ -60,9 +60,9 @@ class AnswerShare(codec.SessionMessage, tag=b"masquerade hidden answer 1"):
 
 
 class Questions:
-    """All that can be asked: the cells of every set of variables; `most_variables` limits the sets.
+    """All possible questions: the cells of every set of at most `most_variables` variables.
 
-    How many people there are is public, and no question.
+    The number of people is public and not a question.
     """
 
     def __init__(self, schema: Schema, most_variables: int | None = None) -> None:
@@ -74,38 +74,38 @@ class Questions:
             )
         most = len(self._shape) if most_variables is None else most_variables
         if most < 1:
-            raise InputError(f"Questions are about one variable at least. Got {most} instead.")
+            raise InputError(f"Queries need at least one variable. Got {most} instead.")
         named = (np.indices(self._shape) > 0).sum(axis=0)
-        self.asked = ((named > 0) & (named <= most)).ravel()  # which places are questions
+        self.asked = ((named > 0) & (named <= most)).ravel()  # True for indices that are questions
 
     @property
     def bits(self) -> int:
-        """Return how many bits number all questions."""
+        """Return the number of bits of a question's index."""
         return max((len(self.asked) - 1).bit_length(), 1)
 
     def place(self, where: Mapping[str, Category]) -> int:
-        """Return the number of a question, a cell by its variables and categories."""
+        """Return the index of a question: a cell, given by its variables and categories."""
         for name in where:
             if name not in self.schema:
-                raise InputError(f"{name!r} is no variable here.{did_you_mean(name, self.schema)}")
+                raise InputError(f"{name!r} is not a variable here.{did_you_mean(name, self.schema)}")
         codes = [self.schema[x].code(where[x]) + 1 if x in where else 0 for x in self.schema]
         place = int(np.ravel_multi_index(codes, self._shape))
         if not self.asked[place]:
-            raise InputError("A question names a variable at least, and no more of them than are allowed.")
+            raise InputError("A query has at least one variable, and at most the allowed number.")
         return place
 
     def cells(self, chosen: Words) -> Words:
-        """Return what a choice of a question comes to, as a choice of cells of all variables: linear."""
+        """Map a choice of a question to a choice of cells of all variables, linearly."""
         tensor = np.where(self.asked, chosen, np.uint64(0)).reshape(self._shape)
         for axis in range(len(self._shape)):
             parts = np.moveaxis(tensor, axis, 0)
-            tensor = np.moveaxis(parts[1:] + parts[:1], 0, axis)  # no condition is any category
+            tensor = np.moveaxis(parts[1:] + parts[:1], 0, axis)  # index 0: no condition, so any category
         return np.ascontiguousarray(tensor).ravel()
 
 
 @dataclass(frozen=True)
 class OverlapRules:
-    """What is refused: cells of few people, and cells that have many in common with an answered one."""
+    """Rules that refuse cells of few people, and cells that share many people with an answered cell."""
 
     most_overlap: int
     least_people: int = 0
@@ -114,12 +114,12 @@ class OverlapRules:
         for name in ("most_overlap", "least_people"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << COUNT_BITS:
-                raise InputError(f"{name!r} is a whole number that is not negative. Got {value!r} instead.")
+                raise InputError(f"{name!r} must be a whole number of at least 0. Got {value!r} instead.")
 
 
 @dataclass
-class Client:
-    """Whoever asks: makes the keys of a question for both servers, and puts their shares together."""
+class QueryClient:
+    """The client: makes the keys of a question for both servers, and combines their shares."""
 
     questions: Questions
     session: bytes = field(default_factory=lambda: os.urandom(codec.SESSION_SIZE))
@@ -133,7 +133,7 @@ class Client:
         self.asked += 1
         first, second = (
             QuestionKey(
-                self.session, self.asked - 1, server, root.astype("<u8").tobytes(), keys.shared()
+                self.session, self.asked - 1, server, root.astype("<u8").tobytes(), keys.encode_shared()
             ).encode()
             for server, root in enumerate(roots)
         )
@@ -143,18 +143,18 @@ class Client:
         """Return the count, or None if the question was refused."""
         shares = [AnswerShare.decode(reply) for reply in replies]
         if {(it.session, it.number) for it in shares} != {(self.session, self.asked - 1)} or len(shares) != 2:
-            raise InputError("These are no answers of both servers to the last question.")
+            raise InputError("The answers are not those of both servers to the last query.")
         allowed, count = (sum(getattr(it, name) for it in shares) % 2**64 for name in ("allowed", "count"))
         if allowed not in {0, 1} or count >> COUNT_BITS or (not allowed and count):
-            raise RoundAborted("The shares of both servers are no answer: one is false.", spent=True)
+            raise RoundAborted("The shares of both servers do not form an answer: one is false.", spent=True)
         return count if allowed else None
 
 
 class ControlServer:
-    """One of both servers, for one client: it holds the table, and shares of what was answered.
+    """One of two servers, for one client: it has the table, and shares of the answered questions.
 
-    `engine` is one of two parties'; its number is the server's. `history` outlives the server if it is kept:
-    with another length than the other server's, nothing is answered any more.
+    `engine` is the engine of one of two parties; the party's index is the server's index. `history` may be
+    stored to outlive the server. If its length differs from the other server's, no further query is answered.
     """
 
     def __init__(
@@ -167,59 +167,62 @@ class ControlServer:
     ) -> None:
         table = np.asarray(counts)
         if table.shape != tuple(len(questions.schema[name]) for name in questions.schema):
-            raise InputError("The table of counts has an axis for every variable.")
+            raise InputError("The table of counts must have one axis per variable.")
         if len(engine.parties) != 2:
-            raise InputError("Questions are answered by two servers.")
+            raise InputError("Queries need exactly two servers.")
         whole = table.astype(np.int64)
         if np.any(whole != table) or whole.min(initial=0) < 0 or int(whole.sum()) >> (COUNT_BITS - 1):
-            raise InputError("Counts are whole numbers that are not negative.")
+            raise InputError("Counts must be whole numbers of at least 0.")
         self._engine, self._questions, self._rules = engine, questions, rules
         self._counts, self._session = whole.ravel().astype(np.uint64), session
         self._number, self._me = 0, engine.parties.index(engine.name)
-        self.history: list[Words] = []  # shares of cells that were answered, or of none where one was refused
+        self.history: list[Words] = []  # shares of the answered cells, zeros for a refused query
 
-    def answered(self, message: bytes) -> Steps[bytes]:
+    def answer_query(self, message: bytes) -> Steps[bytes]:
         """Return this server's share of the answer, in step with the other server."""
-        number, self._number = self._number, -1  # whatever goes wrong, nothing is answered ever after
-        chosen = self._chosen(QuestionKey.decode(message), number)
+        number, self._number = self._number, -1  # after an error, no further query is answered
+        chosen = self._select_cells(QuestionKey.decode(message), number)
         yield from self._check(chosen)
         cells = self._questions.cells(chosen)
         size = self._engine.linear(self._counts.astype(np.int64)[None], cells)
-        refused = yield from self._refused(cells, size)
+        refused = yield from self._test_rules(cells, size)
         allowed = self._constant(1) - refused
         both = yield from self._engine.product(
             np.repeat(allowed, 1 + cells.size), self._engine.stack([size, cells])
         )
-        self.history.append(both[1:])  # before the answer leaves
+        self.history.append(both[1:])  # before the answer is sent
         self._number = number + 1
         return AnswerShare(self._session, number, int(allowed[0]), int(both[0])).encode()
 
-    def _chosen(self, key: QuestionKey, number: int) -> Words:
+    def _select_cells(self, key: QuestionKey, number: int) -> Words:
         if (key.session, key.number, key.server) != (self._session, number, self._me):
             raise KeySpent("The key is for another session, question or server, or the session has ended.")
         if len(key.root) != ROOT:
-            raise DecodingError("A root has another length.")
+            raise DecodingError("A root has the wrong length.")
         root = np.frombuffer(key.root, dtype="<u8").astype(np.uint64)[None]
         keys = PointKeys.read(key.corrections, self._me, self._questions.bits, root)
         return keys.expand()[0, : len(self._questions.asked)]
 
     def _check(self, chosen: Words) -> Steps[None]:
-        """Refuse keys that do not select exactly one question.
+        """Raise an error unless the keys select exactly one question.
 
-        Only 0 and 1 are their own squares modulo 2^64, so it is enough that every square differs by zero and
-        that all numbers sum to one. Zeros are opened as sums with random weights, drawn after the keys came.
+        Only 0 and 1 are their own squares modulo 2^64, so it is enough that every number equals its square
+        and that all numbers sum to one. The differences, which must be zero, are opened as sums with random
+        weights, which are drawn after the keys were received.
         """
         engine, asked = self._engine, self._questions.asked
         some = chosen[asked]
         squares = yield from engine.product(some, some)
         seed = yield from common_seed()
-        weights = expanded(seed, CHECKS * some.size).reshape(CHECKS, some.size)
+        weights = expand_key(seed, CHECKS * some.size).reshape(CHECKS, some.size)
         one = some.sum(dtype=np.uint64) - self._constant(1)
         zeros = yield from engine.open(engine.stack([weights @ (squares - some), one]))
         if np.any(zeros):
-            raise RoundAborted("The keys select no question: the client made them otherwise.", spent=True)
+            raise RoundAborted(
+                "The keys select no query: the client did not follow the protocol.", spent=True
+            )
 
-    def _refused(self, cells: Words, size: Words) -> Steps[Words]:
+    def _test_rules(self, cells: Words, size: Words) -> Steps[Words]:
         """Return a secret 1 if the rules refuse the cells, else 0."""
         engine, rules = self._engine, self._rules
         few = yield from engine.less(size, self._constant(rules.least_people), bits=COUNT_BITS)
@@ -236,7 +239,7 @@ class ControlServer:
             bits=COUNT_BITS,
         )
         many, other = exceeded.reshape(2, -1)
-        faults = yield from engine.product(many, other)  # the same question again is no fault
+        faults = yield from engine.product(many, other)  # repeating a question is allowed
         total = few + faults.sum(dtype=np.uint64)
         return (yield from engine.less(self._constant(0), total, bits=COUNT_BITS))
 
@@ -245,7 +248,7 @@ class ControlServer:
 
 
 def refusal(rules: OverlapRules) -> Refusal:
-    """Return what a client is told whose question was refused: which rule it was, nobody knows."""
+    """Return the refusal that a client receives; it does not reveal which rule applied."""
     reason = (
         f"The cell has fewer than {rules.least_people} people, or more than {rules.most_overlap} in common "
         "with one that was answered before. Ask about other people."
@@ -256,7 +259,7 @@ def refusal(rules: OverlapRules) -> Refusal:
 def control_guarantee(
     client: str, servers: Sequence[str], helper: str, variables: Sequence[str], rules: OverlapRules
 ) -> Guarantee:
-    """Return who learns what where two servers answer a client whose questions they do not learn."""
+    """Return the disclosures of two servers that answer queries without learning them."""
     first, second = servers
     names = tuple(variables)
     told = (
@@ -283,29 +286,32 @@ def control_guarantee(
 
 
 def control_assumptions(client: str, servers: Sequence[str], helper: str) -> tuple[str, ...]:
-    """Return what such answers rest on, a plain word about everybody who does not follow the program."""
+    """Return the assumptions of private queries, and the consequences if a member deviates."""
     first, second = servers
     helping = (
-        f"the {helper} colludes with nobody: with a server it would know every question, and with the "
-        f"{client} what was refused"
+        f"the {helper} colludes with nobody: with a server it would learn every query, and with the "
+        f"{client} the refused cells"
     )
     lying = (
-        f"a {client} that makes other keys is found out, but for a probability of 2^-{CHECKS}, and is "
-        "answered nothing more in this session"
+        f"a {client} that makes invalid keys is detected, except with probability 2^-{CHECKS}, and receives "
+        "no further answer in this session"
     )
     deviating = (
-        "servers and helper follow the program, nothing checks it: a false share or deal makes answers and "
-        "refusals false, unnoticed; and a server that adds to its shares where keys are checked learns the "
-        "question, at which the other sees the check fail"
+        "servers and helper follow the program, which is not verified: a false share or deal falsifies "
+        "answers and refusals unnoticed; a server that adds to its shares while keys are checked learns the "
+        "query, but the other server sees the check fail"
     )
     return (
-        f"{first} and {second} do not put keys or shares together: they would know every question",
+        f"{first} and {second} do not combine keys or shares: together they would learn every query",
         helping,
-        f"no server colludes with the {client}: it holds the counts, and could simply tell them",
+        f"no server colludes with the {client}: it holds the counts, and could simply reveal them",
         lying,
-        f"the servers know who asks: a {client} under two names has two histories",
+        f"the servers know who sends each query: a {client} under two names has two histories",
         deviating,
-        "refusals look at the counts: each tells whoever asks that a rule was broken, and nobody which",
-        "what three answers and more tell by adding and subtracting is not looked at",
+        (
+            "refusals depend on the counts: each refusal tells the analyst that a rule was broken, but not "
+            "which rule"
+        ),
+        "what three or more answers reveal by addition and subtraction is not checked",
         "AES with a fixed key behaves like a random permutation; AES-256, HKDF and SHA-256 are secure",
     )

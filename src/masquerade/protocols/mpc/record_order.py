@@ -1,9 +1,9 @@
-"""Who takes part where any cell may lie with any owner: a common order of records, by pseudonym.
+"""Common order of records by pseudonym, where any owner may have any cell.
 
-Whoever convenes is told which cells each owner holds, of which pseudonyms, brings everybody into the order of
-the pseudonyms, and tells each owner the places of its own. An owner learns how many people there are, and
-nothing about whom others have. Owners do not take its word: before anything is computed they check together
-that every cell lies with one of them, and that no record has cells of two pseudonyms.
+The coordinator (convener) learns which cells each owner has, of which pseudonyms, sorts all people by
+pseudonym, and sends each owner the positions of its own records. An owner learns the number of people, and
+nothing about the others' people. Owners do not trust the order: before anything is computed they check
+together that every cell has exactly one owner, and that no record has cells of two pseudonyms.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.util.formatting import counted
 from masquerade.protocols.linkage.pseudonyms import PSEUDONYM_SIZE, words_of
-from masquerade.protocols.mpc.dealer import expanded
+from masquerade.protocols.mpc.dealer import expand_key
 from masquerade.protocols.mpc.engine import SecretEngine, Steps, common_seed
 from masquerade.protocols.wire import codec
 from masquerade.protocols.wire.session import Responder, Transport, ask
@@ -32,32 +32,32 @@ Tags = NDArray[np.uint8]
 
 
 class HolderRequest(codec.SessionMessage, tag=b"masquerade hidden whose 1"):
-    """Ask an owner of whom it holds which cells."""
+    """Ask an owner which cells it holds, by pseudonym."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldBlock(codec.Struct):
-    """Variables that an owner holds, and the pseudonyms of the people it holds them of."""
+    """Variables that an owner holds, and the pseudonyms of the people whose values it has."""
 
     names: Annotated[tuple[codec.Name, ...], codec.Many(10_000)]
     tags: Annotated[bytes, codec.Blob(PSEUDONYM_SIZE * MOST_RECORDS)]
 
     @property
     def people(self) -> Tags:
-        """Return the pseudonyms, a row each."""
+        """Return the pseudonyms, one row per person."""
         if len(self.tags) % PSEUDONYM_SIZE:
-            raise InputError("Pseudonyms end inside one.")
+            raise InputError("The last pseudonym is incomplete.")
         return np.frombuffer(self.tags, dtype=np.uint8).reshape(-1, PSEUDONYM_SIZE)
 
 
 class HeldCells(codec.SessionMessage, tag=b"masquerade hidden held 1", eq=False):
-    """What an owner holds, block by block."""
+    """The cells of an owner, by block."""
 
     blocks: Annotated[tuple[HeldBlock, ...], codec.Many(MOST_BLOCKS)]
 
 
 class PlaceOffer(codec.SessionMessage, tag=b"masquerade hidden places 1", eq=False):
-    """How many records there are, and where each of an owner's stands among them, block by block."""
+    """The number of records, and the position of each of an owner's records, by block."""
 
     records: codec.U64
     places: Annotated[
@@ -66,13 +66,13 @@ class PlaceOffer(codec.SessionMessage, tag=b"masquerade hidden places 1", eq=Fal
 
 
 class PlacesTaken(codec.SessionMessage, tag=b"masquerade hidden placed 1"):
-    """The owner has its places."""
+    """The owner has received its positions."""
 
 
 class PlacedOwner(Responder):
-    """An owner that is told the places of its records; `blocks` are its variables and pseudonyms.
+    """An owner that receives the positions of its records; `blocks` are its variables and pseudonyms.
 
-    `most` is how many records there may be of everybody: checking their order costs work for each.
+    `most` is the largest number of records of all owners: checking their order costs work for each.
     """
 
     def __init__(
@@ -80,54 +80,54 @@ class PlacedOwner(Responder):
     ) -> None:
         self.session, self._blocks, self._most = session, blocks, min(most, MOST_RECORDS)
         self._offer: PlaceOffer | None = None
-        self.handlers = {HolderRequest: self._held, PlaceOffer: self._placed}
+        self.handlers = {HolderRequest: self._describe_cells, PlaceOffer: self._take_places}
 
     @property
     def offer(self) -> PlaceOffer:
-        """Return how many records there are and where the own ones stand, once that is known."""
+        """Return the number of records and the positions of this owner's, once known."""
         if self._offer is None:
             raise RoundAborted("The records of this session have no common order yet.", spent=False)
         return self._offer
 
     @property
     def placed_blocks(self) -> list[tuple[Sequence[str], Tags, Places]]:
-        """Return the variables, pseudonyms and places of every block."""
+        """Return the variables, pseudonyms and positions of every block."""
         pairs = zip(self._blocks, self.offer.places, strict=True)
         return [(names, tags, places) for (names, tags), places in pairs]
 
-    def _held(self, request: HolderRequest) -> HeldCells:
+    def _describe_cells(self, request: HolderRequest) -> HeldCells:
         blocks = [
             HeldBlock(tuple(names), np.ascontiguousarray(tags).tobytes()) for names, tags in self._blocks
         ]
         return HeldCells(request.session, tuple(blocks))
 
-    def _placed(self, offer: PlaceOffer) -> PlacesTaken:
-        """Take places: one for every record of every block, no two the same."""
+    def _take_places(self, offer: PlaceOffer) -> PlacesTaken:
+        """Store the positions: one for every record of every block, without duplicates."""
         if self._offer is not None:
-            raise InputError("Records have their places already.")
+            raise InputError("The positions of the records are fixed already.")
         rows = [len(tags) for _, tags in self._blocks]
         if offer.records > self._most:
             raise InputError(
-                f"There are said to be {offer.records:,} records; this party takes part among at most "
-                f"{self._most:,} (rows, under limits in its file)."
+                f"The offer states {offer.records:,} records; this party accepts at most {self._most:,} "
+                "(rows, under limits in its file)."
             )
         if [len(places) for places in offer.places] != rows:
-            raise InputError("Every record of every block gets a place.")
+            raise InputError("Every record of every block needs a position.")
         for places in offer.places:
             taken = np.zeros(offer.records, dtype=bool)
             if len(places) and int(places.max()) >= offer.records:
-                raise InputError("A place is none of those there are.")
+                raise InputError("A position is out of range.")
             taken[places] = True
             if int(taken.sum()) < len(places):
-                raise InputError("A place is given to two records.")
+                raise InputError("Two records have the same position.")
         self._offer = offer
         return PlacesTaken(offer.session)
 
 
-def placed(owners: Sequence[str], names: Sequence[str], transport: Transport, session: bytes) -> int:
-    """Give every owner the places of its records, and return how many there are.
+def assign_places(owners: Sequence[str], names: Sequence[str], transport: Transport, session: bytes) -> int:
+    """Send every owner the positions of its records, and return the number of records.
 
-    Every cell of `names` of everybody must lie with exactly one owner.
+    Every cell of `names` of every person must have exactly one owner.
     """
     held = {
         owner: ask(transport, owner, HolderRequest(session), HeldCells, spent=False).blocks
@@ -145,7 +145,7 @@ def placed(owners: Sequence[str], names: Sequence[str], transport: Transport, se
 
 
 def _places(blocks: Sequence[Tags]) -> tuple[list[Places], int]:
-    """Return the place of every pseudonym of some blocks in the order of all, and how many these are."""
+    """Return the position of each pseudonym in the order of all pseudonyms, and their number."""
     tags = np.concatenate([np.empty((0, PSEUDONYM_SIZE), dtype=np.uint8), *blocks])
     if not len(tags):
         return [np.empty(0, dtype=np.uint32) for _ in blocks], 0
@@ -159,7 +159,7 @@ def _places(blocks: Sequence[Tags]) -> tuple[list[Places], int]:
 
 
 def _check_cells(blocks: Sequence[tuple[Sequence[str], Places]], names: Sequence[str], n: int) -> None:
-    """Refuse cells that nobody has, or that two have."""
+    """Raise an error if a cell has no owner or two owners."""
     faults = []
     for name in names:
         times = np.zeros(n, dtype=np.int64)
@@ -170,7 +170,7 @@ def _check_cells(blocks: Sequence[tuple[Sequence[str], Places]], names: Sequence
             if count:
                 faults.append(f"Of {counted(count, 'person', 'people')} {what} {name!r}.")
     if faults:
-        told = "Every cell has to lie with one party."
+        told = "Every cell must have exactly one owner."
         raise RoundAborted(" ".join([told, *faults]), spent=True)
 
 
@@ -180,14 +180,14 @@ def check_order(
     names: Sequence[str],
     n: int,
 ) -> Steps[None]:
-    """Refuse an order of `n` records, unless every cell lies with one owner and no record is of two people.
+    """Raise an error unless, in an order of `n` records, every cell has one owner and each record one person.
 
-    `blocks` are this owner's variables, pseudonyms and places. Weights are drawn together, after places were
-    told: u for every cell, and w that sum to zero over the cells of a record.
-    Formula: Σ (u + w·p) over the cells that owners hold, p a number made of the pseudonym, less Σ u over all.
+    `blocks` are this owner's variables, pseudonyms and positions. Weights are drawn together, after positions
+    were sent: u for every cell, and w that sum to zero over the cells of a record.
+    Formula: Σ (u + w·p) over the owners' cells, p a number derived from the pseudonym, less Σ u over all.
     """
     seed = yield from common_seed()
-    factors = expanded(hashlib.sha256(seed + b"pseudonyms").digest(), 2 * CHECKS).reshape(2, CHECKS, 1)
+    factors = expand_key(hashlib.sha256(seed + b"pseudonyms").digest(), 2 * CHECKS).reshape(2, CHECKS, 1)
     held = []
     for own, tags, places in blocks:
         order = np.argsort(places, kind="stable")
@@ -198,7 +198,7 @@ def check_order(
         count = min(AT_ONCE, n - begin)
         key = hashlib.sha256(seed + begin.to_bytes(8, "big")).digest()
         shape = (2, CHECKS, len(names), count)
-        u, w = expanded(key, 2 * CHECKS * len(names) * count).reshape(shape)
+        u, w = expand_key(key, 2 * CHECKS * len(names) * count).reshape(shape)
         w = np.concatenate([w[:, 1:], np.zeros_like(w[:, :1]) - w[:, 1:].sum(axis=1, keepdims=True)], axis=1)
         due += u.sum(axis=(1, 2), dtype=np.uint64)
         for own, places, numbers in held:
@@ -216,15 +216,16 @@ def check_order(
         total = total + part
     if np.any((yield from engine.open((yield from refresh_shares(engine, total))))):
         raise RoundAborted(
-            "Records have a false order: a cell lies with nobody or with two, or a record is of two people.",
+            "The order of the records is false: a cell has no owner or two, or a record has cells of two "
+            "people.",
             spent=True,
         )
 
 
 def refresh_shares(engine: SecretEngine[Any], secret: Any) -> Steps[Any]:
-    """Return a secret in shares that nobody foresees: times one.
+    """Return fresh, unpredictable shares of a secret, by multiplying it by one.
 
-    A number that a computing owner shares is its own share, as it is. Opened as part of a sum of three owners
-    it would be there to be read, by the third, who knows how its own was split.
+    If a computing owner shares a number, its share is the number itself. When a sum of three owners opens,
+    the third owner, who knows how its own number was split, could read it.
     """
     return (yield from engine.product(secret, engine.constant(np.ones(len(secret), dtype=np.int64))))

@@ -1,9 +1,9 @@
-"""The parents of every variable, found on shares: only who won a step is opened, no count and no score.
+"""Search for the parents of every variable on shares: each step's winner opens, but no count or score.
 
-K2 (Cooper & Herskovits 1992) with hidden scores is Wright & Yang's (2004; Yang & Wright 2006) for vertically
-partitioned records. Scores are sums of public functions of counts, so tables of these are looked up; all
-variables take a step together. With `hide_order` only the parents at the end are opened, at the price of
-every set of parents being scored.
+K2 (Cooper & Herskovits 1992) with hidden scores is the method of Wright & Yang (2004; Yang & Wright 2006) for
+vertically partitioned records. Scores are sums of public functions of counts, so they are looked up in
+tables; all variables take a step together. With `hide_order` only the final parents are opened, but every set
+of parents is scored.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from typing import Any, Protocol
 import numpy as np
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.mpc.engine import Integers, SecretEngine, Steps
+from masquerade.protocols.mpc.engine import Integers, SecretEngine, Steps, agree_to_open
 from masquerade.protocols.mpc.family_counts import Family, FamilyCounts, HiddenColumns
 
-SCORE_BITS = 56  # of a difference of scores
+SCORE_BITS = 56  # bits of a difference of scores
 SENTINEL = -(2**54)
-MOST_SETS = 20_000  # of parents that `hide_order` scores for a variable
+MOST_SETS = 20_000  # sets of parents of one variable that `hide_order` scores at most
 
 Parents = dict[str, tuple[str, ...]]
 
 
 class FamilyScore(Protocol):
-    """A score that is a sum over cells less a sum over parents' cells: integers, in units of its own.
+    """A score: a sum over cells minus a sum over the parents' cells, as integers in fixed units.
 
-    What a cell and a configuration count for are convex functions of their records, as x ln x and ln Γ are.
+    Both terms are convex functions of the number of records, such as x ln x and ln Γ.
     """
 
     def cells(self, configurations: int, categories: int) -> Integers:
-        """Return what a cell counts for that has 0 … n records."""
+        """Return the contribution of a cell with 0 … n records."""
 
     def margins(self, configurations: int, categories: int) -> Integers:
-        """Return what is taken off for a configuration of the parents that has 0 … n records."""
+        """Return the deduction for a configuration of the parents with 0 … n records."""
 
     def constant(self, configurations: int, categories: int) -> int:
-        """Return what a family gets whatever its counts."""
+        """Return the contribution of a family that does not depend on its counts."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is public about a search: every variable's candidates, as ties are settled, and a limit."""
+    """Public parameters of a search: the candidates of every variable, in the order of ties, and a limit."""
 
     candidates: Mapping[str, Sequence[str]]
     limit: int
@@ -53,37 +53,37 @@ class Search:
 
     def __post_init__(self) -> None:
         if self.limit < 0:
-            raise InputError("A limit of parents is not negative.")
+            raise InputError("A limit of parents must not be negative.")
         for child, others in self.candidates.items():
             if child in others or len(set(others)) < len(others) or not set(others) <= set(self.candidates):
-                raise InputError(f"The candidates of {child!r} are other variables, each once.")
+                raise InputError(f"The candidates of {child!r} must be other variables, each listed once.")
         if self.hide_order and self.most_sets > MOST_SETS:
             raise InputError(
-                f"Hiding the order of parents would score {self.most_sets:,} sets of parents for a variable, "
-                f"of at most {MOST_SETS:,}: allow fewer parents, or open who won each step."
+                f"Hiding the order of parents would score {self.most_sets:,} sets of parents for a "
+                f"variable, of at most {MOST_SETS:,}: allow fewer parents, or open the winner of each step."
             )
 
     @classmethod
     def in_order(cls, order: Sequence[str], limit: int, *, hide_order: bool = False) -> Search:
-        """Return the search in which only earlier variables are parents; ties are settled by name."""
+        """Return the search in which only earlier variables can be parents; ties are settled by name."""
         names = sorted(order)
         before = {name: set(order[:place]) for place, name in enumerate(order)}
         return cls({x: [z for z in names if z in before[x]] for x in names}, limit, hide_order)
 
     @property
     def most_sets(self) -> int:
-        """Return how many sets of parents a variable has at most."""
+        """Return the largest number of parent sets of a variable."""
         return max((sum(1 for _ in self.sets(child)) for child in self.candidates), default=0)
 
     def sets(self, child: str) -> Iterator[tuple[str, ...]]:
-        """Yield every set of parents that a variable may end with, the smaller first."""
+        """Yield every possible final set of parents of a variable, smaller sets first."""
         others = self.candidates[child]
         for size in range(min(self.limit, len(others)) + 1):
             yield from combinations(others, size)
 
     @property
     def bits_told(self) -> int:
-        """Return how many bits are told at most: by who can win each step, or by the sets at the end."""
+        """Return the largest number of bits revealed: by the winner of each step, or by the final sets."""
         total = 0.0
         for others in self.candidates.values():
             steps = min(self.limit, len(others))
@@ -95,7 +95,7 @@ class Search:
 
     @property
     def bits_opened(self) -> int:
-        """Return how many bits open: all that is told, each number of it by whole bits."""
+        """Return the number of bits that open: all that is revealed, each number in whole bits."""
         total = 0
         for child, others in self.candidates.items():
             if self.hide_order:
@@ -106,7 +106,7 @@ class Search:
 
 
 def _bits(count: int) -> int:
-    """Return how many bits tell so many things apart."""
+    """Return the number of bits that distinguish `count` values."""
     return (count - 1).bit_length()
 
 
@@ -116,17 +116,22 @@ def parents(
     search: Search,
     score: FamilyScore,
     counts: FamilyCounts | None = None,
+    *,
+    before_opening: Callable[[], object] = lambda: None,
 ) -> Steps[Parents]:
-    """Return the parents of every variable, the same to all parties; nothing else is opened."""
+    """Return the parents of every variable to all parties; nothing else is opened.
+
+    `before_opening` is called once, before anything opens; if it raises at any party, nothing does.
+    """
     _check_range(columns, search, score)
     scores = _Scores(engine, columns, score, counts or FamilyCounts(engine, columns))
     if search.hide_order:
-        return (yield from _hidden_order(engine, scores, search))
-    return (yield from _open_winners(engine, scores, search))
+        return (yield from _hidden_order(engine, scores, search, before_opening))
+    return (yield from _open_winners(engine, scores, search, before_opening))
 
 
 def _check_range(columns: HiddenColumns, search: Search, score: FamilyScore) -> None:
-    """Refuse scores that could be so large that a comparison of two of them is wrong, unnoticed."""
+    """Raise an error if scores could be so large that a comparison would silently be wrong."""
     for child, others in search.candidates.items():
         widths = sorted((columns.sizes[name] for name in others), reverse=True)
         for size in range(min(search.limit, len(widths)) + 1):
@@ -138,7 +143,7 @@ def _check_range(columns: HiddenColumns, search: Search, score: FamilyScore) -> 
 
 
 def _reach(score: FamilyScore, n: int, configurations: int, categories: int) -> int:
-    """Return what no score of a family exceeds, positive or negative, whatever the counts."""
+    """Return a bound on the absolute score of a family, whatever the counts."""
 
     def between(table: Integers, count: int) -> tuple[int, int]:
         return count * int(table.min()), int(table[n]) + (count - 1) * int(table[0])
@@ -157,25 +162,29 @@ def with_counts(
     opened: Sequence[str],
     *,
     admit: Callable[[Sequence[Family]], object] = lambda _families: None,
+    before_opening: Callable[[], object] = lambda: None,
 ) -> Steps[tuple[Parents, dict[str, list[int]]]]:
-    """Return the parents of every variable, and of some the counts with them, opened as agreed.
+    """Return the parents of every variable, and the counts of some families, which are opened as agreed.
 
-    The counts of a child are those of its family in the order of the names, the last varying fastest. `admit`
-    is told the families before this party opens anything of them, and may raise.
+    The counts of a child are the counts of its family in the order of the names, the last varying fastest.
+    `admit` receives the families before any party opens their counts, and may raise. `before_opening` is
+    called before the first parents open.
     """
     counts = FamilyCounts(engine, columns)
-    found = yield from parents(engine, columns, search, score, counts)
+    found = yield from parents(engine, columns, search, score, counts, before_opening=before_opening)
     families = {child: tuple(sorted((child, *found[child]))) for child in opened}
     if not families:
         return found, {}
-    admit(list(families.values()))
+    yield from agree_to_open(engine, lambda: admit(list(families.values())))
     cells = yield from counts.cells(list(families.values()))
     told = {}
     for child, family in families.items():
         bits = [columns.n.bit_length()] * columns.width(family)
         numbers = yield from engine.open(cells[family], bits)
         if int(numbers.sum()) != columns.n or int(numbers.min()) < 0:
-            raise InputError("Opened counts are not those of all records: a party's share was false.")
+            raise InputError(
+                "The opened counts do not add up to the number of records: a party's share was false."
+            )
         told[child] = numbers.tolist()
     return found, told
 
@@ -192,7 +201,7 @@ class _Scores:
     ) -> None:
         self._engine, self._columns, self._score = engine, columns, score
         self._counts = counts
-        self._sums: dict[tuple[Family, bytes], Any] = {}  # of a family's counts, looked up in a table
+        self._sums: dict[tuple[Family, bytes], Any] = {}  # sums over a family's counts, looked up in a table
         self._known: dict[tuple[str, Family], Any] = {}
 
     def of(self, wanted: Sequence[tuple[str, Family]]) -> Steps[Any]:
@@ -237,8 +246,10 @@ class _Scores:
             self._sums[one] = self._engine.linear(np.ones((1, width), dtype=np.int64), part)
 
 
-def _open_winners(engine: SecretEngine[Any], scores: _Scores, search: Search) -> Steps[Parents]:
-    """Add to every variable the best candidate until none gains, opening who won."""
+def _open_winners(
+    engine: SecretEngine[Any], scores: _Scores, search: Search, before_opening: Callable[[], object]
+) -> Steps[Parents]:
+    """Add the best candidate to every variable until none gains; the winners are opened."""
     found: dict[str, tuple[str, ...]] = dict.fromkeys(search.candidates, ())
     growing = list(search.candidates)
     while growing:
@@ -253,10 +264,12 @@ def _open_winners(engine: SecretEngine[Any], scores: _Scores, search: Search) ->
         _, places = yield from engine.largest(
             *padded_rows(engine, values, [1 + len(left[x]) for x in growing]), bits=SCORE_BITS
         )
+        if not any(found.values()):  # the first step: after any later step, a candidate has won
+            yield from agree_to_open(engine, before_opening)
         winners = yield from engine.open(places, [_bits(1 + len(left[x])) for x in growing])
         for x, place in zip(growing, winners.tolist(), strict=True):
             if not 0 <= place <= len(left[x]):
-                raise InputError("The opened winner is none of the candidates: a party's share was false.")
+                raise InputError("The opened winner is not a candidate: a party's share was false.")
             if place:
                 found[x] = (*found[x], left[x][place - 1])
         growing = [x for x, place in zip(growing, winners.tolist(), strict=True) if place]
@@ -264,7 +277,7 @@ def _open_winners(engine: SecretEngine[Any], scores: _Scores, search: Search) ->
 
 
 def padded_rows(engine: SecretEngine[Any], values: Any, widths: Sequence[int]) -> tuple[Any, tuple[int, int]]:
-    """Return rows of different lengths as equally long ones, filled up with what never wins."""
+    """Return rows padded to equal length with values that never win."""
     width = max(widths)
     filler = engine.constant(np.array([SENTINEL]))
     places, start, end = [], 0, sum(widths)
@@ -275,7 +288,7 @@ def padded_rows(engine: SecretEngine[Any], values: Any, widths: Sequence[int]) -
 
 
 class _Lattice:
-    """The sets of parents of one variable by size, and the steps from each to the next larger ones."""
+    """The sets of parents of one variable by size, and the steps from each set to the next larger sets."""
 
     def __init__(self, search: Search, child: str) -> None:
         self.others = search.candidates[child]
@@ -287,7 +300,7 @@ class _Lattice:
         return [one for one in self.sets if len(one) == size]
 
     def steps(self, size: int) -> list[tuple[int, int, frozenset[str]]]:
-        """Return the steps from sets of a size: places of set and candidate, and where each leads."""
+        """Return the steps from sets of a size: indices of the set, the candidate and the resulting set."""
         return [
             (i, k, frozenset({*one, z}))
             for i, one in enumerate(self.of_size(size))
@@ -296,10 +309,12 @@ class _Lattice:
         ]
 
 
-def _hidden_order(engine: SecretEngine[Any], scores: _Scores, search: Search) -> Steps[Parents]:
-    """Take every step on shares: a secret 1 among all sets of parents stands where a variable's search is.
+def _hidden_order(
+    engine: SecretEngine[Any], scores: _Scores, search: Search, before_opening: Callable[[], object]
+) -> Steps[Parents]:
+    """Take every step on shares: the state of a search is a secret unit vector over all sets of parents.
 
-    All variables take a step together; one whose candidates are used up waits.
+    All variables take a step together; a variable without further candidates waits.
     """
     lattices = {x: _Lattice(search, x) for x in search.candidates}
     wanted = [(x, tuple(sorted(one))) for x, lattice in lattices.items() for one in lattice.sets]
@@ -357,10 +372,11 @@ def _hidden_order(engine: SecretEngine[Any], scores: _Scores, search: Search) ->
         for x, lattice in lattices.items()
     ]
     bits = [_bits(len(lattice.sets)) for lattice in lattices.values()]
+    yield from agree_to_open(engine, before_opening)
     where = yield from engine.open(engine.stack(numbers), bits)
     for (x, lattice), number in zip(lattices.items(), where.tolist(), strict=True):
         if number >= len(lattice.sets):
-            raise InputError(f"No set of parents of {x!r} came out: a party's share was false.")
+            raise InputError(f"No set of parents of {x!r} was found: a party's share was false.")
     return {
         x: tuple(sorted(lattice.sets[number]))
         for (x, lattice), number in zip(lattices.items(), where.tolist(), strict=True)
@@ -368,7 +384,7 @@ def _hidden_order(engine: SecretEngine[Any], scores: _Scores, search: Search) ->
 
 
 def _split(values: Any, sizes: Mapping[Any, int]) -> dict[Any, Any]:
-    """Return the parts of a vector by their names, one after another."""
+    """Return the consecutive parts of a vector by name."""
     found, end = {}, 0
     for name, size in sizes.items():
         found[name] = values[np.arange(end, end + size)]

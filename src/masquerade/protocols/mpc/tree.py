@@ -1,14 +1,14 @@
-"""ID3 on shares: which feature splits every node opens, and the class of every leaf; no count and no gain.
+"""ID3 on shares: only the feature of every split and the class of every leaf open, no count and no gain.
 
 Quinlan's (1986) tree over columns of several owners. N times the gain of a feature is a sum of x·ln x over
-cells of hidden counts, so a table of these is looked up, and the largest of all features is found on shares;
-"no split" is a candidate of its own. Why a node is a leaf (one class, too few records, nothing gained) does
-not open. All nodes of a level take a step together.
+cells of secret counts, which is looked up in a table; the feature with the largest gain is found on shares,
+and "no split" is one of the candidates. The reason why a node is a leaf (one class, too few records, no gain)
+does not open. All nodes of a level take a step together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import lru_cache
@@ -18,22 +18,22 @@ from typing import Any
 import numpy as np
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.mpc.engine import Integers, SecretEngine, Steps
+from masquerade.protocols.mpc.engine import Integers, SecretEngine, Steps, agree_to_open
 from masquerade.protocols.mpc.family_counts import Family, FamilyCounts, HiddenColumns
 from masquerade.protocols.mpc.structure import SCORE_BITS, SENTINEL, padded_rows
 
 COUNT_BITS = 40
-VALUE_BITS, MOST_DIGITS = 53, 30  # of a sum of x·ln x in units, and of these after the point at most
-MOST_CELLS = 1 << 14  # of the features on a way down with the target
-MOST_TOLD = 10**6  # bits: beyond that it is no bound
+VALUE_BITS, MOST_DIGITS = 53, 30  # bits of a sum of x·ln x in units, and its fractional bits at most
+MOST_CELLS = 1 << 14  # cells of a table of the features on a path and the target
+MOST_TOLD = 10**6  # bits: a larger number is not a useful bound
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What is public about a tree that is grown: what it predicts, from what, and when it stops.
+    """Public parameters of a tree: its target, its features, and when it stops growing.
 
-    `features` settle ties by their order. A node is split only if two branches have `min_records` records; a
-    branch of fewer, or of none, has its parent's class.
+    The order of `features` settles ties. A node is split only if two branches have at least `min_records`
+    records; a branch with fewer records has its parent's class.
     """
 
     target: str
@@ -43,30 +43,31 @@ class Growth:
 
     def __post_init__(self) -> None:
         if self.max_depth < 0 or self.min_records < 0:
-            raise InputError("Neither a depth nor a number of records is negative.")
+            raise InputError("The depth and the number of records must not be negative.")
 
     @classmethod
     def of(
         cls, target: str, features: Sequence[str], max_depth: int | None = None, min_records: float = 1.0
     ) -> Growth:
-        """Return the growth that asks about every feature at most once on a way down."""
+        """Return the parameters of a tree that uses every feature at most once on a path."""
         depth = len(features) if max_depth is None else min(max_depth, len(features))
         return cls(target, tuple(features), depth, max(ceil(min_records), 1))
 
     def check(self, sizes: Mapping[str, int]) -> None:
-        """Refuse to count tables that would be too large: of all features on a way down and the target."""
+        """Raise an error if a table of the features on a path and the target would be too large."""
         largest = sorted((sizes[name] for name in self.features), reverse=True)[: self.max_depth]
         cells = prod(largest) * sizes[self.target]
         if cells > MOST_CELLS:
             raise InputError(
-                f"Counts of {self.max_depth} features on a way down and the target have up to {cells:,} "
+                f"Counts of {self.max_depth} features on a path and the target have up to {cells:,} "
                 f"cells, of at most {MOST_CELLS:,} on shares: give a smaller max_depth."
             )
 
     def bits_told(self, sizes: Mapping[str, int]) -> int | None:
-        """Return how many bits a tree tells at most: the logarithm of how many there are; None: too many.
+        """Return the largest number of bits that a tree reveals; None if there are too many.
 
-        Formula: T(0) = classes; T(d) = classes + features left · T(d − 1)^(most categories of a feature).
+        Formula: the logarithm of the number of trees, T(0) = classes; T(d) = classes + remaining features ·
+        T(d − 1)^(most categories of a feature).
         """
         classes = sizes[self.target]
         branches = max((sizes[name] for name in self.features), default=1)
@@ -80,7 +81,7 @@ class Growth:
         return ceil(bits - 1e-9)
 
     def bits_opened(self, sizes: Mapping[str, int]) -> int | None:
-        """Return how many bits open at most, each number of them by whole bits; None: too many to say."""
+        """Return the largest number of bits that open, in whole bits per number; None if too many."""
         branches = max((sizes[name] for name in self.features), default=1)
         total, nodes = 0, 1
         for depth in range(self.max_depth):
@@ -92,18 +93,18 @@ class Growth:
 
 
 def winner_bits(features: int) -> int:
-    """Return how many bits tell which of some features splits a node, or none."""
+    """Return the number of bits that encode the splitting feature of a node, or no split."""
     return max(features.bit_length(), 1)
 
 
 def label_bits(classes: int) -> int:
-    """Return how many bits tell a class."""
+    """Return the number of bits that encode a class."""
     return max((classes - 1).bit_length(), 1)
 
 
 @dataclass(frozen=True)
 class TreeNode:
-    """A node of a tree that opened: what it asks and the places of its branches, or the class of a leaf."""
+    """An opened node of a tree: its feature and the indices of its branches, or the class of a leaf."""
 
     feature: str | None = None
     branches: tuple[int, ...] = ()
@@ -112,7 +113,7 @@ class TreeNode:
 
 @dataclass(frozen=True)
 class _Open:
-    """A node of the level that is being grown: its place, the codes that lead there, and features left."""
+    """A node of the level being grown: its index, the codes on its path, and the remaining features."""
 
     place: int
     path: Mapping[str, int]
@@ -120,8 +121,17 @@ class _Open:
     parent: int
 
 
-def tree(engine: SecretEngine[Any], columns: HiddenColumns, growth: Growth) -> Steps[tuple[TreeNode, ...]]:
-    """Grow a tree, the same for all parties, breadth first; splits and leaves' classes open, nothing else."""
+def tree(
+    engine: SecretEngine[Any],
+    columns: HiddenColumns,
+    growth: Growth,
+    *,
+    before_opening: Callable[[], object] = lambda: None,
+) -> Steps[tuple[TreeNode, ...]]:
+    """Grow a tree breadth first; only splits and the classes of leaves open, to all parties.
+
+    `before_opening` is called once, before anything opens; if it raises at any party, nothing does.
+    """
     growth.check(columns.sizes)
     grower = _Grower(engine, columns, growth)
     nodes: list[TreeNode] = [TreeNode()]
@@ -133,7 +143,7 @@ def tree(engine: SecretEngine[Any], columns: HiddenColumns, growth: Growth) -> S
         labels |= {node.place: found[np.array([at])] for at, node in enumerate(level)}
         if depth == growth.max_depth or not level:
             break
-        winners = yield from grower.winners(level, classes)
+        winners = yield from grower.winners(level, classes, None if depth else before_opening)
         following = []
         for node, winner in zip(level, winners, strict=True):
             if winner is None:
@@ -150,11 +160,13 @@ def tree(engine: SecretEngine[Any], columns: HiddenColumns, growth: Growth) -> S
         level = following
         if not level:
             break
+    if not growth.max_depth:
+        yield from agree_to_open(engine, before_opening)
     leaves = [place for place, node in enumerate(nodes) if node.feature is None]
     bits = [label_bits(columns.sizes[growth.target])] * len(leaves)
     opened = yield from engine.open(engine.stack([labels[place] for place in leaves]), bits)
     if opened.min() < 0 or opened.max() >= columns.sizes[growth.target]:
-        raise InputError("An opened class is none of the target's: a party's share was false.")
+        raise InputError("An opened class is not a class of the target: a party's share was false.")
     for place, label in zip(leaves, opened.tolist(), strict=True):
         nodes[place] = TreeNode(label=label)
     return tuple(nodes)
@@ -173,7 +185,7 @@ class _Grower:
         return self._engine.linear(np.asarray(matrix, dtype=np.int64), secret)
 
     def _tables(self, asked: Sequence[tuple[_Open, str | None]]) -> Steps[list[Any]]:
-        """Return counts at nodes of a feature and the target, which varies fastest, or of that alone."""
+        """Return counts at nodes of a feature and the target (varying fastest), or of the target alone."""
         target, sizes = self._growth.target, self._columns.sizes
         families: list[Family] = [
             tuple(sorted({*node.path, target, *(() if name is None else (name,))})) for node, name in asked
@@ -183,17 +195,17 @@ class _Grower:
         for (node, name), family in zip(asked, families, strict=True):
             grid = np.arange(self._columns.width(family)).reshape([sizes[it] for it in family])
             picked = grid[tuple(node.path.get(it, slice(None)) for it in family)]
-            if name is not None and name > target:  # axes stand in the order of their names
+            if name is not None and name > target:  # axes are in the order of their names
                 picked = picked.T
             found.append(cells[family][picked.ravel()])
         return found
 
     def classes(self, level: Sequence[_Open]) -> Steps[list[Any]]:
-        """Return how many records of each class nodes hold, as numbers that can be compared."""
+        """Return the number of records of each class at each node, as comparable numbers."""
         return (yield from self._numbers((yield from self._tables([(node, None) for node in level]))))
 
     def _numbers(self, counts: Sequence[Any]) -> Steps[list[Any]]:
-        """Return counts, whose ring may be small, as numbers of any size: looked up where they stand."""
+        """Return counts, whose ring may be small, as numbers modulo 2^64, by table lookup."""
         engine, lengths = self._engine, [len(part) for part in counts]
         places = np.arange(self._columns.n + 1)[None, :]
         found = yield from engine.lookup(engine.stack(counts), places, np.zeros(sum(lengths), dtype=np.int64))
@@ -201,7 +213,7 @@ class _Grower:
         return [found[np.arange(end - length, end)] for end, length in zip(ends, lengths, strict=True)]
 
     def labels(self, level: Sequence[_Open], classes: Sequence[Any], known: Mapping[int, Any]) -> Steps[Any]:
-        """Return the most frequent class of every node, its parent's where it has too few records."""
+        """Return the most frequent class of every node, or its parent's class if it has too few records."""
         engine = self._engine
         rows = engine.stack(classes)
         _, own = yield from engine.largest(rows, (len(level), self._width), bits=COUNT_BITS)
@@ -211,8 +223,10 @@ class _Grower:
         above = engine.stack([known[node.parent] for node in level])
         return (yield from engine.select(few, above, own))
 
-    def winners(self, level: Sequence[_Open], classes: Sequence[Any]) -> Steps[list[str | None]]:
-        """Return which feature splits every node, the first of equals, None where none gains anything."""
+    def winners(
+        self, level: Sequence[_Open], classes: Sequence[Any], before_opening: Callable[[], object] | None
+    ) -> Steps[list[str | None]]:
+        """Return the splitting feature of every node (the first of equals), None if none gains."""
         engine, sizes, width = self._engine, self._columns.sizes, self._width
         asked = [(node, name) for node in level for name in node.left]
         tables = yield from self._tables(asked)
@@ -235,7 +249,7 @@ class _Grower:
         whole, total = sums[2 * len(asked) :][: len(level)], sums[2 * len(asked) + len(level) :]
         if self._growth.min_records > 1 and asked:
             split = yield from self._splittable(split, margins)
-        # every table entry is off by a unit at most: gains that differ by that are equal
+        # the error of a table entry is at most one unit: gains that differ by less than this count as equal
         slack = 2 * (max(sizes[name] for name in self._growth.features) + 1) * (width + 1) + 2
         rows, at = [], 0
         for number, node in enumerate(level):
@@ -245,16 +259,18 @@ class _Grower:
                 at += 1
         values = padded_rows(engine, engine.stack(rows), [1 + len(node.left) for node in level])
         _, places = yield from engine.largest(*values, bits=SCORE_BITS)
+        if before_opening is not None:
+            yield from agree_to_open(engine, before_opening)
         opened = yield from engine.open(places, [winner_bits(len(node.left)) for node in level])
         found: list[str | None] = []
         for node, place in zip(level, opened.tolist(), strict=True):
             if not 0 <= place <= len(node.left):
-                raise InputError("The opened winner is none of the features: a party's share was false.")
+                raise InputError("The opened winner is not a feature: a party's share was false.")
             found.append(node.left[place - 1] if place else None)
         return found
 
     def _splittable(self, split: Sequence[Any], margins: Sequence[Any]) -> Steps[list[Any]]:
-        """Return values of splits, those that have not two branches with enough records below all others."""
+        """Return the values of splits; splits without two large enough branches are below all others."""
         engine, lengths = self._engine, [len(margin) for margin in margins]
         numbers = yield from self._numbers(margins)
         enough = engine.constant(np.full(sum(lengths), self._growth.min_records))
@@ -274,9 +290,9 @@ class _Grower:
 
 @lru_cache(maxsize=4)
 def x_ln_x(n: int) -> Integers:
-    """Return x·ln x for 0 … n in units, the same at every party, whatever machine it has.
+    """Return x·ln x for 0 … n in units, identical on all machines.
 
-    Logarithms of primes are rounded correctly in decimals, those of other numbers are sums of them.
+    Logarithms of primes are rounded correctly in decimal arithmetic; other logarithms are sums of these.
     """
     digits = min(MOST_DIGITS, VALUE_BITS - ceil(log2(n * log(max(n, 2)) + 2)))
     factor = list(range(n + 1))

@@ -1,8 +1,9 @@
-"""What protects people across rounds, whatever protocol counts them.
+"""Protection of people across rounds, whatever protocol counts them.
 
-A person's device keeps one `ledger` for good: what has left it (`history`), which reports were drawn for its
-record (`reports`). Who is enrolled is a `roster`; what may be asked are `questions`. `history` also says when
-two answers together would tell about few people; `checks` remember what was checked.
+A person's device permanently keeps one `ledger`: the answers that it has sent (`history`), and the reports
+drawn for its record (`reports`). A `roster` lists who is enrolled; `questions` are what may be asked.
+`history` also decides when two answers together would be about too few people; `checks` cache completed
+checks.
 """
 
 from masquerade.core.util.lazy_exports import public_modules

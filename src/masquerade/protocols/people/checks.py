@@ -1,4 +1,4 @@
-"""What was checked last is remembered, so that those who check the same do it once."""
+"""A cache of verification results, so that several users in one process verify the same data once."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ T = TypeVar("T")
 
 
 class Checks:
-    """Remembers the last outcome of every check.
+    """Caches the last result of every check.
 
-    Every user has one of their own: the miner is the adversary, so nobody relies on its checks or on another
-    user's. A simulation may hand one object to all users of a process: what is public is then checked once,
-    which proves the same to a process that holds all users anyway, and the guarantee says so.
+    Every user has a separate cache: the miner is the adversary, so no user relies on the checks of the miner
+    or of another user. A simulation may pass one cache to all users of a process, so that public data are
+    checked once; the guarantee states this.
     """
 
     def __init__(self) -> None:
         self._last: dict[Callable[..., Any], tuple[Any, Any]] = {}
 
     def once(self, check: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-        """Return what a check returns, and do not check the same again; what it raises is not kept."""
+        """Return the result of a check, cached; an exception is not cached."""
         last = self._last.get(check)
         if last is None or last[0] != (given, named):
             last = self._last[check] = ((given, named), check(*given, **named))

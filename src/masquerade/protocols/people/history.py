@@ -1,11 +1,11 @@
-"""What has left a device in clear, with whom it was counted, and when two counts would tell about few people.
+"""History of the clear votes of a device, and rules against counts whose difference is about few people.
 
-Clear votes take turns: a round is joined at the turn after the last one, and of several rounds joined at one
-turn, by several processes, in several epochs or by different protocols, only the first to be voted in gets
-it. So nothing that was looked up on joining has changed since.
+Clear votes are numbered by turns. A device joins a round at the turn after its last clear vote. It may join
+several rounds at the same turn (in several processes, epochs or protocols), but only the first vote can claim
+the turn. So the history that was checked on joining is still current when the vote is sent.
 
-Whoever sees two clear counts sees their difference. So a later count goes only to people of the earlier ones,
-and either nobody has left or so many that they hide each other.
+Anyone with two clear counts can subtract them. So a later count may include only people of the earlier
+counts, and either nobody has left or enough people to hide each other.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from masquerade.core.errors import QueryRefused, Refusal
-from masquerade.protocols.people.ledger import Claim, Ledger
+from masquerade.protocols.people.ledger import Claim, PersonLedger
 
-TERMS_SIZE = 32  # bytes of the name of terms, or of a session
-CLEAR, FORMER = "clear", "aggregation turn"  # secure aggregation of the first version took turns of its own
+TERMS_SIZE = 32  # bytes of the id of terms or of a session
+CLEAR, FORMER = "clear", "aggregation turn"  # the first version numbered these turns separately
 SESSION = "session of a clear record"
 _TURN = 4
 
 
 class ClearVote(NamedTuple):
-    """A clear vote: under which terms, or in which session, and a bit for everybody counted with it.
+    """A clear vote: its terms or session, and one bit per person counted with it.
 
-    A sum over people of whom a device knows only some leaves no bits.
+    It has no bits if the device does not know all people in the sum.
     """
 
     under: bytes
@@ -34,54 +34,54 @@ class ClearVote(NamedTuple):
 
 
 class History:
-    """What a device has voted in clear, from its ledger; protocols add what they remember beside that."""
+    """Clear votes of a device, read from its ledger; subclasses add the data of their protocol."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: PersonLedger) -> None:
         self.ledger = ledger
 
     def turn(self) -> int:
-        """Return how many clear votes have left: the number that the next one claims."""
+        """Return the number of clear votes sent so far, which is the turn of the next vote."""
         return len(self.ledger.values(CLEAR, b"")) + len(self.ledger.values(FORMER, b""))
 
     def clear_vote(self, turn: int, under: bytes, flags: bytes = b"") -> Claim:
-        """Return the claim that takes a turn."""
+        """Return the claim by which a clear vote takes a turn."""
         return Claim(CLEAR, turn.to_bytes(_TURN, "big"), under + flags)
 
     def clear_votes(self) -> list[ClearVote]:
-        """Return the clear votes that have left, those of the first version's sums without their session."""
+        """Return the clear votes sent so far; sums of the first version have no session."""
         values = self.ledger.values(CLEAR, b"") + self.ledger.values(FORMER, b"")
         return [ClearVote(value[:TERMS_SIZE], value[TERMS_SIZE:]) for value in values]
 
     def against_other_sums(self, own: bytes | None = None, agreed: Collection[bytes] = ()) -> Refusal | None:
-        """Return why a clear vote must not leave after one in a sum with people who are not all known here.
+        """Return a refusal of a clear vote after a vote in a sum with people unknown to this device.
 
-        Nothing can be compared with such a sum. So a clear record is counted either in one session of such
-        sums, called `own`, or (None) in rounds whose rosters are known, never in both. Votes under what the
-        person `agreed` to are left out.
+        Such a sum cannot be compared with any other count. So a clear record is counted either in one session
+        of such sums (`own`) or in rounds whose rosters are known (`own` is None), never in both. Earlier
+        votes under terms in `agreed`, which the person accepted, are ignored.
         """
         for vote in self.clear_votes():
             if vote.under in agreed:
                 continue
             if not vote.flags if own is None else vote.flags or vote.under not in (own, b""):
-                reason = "this user's clear record was counted in another session: two sums may give it away"
+                reason = "this user's clear record was counted in another session: two sums may reveal it"
                 return Refusal("already_spent", reason)
         return None
 
 
 class SessionHistory(History):
-    """What leaves in a session whose people this device does not see all of: a mix, a comparison of rows.
+    """History of sessions whose people are not all known to this device: a mixnet, a comparison of rows.
 
-    Whoever has the records of two such sessions has their difference, and loses one message in the second to
-    make it one person's record. Nobody here could notice, so a clear record goes into one session alone.
-    `agreed` names earlier sessions of which this person agrees that whoever has both may have the difference.
+    A party with the records of two such sessions has their difference, and could drop one message in the
+    second to make it one person's record. No device could notice, so a clear record goes into one session
+    only. `agreed` names earlier sessions for which this person accepts that difference.
     """
 
-    def __init__(self, ledger: Ledger, session: str, under: bytes, agreed: Iterable[str] = ()) -> None:
+    def __init__(self, ledger: PersonLedger, session: str, under: bytes, agreed: Iterable[str] = ()) -> None:
         super().__init__(ledger)
         self._session, self._under, self._agreed = session.encode(), under, [it.encode() for it in agreed]
 
     def check(self) -> int:
-        """Return the turn of a clear record, or raise `QueryRefused` where one must not leave."""
+        """Return the turn of a clear record; raise `QueryRefused` if it must not be sent."""
         turn = self.turn()
         agreed = [
             vote.under
@@ -93,61 +93,64 @@ class SessionHistory(History):
             raise QueryRefused([refusal])
         return turn
 
-    def spent(self, turn: int) -> list[Claim]:
-        """Return the claims of a clear record that is about to leave at a turn."""
+    def spending_claims(self, turn: int) -> list[Claim]:
+        """Return the claims to record before a clear record is sent at a turn."""
         return [self.clear_vote(turn, self._under), Claim(SESSION, self._under, self._session)]
 
 
-def tolerated(minimum: int) -> int:
-    """Return how many may collude so that two of any `minimum` users are honest."""
+def most_colluders(minimum: int) -> int:
+    """Return the largest number of colluders at which any `minimum` users include two honest ones."""
     return minimum - 2
 
 
 def against_newcomers(now: AbstractSet[object], before: AbstractSet[object]) -> Refusal | None:
-    """Return a refusal if anybody takes part who did not before."""
+    """Return a refusal if a user participates who was not in the earlier round."""
     if now <= before:
         return None
     return Refusal("not_survivors", "a later round goes only to users of the earlier ones")
 
 
 def against_few_departed(now: int, before: int, minimum: int) -> Refusal | None:
-    """Return why a count over `now` of the `before` users counted earlier would be about too few."""
+    """Return a refusal if a count over `now` of the `before` users would be about too few people."""
     if not 1 <= before - now < minimum:
         return None
     return Refusal(
         "departed_too_few",
         f"{before - now} of the {before} users counted before left, fewer than {minimum}: the difference of "
-        "two counts would show what they answered",
+        "two counts would show their answers",
     )
 
 
 def against_difference(now: AbstractSet[object], before: AbstractSet[object], minimum: int) -> Refusal | None:
-    """Return why clear counts over `now` after clear counts over `before` would give somebody away.
+    """Return a refusal if clear counts over `now` and over `before` would single out a person.
 
     A user knows only the rosters that it voted in itself, so the rule has to hold for all of them together.
     Let c = minimum − 2 users collude, and call two rosters linked if they share an honest user. That user
-    sees to it that one contains the other, that they are equal or differ by at least `minimum` users, and
-    that twice the smaller has more users than the larger and c together. Then:
+    ensures that one contains the other, that they are equal or differ by at least `minimum` users, and that
+    twice the size of the smaller exceeds the size of the larger plus c. Then:
 
-    - two rosters within a third, linked to it, share more than c users, so an honest one: they are linked;
-    - two rosters that contain a third, linked to it, share its honest users: they are linked;
-    - so rosters linked to the same one are linked, and all that hang together form a chain, each within the
-      one before; rosters of different chains have no honest user in common.
+    - two subsets of a third roster that are linked to it share more than c users, so at least one honest
+      user: they are linked;
+    - two supersets of a third roster that are linked to it share its honest users: they are linked;
+    - so rosters linked to the same roster are linked, and connected rosters form a chain, each contained in
+      the one before; rosters of different chains have no honest user in common.
 
-    Whatever is computed from sums over a chain comes from sums over its smallest roster and over what left
-    from one to the next: at least `minimum` users each, two of them honest, who hide each other.
+    Anything computed from sums over a chain is a function of the sum over its smallest roster and of the sums
+    over the users who left between consecutive rosters. Each of these sums is over at least `minimum` users,
+    two of them honest, who hide each other.
 
-    Where a quorum of all users signs every list of who is counted (secure aggregation), any two lists have an
+    If a quorum of all users signs every list of counted users (secure aggregation), any two lists have an
     honest signer in common and the last clause is not needed; `aggregation.history` has that proof.
     """
     refusal = against_newcomers(now, before) or against_few_departed(len(now), len(before), minimum)
     if refusal is not None:
         return refusal
-    least = (len(before) + tolerated(minimum)) // 2 + 1
+    least = (len(before) + most_colluders(minimum)) // 2 + 1
     if len(now) < least:
         return Refusal(
             "departed_too_many",
             f"{len(now)} of the {len(before)} users counted before take part, and at least {least} must: "
-            "two later rounds might else have no honest user in common who would notice what they give away",
+            "otherwise two later rounds might have no honest user in common who would notice what they "
+            "reveal together",
         )
     return None

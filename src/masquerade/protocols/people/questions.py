@@ -1,8 +1,8 @@
-"""What people are asked to count, and what follows from what they have been asked before.
+"""Queries of counting protocols, and the answers that follow from earlier answers.
 
-A question is about reports, which are what a policy makes of records. Names stand in the order of the
-schema; on the wire a variable is its place there. Whoever reads a question knows `sizes`: how many reports
-each variable has, in that order (the context of a message is anything that has them).
+A question is about reports, the output of a policy. Names are in the order of the schema; in messages a
+variable is its index in the schema. The reader of a question knows `sizes`, the number of reports of each
+variable in that order (the context of a message is any object with `sizes`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_VARIABLES = 255
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A variable by its place in the schema, in two bytes."""
+    """A variable as its index in the schema, in two bytes."""
 
     def write(self, writer: Writer, value: str) -> None:
         writer.number(list(_sizes(writer)).index(value), 2)
@@ -45,17 +45,19 @@ Variable = Annotated[str, _Place()]
 
 @dataclass(frozen=True)
 class Question(Struct):
-    """How many people's reports have each combination of `columns`, among those that meet `conditions`?"""
+    """A count query: the number of people per combination of `columns`, among those who meet `conditions`."""
 
     columns: Annotated[tuple[Variable, ...], Many(MOST_VARIABLES)]
     conditions: Annotated[tuple[tuple[Variable, U32], ...], Many(MOST_VARIABLES)] = ()
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Read a question; names out of order and unknown codes are refused: there is one spelling only."""
+        """Read a question in canonical form; raise DecodingError for names out of order and unknown codes."""
         question, sizes = super().read(reader), _sizes(reader)
         given = tuple(name for name, _ in question.conditions)
-        if question.columns != ordered(question.columns, sizes) or given != ordered(given, sizes):
+        if question.columns != order_variables(question.columns, sizes) or given != order_variables(
+            given, sizes
+        ):
             raise DecodingError("A question lists its variables once and in the order of the schema.")
         if not set(given).isdisjoint(question.columns):
             raise DecodingError("A question has a variable both as a column and as a condition.")
@@ -66,12 +68,12 @@ class Question(Struct):
     @classmethod
     def about(cls, columns: Iterable[str], conditions: Mapping[str, int], schema: Iterable[str]) -> Self:
         """Return the question with its names in the order of a schema."""
-        pairs = tuple((name, conditions[name]) for name in ordered(conditions, schema))
-        return cls(ordered(columns, schema), pairs)
+        pairs = tuple((name, conditions[name]) for name in order_variables(conditions, schema))
+        return cls(order_variables(columns, schema), pairs)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return every variable touched."""
+        """Return all variables of the question."""
         return (*self.columns, *[name for name, _ in self.conditions])
 
     def shape(self, sizes: Sizes) -> tuple[int, ...]:
@@ -79,11 +81,11 @@ class Question(Struct):
         return tuple(sizes[name] for name in self.columns)
 
     def cells(self, sizes: Sizes) -> int:
-        """Return how many counts the table has."""
+        """Return the number of counts in the table."""
         return prod(self.shape(sizes))
 
     def cell(self, reports: Mapping[str, int], sizes: Sizes) -> int | None:
-        """Return which cell a person is in; None for one who does not meet the conditions."""
+        """Return the index of a person's cell; None if the person does not meet the conditions."""
         if any(reports[name] != code for name, code in self.conditions):
             return None
         cell = 0
@@ -92,13 +94,13 @@ class Question(Struct):
         return cell
 
     def covers(self, other: Question) -> bool:
-        """Tell whether the answer to the other question follows from that to this one."""
+        """Return True if the answer to this question determines the answer to the other."""
         inside = set(self.conditions)
         further = {name for name, _ in set(other.conditions) - inside}
         return inside <= set(other.conditions) and further.union(other.columns) <= set(self.columns)
 
-    def picked(self, table: Counts, other: Question) -> Counts:
-        """Return the table of a question that this one covers: conditions picked, the rest summed out."""
+    def pick_table(self, table: Counts, other: Question) -> Counts:
+        """Return the table of a covered question: conditions are selected, other columns summed out."""
         import numpy as np  # noqa: PLC0415  (devices answer questions, and have no tables)
 
         given = dict(other.conditions)
@@ -108,22 +110,22 @@ class Question(Struct):
         return np.asarray(np.asarray(table[index]).sum(axis=gone))
 
 
-def written(questions: Iterable[Question], context: object) -> bytes:
-    """Return questions as bytes, one after the other; the context has their `sizes`."""
+def encode_questions(questions: Iterable[Question], context: object) -> bytes:
+    """Return concatenated questions as bytes; the context has their `sizes`."""
     writer = Writer(context)
     for question in questions:
         question.write(writer)
     return writer.done()
 
 
-def ordered(names: Iterable[str], schema: Iterable[str]) -> tuple[str, ...]:
+def order_variables(names: Iterable[str], schema: Iterable[str]) -> tuple[str, ...]:
     """Return variables once each, in the order of the schema."""
     wanted = set(names)
     return tuple(name for name in schema if name in wanted)
 
 
 def smallest_cover(wanted: Iterable[Question], sizes: Sizes) -> tuple[Question, ...]:
-    """Return the questions from which all wanted ones can be answered, those that others cover left out."""
+    """Return the questions that determine the answers to all `wanted`, without those covered by others."""
     kept: list[Question] = []
     for question in sorted(
         set(wanted), key=lambda one: (-one.cells(sizes), -len(one.columns), one.names, one.conditions)
@@ -134,19 +136,19 @@ def smallest_cover(wanted: Iterable[Question], sizes: Sizes) -> tuple[Question, 
 
 
 def found_in(known: Mapping[Question, Counts], question: Question) -> Counts | None:
-    """Return the table of a question if that of one that covers it is known."""
+    """Return the table of a question if the table of a covering question is known."""
     if question in known:
         return known[question]
     larger = next((other for other in known if other.covers(question)), None)
-    return None if larger is None else larger.picked(known[larger], question)
+    return None if larger is None else larger.pick_table(known[larger], question)
 
 
 def tables_of(
     counts: Counts, questions: Sequence[Question], spans: Iterable[int], sizes: Sizes
 ) -> dict[Question, Counts]:
-    """Return the tables that one row of counts is made of; `spans` says how many counts each question has.
+    """Split a row of counts into tables; `spans` has the number of counts of each question.
 
-    A question may have more counts than cells: what is left over counts nobody who was asked for.
+    A question may have one more count than cells: of the people who do not meet its conditions.
     """
     found, at = {}, 0
     for question, span in zip(questions, spans, strict=True):

@@ -1,4 +1,4 @@
-"""A person's record as it is reported: as it is, or disguised once and for all."""
+"""The reported record of a person: clear, or disguised once."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from masquerade.core.errors import InputError
-from masquerade.protocols.people.ledger import Claim, Ledger
+from masquerade.protocols.people.ledger import Claim, PersonLedger
 from masquerade.protocols.people.report_form import AnyPolicy, ReportForm
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
 
 MEMO = "memo"
-FORMER = "aggregation report"  # the first version kept reports of secure aggregation themselves
+FORMER = "aggregation report"  # the first version stored the reports of secure aggregation, not a secret
 
 
-def reports_of(record: Mapping[str, int], policy: AnyPolicy, name: str, ledger: Ledger) -> dict[str, int]:
-    """Return the reports of a record: drawn by the policy, the same ones for the same values ever after.
+def reports_of(
+    record: Mapping[str, int], policy: AnyPolicy, name: str, ledger: PersonLedger
+) -> dict[str, int]:
+    """Return the reports of a record, drawn by the policy; equal values always get equal reports.
 
-    They follow from a secret that the ledger keeps, so a person who is counted by several protocols, or in
-    several epochs, reports alike.
+    They are derived from a secret in the ledger, so a person who is counted by several protocols or in
+    several epochs sends the same reports.
     """
     sizes = _categories(policy)
     for variable, size in sizes.items():
@@ -50,8 +52,8 @@ def _categories(policy: AnyPolicy) -> dict[str, int]:
 
 
 def _by_memo(record: Mapping[str, int], policy: Policy, name: str, secret: bytes) -> dict[str, int]:
-    """Return what the library draws of the same words, whatever the channels are."""
-    import numpy as np  # noqa: PLC0415  (devices have no policies, and draw by themselves)
+    """Return the reports that `Memo` draws from the same secret, for any channel."""
+    import numpy as np  # noqa: PLC0415  (devices use report forms instead of policies)
     import pyarrow as pa  # noqa: PLC0415
 
     from masquerade.disguising.memo import Memo  # noqa: PLC0415

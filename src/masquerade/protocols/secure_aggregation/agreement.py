@@ -1,7 +1,8 @@
-"""What everybody agreed to at enrolment, and what binds messages to one round.
+"""Terms that all people agreed to at enrolment, and the context that binds messages to one round.
 
-How many neighbours a user needs, how many shares open a secret and how many witnesses sign who is counted
-follows from exact hypergeometric tails: users collude or drop out before anybody's place is drawn.
+The numbers of neighbours of a user, of shares that open a secret, and of witnesses who sign the list of
+counted users follow from exact hypergeometric tails, because users collude or drop out before positions are
+drawn.
 """
 
 from __future__ import annotations
@@ -13,27 +14,70 @@ from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from masquerade.channels.privacy_level import DEFAULT_LIMIT, PrivacyLimit
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import ADVERSARIES, Adversary
-from masquerade.protocols.people.questions import Counts, Question, Sizes, tables_of, written
-from masquerade.protocols.people.report_form import AnyPolicy, sizes_of, tells_without_bound
+from masquerade.core.query import Query
+from masquerade.protocols.people.questions import Counts, Question, Sizes, encode_questions, tables_of
+from masquerade.protocols.people.report_form import AnyPolicy, exceeds_limit, sizes_of
 from masquerade.protocols.people.roster import Roster
 from masquerade.protocols.secure_aggregation.masks import ring
 
+if TYPE_CHECKING:
+    from masquerade.channels.noise.terms import NoiseTerms
+
 COMPLETE_BELOW = 300
-PRIVACY_BITS = 40  # chance that privacy fails for anybody: 2^-40
-# chance that a round fails although no more than the stated share drops out: 2^-20; against a malicious
-# server 2^-19, so that each of ten thousand users receives less than 24 kB
+PRIVACY_BITS = 40  # chance that privacy fails for any user: 2^-40
+# chance that a round fails although at most the stated share drops out: 2^-20; against a malicious server
+# 2^-19, so that each of ten thousand users receives less than 24 kB
 SUCCESS_BITS: dict[Adversary, int] = {"semi-honest": 20, "malicious": 19}
-COMMITTEE_BITS = 80  # all who draw the graph collude: 2^-40, and 2^40 tries at naming a session
+COMMITTEE_BITS = 80  # chance that a whole committee colludes: 2^-40, even after 2^40 tries at session names
 SMALLEST_ROSTER = 20
+NOISE_SPREADS = 12  # standard deviations of the noise that a sum has capacity for
+
+
+@dataclass(frozen=True, slots=True)
+class SumNoise:
+    """Noise that all users add to sums: the promise to each record over all tables of a session.
+
+    Every user draws shares of integer noise and adds them to the vote before it is masked. Nobody knows the
+    noise of a sum.
+
+    Parameters
+    ----------
+    epsilon : float
+        ε of all tables together.
+    tables : int
+        Total number of tables that will be counted.
+    delta : float, default 1e-6
+        δ; at least 1e-10, or 0.
+
+    Examples
+    --------
+    >>> parameters = mq.people.Parameters.of(1000, noise=mq.people.SumNoise(epsilon=1, tables=10))
+    >>> parameters.minimum, parameters.noise_terms.honest
+    (950, 850)
+    """
+
+    epsilon: float
+    tables: int
+    delta: float = 1e-6
+
+    @property
+    def privacy(self) -> tuple[Fraction, Fraction]:
+        """Return ε and δ, exactly as they were stated."""
+        return Fraction(repr(float(self.epsilon))), Fraction(repr(float(self.delta)))
+
+    def encode(self) -> bytes:
+        """Return the bytes that represent this noise in hashes."""
+        return f"noise {float(self.epsilon)!r} {float(self.delta)!r} {self.tables}".encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The graph and the thresholds of a session; everybody computes them alike from what was agreed.
+    """The graph and the thresholds of a session, which all users compute from the terms.
 
     Any `threshold` of a user's `neighbours` open its seeds. A sum over fewer than `minimum` users is refused,
     and so is one that differs from an earlier sum by fewer than `minimum` users. `quorum` of the `witnesses`
@@ -54,6 +98,7 @@ class Parameters:
     witnesses: int
     quorum: int
     server: Adversary
+    noise: SumNoise | None = None
 
     @classmethod
     def of(
@@ -64,19 +109,48 @@ class Parameters:
         dropouts: float | str = "0.05",
         server: Adversary = "malicious",
         minimum: int | None = None,
+        noise: SumNoise | None = None,
     ) -> Parameters:
-        """Return the smallest parameters for `users` of whom shares may collude or drop out.
+        """Return the smallest parameters for a number of users of whom some may collude or drop out.
 
+        Parameters
+        ----------
+        users : int
+            Number of users n.
+        colluders : float or str, optional
+            Largest share γ of users who collude with the server.
+        dropouts : float or str, optional
+            Largest share δ of users who leave during a round.
+        server : {"malicious", "semi-honest"}, optional
+            Behaviour of the server to protect against.
+        minimum : int, optional
+            Least number of users in a sum. By default 20, or the colluders and two more, so that at least two
+            honest users hide each other; with noise all users but the dropouts.
+        noise : SumNoise, optional
+            Noise that users add. At least `minimum` − colluders of them are honest and counted, and their
+            noise alone keeps the promise; so the more users must stay, the less noise each adds.
+
+        Returns
+        -------
+        `Parameters`
+            The graph and the thresholds.
+
+        Notes
+        -----
         Formula: with c ~ Hyp(n−1, ⌈γn⌉, k) colluding and s ~ Hyp(n−1, n−1−⌈δn⌉, k) surviving neighbours, the
         smallest even k that has a t with n·P[s < t] ≤ 2⁻²⁰ (2⁻¹⁹, malicious) and, of several t the smallest,
+
         - for a semi-honest server n·P[c ≥ t] ≤ 2⁻⁴⁰ and ½(n(γ+δ)^(k/2))² ≤ 2⁻⁴⁰: dropouts are chance, too;
-        - for a malicious one n·P[c ≥ 2t − k] ≤ 2⁻⁴⁰ and ½(n·P[g ≥ t − k/2 − 1])² ≤ 2⁻⁴⁰ with g ~ Hyp(n, ⌈γn⌉,
-          k/2 − 1): it chooses who drops out, and still no two gaps part the circle (`history` says why).
-        Below 300 users everybody is everybody's neighbour. The minimum is 20 users, or the colluders and two
-        more, so that at least two honest users hide each other. Of m witnesses q sign: the smallest m that
-        has a q with P[Hyp(n, ⌈γn⌉, m) ≥ 2q − m] ≤ 2⁻⁴⁰, so that two quorums share an honest witness, and
+        - for a malicious server n·P[c ≥ 2t − k] ≤ 2⁻⁴⁰ and ½(n·P[g ≥ t − k/2 − 1])² ≤ 2⁻⁴⁰ with g ~ Hyp(n,
+        ⌈γn⌉,
+          k/2 − 1): it chooses who drops out, and still no two gaps split the circle (`history` has the
+          proof).
+
+        Below 300 users all are neighbours. Of m witnesses q sign: the smallest m that has a q with
+        P[Hyp(n, ⌈γn⌉, m) ≥ 2q − m] ≤ 2⁻⁴⁰, so that two quorums share an honest witness, and
         P[Hyp(n, n−⌈δn⌉, m) < q] ≤ 2⁻¹⁹; below 300 users all are witnesses.
-        Reference: Bell et al. (2020), sections 3 and 4; the gaps and the witnesses are ours.
+        Reference: Bell et al. (2020), sections 3 and 4; the gaps and the witnesses are additions of this
+        package.
         Cost: k grows with log n.
         """
         gamma, delta = share(colluders, "colluders"), share(dropouts, "dropouts")
@@ -86,7 +160,8 @@ class Parameters:
             raise InputError(f"Aggregation needs at least 3 users. Got {users} instead.")
         colluding, leaving = math.ceil(gamma * users), math.ceil(delta * users)
         safe = colluding + 2
-        least = max(SMALLEST_ROSTER, safe) if minimum is None else minimum
+        usual = max(SMALLEST_ROSTER, safe) if noise is None else max(users - leaving, safe)
+        least = usual if minimum is None else minimum
         if least < safe:
             raise InputError(
                 f"The minimum roster must be at least {safe}: with {colluding} colluders, fewer users would "
@@ -95,21 +170,44 @@ class Parameters:
         k, t = neighbourhood(users, gamma, delta, server)
         drawing = committee_size(users, colluding)
         signing = (0, 0) if server == "semi-honest" else witness_quorum(users, colluding, leaving)
-        return cls(users, k, t, colluding, leaving, least, drawing, *signing, server)
+        parameters = cls(users, k, t, colluding, leaving, least, drawing, *signing, server, noise)
+        if noise is not None:
+            _ = parameters.width  # noise that cannot be computed, drawn or summed is refused here
+        return parameters
 
     @property
     def complete(self) -> bool:
-        """Tell whether everybody is everybody's neighbour."""
+        """Return True if all users are neighbours of each other."""
         return self.neighbours == self.users - 1
 
+    @property
+    def noise_terms(self) -> NoiseTerms | None:
+        """Return the terms of the noise, None without noise: `minimum` users are sure to contribute."""
+        if self.noise is None:
+            return None
+        from masquerade.channels.noise.terms import NoiseTerms  # noqa: PLC0415  (loads numpy)
+
+        promise = self.noise
+        return NoiseTerms(promise.epsilon, promise.tables, promise.delta, self.minimum, self.colluders)
+
+    @property
+    def width(self) -> int:
+        """Return the bytes of the numbers that votes are summed in; with noise, numbers have a sign."""
+        terms = self.noise_terms
+        if terms is None:
+            return ring(self.users)
+        deviation = math.sqrt(terms.total_variance(terms.stages[0], self.users))
+        return ring(2 * (self.users + math.ceil(NOISE_SPREADS * deviation)))
+
     def encode(self) -> bytes:
-        """Return the bytes that stand for these parameters in hashes."""
-        *numbers, server = astuple(self)
-        return b"".join(number.to_bytes(8, "big") for number in (*numbers, ADVERSARIES.index(server)))
+        """Return the bytes that represent these parameters in hashes."""
+        *numbers, server, _ = astuple(self)
+        encoded = b"".join(number.to_bytes(8, "big") for number in (*numbers, ADVERSARIES.index(server)))
+        return encoded if self.noise is None else encoded + self.noise.encode()
 
 
 def share(given: float | str, name: str) -> Fraction:
-    """Return a share as the decimal that was written, so that 0.05 of 1,000 is 50."""
+    """Return a share as an exact decimal, so that 0.05 of 1,000 is 50."""
     try:
         value = Fraction(str(given))
     except (ValueError, ZeroDivisionError):
@@ -121,14 +219,14 @@ def share(given: float | str, name: str) -> Fraction:
 
 @lru_cache(maxsize=256)
 def neighbourhood(n: int, gamma: Fraction, delta: Fraction, server: Adversary) -> tuple[int, int]:
-    """Return how many neighbours, and how many of them open a secret."""
+    """Return the number of neighbours, and the number of neighbours whose shares open a secret."""
     colluding, leaving = math.ceil(gamma * n), math.ceil(delta * n)
     if n >= COMPLETE_BELOW:
         for k in range(2, n - 1, 2):
             for t in thresholds(n, k, colluding, leaving, server):
                 chosen = server == "malicious"
                 gap = gap_chance(n, k, t, colluding) if chosen else (gamma + delta) ** (k // 2)
-                # two gaps part the circle, each beginning at a place with this chance
+                # two gaps split the circle; each starts at a given position with this chance
                 if (n * gap) ** 2 <= Fraction(2, 2**PRIVACY_BITS):
                     return k, t
     possible = thresholds(n, n - 1, colluding, leaving, server)
@@ -141,50 +239,50 @@ def neighbourhood(n: int, gamma: Fraction, delta: Fraction, server: Adversary) -
 
 
 def thresholds(n: int, k: int, colluding: int, leaving: int, server: Adversary) -> range:
-    """Return the thresholds that protect everybody and let a round succeed."""
+    """Return the thresholds that protect all users and let a round succeed."""
     reach = least_unreached(n - 1, k, colluding, n)
     least = max(reach if server == "semi-honest" else -(-(reach + k) // 2), 2)
     return range(least, min(largest_safe(n - 1, k, n - 1 - leaving, n << SUCCESS_BITS[server]), k) + 1)
 
 
 def gap_chance(n: int, k: int, t: int, colluding: int) -> Fraction:
-    """Return the chance that t − k/2 − 1 of k/2 − 1 users collude: a gap if all others there are gone."""
+    """Return the chance that t − k/2 − 1 of k/2 − 1 users collude: a gap if the others have left."""
     weights, whole = hypergeometric(n, colluding, k // 2 - 1)
     return Fraction(sum(weights[max(t - k // 2 - 1, 0) :]), whole)
 
 
 def witness_quorum(n: int, colluding: int, leaving: int) -> tuple[int, int]:
-    """Return how many witnesses to draw, and how many of them have to sign."""
+    """Return the number of witnesses to draw, and the number that must sign."""
     for m in range(1, n) if n >= COMPLETE_BELOW else ():
-        q = -(-(m + least_unreached(n, m, colluding, 1)) // 2)  # 2q − m colluders are out of reach
+        q = -(-(m + least_unreached(n, m, colluding, 1)) // 2)  # so that there are never 2q − m colluders
         if q <= min(largest_safe(n, m, n - leaving, 1 << SUCCESS_BITS["malicious"]), m):
             return m, q
     return n, (n + colluding) // 2 + 1
 
 
 def least_unreached(population: int, drawn: int, colluding: int, tries: int) -> int:
-    """Return the smallest r that fewer than r of those drawn collude, in all tries, but for 2⁻⁴⁰."""
+    """Return the smallest r such that r of the drawn users collude in any try with chance at most 2⁻⁴⁰."""
     weights, whole = hypergeometric(population, min(colluding, population), drawn)
     tails = accumulate(reversed(weights))  # P[c ≥ drawn], P[c ≥ drawn − 1], …
     return drawn + 1 - sum((tries * tail) << PRIVACY_BITS <= whole for tail in tails)
 
 
 def largest_safe(population: int, drawn: int, surviving: int, rare: int) -> int:
-    """Return the largest t such that fewer than t of those drawn survive once in `rare` times at most."""
+    """Return the largest t such that fewer than t of the drawn users survive with chance at most 1/`rare`."""
     weights, whole = hypergeometric(population, max(surviving, 0), drawn)
     tails = accumulate(weights)  # P[s ≤ t] decides whether t + 1 is still safe
     return min(sum(rare * tail <= whole for tail in tails), drawn)
 
 
 def hypergeometric(population: int, marked: int, drawn: int) -> tuple[list[int], int]:
-    """Return the numbers of draws with 0, 1, … marked, and of all draws: exact, as whole numbers."""
+    """Return the exact numbers of draws with 0, 1, … marked users, and the number of all draws."""
     rest = population - marked
     weights = [math.comb(marked, i) * math.comb(rest, drawn - i) for i in range(drawn + 1)]
     return weights, math.comb(population, drawn)
 
 
 def committee_size(n: int, colluding: int) -> int:
-    """Return how many users to draw so that all of them collude with chance 2⁻⁸⁰ at most."""
+    """Return the number of users to draw so that all of them collude with probability 2⁻⁸⁰ at most."""
     chance = Fraction(1)
     for size in range(1, n + 1):
         chance *= Fraction(max(colluding - size + 1, 0), n - size + 1)
@@ -197,49 +295,83 @@ MOST_COUNTS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
-class Terms:
-    """What everybody agreed to: who takes part, against whom it protects, how records are disguised first.
+class AggregationTerms:
+    """Terms that all people agreed to: the people, the protection, and the disguise of their records.
 
-    A user is known by the place on the roster. `disguised` tells that the policy bounds what a report says
-    about every variable: then the differences of sums need no protection of their own.
+    A user is identified by the index in the roster. `disguised` is True if a whole report stays within
+    `limit`: then differences of sums need no further protection. The limit belongs to the reader of the terms
+    and is not part of the agreement. With noise all variables are clear, and every sum has independent noise.
     """
 
     roster: Roster
     parameters: Parameters
     policy: AnyPolicy
+    limit: PrivacyLimit = DEFAULT_LIMIT
 
     def __post_init__(self) -> None:
         if len(self.roster) != self.parameters.users:
             raise InputError(
-                f"The parameters are for {self.parameters.users} users, the roster lists {len(self.roster)}."
+                f"The parameters are for {self.parameters.users} users, but the roster lists "
+                f"{len(self.roster)}."
+            )
+        if self.parameters.noise is not None and self.policy.disguised:
+            raise InputError(
+                "Noise is added to counts of clear records, and this policy disguises variables: choose "
+                "either noise or a disguise."
             )
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Return how many reports each variable has."""
+        """Return the number of reports of each variable."""
         return sizes_of(self.policy)
 
     @cached_property
     def disguised(self) -> bool:
-        """Tell whether what a report says is bounded for every variable."""
-        return not tells_without_bound(self.policy)
+        """Return True if a whole report stays within the limit."""
+        return not exceeds_limit(self.policy, self.limit)
+
+    @cached_property
+    def bounded(self) -> bool:
+        """Return True if differences of sums need no protection: by the limit, or by noise in every sum."""
+        return self.parameters.noise is not None or self.disguised
+
+    @cached_property
+    def chained(self) -> bool:
+        """Return True if every list of survivors includes a hash of all earlier lists.
+
+        This holds unless sums have noise or reports are within the default limit, which all users know. A
+        user with a lower limit also requires it, and stops if other users do not.
+        """
+        return self.parameters.noise is None and (exceeds_limit(self.policy) or not self.disguised)
+
+    @cached_property
+    def noise(self) -> NoiseTerms | None:
+        """Return the terms of the noise that all users add, None without noise."""
+        return self.parameters.noise_terms
+
+    @cached_property
+    def agreement(self) -> bytes:
+        """Return a digest of the agreement, the same for all sessions: the scope of the noise budget."""
+        digest = hashlib.sha256(b"masquerade aggregation agreement" + self.roster.hash)
+        digest.update(self.parameters.encode() + self.policy.id.encode())
+        return digest.digest()
 
     @cached_property
     def width(self) -> int:
-        """Return the bytes of the numbers that votes are summed in."""
-        return ring(self.parameters.users)
+        """Return the number of bytes of the numbers in which votes are summed."""
+        return self.parameters.width
 
 
 @dataclass(frozen=True)
-class Batch:
-    """The questions of a round, none twice; a vote is a one in every cell that a record is in."""
+class QuestionBatch:
+    """The distinct questions of a round; a vote has a one in every cell that contains the record."""
 
     questions: tuple[Question, ...]
     sizes: Sizes
 
     def __post_init__(self) -> None:
         if not self.questions or len(set(self.questions)) < len(self.questions):
-            raise InputError("A batch asks at least one question, and none twice.")
+            raise InputError("A batch must have at least one question, and none twice.")
         if self.length > MOST_COUNTS:
             raise InputError(f"A batch has at most {MOST_COUNTS:,} counts.")
 
@@ -250,8 +382,10 @@ class Batch:
 
     @cached_property
     def hash(self) -> bytes:
-        """Return the sha256 of what is asked."""
-        return hashlib.sha256(b"masquerade aggregation batch" + written(self.questions, self)).digest()
+        """Return the sha256 of the questions."""
+        return hashlib.sha256(
+            b"masquerade aggregation batch" + encode_questions(self.questions, self)
+        ).digest()
 
     def vote(self, reports: Mapping[str, int], width: int) -> bytes:
         """Return the vector of one record."""
@@ -263,17 +397,22 @@ class Batch:
             start += question.cells(self.sizes)
         return bytes(vector)
 
+    @cached_property
+    def queries(self) -> tuple[Query, ...]:
+        """Return the questions as queries over codes of reports, which determine the cost in noise."""
+        return tuple(Query(by=one.columns, where=one.conditions) for one in self.questions)
+
     def tables(self, counts: Counts) -> dict[Question, Counts]:
-        """Return the tables that a vector of counts is made of."""
+        """Split a vector of counts into tables."""
         spans = [question.cells(self.sizes) for question in self.questions]
         return tables_of(counts, self.questions, spans, self.sizes)
 
 
 @dataclass(frozen=True)
 class RoundContext:
-    """What every key and signature of a round is bound to, and what the sizes of its messages follow from.
+    """Context of a round: every key and signature is bound to it, and it determines the sizes of messages.
 
-    It is bound to the session, the number of the round and the hash of the batch.
+    It contains the session, the number of the round and the hash of the batch.
     """
 
     session: bytes
@@ -286,8 +425,8 @@ class RoundContext:
     length: int
 
     @classmethod
-    def of(cls, terms: Terms, nonce: bytes, number: int, batch: Batch) -> Self:
-        """Return that of a round; the session has a name that nobody who agreed to other terms gets."""
+    def of(cls, terms: AggregationTerms, nonce: bytes, number: int, batch: QuestionBatch) -> Self:
+        """Return the context of a round; the name of its session depends on the terms."""
         parameters = terms.parameters
         digest = hashlib.sha256(b"masquerade aggregation session" + terms.roster.hash)
         digest.update(parameters.encode() + terms.policy.id.encode() + nonce)
@@ -302,10 +441,10 @@ class RoundContext:
 
     @cached_property
     def opening(self) -> RoundContext:
-        """Return what the drawing of the graph is bound to: the session alone, which keeps its graph."""
+        """Return the context of the drawing of the graph: only the session, which keeps its graph."""
         return replace(self, round=0, batch=bytes(32))
 
     @cached_property
     def tag(self) -> bytes:
-        """Return eight bytes by which messages of another round are told apart."""
+        """Return eight bytes that distinguish the messages of this round."""
         return hashlib.sha256(b"masquerade aggregation tag" + self.info).digest()[:8]

@@ -1,18 +1,18 @@
-"""Users on a circle: who is whose neighbour, how that is drawn, and the list of those who survived a round.
+"""Neighbour graph of the users of secure aggregation, its random choice, and the survivor list of a round.
 
-Everybody is everybody's neighbour below 300 users, else the graph is a Harary graph under a random
-permutation, drawn without the server's say: a committee commits, then reveals. The committee of each attempt
-follows from the name of the session. Each member reveals its nonce only when it has seen everybody's
-commitments, and signs them. All members must reveal: if one is silent, another attempt with another committee
-starts, 64 at most, so that whoever withholds nonces chooses among 64 graphs, not among 2^colluders. Every
-user checks nonces and signatures of the committee, some 2 kB, whatever n is.
+Below 300 users all are neighbours. Otherwise the graph is a Harary graph under a random permutation, which
+the server cannot influence: a committee of users commits to nonces and then reveals them. The committee of
+each attempt is derived from the session's id. Each member reveals its nonce only after it has seen and signed
+all commitments. If a member does not reveal, a new attempt with a new committee starts. There are at most 64
+attempts, so that members who withhold nonces choose among 64 graphs, not among 2^colluders. Every user checks
+the nonces and signatures of the committee, about 2 kB for any number of users.
 
-The list of survivors is a tree of hashes with counts: a user sees its own stretch, all sign the same root. A
-leaf holds 256 users in the order of the circle, one bit each; a node holds the hashes and the counts of its
-two children, and a last one without a sibling goes up as it is. So the root fixes the list and the number of
-survivors, and a user who is shown the leaves with its neighbours and their paths receives O(log n) bytes
-instead of n bits. A count that a leaf does not have is noticed by every honest user of that leaf, none of
-whom then goes on; there is no leaf without users, whose count nobody would notice.
+The list of survivors is a hash tree (Merkle tree) with counts: each user sees the part around its position,
+and all users sign the same root. A leaf has 256 users in the order of the circle, one bit each. An inner node
+has the hashes and the counts of its two children; a last node without a sibling moves up unchanged. So the
+root determines the list and the number of survivors. A user receives the leaves with its neighbours and their
+paths: O(log n) bytes instead of n bits. Every honest user of a leaf detects a wrong count of that leaf and
+aborts. There is no leaf without users, in which a wrong count would remain undetected.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from masquerade.core.util.bit_flags import packed_bits, unpacked_bits
+from masquerade.core.util.bit_flags import pack_bits, unpack_bits
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.symmetric import stream
 from masquerade.protocols.secure_aggregation import messages as wire
-from masquerade.protocols.secure_aggregation.agreement import RoundContext, Terms
+from masquerade.protocols.secure_aggregation.agreement import AggregationTerms, RoundContext
 
 Places = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Users on a circle; neighbours are the k/2 next ones on either side, or all.
+    """Users on a circle; the neighbours of a user are the k/2 nearest users on either side, or all users.
 
-    `order` has the place on the roster of each position, `position` the reverse. The neighbours of a user
-    have slots 0 … k−1; the share that a user deals to slot a lies at x = a + 1. `key` is what it was drawn
-    from.
+    `order` maps positions on the circle to indices in the roster, `position` is the inverse. The neighbours
+    of a user have slots 0 … k−1; slot a gets the user's share at x = a + 1. The graph is derived from `key`.
     """
 
     neighbours: int
@@ -48,12 +47,12 @@ class Graph:
 
     @property
     def users(self) -> int:
-        """Return how many users there are."""
+        """Return the number of users."""
         return len(self.order)
 
     @property
     def complete(self) -> bool:
-        """Tell whether all are neighbours."""
+        """Return True if all users are neighbours."""
         return self.neighbours == self.users - 1
 
     def around(self, place: int) -> Sequence[int]:
@@ -65,13 +64,13 @@ class Graph:
         return [*places[:half], *places[half + 1 :]]
 
     def backs(self, place: int) -> Sequence[int]:
-        """Return the slots that a user has among the neighbours of each of its own neighbours."""
+        """Return, for each neighbour of a user, the user's slot among the neighbours of that neighbour."""
         if self.complete:
             return [place - 1] * place + [place] * (self.neighbours - place)
         return range(self.neighbours - 1, -1, -1)
 
     def witnesses(self, count: int) -> tuple[int, ...]:
-        """Return who signs which users are summed: drawn with the graph, and nobody's choice."""
+        """Return the users, drawn with the graph, who sign the list of summed users."""
         return _witnesses(self.key, self.users, count)
 
 
@@ -84,7 +83,7 @@ def complete_graph(users: int) -> Graph:
 
 @lru_cache(maxsize=4)
 def harary_graph(users: int, neighbours: int, drawn: bytes) -> Graph:
-    """Return the graph that 32 bytes, drawn together by users, stand for."""
+    """Return the Harary graph derived from 32 bytes that users drew together."""
     order = permutation(drawn, users)
     position = [0] * users
     for at, place in enumerate(order):
@@ -94,7 +93,7 @@ def harary_graph(users: int, neighbours: int, drawn: bytes) -> Graph:
 
 @lru_cache(maxsize=64)
 def permutation(key: bytes, users: int) -> Places:
-    """Return the users in an order that 32 bytes decide: sorted by the words of their stream."""
+    """Return the permutation of users derived from a 32-byte key: sorted by the words of its stream."""
     words = struct.unpack(f"<{users}Q", stream(key, 8 * users))
     return tuple(sorted(range(users), key=words.__getitem__))
 
@@ -107,8 +106,8 @@ def _witnesses(key: bytes, users: int, count: int) -> tuple[int, ...]:
     return permutation(drawn, users)[:count]
 
 
-def members(context: RoundContext, attempt: int, terms: Terms) -> list[int]:
-    """Return the committee of an attempt: nobody's choice once the session has its name."""
+def members(context: RoundContext, attempt: int, terms: AggregationTerms) -> list[int]:
+    """Return the committee of an attempt, determined by the session's id."""
     key = _bound(b"committee", context, attempt)
     return list(permutation(key, terms.parameters.users)[: terms.parameters.committee])
 
@@ -123,14 +122,18 @@ def commitments_hash(context: RoundContext, attempt: int, commitments: Sequence[
     return _bound(b"commitments", context, attempt, *commitments)
 
 
-def drawn_graph(context: RoundContext, attempt: int, nonces: Sequence[bytes], terms: Terms) -> Graph:
-    """Return the graph that nonces decide: unpredictable while one member is honest."""
+def drawn_graph(
+    context: RoundContext, attempt: int, nonces: Sequence[bytes], terms: AggregationTerms
+) -> Graph:
+    """Return the graph derived from the nonces, which is unpredictable if one member is honest."""
     key = _bound(b"graph", context, attempt, *nonces)
     return harary_graph(terms.parameters.users, terms.parameters.neighbours, key)
 
 
-def checked_graph(shown: wire.Neighbours, context: RoundContext, terms: Terms, work: wire.Work) -> Graph:
-    """Return the graph that a committee drew, each member's nonce and signature checked."""
+def checked_graph(
+    shown: wire.Neighbours, context: RoundContext, terms: AggregationTerms, work: wire.Work
+) -> Graph:
+    """Return the graph that a committee drew, after checking the nonce and signature of each member."""
     attempt, opening = shown.attempt, context.opening
     places, size = members(context, attempt, terms), wire.SIGNED_NONCE_SIZE
     pieces = [shown.drawn[at : at + size] for at in range(0, len(shown.drawn), size)]
@@ -156,8 +159,11 @@ COUNT_SIZE = wire.NODE_SIZE - 32
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What a user was shown: the root, the bits of all positions (only its leaves' are known), its leaves."""
+class ShownNode:
+    """Part of the survivor list that is shown to a user: the root, the bits and the leaves.
+
+    `bits` has one bit per position; only those in the leaves are known.
+    """
 
     root: bytes
     bits: list[bool]
@@ -165,20 +171,20 @@ class Shown:
 
 
 class SurvivorTree:
-    """The server's side: the whole list, by position on the circle."""
+    """The complete survivor list of the server, by position on the circle."""
 
     def __init__(self, surviving: Sequence[bool]) -> None:
-        data = packed_bits(surviving).ljust(leaves_of(len(surviving)) * wire.LEAF_SIZE, b"\0")
+        data = pack_bits(surviving).ljust(leaves_of(len(surviving)) * wire.LEAF_SIZE, b"\0")
         self._leaves = [data[at : at + wire.LEAF_SIZE] for at in range(0, len(data), wire.LEAF_SIZE)]
         self._levels = [[leaf_node(leaf) for leaf in self._leaves]]
         while len(below := self._levels[-1]) > 1:
-            whole = len(below) & ~1  # a last one without a sibling goes up as it is
+            whole = len(below) & ~1  # a last node without a sibling moves up unchanged
             above = [parent(below[i], below[i + 1]) for i in range(0, whole, 2)]
             self._levels.append(above + below[whole:])
-        self.root = self._levels[-1][0]  # what survivors sign: hash and count of the whole
+        self.root = self._levels[-1][0]  # hash and count of the whole list, signed by survivors
 
-    def shown(self, leaves: Sequence[int]) -> wire.Stretch:
-        """Return leaves, and the nodes that lead from them to the root."""
+    def show_leaves(self, leaves: Sequence[int]) -> wire.Stretch:
+        """Return leaves, and the nodes needed to compute the root from them."""
         needed = needed_nodes(leaves, len(self._leaves))
         nodes = tuple(self._levels[height][index] for height, index in needed)
         return wire.Stretch(tuple(self._leaves[leaf] for leaf in leaves), nodes)
@@ -194,15 +200,15 @@ def needed_nodes(leaves: Sequence[int], count: int) -> list[tuple[int, int]]:
     return needed
 
 
-def read_shown(stretch: wire.Stretch, leaves: Sequence[int], users: int) -> Shown:
-    """Return what leaves and their way to the root say."""
+def read_shown(stretch: wire.Stretch, leaves: Sequence[int], users: int) -> ShownNode:
+    """Return the contents of the shown leaves and their path to the root."""
     needed = needed_nodes(leaves, leaves_of(users))
     if (len(stretch.leaves), len(stretch.nodes)) != (len(leaves), len(needed)):
         raise DecodingError(f"The list of survivors has {len(leaves)} leaves and {len(needed)} nodes here.")
     bits = [False] * (leaves_of(users) * LEAF_BITS)
     level: dict[int, bytes] = {}
     for leaf, part in zip(leaves, stretch.leaves, strict=True):
-        bits[leaf * LEAF_BITS : (leaf + 1) * LEAF_BITS] = unpacked_bits(part)
+        bits[leaf * LEAF_BITS : (leaf + 1) * LEAF_BITS] = unpack_bits(part)
         level[leaf] = leaf_node(part)
     given = dict(zip(needed, stretch.nodes, strict=True))
     count, height = leaves_of(users), 0
@@ -215,11 +221,11 @@ def read_shown(stretch: wire.Stretch, leaves: Sequence[int], users: int) -> Show
         count, height = -(-count // 2), height + 1
     if any(bits[users:]):
         raise DecodingError("The list of survivors names users that do not exist.")
-    return Shown(level[0], bits[:users], b"".join(stretch.leaves))
+    return ShownNode(level[0], bits[:users], b"".join(stretch.leaves))
 
 
 def leaves_near(graph: Graph, place: int) -> list[int]:
-    """Return the leaves that hold a user and its neighbours."""
+    """Return the leaves that contain a user and its neighbours."""
     if graph.complete:
         return list(range(leaves_of(graph.users)))
     half = graph.neighbours // 2
@@ -239,14 +245,14 @@ def leaf_node(leaf: bytes) -> bytes:
 
 
 def parent(left: bytes, right: bytes) -> bytes:
-    """Return hash and count of a node above two others."""
+    """Return the hash and count of the parent of two nodes."""
     count = count_of(left) + count_of(right)
     if count >> 8 * COUNT_SIZE:
-        raise DecodingError("The list of survivors counts more users than there can be.")
+        raise DecodingError("The list of survivors counts more users than are enrolled.")
     digest = hashlib.sha256(b"masquerade aggregation survivors node" + left + right).digest()
     return digest + count.to_bytes(COUNT_SIZE, "big")
 
 
 def count_of(node: bytes) -> int:
-    """Return the number of survivors below a node, the root say."""
+    """Return the number of survivors below a node, for example the root."""
     return int.from_bytes(node[32:], "big")

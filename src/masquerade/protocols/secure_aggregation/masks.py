@@ -1,7 +1,7 @@
-"""Votes and masks as vectors of numbers modulo 2^b, b a width of whole bytes: bytes, added without NumPy.
+"""Votes and masks as vectors of numbers modulo 2^b, for b of whole bytes, added without NumPy.
 
-A mask is the stream of a key that is used once; the keys follow from two seeds of a user, of which neighbours
-hold shares: one for the mask of its own, one for the pair of keys that it agrees on masks with.
+A mask is the stream of a single-use key. The keys follow from two seeds of a user, of which neighbours hold
+shares: one seed for the user's own mask, one for the key pair by which it agrees on masks with neighbours.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WIDTHS = (1, 2, 4, 8)
 
 
 def ring(users: int, most: int = 1) -> int:
-    """Return the bytes of the narrowest numbers in which a sum over all users, each at most `most`, fits."""
+    """Return the bytes of the smallest numbers that can hold a sum of at most `most` per user."""
     for width in WIDTHS:
         if users * most < 1 << 8 * width:
             return width
@@ -30,18 +30,18 @@ def ring(users: int, most: int = 1) -> int:
 
 
 def mask(key: bytes, length: int, width: int) -> bytes:
-    """Return the mask that a single-use key of 32 bytes stands for."""
+    """Return the mask that follows from a single-use key of 32 bytes."""
     return stream(key, length * width)
 
 
 def total(added: Iterable[bytes], taken: Iterable[bytes], length: int, width: int) -> bytes:
-    """Return the sum of vectors, less that of others, number by number modulo 2^(8·width), little-endian.
+    """Return the sum of some vectors minus the sum of others, modulo 2^(8·width), little-endian.
 
-    Every second number is added as one long integer, with room for 2^(8·width) sums between them: some ten
-    additions of long integers a vector, whatever its length.
+    Every second number is added as part of one long integer, with space for 2^(8·width) sums between them:
+    about ten additions of long integers per vector, whatever its length.
     """
     even, room = _every_second(length, width)
-    bits, borrow = 8 * width, even + even // ((1 << 8 * width) - 1)  # 2^bits in every number kept
+    bits, borrow = 8 * width, even + even // ((1 << 8 * width) - 1)  # 2^bits in every second number
     sums = [0, 0]
     signed = chain(((1, one) for one in added), ((-1, one) for one in taken))
     for number, (sign, vector) in enumerate(signed, start=1):
@@ -57,7 +57,7 @@ def total(added: Iterable[bytes], taken: Iterable[bytes], length: int, width: in
 
 @lru_cache(maxsize=16)
 def _every_second(length: int, width: int) -> tuple[int, int]:
-    """Return ones in every second number of a vector, and how many vectors may be added in between."""
+    """Return all ones in every second number of a vector, and the number of vectors that can be added."""
     pair = (1 << 8 * width) - 1
     ones = ((1 << 16 * width * -(-length // 2)) - 1) // ((1 << 16 * width) - 1)
     return pair * ones, min((1 << 8 * width) - 2, 1 << 16)
@@ -69,25 +69,25 @@ def own_mask_key(seed: bytes, info: bytes) -> bytes:
 
 
 def mask_key_pair(seed: bytes, info: bytes) -> AgreementKey:
-    """Return the key pair whose agreements are the masks between neighbours."""
+    """Return the key pair by which a user agrees on masks with neighbours."""
     return AgreementKey.from_seed(derive(seed, "aggregation mask key", info))
 
 
 def seed_promise(seed: bytes, info: bytes) -> bytes:
-    """Return the hash by which a user fixes the seed of its own mask, so that wrong shares are noticed."""
+    """Return the hash by which a user commits to the seed of its own mask, to detect wrong shares."""
     return hashlib.sha256(b"masquerade aggregation own seed" + info + seed).digest()
 
 
 def seal_shares(secret: bytes, sender: int, receiver: int, both: bytes, info: bytes) -> bytes:
-    """Return two shares sealed for a neighbour: keys are fresh in every round and for every direction."""
+    """Return two shares sealed for a neighbour, by a fresh key for every round and direction."""
     return seal_once(_one_way(secret, sender, receiver), both, info)
 
 
 def open_shares(secret: bytes, sender: int, receiver: int, sealed: bytes, info: bytes) -> bytes:
-    """Return the two shares that a neighbour sealed, or raise `SealBroken`."""
+    """Return the two shares that a neighbour sealed; raise `SealBroken` if they do not open."""
     return unseal_once(_one_way(secret, sender, receiver), sealed, info)
 
 
 def _one_way(secret: bytes, sender: int, receiver: int) -> bytes:
-    """Return the half of a pair's secret that serves one direction."""
+    """Return the half of a pair's secret for one direction."""
     return secret[:KEY_SIZE] if sender < receiver else secret[KEY_SIZE:]

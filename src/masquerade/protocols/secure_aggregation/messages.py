@@ -1,12 +1,12 @@
-"""The messages of a round, in turn: what the server says to each user, and what each replies.
+"""The messages of a round in order: the server's to each user, and the users' replies.
 
-Every message names its round. What users send is signed by their identity; the signature covers the kind of
-message, the round, the fields, and sometimes what the reader knows already (`about`). A field with one item
-for each of several slots is a bundle: a bit for every slot, then the items that are there. How many slots
-there are follows from what both sides know (`RoundContext`).
+Every message names its round. User messages are signed by their identity; the signature covers the type of
+message, the round, the fields, and sometimes data that the reader knows already (`about`). A field with one
+item for each of several slots is a bundle: one bit per slot, then the present items. The number of slots
+follows from what both sides know (`RoundContext`).
 
-Whatever is wrong with bytes is a `DecodingError`; whatever is wrong with who sent them, or when, is a
-`MessageRefused`. Neither changes the state of the one who got them.
+Invalid bytes raise `DecodingError`; a message from the wrong sender or at the wrong time raises
+`MessageRefused`. Neither changes the state of the receiver.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey, verify_signature
 from masquerade.crypto.shamir import SHARE_SIZE
 from masquerade.protocols.people.questions import MOST_QUESTIONS, Question
-from masquerade.protocols.secure_aggregation.agreement import RoundContext, Terms
+from masquerade.protocols.secure_aggregation.agreement import AggregationTerms, RoundContext
 from masquerade.protocols.secure_aggregation.masks import SEALED_SIZE
 from masquerade.protocols.wire import codec
 from masquerade.protocols.wire.codec import Bits, Digest, Fixed, Key, Reader, Writer
@@ -37,7 +37,7 @@ KINDS: dict[bytes, type[RoundMessage]] = {}
 
 
 class MessageRefused(MasqueradeError):
-    """A message that is not acted on: out of turn, for another round, or not what it claims to be."""
+    """Error: a message that is out of sequence, for a different round, or false."""
 
     def __init__(self, reason: str, culprits: Sequence[str] = ()) -> None:
         self.culprits = tuple(culprits)
@@ -45,7 +45,7 @@ class MessageRefused(MasqueradeError):
 
 
 class Work:
-    """The two expensive steps, verifying and agreeing: here done by whoever needs them."""
+    """The two expensive operations, verification and key agreement, without a cache."""
 
     def verify(self, identity: bytes, signature: bytes, label: str, *fields: bytes) -> None:
         """Raise `SealBroken` unless the fields were signed."""
@@ -60,13 +60,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """A bundle of items of one size, written and read at once: every user has one for each neighbour."""
+    """A bundle of items of one size: every user has one item per neighbour."""
 
     count: Callable[[Any], int]
     size: int
 
     def write(self, writer: Writer, value: Items) -> None:
-        """Write a bit for every slot, then the items that are there."""
+        """Write a bit for every slot, then the items that are present."""
         Bits(self.count).write(writer, [item is not None for item in value])
         there = [item for item in value if item is not None]
         if any(len(item) != self.size for item in there):
@@ -88,13 +88,13 @@ def _neighbours(context: RoundContext) -> int:
     return context.neighbours
 
 
-def _drawn(context: RoundContext) -> int:
+def _nonces_size(context: RoundContext) -> int:
     return context.committee * SIGNED_NONCE_SIZE
 
 
 @dataclass(frozen=True)
 class RoundMessage(codec.Message):
-    """A message of one round. `NAME` is part of its wire tag: it stays when the class is renamed."""
+    """A message of one round. `NAME` is part of its wire tag, which must not change with the class name."""
 
     NAME: ClassVar[str]
     round: Annotated[bytes, Fixed(TAG_SIZE)]
@@ -106,55 +106,55 @@ class RoundMessage(codec.Message):
             KINDS[cls.TAG] = cls
 
     @classmethod
-    def opened(cls, data: bytes, context: RoundContext) -> Self:
-        """Return the message of these bytes, which must belong to this round."""
+    def parse(cls, data: bytes, context: RoundContext) -> Self:
+        """Decode a message, which must belong to this round."""
         message = cls.decode(data, context)
         if message.round != context.tag:
-            raise MessageRefused("The message belongs to another round.")
+            raise MessageRefused("The message belongs to a different round.")
         return message
 
 
 @dataclass(frozen=True)
 class UserMessage(RoundMessage):
-    """A message of a user, signed; `signature` covers all that follows it."""
+    """A signed message of a user; `signature` covers all fields after it."""
 
     signature: codec.Signature
 
-    def sealed(self, key: SigningKey, context: RoundContext, about: bytes = b"") -> bytes:
-        """Return the message as bytes, signed; `about` is what the reader knows already."""
+    def encode_signed(self, key: SigningKey, context: RoundContext, about: bytes = b"") -> bytes:
+        """Return the signed message as bytes; `about` is signed data that the reader knows already."""
         unsigned, end = self.encode(context), self.head_size()
         signature = key.sign(LABEL, self.TAG, context.info, about, unsigned[end:])
         return unsigned[: end - SIGNATURE_SIZE] + signature + unsigned[end:]
 
     @classmethod
-    def checked(cls, data: bytes, context: RoundContext, signer: Signer, about: bytes = b"") -> Self:
-        """Return the message of these bytes, which must belong to this round and be signed by its sender."""
-        message = cls.opened(data, context)
+    def parse_signed(cls, data: bytes, context: RoundContext, signer: Signer, about: bytes = b"") -> Self:
+        """Decode a message of this round, and verify its sender's signature."""
+        message = cls.parse(data, context)
         signer.check(cls, context, data[cls.head_size() :], message.signature, about)
         return message
 
     @classmethod
     def head_size(cls) -> int:
-        """Return how many bytes come before what the signature covers."""
+        """Return the number of bytes before the signed bytes."""
         return 4 + len(cls.TAG) + TAG_SIZE + SIGNATURE_SIZE
 
 
 class Signer(NamedTuple):
-    """Whose signature a message must bear, and who verifies it."""
+    """The required signer of a message, and the verifier."""
 
     name: str
     identity: bytes
     work: Work
 
     @classmethod
-    def at(cls, place: int, terms: Terms, work: Work) -> Self:
-        """Return whose signature the messages of a user must bear."""
+    def at(cls, place: int, terms: AggregationTerms, work: Work) -> Self:
+        """Return the signer of the messages of a user."""
         return cls(terms.roster.names[place], terms.roster.identities[place], work)
 
     def check(
         self, kind: type[UserMessage], context: RoundContext, fields: bytes, signature: bytes, about: bytes
     ) -> None:
-        """Refuse fields that this user did not sign."""
+        """Raise MessageRefused unless this user signed the fields."""
         try:
             self.work.verify(self.identity, signature, LABEL, kind.TAG, context.info, about, fields)
         except SealBroken:
@@ -168,42 +168,42 @@ Nonce = Annotated[bytes, Fixed(NONCE_SIZE)]
 
 
 class Announcement(RoundMessage, name="announcement"):
-    """The server opens a round: what names the session, the number of the round, what is asked."""
+    """The server starts a round: nonce of the session, number of the round, questions."""
 
     nonce: Nonce
     number: codec.U32
     questions: Annotated[tuple[Question, ...], codec.Many(MOST_QUESTIONS)]
 
 
-class Advert(UserMessage, name="advert"):
+class AggregationAdvert(UserMessage, name="advert"):
     """The public keys of a round: for sealing shares, and for agreeing on masks."""
 
     sealing: Key
     masking: Key
 
 
-class Call(RoundMessage, name="call"):
-    """The server calls a committee that is to draw the graph."""
+class RoundCall(RoundMessage, name="call"):
+    """The server calls a committee to draw the graph."""
 
     attempt: Attempt
 
 
 class Commitment(UserMessage, name="commitment"):
-    """A member of the committee fixes its nonce."""
+    """A member of the committee commits to its nonce."""
 
     attempt: Attempt
     commitment: Digest
 
 
 class Commitments(RoundMessage, name="commitments"):
-    """The server shows the committee what all of it are committed to."""
+    """The server shows the committee all commitments."""
 
     attempt: Attempt
     commitments: Annotated[tuple[Digest, ...], codec.Run(lambda context: context.committee)]
 
 
 class Reveal(UserMessage, name="reveal"):
-    """A member of the committee shows its nonce; signed about all commitments."""
+    """A member of the committee reveals its nonce; the signature covers all commitments."""
 
     attempt: Attempt
     nonce: Nonce
@@ -213,22 +213,22 @@ class Neighbours(RoundMessage, name="neighbours"):
     """The server shows how the graph was drawn, nonces and signatures, and the signed keys of neighbours."""
 
     attempt: Attempt
-    drawn: Annotated[bytes, Fixed(_drawn)]
+    drawn: Annotated[bytes, Fixed(_nonces_size)]
     adverts: Annotated[Items, Slots(_neighbours, ADVERT_SIZE + SIGNATURE_SIZE)]
 
 
 class Shares(UserMessage, name="shares"):
-    """A user's promise of its own seed, and shares of both its seeds sealed for every neighbour."""
+    """A user's commitment to its own seed, and shares of both its seeds, sealed for every neighbour."""
 
     promise: Digest
     sealed_shares: Annotated[Items, Slots(_neighbours, SEALED_SIZE)]
 
 
 class Delivery(RoundMessage, name="delivery"):
-    """The server hands on what neighbours sealed for a user.
+    """The server relays the shares that neighbours sealed for a user.
 
-    >>> from masquerade.simulation import Aggregation, made_up_people
-    >>> people = made_up_people(30)
+    >>> from masquerade.simulation import Aggregation, synthetic_people
+    >>> people = synthetic_people(30)
     >>> population = Aggregation(people.codes, people.policy, mq.people.Parameters.of(30, dropouts="0.1"))
     >>> population.leaving = {3: mq.people.Delivery}  # one leaves when shares were sent
     >>> mq.people.AggregationTally(population, people.policy).answer([mq.Query(by="sex")])[0].n
@@ -239,7 +239,7 @@ class Delivery(RoundMessage, name="delivery"):
 
 
 class Vote(UserMessage, name="vote"):
-    """A masked vote, and with which neighbours it is masked."""
+    """A masked vote, and the neighbours whose masks it has."""
 
     masked_with: Annotated[list[bool], Bits(_neighbours)]
     vector: Annotated[bytes, Fixed(lambda to: to.width * to.length)]
@@ -247,20 +247,20 @@ class Vote(UserMessage, name="vote"):
 
 @dataclass(frozen=True, slots=True)
 class Stretch(codec.Struct):
-    """Some leaves of the list, and the nodes that lead from them to the root."""
+    """Some leaves of the list, and the nodes on their paths to the root."""
 
     leaves: Annotated[tuple[Annotated[bytes, Fixed(LEAF_SIZE)], ...], codec.Many(MOST_LEAVES)]
     nodes: Annotated[tuple[Annotated[bytes, Fixed(NODE_SIZE)], ...], codec.Many(MOST_LEAVES)]
 
 
 class Survivors(RoundMessage, name="survivors"):
-    """The server shows a user its stretch of the list of those who voted, and the way to the root."""
+    """The server shows a user its part of the list of voters, and the path to the root."""
 
     stretch: Stretch
 
 
 class Endorsement(UserMessage, name="endorsement"):
-    """A witness stands by the list: nothing but a signature about its root and all lists before."""
+    """A witness endorses the list: a signature on its root and all earlier lists."""
 
 
 class Endorsements(RoundMessage, name="endorsements"):
@@ -270,17 +270,17 @@ class Endorsements(RoundMessage, name="endorsements"):
 
 
 class Unmasking(UserMessage, name="unmasking"):
-    """Of every neighbour one share: of its own seed if it survived, else of the seed of its mask keys."""
+    """One share per neighbour: of its own seed if it survived, otherwise of the seed of its mask keys."""
 
     shares: Annotated[Items, Slots(_neighbours, SHARE_SIZE)]
 
 
-DRAWING = (Call, Commitment, Commitments, Reveal)  # bound to the session, not to a round
+DRAWING = (RoundCall, Commitment, Commitments, Reveal)  # bound to the session, not to a round
 
 
 def kind_of(message: bytes) -> type[RoundMessage]:
-    """Return the kind of a message."""
+    """Return the class of a message."""
     kind = KINDS.get(codec.tag_of(message))
     if kind is None:
-        raise DecodingError("The message is of a kind that does not exist.")
+        raise DecodingError("The message has an unknown type.")
     return kind

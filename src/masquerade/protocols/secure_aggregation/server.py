@@ -1,7 +1,7 @@
-"""The server (the miner) of one round: it relays what users seal for each other and unmasks the sum.
+"""The server (the miner) of one round: it relays sealed shares between users and unmasks the sum.
 
-Who learns what: the server learns the sum of the votes of the survivors, who takes part and who drops out.
-It is driven by two methods: `advance` ends a stage and returns what to send, `receive` takes a reply.
+The server learns the sum of the survivors' votes, who participates and who drops out. It has two methods:
+`advance` ends a stage and returns the next messages, `receive` processes a reply.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from masquerade.crypto.shamir import decode_share, open_checked
 from masquerade.protocols.people.questions import Counts
 from masquerade.protocols.secure_aggregation import circle, masks
 from masquerade.protocols.secure_aggregation import messages as wire
-from masquerade.protocols.secure_aggregation.agreement import Batch, RoundContext, Terms
+from masquerade.protocols.secure_aggregation.agreement import AggregationTerms, QuestionBatch, RoundContext
 from masquerade.protocols.secure_aggregation.circle import Graph, SurvivorTree, complete_graph, leaves_near
 from masquerade.protocols.secure_aggregation.history import NO_PAST, against_another_list, past_with
 from masquerade.protocols.secure_aggregation.messages import MessageRefused, UserMessage
@@ -32,11 +32,11 @@ NOT_DRAWN: Drawing = (0, b"")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The counts of a round, over whom, and who was caught giving wrong shares (which did no harm).
+class AggregationOutcome:
+    """The counts of a round, the counted users, and those who gave wrong shares (without effect).
 
-    `graph` and `drawn` (how it was drawn) are kept for later rounds of the session, and so is `past`, which
-    stands for all lists of survivors so far.
+    `graph`, `drawn` (the messages of its drawing) and `past` (a hash of all lists of survivors so far) are
+    kept for later rounds of the session.
     """
 
     counts: Counts
@@ -48,54 +48,54 @@ class Outcome:
 
 
 class Rounds(Protocol):
-    """A way to have a batch counted by all users in one round: in this process or over a network."""
+    """Interface for counting a batch in one round of all users: in this process or over a network."""
 
     @property
-    def terms(self) -> Terms:
-        """What everybody agreed to."""
+    def terms(self) -> AggregationTerms:
+        """The terms that all users agreed to."""
 
     def refusals(self) -> list[Refusal]:
-        """Return why no further round would be answered. Pure."""
+        """Return the reasons why no further round would be answered. Has no side effects."""
 
-    def ask(self, batch: Batch) -> Outcome:
-        """Count a batch; `QueryRefused` before anything left, `RoundAborted` after."""
+    def ask(self, batch: QuestionBatch) -> AggregationOutcome:
+        """Count a batch; raise `QueryRefused` if no vote was sent, `RoundAborted` otherwise."""
 
 
 class Server:
-    """One round. Call `advance` for the messages to send, `receive` for each reply; until `outcome` is there.
+    """One round. Call `advance` for the messages to send, `receive` for each reply, until `outcome` is set.
 
     A user who does not reply to a stage has dropped out. Too few replies raise `RoundAborted`.
     """
 
     def __init__(
         self,
-        terms: Terms,
+        terms: AggregationTerms,
         nonce: bytes,
         number: int,
-        batch: Batch,
+        batch: QuestionBatch,
         *,
-        before: Outcome | None = None,
+        before: AggregationOutcome | None = None,
         work: wire.Work | None = None,
     ) -> None:
         self.terms, self.batch = terms, batch
         self.context = RoundContext.of(terms, nonce, number, batch)
-        self.outcome: Outcome | None = None
+        self.outcome: AggregationOutcome | None = None
         self._nonce, self._before, self._work = nonce, before, work or wire.Work()
         self._invited = range(terms.parameters.users) if before is None else before.survivors
         self._graph = None if before is None else before.graph
         self._drawn = NOT_DRAWN if before is None else before.drawn
-        self._past = NO_PAST if before is None or terms.disguised else before.past
+        self._past = NO_PAST if before is None or not terms.chained else before.past
         self._stage: Callable[[], Outgoing] = self._announce
         self._expected: type[UserMessage] | None = None
         self._asked: set[int] = set()
-        self._attempt = -1  # at drawing the graph
+        self._attempt = -1  # attempts to draw the graph
         self._root = b""
         self._probe = AgreementKey()
         self._said: dict[type[UserMessage], dict[int, Any]] = defaultdict(dict)
         self._promises: dict[int, bytes] = {}
         self._delivered: dict[int, list[bool]] = {}
         self._checks: dict[type[UserMessage], Callable[[int, Any], None]] = {
-            wire.Advert: self._check_advert,
+            wire.AggregationAdvert: self._check_advert,
             wire.Commitment: self._check_commitment,
             wire.Reveal: self._check_reveal,
             wire.Shares: self._check_shares,
@@ -106,30 +106,30 @@ class Server:
 
     @property
     def graph(self) -> Graph:
-        """Return the graph of the round, once it is drawn."""
+        """Return the graph of the round; raise an error if it has not been drawn."""
         if self._graph is None:
             raise MessageRefused("The graph has not been drawn yet.")
         return self._graph
 
     @property
     def witnesses(self) -> tuple[int, ...]:
-        """Return who is to sign the list of survivors."""
+        """Return the users who sign the list of survivors."""
         return self.graph.witnesses(self.terms.parameters.witnesses)
 
     def advance(self) -> Outgoing:
-        """End the stage and return the messages of the next one by place; nothing when the round is over."""
+        """End the stage and return the messages of the next stage by user; none when the round is over."""
         return self._stage()
 
     def receive(self, place: int, message: bytes) -> None:
-        """Take the reply of a user; a message that is refused (`MessageRefused`) changes nothing."""
+        """Process the reply of a user; a message that is refused (`MessageRefused`) changes nothing."""
         kind, expected = wire.kind_of(message), self._expected
         if expected is None or kind is not expected or place not in self._asked:
-            raise MessageRefused(f"A message of the kind {kind.NAME} is out of turn.")
+            raise MessageRefused(f"A message of type {kind.NAME} is out of sequence.")
         signer = wire.Signer.at(place, self.terms, self._work)
         if place in self._said[expected]:
             raise MessageRefused(f"{signer.name!r} has replied already.", [signer.name])
         context = self.context.opening if expected in wire.DRAWING else self.context
-        said = expected.checked(message, context, signer, self._about())
+        said = expected.parse_signed(message, context, signer, self._about())
         self._checks[expected](place, said)
         self._said[expected][place] = said
 
@@ -155,51 +155,51 @@ class Server:
         drawn = self.terms.parameters.complete or self._graph is not None
         following = self._show_neighbours if drawn else self._call
         message = announced.encode(self.terms)
-        return self._next(following, wire.Advert, dict.fromkeys(self._invited, message))
+        return self._next(following, wire.AggregationAdvert, dict.fromkeys(self._invited, message))
 
-    def _check_advert(self, _place: int, said: wire.Advert) -> None:
+    def _check_advert(self, _place: int, said: wire.AggregationAdvert) -> None:
         for key in (said.sealing, said.masking):
             self._probe.agree(key, "aggregation probe")  # a key of small order would stop all neighbours
 
-    def _called(self) -> list[int]:
+    def _members(self) -> list[int]:
         return circle.members(self.context, self._attempt, self.terms)
 
     def _call(self) -> Outgoing:
-        """Call the next committee of which nobody is known to be gone."""
+        """Call the next committee without a user who is known to have left."""
         self._said[wire.Commitment].clear()
         self._said[wire.Reveal].clear()
         while self._attempt + 1 < wire.MOST_ATTEMPTS:
             self._attempt += 1
-            if all(place in self._said[wire.Advert] for place in self._called()):
-                call = wire.Call(self.context.opening.tag, self._attempt).encode()
-                outgoing = dict.fromkeys(self._called(), call)
+            if all(place in self._said[wire.AggregationAdvert] for place in self._members()):
+                call = wire.RoundCall(self.context.opening.tag, self._attempt).encode()
+                outgoing = dict.fromkeys(self._members(), call)
                 return self._next(self._show_commitments, wire.Commitment, outgoing)
-        raise self._abort("No committee could draw the graph: too many users are silent.")
+        raise self._abort("No committee could draw the graph: too many users did not answer.")
 
     def _check_commitment(self, _place: int, said: wire.Commitment) -> None:
         if said.attempt != self._attempt:
-            raise MessageRefused("The commitment is for another attempt.")
+            raise MessageRefused("The commitment is for a different attempt.")
 
     def _commitments(self) -> tuple[bytes, ...]:
-        return tuple(self._said[wire.Commitment][place].commitment for place in self._called())
+        return tuple(self._said[wire.Commitment][place].commitment for place in self._members())
 
     def _show_commitments(self) -> Outgoing:
-        if len(self._said[wire.Commitment]) < len(self._called()):
+        if len(self._said[wire.Commitment]) < len(self._members()):
             return self._call()
         shown = wire.Commitments(self.context.opening.tag, self._attempt, self._commitments())
-        outgoing = dict.fromkeys(self._called(), shown.encode(self.context))
+        outgoing = dict.fromkeys(self._members(), shown.encode(self.context))
         return self._next(self._draw, wire.Reveal, outgoing)
 
     def _check_reveal(self, place: int, said: wire.Reveal) -> None:
         fixed = circle.commitment_to(self.context, self._attempt, place, said.nonce)
         if said.attempt != self._attempt or fixed != self._said[wire.Commitment][place].commitment:
             name = self.terms.roster.names[place]
-            raise MessageRefused(f"{name!r} revealed another nonce than it was committed to.", [name])
+            raise MessageRefused(f"{name!r} revealed a nonce that does not match its commitment.", [name])
 
     def _draw(self) -> Outgoing:
-        if len(self._said[wire.Reveal]) < len(self._called()):
+        if len(self._said[wire.Reveal]) < len(self._members()):
             return self._call()
-        reveals = [self._said[wire.Reveal][place] for place in self._called()]
+        reveals = [self._said[wire.Reveal][place] for place in self._members()]
         nonces = [one.nonce for one in reveals]
         self._graph = circle.drawn_graph(self.context, self._attempt, nonces, self.terms)
         self._drawn = (self._attempt, b"".join(one.nonce + one.signature for one in reveals))
@@ -208,7 +208,7 @@ class Server:
     def _show_neighbours(self) -> Outgoing:
         if self._graph is None:
             self._graph = complete_graph(self.terms.parameters.users)
-        adverts = self._said[wire.Advert]
+        adverts = self._said[wire.AggregationAdvert]
         self._require(adverts, "advertised keys")
         signed = {p: said.sealing + said.masking + said.signature for p, said in adverts.items()}
         outgoing = {}
@@ -218,7 +218,7 @@ class Server:
         return self._next(self._deliver, wire.Shares, outgoing)
 
     def _check_shares(self, place: int, said: wire.Shares) -> None:
-        wanted = [other in self._said[wire.Advert] for other in self.graph.around(place)]
+        wanted = [other in self._said[wire.AggregationAdvert] for other in self.graph.around(place)]
         if [item is not None for item in said.sealed_shares] != wanted:
             raise MessageRefused("The shares are not for the neighbours that advertised.")
 
@@ -240,14 +240,14 @@ class Server:
     def _check_vote(self, place: int, said: wire.Vote) -> None:
         if said.masked_with != self._delivered[place]:
             raise MessageRefused(
-                "The vote is masked with other neighbours than those whose shares were sent."
+                "The vote is masked with neighbours other than those whose shares were sent."
             )
 
     def _list(self) -> Outgoing:
         votes, parameters = self._said[wire.Vote], self.terms.parameters
         self._require(votes, "voted")
-        if self._before is not None and not self.terms.disguised:
-            # users check the same: an honest server does not ask them in vain
+        if self._before is not None and not self.terms.bounded:
+            # users check this too, so an honest server stops here
             refusal = against_another_list(len(votes), len(self._before.survivors), parameters.minimum)
             if refusal is not None:
                 raise self._abort(f"The round is void: {refusal.reason}.")
@@ -257,7 +257,7 @@ class Server:
         tree = SurvivorTree(surviving)
         self._root = tree.root
         outgoing = {
-            place: self._message(wire.Survivors, tree.shown(leaves_near(self.graph, place)))
+            place: self._message(wire.Survivors, tree.show_leaves(leaves_near(self.graph, place)))
             for place in votes
         }
         if parameters.server == "semi-honest":
@@ -266,7 +266,7 @@ class Server:
 
     def _check_endorsement(self, place: int, _said: wire.Endorsement) -> None:
         if place not in self.witnesses:
-            raise MessageRefused(f"{self.terms.roster.names[place]!r} is no witness.")
+            raise MessageRefused(f"{self.terms.roster.names[place]!r} is not a witness.")
 
     def _show_endorsements(self) -> Outgoing:
         quorum, signed = self.terms.parameters.quorum, self._said[wire.Endorsement]
@@ -274,8 +274,9 @@ class Server:
             raise self._abort(
                 f"Only {len(signed)} witnesses signed the list of survivors; at least {quorum} must."
             )
-        shown = {place: said.signature for place, said in islice(signed.items(), quorum)}  # more say no more
-        message = self._message(wire.Endorsements, tuple(shown.get(place) for place in self.witnesses))
+        # more endorsements are not needed
+        signatures = {place: item.signature for place, item in islice(signed.items(), quorum)}
+        message = self._message(wire.Endorsements, tuple(signatures.get(place) for place in self.witnesses))
         return self._next(self._finish, wire.Unmasking, dict.fromkeys(self._said[wire.Vote], message))
 
     def _check_unmasking(self, place: int, said: wire.Unmasking) -> None:
@@ -288,8 +289,9 @@ class Server:
     def _finish(self) -> Outgoing:
         self._expected, self._stage = None, dict
         cheats: set[int] = set()
-        counts = np.frombuffer(self._unmasked(cheats), dtype=f"<u{self.terms.width}").astype(np.int64)
-        self.outcome = Outcome(
+        sign = "u" if self.terms.noise is None else "i"  # sums with noise may be negative
+        counts = np.frombuffer(self._unmask(cheats), dtype=f"<{sign}{self.terms.width}").astype(np.int64)
+        self.outcome = AggregationOutcome(
             counts,
             tuple(sorted(self._said[wire.Vote])),
             past_with(self._past, self._root),
@@ -299,11 +301,11 @@ class Server:
         )
         return {}
 
-    def _unmasked(self, cheats: set[int]) -> bytes:
+    def _unmask(self, cheats: set[int]) -> bytes:
         """Return the sum of the votes; note the users whose shares were wrong.
 
-        Cost: one seed and one mask a survivor; one seed a dropped user, and for each of its surviving
-        neighbours one key agreement and one mask. Nothing else grows with n.
+        Cost: one seed and one mask per survivor; one seed per dropped user, and one key agreement and one
+        mask for each of its surviving neighbours.
         """
         votes = self._said[wire.Vote]
         added, taken = (
@@ -325,8 +327,8 @@ class Server:
         return masks.own_mask_key(seed, info)
 
     def _pair_mask_keys(self, place: int, cheats: set[int]) -> tuple[list[bytes], list[bytes]]:
-        """Return the keys of masks that neighbours of a dropped user added, and of those they took away."""
-        info, adverts = self.context.info, self._said[wire.Advert]
+        """Return the keys of the masks that neighbours of a dropped user added, and that they subtracted."""
+        info, adverts = self.context.info, self._said[wire.AggregationAdvert]
         public = adverts[place].masking
         seed = self._opened_seed(place, lambda seed: masks.mask_key_pair(seed, info).public == public, cheats)
         pair = masks.mask_key_pair(seed, info)
@@ -337,7 +339,7 @@ class Server:
         return keys
 
     def _opened_seed(self, place: int, right: Callable[[bytes], bool], cheats: set[int]) -> bytes:
-        """Return the seed of a user that its neighbours' shares open."""
+        """Return the seed of a user, opened by its neighbours' shares."""
         shares: dict[int, int] = {}
         near, given = self.graph.around(place), self._said[wire.Unmasking]
         for x, (other, back) in enumerate(zip(near, self.graph.backs(place), strict=True), start=1):

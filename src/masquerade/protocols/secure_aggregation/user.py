@@ -1,7 +1,7 @@
-"""A user of secure aggregation: one record, one vote a round, bytes in and bytes out.
+"""A user of secure aggregation: one record, one vote per round, bytes in and bytes out.
 
-Who learns what: the server learns the sum of the votes of all who stand on the list of survivors, and who
-they are; other users learn which of their neighbours take part. A message that is refused changes nothing.
+The server learns the sum of the votes of all users on the list of survivors, and who they are; other users
+learn which of their neighbours participate. A refused message changes nothing.
 """
 
 from __future__ import annotations
@@ -9,28 +9,31 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto.errors import DecodingError, KeySpent, SealBroken
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE, AgreementKey, SigningKey
 from masquerade.crypto.shamir import SHARE_SIZE, deal, decode_share, new_seed
-from masquerade.protocols.people.ledger import Enrolled, Ledger
+from masquerade.protocols.people.ledger import Enrolled, PersonLedger
 from masquerade.protocols.people.reports import reports_of
 from masquerade.protocols.secure_aggregation import circle, masks
 from masquerade.protocols.secure_aggregation import messages as wire
-from masquerade.protocols.secure_aggregation.agreement import Batch, RoundContext, Terms
+from masquerade.protocols.secure_aggregation.agreement import AggregationTerms, QuestionBatch, RoundContext
 from masquerade.protocols.secure_aggregation.circle import Graph, complete_graph, leaves_near, read_shown
 from masquerade.protocols.secure_aggregation.history import SumHistory
 from masquerade.protocols.secure_aggregation.messages import MessageRefused, RoundMessage, UserMessage
 
+if TYPE_CHECKING:
+    from masquerade.protocols.noise_shares import NoiseShares
+
 
 @dataclass(slots=True, repr=False)
 class RoundState:
-    """What a user knows in one round; the seeds are what its neighbours get shares of."""
+    """State of a user in one round; its neighbours get shares of the seeds."""
 
     context: RoundContext
-    batch: Batch
+    batch: QuestionBatch
     turn: int
     expected: type[RoundMessage] = wire.Neighbours
     sealing: AgreementKey = field(default_factory=AgreementKey)
@@ -47,15 +50,17 @@ class RoundState:
     about: bytes = b""
 
 
-class User(Enrolled):
-    """One enrolled person: `receive` takes the server's messages in turn and returns what to send back.
+class AggregationUser(Enrolled):
+    """One enrolled person: `receive` takes the server's messages in sequence and returns the replies.
 
-    `record` holds truth codes by variable; what is voted with are its reports, drawn once if the policy
-    disguises any. Rules of its own, whatever the server says: a vote leaves once a round and is recorded
-    before; a sum needs the minimum of users; after a first round only all of them, or so many fewer that the
-    difference hides each; only one list of survivors is stood on, with nobody near on it who sent no shares,
-    and (malicious server) only if a quorum of witnesses signed it after the same lists as before; of a
-    neighbour either the share of its own mask or that of its key leaves, never both.
+    `record` has truth codes by variable. The vote contains the reports, which are drawn once if the policy
+    disguises any variable. A user enforces these rules, whatever the server sends: one vote per round,
+    recorded before it is sent; a sum has at least the minimum of users; later rounds have the same users, or
+    enough fewer that the difference hides each of them; one list of survivors per round, without a neighbour
+    who sent no shares, and (against a malicious server) signed by a quorum of witnesses with the same earlier
+    lists; for each neighbour, either the share of its own mask or the share of its key, never both. With
+    noise, a user draws its shares of noise once per round, after recording the tables as spent; all sessions
+    of the same agreement together use at most the agreed number of tables.
     """
 
     def __init__(
@@ -63,18 +68,19 @@ class User(Enrolled):
         name: str,
         identity: SigningKey,
         record: Mapping[str, int],
-        terms: Terms,
+        terms: AggregationTerms,
         *,
-        ledger: Ledger | None = None,
+        ledger: PersonLedger | None = None,
         work: wire.Work | None = None,
     ) -> None:
         super().__init__(name, identity, terms.roster, ledger)
         self.terms, self.place, self.work = terms, terms.roster.places[name], work or wire.Work()
         self._reports = reports_of(record, terms.policy, name, self._ledger)
         self._history = SumHistory(self._ledger, terms)
+        self._noise = _noise_shares(terms, self._ledger)
         self._round: RoundState | None = None
         self._handlers: dict[type[RoundMessage], Callable[[RoundState, Any], bytes | None]] = {
-            wire.Call: self._commit,
+            wire.RoundCall: self._commit,
             wire.Commitments: self._reveal,
             wire.Neighbours: self._share,
             wire.Delivery: self._vote,
@@ -83,10 +89,10 @@ class User(Enrolled):
         }
 
     def receive(self, message: bytes) -> bytes | None:
-        """Return the reply to a message of the server, None where none is due.
+        """Return the reply to a message of the server, None if there is no reply.
 
-        Raises `DecodingError`, `MessageRefused`, or `QueryRefused` where a rule of the user's own forbids
-        it; its state is then as before.
+        Raises `DecodingError`, `MessageRefused`, or `QueryRefused` if a rule of the user forbids it; the
+        state is then unchanged.
         """
         kind = wire.kind_of(message)
         if kind is wire.Announcement:
@@ -94,18 +100,18 @@ class User(Enrolled):
         now, handler = self._round, self._handlers.get(kind)
         due = wire.Neighbours if kind in wire.DRAWING else kind
         if now is None or handler is None or now.expected is not due:
-            raise MessageRefused(f"A message of the kind {kind.NAME} is out of turn.")
+            raise MessageRefused(f"A message of type {kind.NAME} is out of sequence.")
         context = now.context.opening if kind in wire.DRAWING else now.context
         try:
-            return handler(now, kind.opened(message, context))
+            return handler(now, kind.parse(message, context))
         except KeySpent:
-            reason = "this user, in another process, has voted or stood on a list in the meantime"
+            reason = "this user has voted or endorsed a list in another process in the meantime"
             raise QueryRefused([Refusal("already_spent", reason)]) from None
 
     def _join(self, message: bytes) -> bytes:
         asked = wire.Announcement.decode(message, self.terms)
         try:
-            batch = Batch(asked.questions, self.terms.sizes)
+            batch = QuestionBatch(asked.questions, self.terms.sizes)
         except InputError as error:
             raise DecodingError(str(error)) from None
         context = RoundContext.of(self.terms, asked.nonce, asked.number, batch)
@@ -114,7 +120,7 @@ class User(Enrolled):
         now = self._round
         if now is not None and now.context.session == context.session and now.context.round >= context.round:
             same = now.context == context
-            reason = "was announced already" if same else "was announced before with other questions"
+            reason = "was announced already" if same else "was announced before with different questions"
             raise MessageRefused(f"Round {context.round} {reason}.")
         parameters = self.terms.parameters
         if parameters.users < parameters.minimum:
@@ -122,19 +128,21 @@ class User(Enrolled):
             raise QueryRefused([Refusal("roster_too_small", reason)])
         turn = self._history.turn()
         refusal = self._history.against_joining(context)
+        if refusal is None and self._noise is not None:
+            refusal = self._noise.refusal(batch.queries)
         if refusal is not None:
             raise QueryRefused([refusal])
         new = RoundState(context, batch, turn)
         self._round = new
         masking = masks.mask_key_pair(new.mask_seed, context.info).public
-        return self._sealed(wire.Advert, new, new.sealing.public, masking)
+        return self._seal(wire.AggregationAdvert, new, new.sealing.public, masking)
 
-    def _commit(self, now: RoundState, said: wire.Call) -> bytes:
+    def _commit(self, now: RoundState, said: wire.RoundCall) -> bytes:
         if self.place not in circle.members(now.context, said.attempt, self.terms):
-            raise MessageRefused("This user is not among those who draw the graph.")
+            raise MessageRefused("This user is not in the committee that draws the graph.")
         nonce = now.nonces.setdefault(said.attempt, secrets.token_bytes(wire.NONCE_SIZE))
         fixed = circle.commitment_to(now.context, said.attempt, self.place, nonce)
-        return self._sealed(wire.Commitment, now, said.attempt, fixed)
+        return self._seal(wire.Commitment, now, said.attempt, fixed)
 
     def _reveal(self, now: RoundState, said: wire.Commitments) -> bytes:
         attempt, nonce = said.attempt, now.nonces.get(said.attempt)
@@ -145,7 +153,7 @@ class User(Enrolled):
             raise MessageRefused("This user's own commitment was replaced.", ["the server"])
         now.revealed.add(attempt)
         about = circle.commitments_hash(now.context, attempt, said.commitments)
-        return self._sealed(wire.Reveal, now, attempt, nonce, about=about)
+        return self._seal(wire.Reveal, now, attempt, nonce, about=about)
 
     def _share(self, now: RoundState, said: wire.Neighbours) -> bytes:
         graph = self._graph(now, said)
@@ -162,7 +170,7 @@ class User(Enrolled):
             mask_keys[slot], agreed[slot] = keys[KEY_SIZE:], secret
             sealed[slot] = masks.seal_shares(secret, self.place, near[slot], own[i] + key[i], info)
         promise = masks.seed_promise(now.own_seed, info)
-        reply = self._sealed(wire.Shares, now, promise, tuple(sealed))
+        reply = self._seal(wire.Shares, now, promise, tuple(sealed))
         self._history.settle(now.context, graph.key)
         now.graph, now.near, now.expected = graph, near, wire.Delivery
         now.mask_keys, now.secrets = mask_keys, agreed
@@ -170,18 +178,20 @@ class User(Enrolled):
 
     def _vote(self, now: RoundState, said: wire.Delivery) -> bytes:
         held = [
-            None if item is None else self._opened(now, slot, item)
+            None if item is None else self._open_item(now, slot, item)
             for slot, item in enumerate(said.sealed_shares)
         ]
         there = [item is not None for item in held]
         self._require(sum(there), "sent shares")
-        vector = self._masked(now, held)
+        vector = self._mask(now, held)
         self._history.spend(now.context, now.turn)
+        if self._noise is not None:
+            vector = self._add_noise(now, self._noise, vector)
         now.held, now.expected = held, wire.Survivors
-        return self._sealed(wire.Vote, now, there, vector)
+        return self._seal(wire.Vote, now, there, vector)
 
-    def _masked(self, now: RoundState, held: Sequence[bytes | None]) -> bytes:
-        """Return the vote under its own mask and those shared with every neighbour that sent shares."""
+    def _mask(self, now: RoundState, held: Sequence[bytes | None]) -> bytes:
+        """Return the vote under the user's own mask and the masks shared with neighbours that sent shares."""
         width, length, info = self.terms.width, now.batch.length, now.context.info
         pair = masks.mask_key_pair(now.mask_seed, info)
         keys = {
@@ -194,6 +204,15 @@ class User(Enrolled):
         taken = [masks.mask(key, length, width) for other, key in keys.items() if self.place > other]
         vote = now.batch.vote(self._reports, width)
         return masks.total([vote, own, *added], taken, length, width)
+
+    def _add_noise(self, now: RoundState, noise: NoiseShares, vector: bytes) -> bytes:
+        """Return the masked vote with this user's shares of noise, after they were spent durably."""
+        context, sizes = now.context, self.terms.sizes
+        cells = [question.cells(sizes) for question in now.batch.questions]
+        name = context.session + context.round.to_bytes(4, "big")
+        shares = noise.draw_cells(name, now.batch.queries, cells)
+        added = shares.astype(f"<u{context.width}").tobytes()
+        return masks.total([vector, added], [], context.length, context.width)
 
     def _stand(self, now: RoundState, said: wire.Survivors) -> bytes | None:
         parameters = self.terms.parameters
@@ -218,7 +237,7 @@ class User(Enrolled):
         now.expected = wire.Endorsements
         if self.place not in graph.witnesses(parameters.witnesses):
             return None
-        return self._sealed(wire.Endorsement, now, about=about)
+        return self._seal(wire.Endorsement, now, about=about)
 
     def _confirm(self, now: RoundState, said: wire.Endorsements) -> bytes:
         parameters = self.terms.parameters
@@ -235,33 +254,33 @@ class User(Enrolled):
         return self._unmask(now)
 
     def _unmask(self, now: RoundState) -> bytes:
-        """Return, of every neighbour, the share of its own mask if it survived, else that of its key."""
+        """Return one share per neighbour: of its own mask if it survived, else of its key."""
         shares = tuple(
             None if held is None else held[:SHARE_SIZE] if alive else held[SHARE_SIZE:]
             for held, alive in zip(now.held, now.surviving, strict=True)
         )
-        reply = self._sealed(wire.Unmasking, now, shares, about=now.about)
-        # what was kept for others, and the seeds, serve nothing any more
+        reply = self._seal(wire.Unmasking, now, shares, about=now.about)
+        # neither the others' shares nor the seeds are needed any more
         now.expected, now.held, now.secrets, now.own_seed, now.mask_seed = wire.Unmasking, [], [], b"", b""
         return reply
 
     def _graph(self, now: RoundState, said: wire.Neighbours) -> Graph:
         if self.terms.parameters.complete:
             if said.attempt:
-                raise MessageRefused("Where everybody is a neighbour, no graph is drawn.", ["the server"])
+                raise MessageRefused("If all users are neighbours, no graph is drawn.", ["the server"])
             return complete_graph(self.terms.parameters.users)
         graph = circle.checked_graph(said, now.context, self.terms, self.work)
         if self._history.graph(now.context.session) not in {None, graph.key}:
-            raise MessageRefused("The session has another graph than before.", ["the server"])
+            raise MessageRefused("The session's graph has changed.", ["the server"])
         return graph
 
     def _checked_advert(self, now: RoundState, other: int, item: bytes) -> bytes:
         """Return a neighbour's two public keys, signed by its identity."""
         keys, signature = item[: wire.ADVERT_SIZE], item[wire.ADVERT_SIZE :]
-        self._signer(other).check(wire.Advert, now.context, keys, signature, b"")
+        self._signer(other).check(wire.AggregationAdvert, now.context, keys, signature, b"")
         return keys
 
-    def _opened(self, now: RoundState, slot: int, item: bytes) -> bytes:
+    def _open_item(self, now: RoundState, slot: int, item: bytes) -> bytes:
         other, secret = now.near[slot], now.secrets[slot]
         if secret is None:
             raise MessageRefused("wire.Shares came from a neighbour without an advert.")
@@ -271,13 +290,15 @@ class User(Enrolled):
             decode_share(both[SHARE_SIZE:])
         except (SealBroken, DecodingError):
             name = self.terms.roster.names[other]
-            raise MessageRefused(f"The shares of {name!r} are not what it sealed.", [name]) from None
+            raise MessageRefused(
+                f"The shares of {name!r} differ from those that it sealed.", [name]
+            ) from None
         return both
 
-    def _sealed(self, kind: type[UserMessage], now: RoundState, *fields: object, about: bytes = b"") -> bytes:
+    def _seal(self, kind: type[UserMessage], now: RoundState, *fields: object, about: bytes = b"") -> bytes:
         context = now.context.opening if kind in wire.DRAWING else now.context
         unsigned = kind(context.tag, bytes(SIGNATURE_SIZE), *fields)
-        return unsigned.sealed(self._identity, context, about)
+        return unsigned.encode_signed(self._identity, context, about)
 
     def _signer(self, place: int) -> wire.Signer:
         return wire.Signer.at(place, self.terms, self.work)
@@ -286,3 +307,12 @@ class User(Enrolled):
         threshold = self.terms.parameters.threshold
         if number < threshold:
             raise MessageRefused(f"Only {number} neighbours {what}; at least {threshold} must have.")
+
+
+def _noise_shares(terms: AggregationTerms, ledger: PersonLedger) -> NoiseShares | None:
+    """Return a user's shares of noise, with the user's ledger; None without noise."""
+    if terms.noise is None:
+        return None
+    from masquerade.protocols.noise_shares import NoiseShares  # noqa: PLC0415  (loads numpy)
+
+    return NoiseShares(terms.noise, ledger, terms.agreement)

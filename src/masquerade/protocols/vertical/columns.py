@@ -1,7 +1,7 @@
-"""Columns of vertical parties, in the order of records that all agreed on.
+"""Columns of parties that hold different variables, in an order of records that all parties agreed on.
 
-What a party holds are codes; of them it makes indicator columns, named so that all parties mean the same.
-Sums of products of indicators are counts.
+A party converts its codes to indicator columns, whose names mean the same for all parties. Sums of products
+of indicators are counts.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from masquerade.core.util.json_text import parse_json
 from masquerade.protocols.wire.codec import SESSION_SIZE
 from masquerade.protocols.wire.session import Transport, agreement_of, propose
 
-Owners = Mapping[str, Sequence[str]]  # who holds which variables
+Owners = Mapping[str, Sequence[str]]  # variables by owner
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnColumns:
-    """Columns of codes, copied so that nothing can change them; those `consented` to may be counted."""
+    """A copy of a party's columns of codes; the variables in `consented` may be counted."""
 
     schema: Schema
     codes: Mapping[str, NDArray[Any]]
@@ -48,7 +48,7 @@ class OwnColumns:
         owners: Owners,
         variables: Collection[str] | None = None,
     ) -> OwnColumns:
-        """Return the columns that `owners` say a party holds; codes outside the schema are refused."""
+        """Return a party's columns according to `owners`; raise InputError for a code outside the schema."""
         own = Schema([schema[variable] for variable in schema if variable in owners.get(name, ())])
         if set(codes) != set(own) or not codes:
             raise InputError("A vertical party needs one column of codes for each of its variables.")
@@ -58,20 +58,20 @@ class OwnColumns:
         kept = {}
         for variable, column in codes.items():
             if len(column) and not 0 <= int(column.min()) <= int(column.max()) < len(own[variable]):
-                raise InputError(f"Column {variable!r} has a code that is no category.")
+                raise InputError(f"Column {variable!r} has a code that is not a category.")
             kept[variable] = np.array(column)
             kept[variable].flags.writeable = False
         return cls(own, kept, lengths.pop(), frozenset(own if variables is None else variables))
 
     def check(self, names: Sequence[str]) -> None:
-        """Refuse names that are none of the party's own in the order of the schema, or not consented to."""
+        """Raise an error unless the names are the party's own, in schema order, and consented to."""
         if not names or tuple(names) != tuple(name for name in self.schema if name in names):
             raise InputError("These are not variables of this party in the order of the schema.")
         if not self.consented.issuperset(names):
             raise InputError("A variable may not be counted here.")
 
     def refusals(self, queries: Sequence[Query]) -> tuple[Refusal, ...]:
-        """Return why questions may not be answered: own variables that the party does not consent to."""
+        """Return the refusals of queries about variables that the party does not consent to."""
         return tuple(
             Refusal("not_consented", f"{name!r} may not be counted here.", query)
             for query in queries
@@ -80,37 +80,39 @@ class OwnColumns:
         )
 
     def cells(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return which combination of categories every row has."""
+        """Return the index of every row's combination of categories."""
         cells = np.zeros(self.n, dtype=np.int64)
         for name, size in zip(names, self.schema.shape(names), strict=True):
             cells = cells * size + self.codes[name]
         return cells
 
     def counts(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return how many rows have each combination, one after the other."""
+        """Return the number of rows of each combination, in order."""
         return np.bincount(self.cells(names), minlength=prod(self.schema.shape(names)))
 
     def indicators(self, names: Sequence[str]) -> NDArray[np.uint64]:
-        """Return a column of zeros and ones for every combination but the first, each a row."""
+        """Return a column of zeros and ones for every combination but the first, one per row."""
         wanted = np.arange(1, prod(self.schema.shape(names)))
         return np.asarray(self.cells(names)[None, :] == wanted[:, None]).astype(np.uint64)
 
 
 def check_owners(owners: Owners, schema: Schema, receiver: str) -> None:
-    """Refuse owners that do not share out the variables, and a receiver who could undo the projection."""
+    """Raise InputError unless the owners partition the variables, and the receiver is not an owner."""
     if not isinstance(owners, Mapping) or any(isinstance(names, str) for names in owners.values()):
         raise InputError("'owners' must map the name of every owner to a list of variables.")
     if receiver in owners:
         raise InputError(
             f"{receiver!r} cannot be the receiver and an owner: to project its own columns it must know the "
-            "random matrix, and then it can undo the projection of everybody else's. A third party is needed."
+            "random matrix, and then it can undo the projection of the others'. A third party is needed."
         )
     if len(owners) < 2:
-        raise InputError("A projection needs at least two owners; counts of one alone need none.")
+        raise InputError(
+            "A projection needs at least two owners; counts of one owner alone need no projection."
+        )
     listed = [name for names in owners.values() for name in names]
     for name in listed:
         if name not in schema:
-            raise InputError(f"An owner holds {name!r}, which is no variable.{did_you_mean(name, schema)}")
+            raise InputError(f"An owner has {name!r}, which is not a variable.{did_you_mean(name, schema)}")
         if listed.count(name) > 1:
             raise InputError(f"Variable {name!r} is listed twice: it needs one owner.")
     for party, names in owners.items():
@@ -118,10 +120,10 @@ def check_owners(owners: Owners, schema: Schema, receiver: str) -> None:
             raise InputError(f"Owner {party!r} holds no variable.")
     left = [name for name in schema if name not in listed]
     if left:
-        raise InputError(f"Nobody owns {', '.join(map(repr, left))}: every variable needs an owner.")
+        raise InputError(f"No party owns {', '.join(map(repr, left))}: every variable needs an owner.")
 
 
-class Part(NamedTuple):
+class ColumnPart(NamedTuple):
     """Some variables of one party, in the order of the schema."""
 
     party: str
@@ -129,30 +131,30 @@ class Part(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Columns that `holder` has: of its own variables, or its share of the product of several parts' columns.
+    """Columns of `holder`: of its own variables, or its share of the product of several parts' columns.
 
     Every combination of categories has a column of zeros and ones, except the first: its count follows from
     the others. A product has a column for every combination of its parts' columns, the last part fastest.
     """
 
     holder: str
-    parts: tuple[Part, ...]
+    parts: tuple[ColumnPart, ...]
 
     @property
     def is_product(self) -> bool:
-        """Tell shares of a product from columns of own variables."""
+        """Return True for shares of a product, False for columns of the holder's variables."""
         return len(self.parts) > 1
 
     @property
     def id(self) -> bytes:
-        """Return a name that no other columns have."""
+        """Return a name that is unique to these columns."""
         return json.dumps([self.holder, self.parts], separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
-    def named(cls, name: bytes) -> Columns:
-        """Return the columns of a name; what is no name raises what comes up."""
+    def from_name(cls, name: bytes) -> Columns:
+        """Return the columns of a name; an invalid name raises."""
         holder, parts = parse_json(name)
-        columns = cls(holder, tuple(Part(party, tuple(names)) for party, names in parts))
+        columns = cls(holder, tuple(ColumnPart(party, tuple(names)) for party, names in parts))
         texts = [holder, *(text for part in columns.parts for text in (part.party, *part.names))]
         if not columns.parts or not all(part.names for part in columns.parts):
             raise ValueError("no columns are named")
@@ -161,18 +163,18 @@ class Columns(NamedTuple):
         return columns
 
 
-def shares_of(parts: tuple[Part, ...]) -> tuple[Columns, ...]:
-    """Return the shares of the product of some parts: each party of them holds one."""
+def shares_of(parts: tuple[ColumnPart, ...]) -> tuple[Columns, ...]:
+    """Return the shares of the product of some parts, one per party."""
     return tuple(Columns(part.party, parts) for part in parts)
 
 
-def width(schema: Schema, parts: Sequence[Part]) -> int:
-    """Return how many columns a part, or the product of several, has."""
+def width(schema: Schema, parts: Sequence[ColumnPart]) -> int:
+    """Return the number of columns of a part, or of the product of several."""
     return prod(prod(schema.shape(part.names)) - 1 for part in parts)
 
 
 class Products(ABC):
-    """A way to form sums of products of several parties' columns; whoever asks drives the messages."""
+    """A protocol for sums of products of several parties' columns, run by the party that queries."""
 
     def __init__(
         self, owners: Owners, schema: Schema, n: int, transport: Transport, asked: Sequence[str]
@@ -180,26 +182,26 @@ class Products(ABC):
         self.owners, self.schema, self.n = owners, schema, n
         self.session = os.urandom(SESSION_SIZE)
         self._transport, self._asked, self._round = transport, asked, 0
-        self._known: dict[tuple[Part, ...], NDArray[np.int64]] = {}
+        self._known: dict[tuple[ColumnPart, ...], NDArray[np.int64]] = {}
 
     @abstractmethod
-    def refusals(self, parts: Sequence[Part]) -> list[Refusal]:
-        """Return why sums over these parts are not formed; pure."""
+    def refusals(self, parts: Sequence[ColumnPart]) -> list[Refusal]:
+        """Return the reasons why sums over these parts are refused; has no side effects."""
 
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """Return who learns what."""
+        """Return the disclosures."""
 
     @abstractmethod
-    def _joint(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
-        """Return the sums of products of one column of each part, an axis each."""
+    def _joint(self, parts: tuple[ColumnPart, ...]) -> NDArray[np.int64]:
+        """Return the sums of products of one column of each part, with one axis per part."""
 
     def propose(self, queries: Sequence[Query]) -> None:
-        """Raise `QueryRefused` unless everybody asked consents; nothing has left anybody by then."""
+        """Raise `QueryRefused` unless all parties consent; by then no party has sent an answer."""
         self._round += 1
         propose(self._transport, self._asked, self.session, self._round, queries)
 
-    def moments(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
+    def moments(self, parts: tuple[ColumnPart, ...]) -> NDArray[np.int64]:
         """Return the sums of products of every choice of one column, or none, of each part.
 
         A variable of one category has no columns.
@@ -214,7 +216,7 @@ class Products(ABC):
 
 
 def counts_from(moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return counts from sums of products, axis by axis: place 0 holds the sums without that part's columns.
+    """Return counts from sums of products, axis by axis; index 0 has the sums without that part's columns.
 
     Formula: count[0] = moment[0] − Σ moment[i], count[i] = moment[i] for i > 0.
     """
@@ -228,6 +230,6 @@ def counts_from(moments: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def product_agreement(schema: Schema, owners: Owners, helper: str, n: int, alignment: bytes) -> bytes:
-    """Return what all must agree on: variables, who holds them, who helps, which records in which order."""
+    """Return the agreement of all members: variables, owners, helper, records and their order."""
     shared = json.dumps({party: list(names) for party, names in owners.items()}, sort_keys=True)
     return agreement_of("vertical counts", Policy.clear(schema).id, shared, helper, str(n), alignment.hex())

@@ -1,8 +1,8 @@
-"""Vertical and arbitrary partitions: parties disguise what leaves them; a miner joins, or each of them.
+"""Vertical and arbitrary partitions: parties send disguised cells, which a miner or each party joins.
 
-A site is a party whose cells leave it only through its policy, each drawn once and for all. Cells that others
-supply are announced, fetched part by part, checked, and joined row by row on their pseudonyms. These live as
-long as a part is joined, and are destroyed in the joining.
+A site is a party whose cells leave it only as reports under its policy, each drawn once. Cells of other
+parties are announced, fetched part by part, checked, and joined row by row on their pseudonyms. The
+pseudonyms of a part are destroyed as soon as the part is joined.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ PolicyText = Annotated[
 
 
 class DescriptionRequest(codec.SessionMessage, tag=b"masquerade vertical announce 1"):
-    """Ask a site what its cells of some variables (of all, if none is named) are: their policy and number."""
+    """Ask a site for the policy and number of its cells of some variables, or of all if none is named."""
 
     recipient: codec.Name
     names: Variables
 
 
 class CellRequest(codec.SessionMessage, tag=b"masquerade vertical request 2"):
-    """Ask a site for the disguised cells of some variables, as announced, in one of some parts."""
+    """Ask a site for one part of the announced disguised cells of some variables."""
 
     recipient: codec.Name
     names: Variables
@@ -69,22 +69,22 @@ class CellRequest(codec.SessionMessage, tag=b"masquerade vertical request 2"):
 
 @dataclass(frozen=True, slots=True)
 class BlockShape(codec.Struct):
-    """A block of cells: so many rows of these variables."""
+    """A block of cells: its variables and its number of rows."""
 
     names: Variables
     rows: codec.U64
 
 
 class CellDescription(codec.SessionMessage, tag=b"masquerade vertical described 1"):
-    """What a site's cells are: the policy they go through, and the blocks they come in."""
+    """Description of a site's cells: their policy, and their blocks."""
 
     party: codec.Name
     policy: PolicyText
     shapes: Annotated[tuple[BlockShape, ...], codec.Many(_MOST_BLOCKS)]
 
 
-class Cells(codec.SessionMessage, tag=b"masquerade vertical cells 2"):
-    """Disguised cells of one part, block by block: each an Arrow stream of pseudonyms and report codes."""
+class DisguisedCells(codec.SessionMessage, tag=b"masquerade vertical cells 2"):
+    """Disguised cells of one part: one Arrow stream of pseudonyms and report codes per block."""
 
     party: codec.Name
     policy_id: codec.Name
@@ -93,11 +93,11 @@ class Cells(codec.SessionMessage, tag=b"masquerade vertical cells 2"):
     blocks: Annotated[tuple[Annotated[bytes, codec.Blob(1 << 30)], ...], codec.Many(_MOST_BLOCKS)]
 
 
-def combined(policies: Sequence[Policy], order: Sequence[str] = ()) -> Policy:
+def combine_policies(policies: Sequence[Policy], order: Sequence[str] = ()) -> Policy:
     """Return the policy over all variables; a variable in two policies must have the same channel in both.
 
-    Variables stand in the `order` given, as far as it goes. Strata are refused: a party's channels would
-    depend on another party's column.
+    Variables in `order` come first, in that order. Strata are refused: a party's channels would depend on
+    another party's column.
     """
     fields: dict[str, Field] = {}
     groups: dict[tuple[str, ...], Group] = {}
@@ -124,8 +124,8 @@ def combined(policies: Sequence[Policy], order: Sequence[str] = ()) -> Policy:
     return Policy(list((first | fields).values()), _channels_of(groups.values()), reports=names)
 
 
-def restricted(policy: Policy, names: Collection[str]) -> Policy:
-    """Return the policy of some variables; those disguised together stay together."""
+def restrict_to_variables(policy: Policy, names: Collection[str]) -> Policy:
+    """Return the policy of some variables and of the variables disguised together with them."""
     kept = [group for group in policy.groups if any(name in names for name in group.names)]
     inside = {name for group in kept for name in group.names}
     for name in names:
@@ -136,7 +136,7 @@ def restricted(policy: Policy, names: Collection[str]) -> Policy:
 
 
 def _channels_of(groups: Collection[Group]) -> dict[tuple[str, ...], Channel | ClassResponse]:
-    """Return the channels that hide something or have labels of their own."""
+    """Return the channels that disguise, or that have their own labels of reports."""
     return {
         group.names: group.channel
         for group in groups
@@ -145,7 +145,7 @@ def _channels_of(groups: Collection[Group]) -> dict[tuple[str, ...], Channel | C
 
 
 def seen_by(role: str, policy: Policy, own: Sequence[str] = ()) -> Guarantee:
-    """Return who learns what: one role sees the reports of all variables but its own."""
+    """Return the disclosures to a role that sees the reports of all other parties' variables."""
     reports = guarantee_of(policy)
     disclosures = []
     for item in reports.disclosures:
@@ -163,7 +163,7 @@ def seen_by(role: str, policy: Policy, own: Sequence[str] = ()) -> Guarantee:
 
 
 def owner_of(sites: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return who holds each variable; one that two parties hold is refused."""
+    """Return the owner of each variable; raise an error if a variable has two."""
     owner: dict[str, str] = {}
     for party, names in sites.items():
         for name in names:
@@ -178,7 +178,7 @@ def owner_of(sites: Mapping[str, Sequence[str]]) -> dict[str, str]:
 def cross_parents(
     structure: Structure, sites: Mapping[str, Sequence[str]]
 ) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the cross parents of one party for another: variables of (giver, receiver) that must cross.
+    """Return the cross parents by (giver, receiver): variables that one party must send to another.
 
     Reference: Ma (2006), section 5.2, after Chen, Sivakumar & Kargupta (2004): definitions 1 and 2.
 
@@ -190,25 +190,25 @@ def cross_parents(
     for node, parents in structure.items():
         for parent in parents:
             if node not in owner or parent not in owner:
-                raise InputError(f"Nobody holds {node if node not in owner else parent!r}.")
+                raise InputError(f"No party holds {node if node not in owner else parent!r}.")
             if owner[parent] != owner[node]:
                 found.setdefault((owner[parent], owner[node]), {})[parent] = None
     return {pair: tuple(names) for pair, names in found.items()}
 
 
 def own_families(structure: Structure, own: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the structure that one party learns: its own nodes with all parents, foreign ones with none."""
+    """Return the structure that one party learns: its own nodes with parents, other nodes without."""
     foreign = dict.fromkeys(parent for node in own for parent in structure[node] if parent not in own)
     return {**dict.fromkeys(foreign, ()), **{node: tuple(structure[node]) for node in own}}
 
 
-def assembled(found: Mapping[str, Mapping[str, T]], sites: Mapping[str, Sequence[str]]) -> dict[str, T]:
-    """Return one mapping over all nodes, each as its own party found it; nobody else's word counts."""
+def assemble_parts(found: Mapping[str, Mapping[str, T]], sites: Mapping[str, Sequence[str]]) -> dict[str, T]:
+    """Return one mapping over all nodes, taking each node from the party that holds it."""
     whole: dict[str, T] = {}
     for party, names in sites.items():
         for name in names:
             if name not in found.get(party, {}):
-                raise InputError(f"Party {party!r} said nothing about its variable {name!r}.")
+                raise InputError(f"Party {party!r} returned nothing for its variable {name!r}.")
             whole[name] = found[party][name]
     return whole
 
@@ -221,7 +221,7 @@ class ReceivedCells(NamedTuple):
 
 
 def schema_of(names: Sequence[str], policy: Policy) -> pa.Schema:
-    """Return the columns of a block: the pseudonym first, then codes in as few bytes as they need."""
+    """Return the columns of a block: the pseudonym, then codes in the smallest integer types."""
     kinds = [pa.from_numpy_dtype(np.min_scalar_type(max(len(policy.observed[n]) - 1, 0))) for n in names]
     return pa.schema(
         [
@@ -232,16 +232,16 @@ def schema_of(names: Sequence[str], policy: Policy) -> pa.Schema:
 
 
 class Room(NamedTuple):
-    """How much a recipient takes of one party: rows in all, and bytes of a block once decompressed."""
+    """Limits of the data accepted from one party: rows in all, and bytes of a decompressed block."""
 
     rows: int = 1 << 31
     bytes: int = 1 << 30
 
 
 class CellSupplier:
-    """A party that sends cells to a recipient: what it announced, and its parts as they are asked for.
+    """A party that sends cells to a recipient: its announcement, and its parts on request.
 
-    `agreed` is the id of the policy expected, of the named variables where only some are asked for.
+    `agreed` is the id of the expected policy, restricted to the named variables if only some are requested.
     """
 
     def __init__(
@@ -270,23 +270,23 @@ class CellSupplier:
                 )
 
     def fetch(self, part: int, parts: int) -> list[ReceivedCells]:
-        """Return a part of the party's cells: of this session, policy and part, every code a report."""
+        """Return a part of the party's cells, after checking session, policy, part and codes."""
         asked = CellRequest(
             self._announce.session, self._announce.recipient, self._announce.names, part, parts
         )
-        cells = ask(self._transport, self.party, asked, Cells, spent=True)
+        cells = ask(self._transport, self.party, asked, DisguisedCells, spent=True)
         due = (asked.session, self.party, part, parts)
         if (cells.session, cells.party, cells.part, cells.parts) != due:
             raise InputError(f"Party {self.party!r} sent cells of another session, party or part.")
         _check_policy(self.party, cells.policy_id, self.policy.id)
         if len(cells.blocks) != len(self.shapes):
-            raise InputError(f"Party {self.party!r} sent other blocks than it announced.")
+            raise InputError(f"Party {self.party!r} sent blocks that differ from those that it announced.")
         return [
-            self._arrived(block, shape, part, parts)
+            self._read_block(block, shape, part, parts)
             for block, shape in zip(cells.blocks, self.shapes, strict=True)
         ]
 
-    def _arrived(self, block: bytes, shape: BlockShape, part: int, parts: int) -> ReceivedCells:
+    def _read_block(self, block: bytes, shape: BlockShape, part: int, parts: int) -> ReceivedCells:
         schema = schema_of(shape.names, self.policy)
         rows = pseudonyms.most_in_part(shape.rows, parts)
         width = sum(field.type.bit_width // 8 for field in schema)
@@ -307,17 +307,17 @@ class CellSupplier:
     def _check(self, arrived: ReceivedCells, part: int, parts: int) -> None:
         first, second = pseudonyms.words_of(arrived.tags)
         if not pseudonyms.increasing(first, second):
-            raise InputError(f"Party {self.party!r} sent pseudonyms that are not sorted, or one twice.")
+            raise InputError(f"Party {self.party!r} sent pseudonyms that are not sorted, or repeated.")
         low, high = pseudonyms.bounds_of(part, parts)
         if len(first) and not low <= first[0] <= first[-1] <= high:
             raise InputError(f"Party {self.party!r} sent a record that belongs to another part.")
         for name, codes in arrived.codes.items():
             if len(codes) and int(codes.max()) >= len(self.policy.observed[name]):
-                raise InputError(f"Party {self.party!r}: column {name!r} has a code that is no report.")
+                raise InputError(f"Party {self.party!r}: column {name!r} has a code that is not a report.")
 
 
 def rows_of(schema: Schema, shapes: Iterable[BlockShape]) -> int:
-    """Return how many records were announced; every variable must have a cell for each of them."""
+    """Return the number of announced records; every variable must have a cell for each of them."""
     found: dict[str, int] = {}
     for shape in shapes:
         for name in shape.names:
@@ -334,10 +334,10 @@ def rows_of(schema: Schema, shapes: Iterable[BlockShape]) -> int:
     return found[first]
 
 
-def joined(schema: Schema, blocks: Sequence[ReceivedCells]) -> dict[str, Codes]:
-    """Return one column of codes for every variable, rows in a fresh random order.
+def join_blocks(schema: Schema, blocks: Sequence[ReceivedCells]) -> dict[str, Codes]:
+    """Return one column of codes per variable, with rows in a fresh random order.
 
-    A cell that two blocks hold, and a record that lacks a cell, is refused: nobody guesses which is right.
+    Raise an error if two blocks contain the same cell, or a record lacks a cell.
     """
     reference: pseudonyms.Tags | None = None
     orders: dict[tuple[int, ...], NDArray[np.intp] | None] = {}
@@ -345,12 +345,12 @@ def joined(schema: Schema, blocks: Sequence[ReceivedCells]) -> dict[str, Codes]:
     for name in schema:
         holders = tuple(i for i, block in enumerate(blocks) if name in block.codes)
         if holders not in orders:
-            tags, orders[holders] = _merged([blocks[i].tags for i in holders], name)
+            tags, orders[holders] = _merge([blocks[i].tags for i in holders], name)
             reference = tags if reference is None else reference
             if not np.array_equal(tags, reference):
                 raise InputError(
                     f"The cells of {name!r} are for {len(tags):,} records, others for {len(reference):,} "
-                    "or for other ones: every record needs every cell."
+                    "or for different records: every record needs every cell."
                 )
         order = orders[holders]
         column = np.concatenate([blocks[i].codes[name] for i in holders])
@@ -359,7 +359,7 @@ def joined(schema: Schema, blocks: Sequence[ReceivedCells]) -> dict[str, Codes]:
     return {name: np.ascontiguousarray(column[mixed]) for name, column in columns.items()}
 
 
-def _merged(tags: Sequence[pseudonyms.Tags], name: str) -> tuple[pseudonyms.Tags, NDArray[np.intp] | None]:
+def _merge(tags: Sequence[pseudonyms.Tags], name: str) -> tuple[pseudonyms.Tags, NDArray[np.intp] | None]:
     """Return sorted pseudonyms of several blocks as one sorted list, and the order that sorts them."""
     if len(tags) == 1:
         return tags[0], None
@@ -374,14 +374,14 @@ def _merged(tags: Sequence[pseudonyms.Tags], name: str) -> tuple[pseudonyms.Tags
 def _check_policy(party: str, found: str, agreed: str) -> None:
     if found != agreed:
         raise PolicyMismatch(
-            f"Party {party!r} disguised under policy {found[:12]}…, agreed was {agreed[:12]}…: estimates "
-            "would be wrong."
+            f"Party {party!r} disguised under policy {found[:12]}…, but {agreed[:12]}… was agreed: "
+            "estimates would be wrong."
         )
 
 
 @dataclass(frozen=True, eq=False)
 class ClearCells:
-    """Cells of one party in clear, a row for each pseudonym; all reports are drawn when some first leave."""
+    """Clear cells of one party, one row per pseudonym; all reports are drawn before the first is sent."""
 
     codes: Mapping[str, Codes]
     tags: pseudonyms.Tags
@@ -393,18 +393,18 @@ class ClearCells:
         return {name: self.codes[name][rows] for name in names}
 
     def reports(self, policy: Policy, names: Sequence[str], rows: Places) -> dict[str, Codes]:
-        """Return reports of some pseudonyms; whatever is released later comes from the same draws."""
+        """Return reports of some pseudonyms; all later releases use the same draws."""
         if not self._drawn:
-            self._drawn.update(_drawn(self.codes, policy, policy.observed.names, self.draws))
+            self._drawn.update(_draw_reports(self.codes, policy, policy.observed.names, self.draws))
         return {name: self._drawn[name][rows] for name in names}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RepeatedCells:
-    """Cells of one party whose reports a memo repeats: drawn as they are asked for, and never held.
+    """Cells of one party whose reports a memo repeats: they are drawn on request and not stored.
 
-    `places` are the rows of `codes` that pseudonyms name; `draws` are how reports of some rows are drawn, the
-    same ones every time.
+    `places` are the rows of `codes` that the pseudonyms refer to; `draws` draws the reports of some rows, the
+    same reports every time.
     """
 
     codes: Mapping[str, Codes]
@@ -419,13 +419,15 @@ class RepeatedCells:
 
     def reports(self, policy: Policy, names: Sequence[str], rows: Places) -> dict[str, Codes]:
         """Draw reports of some pseudonyms."""
-        return _drawn(self.clear(tuple(self.codes), rows), policy, names, self.draws(self.places[rows]))
+        return _draw_reports(
+            self.clear(tuple(self.codes), rows), policy, names, self.draws(self.places[rows])
+        )
 
 
-def _drawn(
+def _draw_reports(
     codes: Mapping[str, Codes], policy: Policy, names: Sequence[str], draws: Draws
 ) -> dict[str, Codes]:
-    """Draw the reports of some names, each group of variables at its place in the policy."""
+    """Draw the reports of some variables, each group by its index in the policy."""
     return {
         name: column
         for place, group in enumerate(policy.groups)
@@ -435,9 +437,9 @@ def _drawn(
 
 
 class Site(Responder):
-    """Holds clear cells and releases reports. Asked twice, or by two, it releases the very same reports.
+    """Holds clear cells and releases reports, the same reports in every release.
 
-    `cells` are its cells in clear, block by block, each with the way in which their reports are drawn.
+    `cells` are its clear cells by block; each block also draws its reports.
     """
 
     session: bytes
@@ -459,55 +461,55 @@ class Site(Responder):
                     )
         self.released: dict[str, frozenset[str]] = {}
         self.handlers = {
-            DescriptionRequest: lambda asked: self.described(asked.names),
+            DescriptionRequest: lambda asked: self.describe(asked.names),
             CellRequest: self._release,
         }
 
     @cached_property
-    def _sorted(self) -> tuple[pseudonyms.SortedPseudonyms, ...]:
+    def _sort(self) -> tuple[pseudonyms.SortedPseudonyms, ...]:
         """Sort the pseudonyms of every block, once."""
         return tuple(pseudonyms.SortedPseudonyms(cells.tags) for cells in self.cells)
 
-    def _release(self, request: CellRequest) -> Cells:
+    def _release(self, request: CellRequest) -> DisguisedCells:
         """Return a part of the cells, disguised."""
         if not request.part < request.parts <= pseudonyms.MOST_PARTS:
             raise InputError(f"There are {request.parts} parts. Part {request.part + 1} was asked for.")
-        policy = restricted(self.policy, request.names or self.policy.schema.names)
+        policy = restrict_to_variables(self.policy, request.names or self.policy.schema.names)
         blocks = tuple(
-            _packed(reports.codes, reports.tags, policy)
-            for reports in self.reported(policy, request.part, request.parts)
+            _pack(reports.codes, reports.tags, policy)
+            for reports in self.draw_cells(policy, request.part, request.parts)
         )
         before = self.released.get(request.recipient, frozenset())
         self.released[request.recipient] = before | set(policy.schema)
-        return Cells(request.session, self.name, policy.id, request.part, request.parts, blocks)
+        return DisguisedCells(request.session, self.name, policy.id, request.part, request.parts, blocks)
 
-    def described(self, names: Sequence[str] = ()) -> CellDescription:
-        """Return the policy of some variables (of all, if none is named), and the blocks that hold them."""
-        policy = restricted(self.policy, names or self.policy.schema.names)
+    def describe(self, names: Sequence[str] = ()) -> CellDescription:
+        """Return the policy and the blocks of some variables, or of all if none is named."""
+        policy = restrict_to_variables(self.policy, names or self.policy.schema.names)
         shapes = tuple(BlockShape(own, len(self.cells[block].tags)) for block, own in self._holding(policy))
         return CellDescription(self.session, self.name, policy, shapes)
 
     def clear(self, part: int, parts: int) -> list[ReceivedCells]:
-        """Return a part of this site's cells as they are, for its own eyes."""
+        """Return a part of this site's clear cells, for use at this site only."""
         return [
             ReceivedCells(self.cells[block].clear(names, rows), self.cells[block].tags[rows])
-            for block, names, rows in self._cut(self.policy.undisguised(), part, parts)
+            for block, names, rows in self._cut(self.policy.without_channels(), part, parts)
         ]
 
-    def reported(self, policy: Policy, part: int, parts: int) -> list[ReceivedCells]:
-        """Return a part of this site's cells of some variables as they leave it, from the one draw."""
+    def draw_cells(self, policy: Policy, part: int, parts: int) -> list[ReceivedCells]:
+        """Return a part of this site's reports of some variables, as it sends them."""
         return [
             ReceivedCells(self.cells[block].reports(self.policy, names, rows), self.cells[block].tags[rows])
             for block, names, rows in self._cut(policy, part, parts)
         ]
 
     def clear_shapes(self) -> tuple[BlockShape, ...]:
-        """Return the blocks of this site's cells as they are."""
-        held = self._holding(self.policy.undisguised())
+        """Return the blocks of this site's clear cells."""
+        held = self._holding(self.policy.without_channels())
         return tuple(BlockShape(names, len(self.cells[block].tags)) for block, names in held)
 
     def _holding(self, policy: Policy) -> list[tuple[int, tuple[str, ...]]]:
-        """Return the blocks that hold reports of a policy, and which."""
+        """Return the blocks with reports of a policy, and the variables in each."""
         held = [
             {name for group in policy.groups if group.names[0] in cells.codes for name in group.reports}
             for cells in self.cells
@@ -518,13 +520,11 @@ class Site(Responder):
     def _cut(
         self, policy: Policy, part: int, parts: int
     ) -> list[tuple[int, tuple[str, ...], NDArray[np.intp]]]:
-        """Return the blocks that hold some variables, which, and the rows of a part by pseudonym."""
-        return [
-            (block, names, self._sorted[block].rows(part, parts)) for block, names in self._holding(policy)
-        ]
+        """Return the blocks with some variables, these variables, and the rows of a part by pseudonym."""
+        return [(block, names, self._sort[block].rows(part, parts)) for block, names in self._holding(policy)]
 
 
-def _packed(reports: Mapping[str, Codes], tags: pseudonyms.Tags, policy: Policy) -> bytes:
+def _pack(reports: Mapping[str, Codes], tags: pseudonyms.Tags, policy: Policy) -> bytes:
     names = [name for name in policy.observed if name in reports]
     schema = schema_of(names, policy)
     ids = pa.Array.from_buffers(schema[0].type, len(tags), [None, pa.py_buffer(np.ascontiguousarray(tags))])

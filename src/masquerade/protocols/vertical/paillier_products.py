@@ -1,14 +1,14 @@
 """Scalar products between exactly two parties without a helper (Goethals et al. 2004), for few records.
 
 One party, the key owner, encrypts its indicator columns; the other, the evaluator, multiplies the ciphertexts
-of the rows where its own column is one, adds a mask drawn from all of Z_n and re-randomises; the owner
-decrypts and returns a number that tells it nothing; the evaluator takes the mask off and checks that it is a
-count.
+of the rows where its own column is one, adds a mask drawn from all of Z_n and re-randomises. The owner
+decrypts a uniformly random number and returns it. The evaluator subtracts the mask and checks that the result
+is a count.
 
-Semi-honest only, on both sides. An owner who encrypts a_r = 2^r in row r would read the other column off the
-sum: here the evaluator sees that it is no count, but an owner who encrypts one person's row alone goes
-unnoticed. An evaluator who raises row r to the power 2^r reads the owner's whole column, always unnoticed.
-The owner's modulus is proved to be one behind which masks hide, whatever the owner meant it to be.
+Secure against semi-honest parties only, on both sides. An owner who encrypts a_r = 2^r in row r could read
+the other column from the sum. The evaluator detects this, because the sum is not a count, but it cannot
+detect an owner who encrypts only one person's row. An evaluator who raises row r to the power 2^r reads the
+owner's whole column, undetected. The owner proves that masks modulo its modulus hide what they are added to.
 """
 
 from __future__ import annotations
@@ -25,47 +25,54 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.schema import Schema
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.paillier import ROOTS, PaillierKey, PaillierPublic
-from masquerade.protocols.vertical.columns import OwnColumns, Owners, Part, Products, product_agreement, width
+from masquerade.protocols.vertical.columns import (
+    ColumnPart,
+    OwnColumns,
+    Owners,
+    Products,
+    product_agreement,
+    width,
+)
 from masquerade.protocols.wire.codec import Blob, Digest, Many, Name, SessionMessage
-from masquerade.protocols.wire.session import Consent, Proposal, Responder, Transport, ask
+from masquerade.protocols.wire.session import Proposal, Responder, SignedConsent, Transport, ask
 
 MOST_ROWS = 10_000
 MOST_BYTES = 1 << 30  # of ciphertexts in a message
 
 
 class SessionOpening(SessionMessage, tag=b"masquerade paillier open 1"):
-    """The evaluator opens a session under this agreement."""
+    """The evaluator starts a session under this agreement."""
 
     agreement: Digest
 
 
 class PaillierModulus(SessionMessage, tag=b"masquerade paillier key 2"):
-    """The owner's public key, with a proof that masks hide what is added to them."""
+    """The owner's public key, with a proof that masks modulo this key hide what they are added to."""
 
     n: Annotated[bytes, Blob(2048)]
     proof: Annotated[bytes, Blob(ROOTS * 2048)]
 
 
 class EncryptionRequest(SessionMessage, tag=b"masquerade paillier encrypt 1"):
-    """Ask for the columns of some variables, encrypted."""
+    """Ask for the encrypted columns of some variables."""
 
     names: Annotated[tuple[Name, ...], Many(1000)]
 
 
 class Ciphertexts(SessionMessage, tag=b"masquerade paillier ciphertexts 1"):
-    """Ciphertexts one after the other: encrypted columns, or masked sums to be decrypted."""
+    """Concatenated ciphertexts: encrypted columns, or masked sums to be decrypted."""
 
     values: Annotated[bytes, Blob(MOST_BYTES)]
 
 
 class Plaintexts(SessionMessage, tag=b"masquerade paillier plaintexts 1"):
-    """Masked sums, decrypted."""
+    """Decrypted masked sums."""
 
     values: Annotated[bytes, Blob(MOST_BYTES)]
 
 
 class KeyOwner(Responder):
-    """The party that encrypts; it learns nothing unless it is told the counts."""
+    """The party that encrypts; it learns nothing unless it receives the counts."""
 
     BEGINS = SessionOpening
 
@@ -86,14 +93,16 @@ class KeyOwner(Responder):
         self._encrypted: dict[tuple[str, ...], bytes] = {}
         self.handlers = {
             SessionOpening: self._open,
-            Proposal: lambda it: Consent(it.session, it.round, self._own.refusals(it.batch.queries)),
+            Proposal: lambda it: SignedConsent(it.session, it.round, self._own.refusals(it.batch.queries)),
             EncryptionRequest: self._encrypt,
             Ciphertexts: self._decrypt,
         }
 
     def _open(self, opening: SessionOpening) -> PaillierModulus:
         if opening.agreement != self.agreement:
-            raise InputError("The session has other terms: another schema, other owners or other records.")
+            raise InputError(
+                "The terms of the session differ: another schema, other owners or other records."
+            )
         if self.session not in {None, opening.session}:
             raise InputError("This party serves one session; a new one needs a fresh key.")
         self.session = opening.session
@@ -101,7 +110,7 @@ class KeyOwner(Responder):
         return PaillierModulus(opening.session, n, self._key.prove(opening.session + self.agreement))
 
     def _encrypt(self, question: EncryptionRequest) -> Ciphertexts:
-        """Encrypt columns once; asked again, the same ciphertexts serve."""
+        """Return encrypted columns; repeated requests get the same ciphertexts."""
         names = question.names
         self._own.check(names)
         if names not in self._encrypted:
@@ -116,7 +125,7 @@ class KeyOwner(Responder):
 
 
 class PaillierProducts(Products):
-    """The evaluator: holds the other columns, learns the counts and nothing else about the owner's."""
+    """The evaluator: it holds the other columns, and learns only counts about the owner's columns."""
 
     def __init__(
         self,
@@ -145,8 +154,8 @@ class PaillierProducts(Products):
             ) from None
         self._columns: dict[tuple[str, ...], list[list[int]]] = {}
 
-    def refusals(self, parts: Sequence[Part]) -> list[Refusal]:
-        """Return why sums over these parts are not formed."""
+    def refusals(self, parts: Sequence[ColumnPart]) -> list[Refusal]:
+        """Return the reasons why sums over these parts are refused."""
         for part in parts:
             size = width(self.schema, [part]) * self.n * 2 * self._key.size
             if part.party != self.name and size > MOST_BYTES:
@@ -154,8 +163,8 @@ class PaillierProducts(Products):
                 return [Refusal("too_many_cells", reason)]
         return []
 
-    def _joint(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
-        """Return the sums of products of one column of each part, those with the owner's asked once.
+    def _joint(self, parts: tuple[ColumnPart, ...]) -> NDArray[np.int64]:
+        """Return the sums of products of one column of each part; the owner decrypts every sum once.
 
         The owner's margins are products with a column of ones, which every evaluator has.
         """
@@ -165,7 +174,7 @@ class PaillierProducts(Products):
         if parts not in self._known:
             ones = np.ones((1, self.n), dtype=np.uint64)
             own = self._own.indicators(parts[1].names) if len(parts) == 2 else ones
-            sums = self._multiply(self._encrypted(parts[0].names), own)
+            sums = self._multiply(self._request_columns(parts[0].names), own)
             self._known[parts] = sums if len(parts) == 2 else sums[:, 0]
         return self._known[parts]
 
@@ -176,41 +185,41 @@ class PaillierProducts(Products):
         for column in theirs:
             for rows in chosen:
                 masks.append(secrets.randbelow(n))
-                fresh = self._key.encrypt(masks[-1])  # adds the mask and re-randomises in one
+                fresh = self._key.encrypt(masks[-1])  # adds the mask and re-randomises in one step
                 sums.append(self._key.product([fresh, *(column[row] for row in rows)]))
         question = Ciphertexts(self.session, self._key.encode(sums))
         reply = ask(self._transport, self._other, question, Plaintexts, spent=True).values
         if len(reply) != size * len(sums):
-            reason = f"{self._other!r} decrypted something else."
+            reason = f"{self._other!r} decrypted a different number of sums."
             raise RoundAborted(reason, spent=True, culprits=(self._other,))
         opened = [int.from_bytes(reply[i * size : (i + 1) * size], "big") for i in range(len(sums))]
         counts = [(value - mask) % n for value, mask in zip(opened, masks, strict=True)]
         most = [len(rows) for rows in chosen] * len(theirs)
         if any(count > bound for count, bound in zip(counts, most, strict=True)):
-            reason = "A sum of products is no count: the other party did not encrypt zeros and ones."
+            reason = "A sum of products is not a count: the other party did not encrypt zeros and ones."
             raise RoundAborted(reason, spent=True, culprits=(self._other,))
         return np.array(counts, dtype=np.int64).reshape(len(theirs), len(chosen))
 
-    def _encrypted(self, names: tuple[str, ...]) -> list[list[int]]:
+    def _request_columns(self, names: tuple[str, ...]) -> list[list[int]]:
         if names not in self._columns:
             question = EncryptionRequest(self.session, names)
             reply = ask(self._transport, self._other, question, Ciphertexts, spent=True)
             values = self._key.decode(reply.values)
-            lines = width(self.schema, [Part(self._other, names)])
+            lines = width(self.schema, [ColumnPart(self._other, names)])
             if len(values) != lines * self.n:
-                raise RoundAborted(f"{self._other!r} encrypted something else.", spent=True)
+                raise RoundAborted(f"{self._other!r} encrypted different columns.", spent=True)
             self._columns[names] = [values[i * self.n : (i + 1) * self.n] for i in range(lines)]
         return self._columns[names]
 
     def guarantee(self) -> Guarantee:
-        """Return who learns what: counts for the evaluator, as long as both sides keep to the protocol."""
+        """Return the disclosures: counts for the evaluator, if both sides follow the protocol."""
         return Guarantee(
             (Disclosure(self.name, "exact counts of every table asked for", tuple(self.schema), None),),
             (
                 f"Paillier's encryption with {self._key.n.bit_length()} bits is secure",
-                f"{self.name} weighs rows by zeros and ones: with powers of two it would read whole columns",
+                f"{self.name} weights rows by zeros and ones: with powers of two it could read whole columns",
                 f"{self._other} encrypts zeros and ones of its true records",
-                "records were linked row by row beforehand, and their number is public",
+                "records were linked row by row in advance, and their number is public",
             ),
             dict.fromkeys(self.owners, "semi-honest"),
             0,
@@ -219,7 +228,7 @@ class PaillierProducts(Products):
 
 
 def _two_sided(own: OwnColumns, name: str, schema: Schema, owners: Owners, alignment: bytes) -> bytes:
-    """Return the agreement; refuse more than two parties, and more rows than can be encrypted."""
+    """Return the agreement; raise InputError for more than two parties, or for too many rows."""
     if len(owners) != 2 or name not in owners:
         raise InputError(
             "Scalar products without a helper are for exactly two parties; others need a helper."
@@ -228,4 +237,4 @@ def _two_sided(own: OwnColumns, name: str, schema: Schema, owners: Owners, align
         raise InputError(
             f"Without a helper at most {MOST_ROWS:,} records are counted. Got {own.n:,} instead."
         )
-    return product_agreement(schema, owners, "", own.n, alignment)  # nobody helps
+    return product_agreement(schema, owners, "", own.n, alignment)  # there is no helper

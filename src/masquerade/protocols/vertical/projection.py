@@ -1,7 +1,7 @@
-"""Random orthogonal projection between owners of columns and the third party that the method needs.
+"""Random orthogonal projection: owners of columns, and the third party that receives the projections.
 
-An owner projects its columns by randomness that only owners know, and never shows them otherwise; the third
-party receives columns turned by a rotation it does not know.
+An owner projects its columns with random numbers that only the owners know, and sends the projections. The
+third party receives columns rotated by a matrix that it does not know.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from masquerade.core.util.formatting import duration
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.symmetric import KeyedStream, code, same, seal, unseal
-from masquerade.estimate.rotation import Normals, Reduction, rotated
+from masquerade.estimate.rotation import Normals, RandomProjection, rotate
 from masquerade.estimate.walsh import product_columns
 from masquerade.protocols.vertical.columns import OwnColumns, Owners, check_owners
 from masquerade.protocols.wire import codec
@@ -33,10 +33,10 @@ from masquerade.protocols.wire.session import Member, SessionOffer, Transport, a
 
 SECRET_BYTES = 32
 MOST_NUMBERS = 2**27
-MOST_ROTATED = 10_000  # records: the owners' rotations take time with their square, here about 5 s a question
-ROTATION_SECONDS = 5e-8  # of both owners for every question, times the square of the records, on one core
-RECORDS_A_COLUMN = 10  # whoever knows k of n columns guesses others with Φ(√(k/(n − k))): 63% at a tenth
-LEAST_SURE = 0.5  # of f in the covariance, beyond which squares of estimates say little about squares
+MOST_ROTATED = 10_000  # records; the time grows with their square, and is about 5 s per query on one core
+ROTATION_SECONDS = 5e-8  # seconds per query and squared record, for both owners on one core
+RECORDS_A_COLUMN = 10  # with k of n columns, others are guessed with Φ(√(k/(n − k))): 63% at a tenth
+LEAST_SURE = 0.5  # noise factor of the covariance above which no standard error is reliable
 _LABEL = "projection secret"
 
 Sealed = Annotated[bytes, codec.Blob(200)]
@@ -44,23 +44,23 @@ Variables = Annotated[tuple[codec.Name, ...], codec.Many(1000)]
 
 
 class SecretRequest(codec.SessionMessage, tag=b"masquerade projection deal 1"):
-    """Ask the first owner for a fresh secret, sealed for every other one."""
+    """Ask the first owner for a fresh secret, sealed for every other owner."""
 
 
 class SealedSecrets(codec.SessionMessage, tag=b"masquerade projection dealt 1"):
-    """The secret of the owners, sealed for each of the others in the order of the roster."""
+    """The owners' secret, sealed for each other owner, in the order of the roster."""
 
     sealed: Annotated[tuple[Sealed, ...], codec.Many(codec.MOST_PARTIES)]
 
 
 class SealedSecret(codec.SessionMessage, tag=b"masquerade projection take 1"):
-    """Hand the sealed secret to an owner."""
+    """Deliver the sealed secret to an owner."""
 
     sealed: Sealed
 
 
 class SecretReceipt(codec.SessionMessage, tag=b"masquerade projection taken 1"):
-    """An owner has the secret."""
+    """Confirm that an owner has the secret."""
 
 
 class MarginRequest(codec.SessionMessage, tag=b"masquerade projection margin 1"):
@@ -70,7 +70,7 @@ class MarginRequest(codec.SessionMessage, tag=b"masquerade projection margin 1")
 
 
 class ProjectionRequest(codec.SessionMessage, tag=b"masquerade projection submit 1"):
-    """Ask an owner for its part of a question about `asked`, projected (by a rotation where p is 0)."""
+    """Ask an owner for its projected part of a query about `asked` (rotated if p is 0)."""
 
     asked: Variables
     p: codec.U64
@@ -79,15 +79,15 @@ class ProjectionRequest(codec.SessionMessage, tag=b"masquerade projection submit
 
 
 class Numbers(codec.SessionMessage, tag=b"masquerade projection numbers 1", eq=False):
-    """A table, or projected columns one after the other."""
+    """A table, or concatenated projected columns."""
 
     values: Annotated[Floats, codec.Array("<f8", MOST_NUMBERS)]
 
 
 def shared_normals(secret: bytes, question: str) -> Normals:
-    """Return standard normal numbers that everybody who knows the secret can repeat for this question.
+    """Return standard normal numbers for a query, the same for every holder of the secret.
 
-    The bytes are a stream under a key of its own for every question; 53 bits make a number.
+    The bytes are a stream under a separate key for every query; 53 bits give one number.
     """
     from scipy.special import ndtri  # noqa: PLC0415  (scipy is slow to import)
 
@@ -102,7 +102,7 @@ def shared_normals(secret: bytes, question: str) -> Normals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Owner:
-    """Somebody who holds some columns of all records, and shares a secret with the other owners."""
+    """A party with some columns of all records, which shares a secret with the other owners."""
 
     name: str
     columns: OwnColumns
@@ -114,26 +114,29 @@ class Owner:
         return self.columns.schema
 
     def table(self, names: Sequence[str]) -> Floats:
-        """Return the exact counts of own variables."""
+        """Return the exact counts of variables of this owner."""
         return self.columns.counts(names).astype(np.float64).reshape(self.schema.shape(names))
 
-    def submit(self, names: Sequence[str], asked: Sequence[str], reduction: Reduction | None) -> Floats:
-        """Return the projected products of own variables, one a row, the empty product left out.
+    def submit(
+        self, names: Sequence[str], asked: Sequence[str], reduction: RandomProjection | None
+    ) -> Floats:
+        """Return the projected products of this owner's variables, one per row, without the empty product.
 
-        `asked` are all variables of the question, the same for all owners: the projection is drawn for them
-        alone, so two questions share none, and one that is asked again gets the columns it got before.
+        `asked` are all variables of the query, the same for all owners. The projection depends on them, so
+        different queries have independent projections, and a repeated query gets the same columns again.
         """
         codes = [self.columns.codes[name] for name in names]
         products = product_columns(codes, self.schema.shape(names))[1:]
         normals = shared_normals(self.secret, Query(by=sorted(asked)).id)
-        return rotated(products, normals) if reduction is None else reduction.project(products, normals)
+        return rotate(products, normals) if reduction is None else reduction.project(products, normals)
 
 
 class ProjectionOwner(Member):
-    """Holds some columns of all records. The receiver, who is none of the owners, learns the counts it asks.
+    """Holds some columns of all records. The receiver, who is not an owner, learns the requested counts.
 
-    `schema` lists all variables and `owners` who holds which; `codes` are this owner's, in the order of the
-    records that all agreed on (`alignment` is its digest). `variables` are those it consents to.
+    `schema` lists all variables, `owners` the variables of each owner. `codes` are this owner's columns, in
+    the agreed order of records (`alignment` is its digest). `variables` are the variables that it consents
+    to.
     """
 
     def __init__(
@@ -166,12 +169,12 @@ class ProjectionOwner(Member):
         }
 
     def _check_offer(self, offer: SessionOffer) -> None:
-        """Join the owners, all of them and nobody else: with the secret anybody could undo the rotation."""
+        """Raise an error unless all members are owners: with the secret, others could undo the rotation."""
         if set(offer.roster) != self._owners:
-            raise InputError("The roster is not that of the owners.")
+            raise InputError("The roster does not list exactly the owners.")
 
     def _deal(self, question: SecretRequest) -> SealedSecrets:
-        """Draw the secret once; only the first owner of the roster does."""
+        """Draw the secret, once; only the first owner of the roster may do so."""
         first, *others = self.members
         if first != self.name:
             raise InputError("The first owner of the roster draws the secret.")
@@ -194,7 +197,7 @@ class ProjectionOwner(Member):
         return Numbers(question.session, self._owner().table(question.names).ravel())
 
     def _submit(self, question: ProjectionRequest) -> Numbers:
-        """Project own products for one question; the randomness belongs to the question alone."""
+        """Project this owner's products for one query, by randomness used for no other query."""
         names = tuple(name for name in self._own.schema if name in question.asked)
         self._own.check(names)
         for name in question.asked:
@@ -202,7 +205,9 @@ class ProjectionOwner(Member):
         self._check_columns(question.asked)
         way = (question.p, question.k, question.trials)
         if self._way not in {None, way}:
-            raise InputError("Columns are projected in one way in a session; two would share randomness.")
+            raise InputError(
+                "A session projects columns in one way only: a second projection would reuse the randomness."
+            )
         dimensions = (question.p, question.k) if question.p else None
         reduction = reduction_of(dimensions, question.trials, self._own.n)
         size = self._own.n if reduction is None else reduction.trials * reduction.k
@@ -214,15 +219,15 @@ class ProjectionOwner(Member):
         return Numbers(question.session, columns.ravel())
 
     def _check_columns(self, asked: Collection[str]) -> None:
-        """Refuse more columns of all owners together, in this session, than records allow."""
+        """Raise an error if this session would show more columns of all owners than the records allow."""
         questions = {*self._asked, frozenset(asked)}
         parts = [part & question for question in questions for part in self._parts.values()]
         columns, most = products_in(parts, self._schema), self._own.n // RECORDS_A_COLUMN
         if columns > most:
             raise InputError(
-                f"The session would come to {columns:,} or more projected columns of {self._own.n:,} "
-                f"records; at most {most:,} are sent, one for {RECORDS_A_COLUMN} records: a receiver who "
-                "knows some of them in clear guesses the others. Ask for fewer variables, or about more "
+                f"The session would send {columns:,} or more projected columns of {self._own.n:,} records, "
+                f"and at most {most:,} are allowed, one per {RECORDS_A_COLUMN} records: a receiver who "
+                "knows some of the records in clear could guess the others. Query fewer variables, or more "
                 "records."
             )
 
@@ -233,29 +238,29 @@ class ProjectionOwner(Member):
 
 
 def products_in(parts: Sequence[frozenset[str]], schema: Schema) -> int:
-    """Return how many different products of columns are in questions about some parts of owners' variables.
+    """Return the number of different products of columns in queries about parts of owners' variables.
 
-    Inner products of columns of two questions are counts too: it is all columns together that tell.
+    Inner products of columns of two queries are counts too, so all columns of a session count together.
     """
     told = [sorted(name for name in part if len(schema[name]) > 1) for part in parts]
     largest = max((prod(schema.shape(part)) - 1 for part in told), default=0)
-    if largest > MOST_ROTATED:  # so many that nobody need count them
+    if largest > MOST_ROTATED:  # too many in any case
         return largest
     subsets = {some for part in told for size in range(1, len(part) + 1) for some in combinations(part, size)}
     return sum(prod(len(schema[name]) - 1 for name in some) for some in subsets)
 
 
-def reduction_of(dimensions: tuple[int, int] | None, trials: int, n: int) -> Reduction | None:
-    """Return the projection of n records; refuse one that takes hours, reduces nothing or tells nothing."""
+def reduction_of(dimensions: tuple[int, int] | None, trials: int, n: int) -> RandomProjection | None:
+    """Return the projection of n records; raise InputError if it is too slow, too noisy or useless."""
     if dimensions is None:
         if trials != 1:
-            raise InputError("A rotation is exact: 'trials' goes with 'dimensions' only.")
+            raise InputError("A rotation is exact: 'trials' needs 'dimensions'.")
         if n > MOST_ROTATED:
             raise InputError(
-                f"A rotation of {n:,} records takes too long: about {duration(ROTATION_SECONDS * n**2)} for "
-                f"every question, and its time grows with their square (the most are {MOST_ROTATED:,}). Give "
-                "'dimensions' for estimates, count products without a projection, or rotate parts of the "
-                "records by themselves and add the tables, which tells the receiver the counts of each part."
+                f"A rotation of {n:,} records takes too long: about {duration(ROTATION_SECONDS * n**2)} per "
+                f"query, and the time grows with their square (at most {MOST_ROTATED:,}). Give 'dimensions' "
+                "for estimates, count products without a projection, or rotate parts of the records "
+                "separately and add the tables, which shows the receiver the counts of each part."
             )
         return None
     figures = (*dimensions, trials)
@@ -269,24 +274,24 @@ def reduction_of(dimensions: tuple[int, int] | None, trials: int, n: int) -> Red
             f"'dimensions' must be from 1 to the number of records ({n:,}) and 'trials' at least 1. Got "
             f"{dimensions} and {trials} instead."
         )
-    reduction = Reduction(int(p), int(k), int(trials))
+    reduction = RandomProjection(int(p), int(k), int(trials))
     if reduction.pairing > LEAST_SURE:
         raise InputError(
-            "So few 'dimensions' (p, k) and 'trials' tell too little to estimate a standard error: "
-            f"(1/p + 1/k + 1/pk)/trials must be at most {LEAST_SURE}. Got {reduction.pairing:.3g} instead."
+            "'dimensions' (p, k) and 'trials' are too small to estimate a standard error: (1/p + 1/k + "
+            f"1/pk)/trials must be at most {LEAST_SURE}. Got {reduction.pairing:.3g} instead."
         )
     return reduction
 
 
 def projection_agreement(schema: Schema, owners: Owners, receiver: str, n: int, alignment: bytes) -> bytes:
-    """Return what all owners must agree on."""
+    """Return the agreement of all owners."""
     shared = ";".join(f"{party}:{','.join(names)}" for party, names in sorted(owners.items()))
     return agreement_of("projection", Policy.clear(schema).id, shared, receiver, str(n), alignment.hex())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RemoteOwner:
-    """An owner at the other end of a transport, asked as one that is here."""
+    """An owner at the other end of a transport, with the methods of a local owner."""
 
     name: str
     schema: Schema
@@ -299,10 +304,12 @@ class RemoteOwner:
         shape = self.schema.shape(names)
         values = self._numbers(MarginRequest(self.session, tuple(names)), prod(shape))
         if values.size and (values.min() < 0 or values.sum() != self.n):
-            raise RoundAborted(f"{self.name!r} sent a table that is none.", spent=True, culprits=(self.name,))
+            raise RoundAborted(f"{self.name!r} sent an invalid table.", spent=True, culprits=(self.name,))
         return values.reshape(shape)
 
-    def submit(self, names: Sequence[str], asked: Sequence[str], reduction: Reduction | None) -> Floats:
+    def submit(
+        self, names: Sequence[str], asked: Sequence[str], reduction: RandomProjection | None
+    ) -> Floats:
         """Return the owner's projected products for a question about the variables `asked`."""
         p, k, trials = (0, 0, 1) if reduction is None else (reduction.p, reduction.k, reduction.trials)
         products = prod(self.schema.shape(names)) - 1
@@ -321,14 +328,16 @@ class RemoteOwner:
 def convene_owners(
     owners: Owners, transport: Transport, schema: Schema, n: int, *, receiver: str, alignment: bytes = b""
 ) -> tuple[RemoteOwner, ...]:
-    """Bring owners together, let the first draw their secret and hand it to the others, sealed."""
+    """Start a session of the owners; the first owner draws the secret, which is sealed for the others."""
     check_owners(owners, schema, receiver)
     session = os.urandom(codec.SESSION_SIZE)
     convene(tuple(owners), transport, session, projection_agreement(schema, owners, receiver, n, alignment))
     first, *others = owners
     dealt = ask(transport, first, SecretRequest(session), SealedSecrets, spent=False)
     if len(dealt.sealed) != len(others):
-        raise RoundAborted(f"{first!r} dealt for others than the owners.", spent=False, culprits=(first,))
+        raise RoundAborted(
+            f"{first!r} sealed the secret for parties other than the owners.", spent=False, culprits=(first,)
+        )
     for other, sealed in zip(others, dealt.sealed, strict=True):
         ask(transport, other, SealedSecret(session, sealed), SecretReceipt, spent=False)
     return tuple(

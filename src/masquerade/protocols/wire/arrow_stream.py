@@ -1,8 +1,8 @@
-"""Columns as an Arrow IPC stream, read strictly: one batch of exactly the columns that are due.
+"""Columns as an Arrow IPC stream: one batch of exactly the expected columns, decoded strictly.
 
-Any Arrow library writes and reads these bytes. What others sent is taken apart here, bounds first: every
-offset is checked, and the size that a compressed buffer claims to have is compared with what is due before
-anything is decompressed. Arrow's own reader never sees bytes that a stranger wrote.
+Every Arrow library can write and read these bytes. Received bytes are parsed here: every offset is checked
+against its bounds, and the claimed size of a compressed buffer is compared with the expected size before it
+is decompressed. Arrow's own reader never sees untrusted bytes.
 
 Reference: Arrow columnar format 1.5, "Serialization and Interprocess Communication (IPC)"; FlatBuffers
 internals, "Tables".
@@ -52,7 +52,7 @@ def pack(batch: pa.RecordBatch) -> bytes:
 
 
 def unpack(data: bytes, *, most_bytes: int, most_rows: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the one batch of a stream; whatever is not exactly that is a `DecodingError`.
+    """Return the only batch of a stream; raise `DecodingError` for any other content.
 
     The batch has the columns of `schema` and no other ones, no missing values, at most `most_rows` rows, and
     at most `most_bytes` bytes once decompressed.
@@ -79,7 +79,7 @@ def unpack(data: bytes, *, most_bytes: int, most_rows: int, schema: pa.Schema) -
 
 
 class _Place(NamedTuple):
-    """Where a column's values stand in the body, and how many bytes they are or claim to be."""
+    """Position and actual or claimed size of a column's values in the body."""
 
     stored: memoryview
     size: int
@@ -87,7 +87,7 @@ class _Place(NamedTuple):
 
     @classmethod
     def of(cls, stored: memoryview, *, prefixed: bool) -> _Place:
-        """Return the place of a buffer; a prefix says how large it is decompressed, −1 that it is not."""
+        """Return the position of a buffer. A prefix has its decompressed size, −1 if it is not compressed."""
         claimed = int.from_bytes(stored[:8], "little", signed=True) if prefixed else -1
         values = stored[8:] if prefixed else stored
         return cls(values, len(values) if claimed == -1 else claimed, claimed != -1)
@@ -103,16 +103,16 @@ class _Place(NamedTuple):
 
 
 def _message(data: bytes, at: int, kind: int) -> tuple[_Table, int, int]:
-    """Return a message's header, where its body begins, and the size of that; all lies within the data."""
+    """Return the header of a message, and the start and size of its body; all are within the data."""
     size = int.from_bytes(data[at + 4 : at + 8], "little")
     begin, end = at + 8, at + 8 + size
     if data[at : at + 4] != _CONTINUED or size % 8 or not 8 <= size <= _LARGEST_METADATA or end > len(data):
-        raise DecodingError("An Arrow stream has no message where one is due.")
+        raise DecodingError("An Arrow stream lacks an expected message.")
     metadata = data[begin:end]
     message = _Table(metadata, _read(metadata, 0, 4))
     body = message.number(3, 8)
     if message.number(0, 2) != _VERSION or message.number(1, 1) != kind or message.has(4):
-        raise DecodingError("An Arrow stream has a message of another kind or version than is due.")
+        raise DecodingError("An Arrow stream has a message of an unexpected kind or version.")
     if not 0 <= body <= len(data) - end:
         raise DecodingError("An Arrow stream ends inside a message.")
     return message.table(2), end, body
@@ -121,7 +121,7 @@ def _message(data: bytes, at: int, kind: int) -> tuple[_Table, int, int]:
 def _check_schema(head: _Table, schema: pa.Schema) -> None:
     fields = head.tables(1, len(schema))
     if head.number(0, 2) != 0 or head.has(2) or len(fields) != len(schema):
-        raise DecodingError("An Arrow stream has other columns than are due.")
+        raise DecodingError("An Arrow stream has unexpected columns.")
     for field, due in zip(fields, schema, strict=True):
         kind, width = field.number(2, 1), field.table(3)
         if kind == _INT:
@@ -130,14 +130,14 @@ def _check_schema(head: _Table, schema: pa.Schema) -> None:
             found = ("binary" if kind == _FIXED_SIZE_BINARY else "other", width.number(0, 4))
         extra = field.has(4) or field.has(6) or bool(field.tables(5, 0)) or field.number(1, 1)
         if extra or found != _width(due) or field.text(0) != due.name.encode():
-            raise DecodingError(f"An Arrow stream has another column where {due.name!r} is due.")
+            raise DecodingError(f"An Arrow stream lacks column {due.name!r} at its position.")
 
 
 def _places(head: _Table, rows: int, schema: pa.Schema, body: memoryview) -> list[_Place]:
-    """Return where the columns stand; a validity buffer must be empty, and nothing may overlap."""
+    """Return the positions of the columns; a validity buffer must be empty, and nothing may overlap."""
     nodes, buffers = head.pairs(1, len(schema)), head.pairs(2, 2 * len(schema))
     if any(node != (rows, 0) for node in nodes) or head.has(4):
-        raise DecodingError("A column of an Arrow stream has another number of rows, or missing values.")
+        raise DecodingError("A column of an Arrow stream has the wrong number of rows, or missing values.")
     places, reached = [], 0
     for field, validity, (offset, length) in zip(schema, buffers[::2], buffers[1::2], strict=True):
         if validity[1] != 0 or not reached <= offset <= offset + length <= len(body):
@@ -146,7 +146,7 @@ def _places(head: _Table, rows: int, schema: pa.Schema, body: memoryview) -> lis
         place = _Place.of(body[offset:reached], prefixed=head.has(3) and length > 0)
         due = rows * _width(field)[1]
         if not due <= place.size < due + _ALIGNED:
-            raise DecodingError("A column of an Arrow stream has another size than its rows need.")
+            raise DecodingError("A column of an Arrow stream does not have the size of its rows.")
         places.append(place)
     return places
 
@@ -156,15 +156,17 @@ def _codec(head: _Table) -> pa.Codec | None:
         return None
     compression = head.table(3)
     if (compression.number(0, 1), compression.number(1, 1)) != (_ZSTD, _BY_BUFFER):
-        raise DecodingError("An Arrow stream is compressed in another way than zstd, buffer by buffer.")
+        raise DecodingError("An Arrow stream must be compressed by zstd, buffer by buffer.")
     return pa.Codec("zstd")
 
 
 def _width(field: pa.Field) -> tuple[str, int]:
-    """Return what a column holds and in how many bytes each; other kinds do not travel."""
+    """Return the type of a column's values and their size in bytes; other types are not supported."""
     kind = field.type
     if field.nullable or not (pa.types.is_integer(kind) or pa.types.is_fixed_size_binary(kind)):
-        raise InputError(f"Column {field.name!r} must hold whole numbers or fixed bytes, none missing.")
+        raise InputError(
+            f"Column {field.name!r} must contain whole numbers or fixed bytes, without missing values."
+        )
     if pa.types.is_fixed_size_binary(kind):
         return "binary", kind.byte_width
     return "int" if pa.types.is_signed_integer(kind) else "uint", kind.bit_width // 8
@@ -185,7 +187,7 @@ class _Table:
     at: int
 
     def _field(self, number: int) -> int:
-        """Return where a field stands; 0 if it is left out."""
+        """Return the position of a field; 0 if it is absent."""
         offsets = self.at - _read(self.data, self.at, 4)
         size = _read(self.data, offsets, 2)
         place = 4 + 2 * number
@@ -195,16 +197,16 @@ class _Table:
         return self.at + relative if relative > 0 else 0
 
     def has(self, number: int) -> bool:
-        """Tell whether a field is there."""
+        """Return True if a field is present."""
         return self._field(number) != 0
 
     def number(self, number: int, size: int) -> int:
-        """Return a number of so many bytes; 0 if it is left out."""
+        """Return a number of `size` bytes; 0 if the field is absent."""
         at = self._field(number)
         return _read(self.data, at, size) if at else 0
 
     def _behind(self, number: int) -> int:
-        """Return what a field points to."""
+        """Return the target of a field's offset."""
         at = self._field(number)
         if not at:
             raise DecodingError("The metadata of an Arrow stream lacks a field.")
@@ -215,14 +217,14 @@ class _Table:
         return _Table(self.data, self._behind(number))
 
     def _vector(self, number: int, count: int) -> int:
-        """Return where the `count` entries of a vector begin; another number of them is refused."""
+        """Return the position of a vector's entries; it must have `count` of them."""
         at = self._behind(number)
         if _read(self.data, at, 4) != count:
-            raise DecodingError("An Arrow stream has another number of columns than are due.")
+            raise DecodingError("An Arrow stream has an unexpected number of columns.")
         return at + 4
 
     def tables(self, number: int, count: int) -> list[_Table]:
-        """Return a vector of `count` tables; one left out is empty."""
+        """Return a vector of `count` tables; an absent vector is empty."""
         if count == 0 and not self.has(number):
             return []
         first = self._vector(number, count)

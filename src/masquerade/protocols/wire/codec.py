@@ -1,22 +1,22 @@
-"""Messages as bytes: declared by their fields, each with one canonical encoding, read strictly.
+"""Messages as bytes: fields that are declared once, with one canonical encoding, and strict decoding.
 
-A message is a frozen dataclass with a tag that names its kind and version; the annotation of a field says
-how it is written and read::
+A message is a frozen dataclass with a tag that names its type and version. The annotation of a field
+determines its encoding::
 
     class Join(Message, tag=b"masquerade parties join 1"):
         key: Key                                        # Annotated[bytes, Fixed(32)]
         roster: Annotated[tuple[Name, ...], Many(1000)]
         limit: U32 | None = None
 
-Annotated types carry a *kind*, anything with `write` and `read`. Tuples, mappings, optional values,
-enumerations, truth values and other declared classes (`Struct`, which has no tag) need no more than their
-types. What no single field can tell, `__post_init__` refuses by `InputError`.
+Annotated types contain a *kind*: an object with `write` and `read`. Tuples, mappings, optional values,
+enumerations, booleans and other declared classes (`Struct`, which has no tag) need only their type.
+Conditions on several fields are checked by `__post_init__`, which raises `InputError`.
 
-No field can be written in two ways: what decodes encodes to the same bytes, and whatever else is wrong is a
-`DecodingError`. Numbers are big-endian and of fixed width; byte strings of varying length carry their length;
-lists carry their count. Some sizes follow from what both sides know already (a roster, the length of a
-batch). That is the `context` that `encode` and `decode` are given: a size may be a function of it, and a kind
-finds it in its writer or reader.
+Every value has exactly one encoding: bytes that decode are encoded to the same bytes again. Invalid bytes
+raise `DecodingError`. Numbers are big-endian and of fixed width; byte strings of varying length are preceded
+by their length, lists by their count. Some sizes follow from data that both sides have already (a roster, the
+length of a batch). These data are the `context` of `encode` and `decode`: a size may be a function of it, and
+a kind finds it in its writer or reader.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform
 
 from masquerade.core.errors import InputError, MasqueradeError
-from masquerade.core.util.bit_flags import packed_bits, unpacked_bits
+from masquerade.core.util.bit_flags import pack_bits, unpack_bits
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.group import SCALAR_SIZE, Group, Point
 from masquerade.crypto.keys import KEY_SIZE, SIGNATURE_SIZE
@@ -67,7 +67,7 @@ class Writer:
         self._parts.append(value.to_bytes(size, "big"))
 
     def raw(self, value: bytes) -> None:
-        """Write bytes as they are."""
+        """Write bytes without a length."""
         self._parts.append(bytes(value))
 
     def fixed(self, value: bytes, size: int) -> None:
@@ -97,9 +97,10 @@ class Writer:
 
 
 class Reader:
-    """Reads the fields of a message in order; `done` refuses bytes left over.
+    """Reads the fields of a message in order; `done` raises an error if bytes remain.
 
-    It never reads past the end, and never trusts a count beyond its bound or beyond the bytes that are there.
+    It never reads past the end, and never accepts a count above its bound or above the number of remaining
+    bytes.
     """
 
     __slots__ = ("_at", "_data", "context")
@@ -109,11 +110,11 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Return how many bytes are not read yet."""
+        """Return the number of unread bytes."""
         return len(self._data) - self._at
 
     def number(self, size: int, most: int | None = None) -> int:
-        """Read an unsigned number of `size` bytes, at most `most` where that is less than they could hold."""
+        """Read an unsigned number of `size` bytes, at most `most` if given."""
         value = int.from_bytes(self.fixed(size), "big")
         if most is not None and value > most:
             raise DecodingError(f"A number of the message must be at most {most}.")
@@ -130,7 +131,7 @@ class Reader:
         return data
 
     def count(self, most: int, unit: str) -> int:
-        """Read how many follow: at most `most`, and no more than there are bytes left."""
+        """Read the number of entries that follow: at most `most`, and at most the remaining bytes."""
         count = self.number(_LENGTH)
         if count > most:
             raise DecodingError(f"A field has at most {most} {unit}. The message announces {count}.")
@@ -150,24 +151,24 @@ class Reader:
             raise DecodingError("A text field is not valid UTF-8.") from None
 
     def done(self) -> None:
-        """Refuse bytes after the last field."""
+        """Raise DecodingError if bytes follow the last field."""
         if self.left:
-            raise DecodingError(f"The message goes on for {self.left} bytes after its last field.")
+            raise DecodingError(f"The message has {self.left} more bytes after its last field.")
 
 
-class Kind(Protocol[T]):
-    """How one field is written and read; one with `over` is told by a type what its entries are."""
+class FieldKind(Protocol[T]):
+    """Encoding of one field; a kind with `over` receives the type of its entries."""
 
     def write(self, writer: Writer, value: T, /) -> None:
         """Write the field."""
 
     def read(self, reader: Reader, /) -> T:
-        """Read the field; whatever is wrong with it is a `DecodingError`."""
+        """Read the field; invalid bytes raise `DecodingError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Exactly so many bytes."""
+    """Exactly `size` bytes."""
 
     size: Size
 
@@ -180,7 +181,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """At most so many bytes; where `sizes` are given, one of these numbers of bytes."""
+    """At most `most` bytes; with `sizes`, one of these numbers of bytes."""
 
     most: int
     sizes: tuple[int, ...] = ()
@@ -197,7 +198,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """An unsigned number of so many bytes, at most `most`."""
+    """An unsigned number of `size` bytes, at most `most`."""
 
     size: int
     most: int | None = None
@@ -211,7 +212,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """UTF-8 of at most so many bytes."""
+    """UTF-8 of at most `most` bytes."""
 
     most: int
 
@@ -224,9 +225,9 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A value of another kind that is one of a few."""
+    """A value of another kind, limited to a few values."""
 
-    kind: Kind[Any]
+    kind: FieldKind[Any]
     values: Collection[Any]
 
     def write(self, writer: Writer, value: Any) -> None:
@@ -244,12 +245,12 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A value that travels as one of another kind: `to` makes that, `back` undoes it, strictly.
+    """A value that is sent as a value of another kind: `to` converts it, `back` converts it back.
 
-    Only what `to` writes is read: another spelling of the same value is refused.
+    Only the output of `to` is accepted: a different encoding of the same value is refused.
     """
 
-    kind: Kind[Any]
+    kind: FieldKind[Any]
     to: Callable[[Any], Any]
     back: Callable[[Any], Any]
     what: str
@@ -271,12 +272,12 @@ class Converted:
         return value
 
 
-def point_of(group: Group) -> Kind[Point]:
+def point_of(group: Group) -> FieldKind[Point]:
     """Return the kind of a point of a group, never the identity."""
     return Converted(Fixed(group.point_size), lambda point: point.encode(), group.decode, "A point")
 
 
-def scalar_of(group: Group) -> Kind[int]:
+def scalar_of(group: Group) -> FieldKind[int]:
     """Return the kind of a number below a group's order."""
     return Converted(Fixed(SCALAR_SIZE), group.encode_scalar, group.decode_scalar, "A scalar")
 
@@ -314,7 +315,7 @@ class Array:
             raise DecodingError("An array of numbers ends inside a number.")
         numbers: NDArray[Any] = np.frombuffer(data, dtype=dtype)
         if dtype.kind == "f" and not np.all(np.isfinite(numbers)):
-            raise DecodingError("An array of numbers holds one that is not finite.")
+            raise DecodingError("An array of numbers contains a number that is not finite.")
         return numbers.astype(dtype.newbyteorder("="), copy=False)
 
     def _dtype(self, context: object) -> np.dtype[Any]:
@@ -326,17 +327,17 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """Exactly so many bits, the first one highest, padded with zeros."""
+    """Exactly `count` bits, the first one highest, padded with zeros."""
 
     count: Size
 
     def write(self, writer: Writer, value: Sequence[bool]) -> None:
         count = _size(self.count, writer)
-        writer.fixed(packed_bits(value), -(-count // 8))
+        writer.fixed(pack_bits(value), -(-count // 8))
 
     def read(self, reader: Reader) -> list[bool]:
         count = _size(self.count, reader)
-        bits = unpacked_bits(reader.fixed(-(-count // 8)))
+        bits = unpack_bits(reader.fixed(-(-count // 8)))
         if any(bits[count:]):
             raise DecodingError("The bits after the last one must be zero.")
         return bits[:count]
@@ -344,9 +345,9 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """At most so many entries of a tuple or a mapping, with their number; what they are, its type says.
+    """At most `most` entries of a tuple or mapping, preceded by their number; the annotation has their type.
 
-    The entries of a mapping are pairs in its own order, none of them twice.
+    The entries of a mapping are pairs in its own order, without duplicates.
     """
 
     most: int
@@ -376,7 +377,7 @@ class Many:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Exactly so many entries of a tuple, one after the other, where both sides know how many."""
+    """Exactly `count` entries of a tuple; both sides know their number."""
 
     count: Size
     kind: Any = None
@@ -400,7 +401,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Enclosed:
-    """A whole message inside another one, tag and all, of at most so many bytes."""
+    """A complete message inside another message, with its tag, of at most `most` bytes."""
 
     most: int
     message: Any = None
@@ -415,8 +416,8 @@ class Enclosed:
         return self.message.decode(reader.varying(self.most), reader.context)
 
 
-def _enumerated(members: Any) -> Kind[Any]:
-    """Return the kind of a member of an enumeration: of numbers in one byte, of texts by its text."""
+def _enumerate(members: Any) -> FieldKind[Any]:
+    """Return the kind of an enumeration's members: a number in one byte, or a text."""
     kind = Number(1) if issubclass(members, IntEnum) else Text(_LONGEST_TAG)
     few = OneOf(kind, [one.value for one in members])
     return Converted(few, lambda member: member.value, members, "A member of an enumeration")
@@ -424,9 +425,9 @@ def _enumerated(members: Any) -> Kind[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Maybe:
-    """A byte that tells whether a value follows, then that value."""
+    """A byte that states whether a value follows, then that value."""
 
-    kind: Kind[Any]
+    kind: FieldKind[Any]
 
     def write(self, writer: Writer, value: Any) -> None:
         writer.number(value is not None, 1)
@@ -439,9 +440,9 @@ class _Maybe:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Values of given kinds, one after the other."""
+    """Values of given kinds, in sequence."""
 
-    kinds: tuple[Kind[Any], ...]
+    kinds: tuple[FieldKind[Any], ...]
 
     def write(self, writer: Writer, value: Sequence[Any]) -> None:
         for kind, part in zip(self.kinds, value, strict=True):
@@ -465,7 +466,7 @@ class _Inline:
 
 
 class Struct:
-    """Fields that are written and read as they are declared; a frozen dataclass."""
+    """A frozen dataclass whose fields are encoded in the order of their declaration."""
 
     def write(self, writer: Writer) -> None:
         """Write the fields in order."""
@@ -474,14 +475,14 @@ class Struct:
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Read the fields in order; whatever is wrong with them is a `DecodingError`."""
+        """Read the fields in order; invalid bytes raise `DecodingError`."""
         kinds = _kinds_of(cls)  # type: ignore[arg-type]
         return cls(**{name: kind.read(reader) for name, kind in kinds})
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Message(Struct):
-    """A message of a protocol: a tag that names its kind and version, then its fields."""
+    """A message of a protocol: a tag that names its type and version, then its fields."""
 
     TAG: ClassVar[bytes]
 
@@ -491,7 +492,7 @@ class Message(Struct):
             dataclass(frozen=True, eq=eq)(cls)
 
     def encode(self, context: object = None) -> bytes:
-        """Return the message as bytes; `context` is what sizes follow from, known to the reader already."""
+        """Return the message as bytes; sizes follow from `context`, which the reader has already."""
         writer = Writer(context)
         writer.varying(self.TAG, _LONGEST_TAG)
         self.write(writer)
@@ -499,19 +500,19 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, data: bytes, context: object = None) -> Self:
-        """Return the message that these bytes are, all of them and nothing else."""
+        """Return the message in these bytes; raise DecodingError if any bytes remain."""
         return cls.read_whole(Reader(data, context))
 
     @classmethod
     def read_whole(cls, reader: Reader) -> Self:
-        """Return the message that a reader holds, to its end."""
+        """Return the message in the remaining bytes of a reader."""
         if reader.varying(_LONGEST_TAG) != cls.TAG:
-            raise DecodingError(f"This is not a message of the kind {cls.TAG.decode()!r}.")
+            raise DecodingError(f"This is not a message of type {cls.TAG.decode()!r}.")
         try:
             message = cls.read(reader)
         except DecodingError:
             raise
-        except InputError as error:  # a field that its own class refuses
+        except InputError as error:  # the class of a field refuses its value
             raise DecodingError(str(error)) from error
         reader.done()
         return message
@@ -519,27 +520,27 @@ class Message(Struct):
 
 @dataclass(frozen=True, slots=True)
 class SessionMessage(Message):
-    """A message of one session, which it names first."""
+    """A message of one session, whose id is the first field."""
 
     session: Annotated[bytes, Fixed(SESSION_SIZE)]
 
 
 def tag_of(message: bytes) -> bytes:
-    """Return the tag that says what kind of message this is."""
+    """Return the tag of a message, which names its type."""
     return Reader(message[: _LENGTH + _LONGEST_TAG]).varying(_LONGEST_TAG)
 
 
-def decoded(message: bytes, kinds: Iterable[type[M]]) -> M:
-    """Return a message that is of one of some kinds, told by its tag."""
+def decode_any(message: bytes, kinds: Iterable[type[M]]) -> M:
+    """Return a message of one of the given types, according to its tag."""
     tag = tag_of(message)
     for kind in kinds:
         if tag == kind.TAG:
             return kind.decode(message)
-    raise DecodingError("This is not a message of a kind that is taken here.")
+    raise DecodingError("This type of message is not accepted here.")
 
 
-def kind_of(hint: Any) -> Kind[Any]:
-    """Return how values of an annotated type are written and read."""
+def kind_of(hint: Any) -> FieldKind[Any]:
+    """Return the encoding of values of an annotated type."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         kinds = [item for item in hint.__metadata__ if hasattr(item, "read") and hasattr(item, "write")]
@@ -554,28 +555,28 @@ def kind_of(hint: Any) -> Kind[Any]:
     for declared, kind in _BY_TYPE.items():
         if isinstance(hint, type) and issubclass(hint, declared):
             return kind(hint)
-    raise TypeError(f"{hint} says not how it is written: annotate it with a kind")
+    raise TypeError(f"{hint} has no encoding: annotate it with a field type")
 
 
-_BY_TYPE: dict[type, Callable[[Any], Kind[Any]]] = {
+_BY_TYPE: dict[type, Callable[[Any], FieldKind[Any]]] = {
     Struct: _Inline,
-    IntEnum: _enumerated,
-    StrEnum: _enumerated,
+    IntEnum: _enumerate,
+    StrEnum: _enumerate,
     bool: lambda _: Converted(Number(1, most=1), int, bool, "A truth value"),
 }
 
 
 @cache
-def _kinds_of(declared: type[Any]) -> tuple[tuple[str, Kind[Any]], ...]:
+def _kinds_of(declared: type[Any]) -> tuple[tuple[str, FieldKind[Any]], ...]:
     hints = typing.get_type_hints(declared, include_extras=True)
     return tuple((item.name, kind_of(hints[item.name])) for item in fields(declared))
 
 
 def _entry(hint: Any) -> Any:
-    """Return what the entries of a tuple of any length are."""
+    """Return the type of the entries of a tuple of any length."""
     inner = typing.get_args(hint)
     if typing.get_origin(hint) is not tuple or len(inner) != 2 or inner[1] is not Ellipsis:
-        raise TypeError(f"{hint} is no tuple of any length")
+        raise TypeError(f"{hint} is not a tuple of variable length")
     return inner[0]
 
 

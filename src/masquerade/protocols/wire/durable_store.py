@@ -1,22 +1,23 @@
-"""What must still be known after a crash: one SQLite file, whole transactions, on the disk on return.
+"""Durable state in one SQLite file: atomic transactions, synced before a method returns.
 
-Every part that remembers (a service's state, a device's ledger, a server's spent credentials) is a
-`DurableStore` of some `Layout`: the layout says what kind of file it is, its version, its tables and how a
-file of an earlier version becomes one of this version. A file is made for its owner's eyes only; one that is
-damaged, newer or somebody else's is refused and left as it is; an older one is brought up to date in one
-transaction. Everything that goes wrong is a `FileError` of one sentence.
+Every component with durable state (a service's state, a device's ledger, a server's spent credentials) is a
+`DurableStore` with a `Layout`. The layout defines the type of the file, its version, its tables and the
+conversion from earlier versions. A new file is readable by its owner only. A file that is damaged, newer or
+of another type is refused and left unchanged. An older file is converted in one transaction. All errors are
+raised as a `FileError` of one sentence.
 
-Two kinds of table cover what most parts remember. `Notes` are named values that may change. `Claims` are made
-once and for good, in order: keys burnt, credentials spent, epochs begun, messages sent. A part that needs
-tables of its own (stored replies, say) names them in its layout and speaks SQL through `run`::
+Two types of table are enough for most components. `Notes` are named values that may change. `Claims` are
+facts that are recorded once, in order: keys used, credentials spent, epochs started, messages sent. A
+component that needs other tables (for example for stored replies) defines them in its layout and runs SQL
+through `run`::
 
     LEDGER = Layout("a ledger of votes", "the ledger", b"mqvt", Claims.TABLE)
     claims = Claims(DurableStore(path, LEDGER))
-    claims.claim([Claim("key", name)])     # on the disk when this returns, KeySpent the second time
+    claims.claim([Claim("key", name)])     # durable when this returns, KeySpent the second time
 
-Any number of threads may use one store, and take turns. Several processes may share a file; only with
-`log=False` may it lie where a write-ahead log is impossible or further files beside it are unwelcome. Then
-`overwriting` changes content in its place, without any journal: see `slot_table`.
+Any number of threads may use one store; their transactions run in sequence. Several processes may share a
+file. Where a write-ahead log is impossible, or no further files may exist next to the file, the layout needs
+`log=False`. With it, `overwriting` changes content in place, without a journal: see `slot_table`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from masquerade.core.errors import FileError
 from masquerade.core.util.atomic import sync_folder
-from masquerade.core.util.processes import Owner
+from masquerade.core.util.processes import ResourceOwner
 from masquerade.crypto.errors import KeySpent
 
 BUSY_SECONDS: Final = 10
@@ -42,13 +43,13 @@ _MEMORY: Final = ":memory:"
 
 @dataclass(frozen=True)
 class Layout:
-    """A kind of file: what it is, how it is marked, what it holds.
+    """Type of a file: its description, its identifier in the header and its tables.
 
     `what` and `brief` name it in errors ("the state of a service", "the state"). `mark` is four letters in
-    the file's header by which it is told from other SQLite files. `tables` is the SQL that makes a new file
-    of this `version`; `steps[n]` is the SQL, or the function, that makes version n + 1 of version n. Files of
-    the first release that had no mark yet are known by holding exactly the tables `unmarked`, and count as
-    version 0. `remedy` says what to do about a damaged file.
+    the file's header that distinguish it from other SQLite files. `tables` is the SQL that makes a new file
+    of this `version`; `steps[n]` is the SQL, or the function, that converts version n to version n + 1. Files
+    of the first release had no mark: they are recognised by having exactly the tables `unmarked`, and count
+    as version 0. `remedy` states what to do about a damaged file.
     """
 
     what: str
@@ -63,16 +64,16 @@ class Layout:
 
     @property
     def application(self) -> int:
-        """Return the mark as SQLite's header holds it."""
+        """Return the mark as the integer in SQLite's header."""
         return int.from_bytes(self.mark, "big")
 
 
 class DurableStore:
-    """An open file of some layout, synced at every commit; `close` it, or use it in a with statement.
+    """An open file with a given layout, synced at every commit; `close` it, or use a with statement.
 
-    Without a path it is in memory, and ends with the process: for simulations and tests.
-    `committing` is called inside every transaction, last of all; `committed` after it is durable. `rows`
-    is the number of rows that transactions have changed since the file was opened.
+    Without a path the store is in memory, for simulations and tests. `committing` is called as the last step
+    inside every transaction, `committed` once the transaction is durable. `rows` is the number of rows that
+    transactions have changed since the file was opened.
     """
 
     def __init__(self, path: str | Path | None, layout: Layout) -> None:
@@ -80,8 +81,8 @@ class DurableStore:
         self._on_disk = path is not None
         self.committing: Callable[[], object] = lambda: None
         self.committed: Callable[[], object] = lambda: None
-        self._owner = Owner(
-            f"{self.path}: this open file", "Open it again, after a fork: SQLite allows no other."
+        self._owner = ResourceOwner(
+            f"{self.path}: this open file", "Open the file again after a fork: SQLite requires it."
         )
         self._guard = threading.RLock()
         self._depth = self.changed_rows = 0
@@ -92,7 +93,7 @@ class DurableStore:
                 self.path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
             )
         except (sqlite3.Error, OSError) as error:
-            raise self._failed(error) from None
+            raise self._translate_error(error) from None
         try:
             self._prepare()
         except BaseException:
@@ -100,7 +101,7 @@ class DurableStore:
             raise
 
     def _prepare(self) -> None:
-        """Make the tables of a new file, or bring an older one up to date; refuse any other."""
+        """Create the tables of a new file or convert an older file; raise FileError for any other file."""
         found = self._version()
         if self.value("PRAGMA integrity_check(1)") != "ok":
             raise FileError(f"{self.path}: is damaged. {self.layout.remedy}".strip())
@@ -109,16 +110,16 @@ class DurableStore:
             raise FileError(f"{self.path}: this file system does not allow a write-ahead log.")
         self.run(f"PRAGMA synchronous = {'FULL' if self.layout.log else 'EXTRA'}")
         self.run("PRAGMA temp_store = MEMORY")  # no copy of any row in a temporary file
-        self.run("PRAGMA secure_delete = ON")  # what is deleted, pseudonyms above all, is overwritten
+        self.run("PRAGMA secure_delete = ON")  # deleted content, such as pseudonyms, is overwritten
         self.run(f"PRAGMA journal_size_limit = {MOST_LOG_BYTES}")
         if found != self.layout.version:
             self._update()
 
     def _update(self) -> None:
-        """Make this version's tables, of nothing or of an older version's, and mark the file, in one go."""
+        """Create or convert the tables and set the mark and version of the file, in one transaction."""
         layout = self.layout
         with self.transaction():
-            found = self._version()  # again: another process may have been quicker
+            found = self._version()  # read again: another process may have converted the file
             for step in [layout.tables] if found is None else map(self._step, range(found, layout.version)):
                 if callable(step):
                     step(self)
@@ -130,13 +131,16 @@ class DurableStore:
     def _step(self, version: int) -> str | Callable[[DurableStore], object]:
         if version not in self.layout.steps:
             raise FileError(
-                f"{self.path}: holds {self.layout.what} of version {version}, which this masquerade does not "
-                "read any more. Use an earlier one."
+                f"{self.path}: holds {self.layout.what} of version {version}, which this version of "
+                "masquerade no longer reads. Use an earlier version."
             )
         return self.layout.steps[version]
 
     def _version(self) -> int | None:
-        """Return the version of the file, None if it is empty; refuse one of another layout, or newer."""
+        """Return the version of the file, None if it is empty.
+
+        Raise FileError if the file has a different layout or a newer version.
+        """
         tables = {str(name) for (name,) in self.run("SELECT name FROM sqlite_master WHERE type = 'table'")}
         version, application = self.value("PRAGMA user_version"), self.value("PRAGMA application_id")
         if not tables:
@@ -154,9 +158,10 @@ class DurableStore:
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """Do everything inside together, durably, or nothing; other threads and processes wait meanwhile.
+        """Run a block as one atomic, durable transaction; other threads and processes wait.
 
-        A transaction inside another is undone alone if it fails, and durable with the outer one.
+        If a nested transaction fails, only that transaction is rolled back. Otherwise it becomes durable
+        with the outer transaction.
         """
         with self._guard:
             outer = self._depth == 0
@@ -169,7 +174,7 @@ class DurableStore:
                     self.committing()
                 self.run("COMMIT" if outer else f"RELEASE inner{self._depth - 1}")
             except BaseException:
-                with suppress(FileError):  # SQLite may have undone everything itself: a full disk, say
+                with suppress(FileError):  # SQLite may have rolled back already, for example on a full disk
                     if self._store.in_transaction:
                         self.run("ROLLBACK" if outer else f"ROLLBACK TO inner{self._depth - 1}")
                         if not outer:
@@ -183,11 +188,11 @@ class DurableStore:
 
     @contextmanager
     def overwriting(self) -> Iterator[Self]:
-        """Do a transaction that only overwrites content by content of the same length, without a journal.
+        """Run a transaction that only overwrites content with content of the same length, without a journal.
 
-        The file itself has one state at any time: nothing that lay there before is left in another file. Of
-        a transaction that a crash cut short some rows may be new and others old, and one row may be torn:
-        each must make sense without the others, and be recognisable (`slot_table` has both). The tables'
+        No copy of the earlier content is left in another file. After a crash during the transaction, some
+        rows may be new, others old, and one row partly written. So each row must be meaningful without the
+        others, and a partly written row must be detectable (both hold for `slot_table`). The tables'
         structure does not change, so it cannot be damaged.
         """
         with self._guard:
@@ -209,7 +214,7 @@ class DurableStore:
             try:
                 return self._store.execute(statement, values).fetchall()
             except (sqlite3.Error, UnicodeDecodeError) as error:
-                raise self._failed(error) from None
+                raise self._translate_error(error) from None
 
     def run_script(self, script: str) -> None:
         """Run statements in sequence, within the transaction that is open."""
@@ -217,29 +222,29 @@ class DurableStore:
             self.run(statement)
 
     def run_all(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
-        """Run one statement for every row of values; return how many rows it changed."""
+        """Run one statement for every row of values; return the number of rows changed."""
         self._owner.check()
         with self._guard:
             try:
                 return self._store.executemany(statement, rows).rowcount
             except (sqlite3.Error, UnicodeDecodeError) as error:
-                raise self._failed(error) from None
+                raise self._translate_error(error) from None
 
     def value(self, statement: str, values: Sequence[object] = ()) -> Any:
-        """Return the first value of the first row, None if there is none."""
+        """Return the first value of the first row, or None without rows."""
         rows = self.run(statement, values)
         return rows[0][0] if rows else None
 
     def empty_log(self) -> None:
-        """Bring the log into the file: nothing deleted is left in it."""
+        """Write the log into the file and empty it, so that it contains no deleted content."""
         self.run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @staticmethod
     def peek(path: Path, question: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows that a file has, even while a service has it open; none if there is no file."""
+        """Return rows of a file, even while a service has it open; an empty list if there is no file."""
         if not path.is_file():
             return []
-        # without these files nobody has it open, and it can be read as it lies, by whoever may read it
+        # without these files no process has it open, so it can be read unchanged with read permission only
         open_somewhere = any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm", "-journal"))
         address = f"{path.absolute().as_uri()}?{'mode=ro' if open_somewhere else 'immutable=1'}"
         try:
@@ -249,7 +254,7 @@ class DurableStore:
             raise FileError(f"{path}: cannot be read ({error}).") from None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._guard:
             self._store.close()
 
@@ -259,17 +264,17 @@ class DurableStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _failed(self, error: sqlite3.Error | OSError | UnicodeDecodeError) -> FileError:
+    def _translate_error(self, error: sqlite3.Error | OSError | UnicodeDecodeError) -> FileError:
         reason: object = error
         if isinstance(error, OSError):
             reason = (error.strerror or "input/output error").lower()
-        elif isinstance(error, UnicodeDecodeError):  # its text would quote what was read
+        elif isinstance(error, UnicodeDecodeError):  # its message would quote content of the file
             reason = "a text in it is damaged"
         return FileError(f"{self.path}: {self.layout.brief} cannot be read or written ({reason}).")
 
 
 class Notes:
-    """Small things to remember, by scope and name; what is put replaces what was there."""
+    """Small values by scope and name, which may be replaced."""
 
     TABLE: ClassVar[str] = (
         "CREATE TABLE notes (scope TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, "
@@ -280,7 +285,7 @@ class Notes:
         self._store = store
 
     def put(self, scope: str, name: str, value: bytes) -> None:
-        """Keep a note, in place of one of the same name."""
+        """Store a note; it replaces a note of the same name."""
         with self._store.transaction():
             self._store.run(
                 "INSERT OR REPLACE INTO notes (scope, name, value) VALUES (?, ?, ?)",
@@ -288,12 +293,12 @@ class Notes:
             )
 
     def get(self, scope: str, name: str) -> bytes | None:
-        """Return a note, None if there is none."""
+        """Return a note, or None if it does not exist."""
         found = self._store.value("SELECT value FROM notes WHERE scope = ? AND name = ?", (scope, name))
         return None if found is None else bytes(found)
 
     def delete(self, scope: str, name: str) -> bool:
-        """Remove a note; return whether it was there."""
+        """Delete a note; return True if it existed."""
         with self._store.transaction():
             there = self.get(scope, name) is not None
             self._store.run("DELETE FROM notes WHERE scope = ? AND name = ?", (scope, name))
@@ -306,14 +311,14 @@ class Notes:
 
     @staticmethod
     def peek(path: Path, scope: str, name: str) -> bytes | None:
-        """Return a note of a file, even while a service has it open; None if there is none."""
+        """Return a note of a file, even while a service has it open; None if it does not exist."""
         question = "SELECT value FROM notes WHERE scope = ? AND name = ?"
         rows = DurableStore.peek(path, question, (scope, name))
         return bytes(rows[0][0]) if rows else None
 
 
 class Claim(NamedTuple):
-    """One fact: of some kind, under a name that occurs once in that kind."""
+    """A fact of a given kind; its name is unique within the kind."""
 
     kind: str
     name: bytes
@@ -321,9 +326,9 @@ class Claim(NamedTuple):
 
 
 class Claims:
-    """Facts that are claimed once and never change; what was claimed is on the disk before a method returns.
+    """Facts that are recorded once and never change; they are durable before a method returns.
 
-    Cost: one sync for each call, however many claims, and about 5 µs for each claim.
+    Cost: one sync per call, however many claims, and about 5 µs per claim.
     """
 
     TABLE: ClassVar[str] = (
@@ -339,7 +344,7 @@ class Claims:
         unmarked=frozenset({"claimed"}),
         log=False,
     )
-    SPENT: ClassVar[str] = "This was used already: it left this device, or was about to."
+    SPENT: ClassVar[str] = "This was used already: it was sent by this device, or was about to be sent."
 
     def __init__(self, store: DurableStore) -> None:
         self._store = store
@@ -350,7 +355,7 @@ class Claims:
         return cls(DurableStore(path, cls.ALONE))
 
     def claim(self, claims: Sequence[tuple[str, bytes, bytes]]) -> None:
-        """Record all claims durably, or none and raise `KeySpent` because one is there already."""
+        """Record all claims durably; if any of them exists already, record none and raise `KeySpent`."""
         with self._store.transaction():
             done = self._store.run_all(
                 "INSERT INTO claimed (kind, name, value) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", claims
@@ -359,12 +364,12 @@ class Claims:
                 raise KeySpent(self.SPENT)
 
     def find(self, kind: str, name: bytes) -> bytes | None:
-        """Return the value of a claim, None if there is none."""
+        """Return the value of a claim, or None if it does not exist."""
         found = self._store.value("SELECT value FROM claimed WHERE kind = ? AND name = ?", (kind, name))
         return None if found is None else bytes(found)
 
     def values(self, kind: str, prefix: bytes = b"") -> list[bytes]:
-        """Return the values of the claims of a kind whose name begins like this, oldest first."""
+        """Return the values of the claims of a kind whose names start with `prefix`, oldest first."""
         rows = self._store.run(
             "SELECT value FROM claimed WHERE kind = ? AND substr(name, 1, ?) = ? ORDER BY place",
             (kind, len(prefix), prefix),
@@ -378,22 +383,22 @@ class Claims:
         return [bytes(value) for (value,) in rows]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._store.close()
 
 
 def _new_file(path: Path) -> None:
-    """Make an empty file that only its owner can read, unless it is there; its name is on the disk."""
+    """Create an empty file readable by its owner only, unless it exists; sync its directory entry."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:  # not opened: closing it again would release locks that this process holds on it
+    except FileExistsError:  # do not open it here: closing it would release this process's locks on it
         if path.stat().st_size:
             return
     sync_folder(path.absolute().parent)
 
 
 def _statements(script: str) -> Iterator[str]:
-    """Yield the statements of a script; a trigger is one."""
+    """Yield the statements of a script; a trigger is one statement."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -1,8 +1,8 @@
-"""Sessions of parties: how messages travel, who takes part under which keys, what is asked and consented to.
+"""Sessions of parties: the transport of messages, the members' keys, queries and consent.
 
-Keys are fresh and signed by known identities; from them follow the secrets that pairs share. Whoever carries
-the messages can read adverts but cannot make one: every party checks every signature against the identities
-it knew beforehand. Questions are proposed in their one spelling before anything is counted.
+Keys are fresh and signed by known identities; the secrets that pairs share are derived from them. A relay can
+read adverts but cannot forge one: every party checks every signature against identities known in advance.
+Queries are proposed in canonical form before anything is counted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ M = TypeVar("M", bound=codec.Message)
 
 
 class Transport(Protocol):
-    """The seam between protocols and networks."""
+    """The interface between protocols and networks."""
 
     def exchange(self, party: str, message: bytes) -> bytes:
         """Deliver a message to a party and return its reply."""
@@ -56,7 +56,7 @@ class LocalTransport:
         self._parties, self._largest = dict(parties), largest
 
     def exchange(self, party: str, message: bytes) -> bytes:
-        """Hand a message over and return the reply; either beyond the limit is refused unread."""
+        """Deliver a message and return the reply; a message or reply beyond the limit is refused unread."""
         if party not in self._parties:
             raise InputError(f"There is no party {party!r}.{did_you_mean(party, self._parties)}")
         reply = self._parties[party](self._fitting(message))
@@ -69,9 +69,9 @@ class LocalTransport:
 
 
 def ask(transport: Transport, party: str, message: codec.Message, reply: type[M], *, spent: bool) -> M:
-    """Return a party's decoded reply; whatever it refuses or garbles aborts the round and names it.
+    """Return a party's decoded reply; a refusal or an invalid reply aborts the round and names the party.
 
-    `spent` tells whether something about the records may have left a party by then.
+    `spent` is True if data about the records may have left a party by then.
     """
     try:
         return reply.decode(transport.exchange(party, message.encode()))
@@ -86,7 +86,7 @@ def ask(transport: Transport, party: str, message: codec.Message, reply: type[M]
 
 
 class SessionOffer(codec.SessionMessage, tag=b"masquerade parties join 1"):
-    """A session is offered: its id, a digest of what was agreed on, and who is to take part."""
+    """Offer of a session: its id, a digest of the agreement, and the participants."""
 
     agreement: codec.Digest
     roster: codec.Names
@@ -101,13 +101,13 @@ class Advert(codec.SessionMessage, tag=b"masquerade parties advert 1"):
     signature: codec.Signature
 
     @property
-    def signed(self) -> tuple[bytes, ...]:
-        """Return what the signature covers."""
+    def signed_bytes(self) -> tuple[bytes, ...]:
+        """Return the bytes that the signature covers."""
         return (self.session, self.agreement, self.party.encode(), self.key)
 
 
-class Roster(codec.SessionMessage, tag=b"masquerade parties roster 1"):
-    """The adverts of all who take part."""
+class SessionRoster(codec.SessionMessage, tag=b"masquerade parties roster 1"):
+    """The adverts of all participants."""
 
     adverts: Annotated[tuple[Annotated[bytes, codec.Blob(1000)], ...], codec.Many(codec.MOST_PARTIES)]
 
@@ -118,15 +118,15 @@ class Roster(codec.SessionMessage, tag=b"masquerade parties roster 1"):
 
 
 class RosterReceipt(codec.SessionMessage, tag=b"masquerade parties joined 1"):
-    """A party has checked the roster with this digest and keeps to it."""
+    """A party's statement that it has checked the roster with this digest, and uses no other."""
 
     roster: codec.Digest
 
 
 class Responder:
-    """A role in one session: it replies to the kinds of messages that `handlers` names.
+    """A role in one session: it replies to the types of messages in `handlers`.
 
-    `BEGINS` is the kind of message that brings the session; a role without is made for one.
+    `BEGINS` is the type of message that starts the session; a role without it is created for one session.
     """
 
     BEGINS: ClassVar[type[codec.SessionMessage] | None] = None
@@ -134,23 +134,23 @@ class Responder:
     handlers: dict[type[codec.SessionMessage], Callable[[Any], codec.SessionMessage]]
 
     def receive(self, message: bytes) -> bytes:
-        """Return the reply to a message; a refused one changes nothing."""
-        return self._reply(codec.decoded(message, self.handlers)).encode()
+        """Return the reply to a message; a refused message changes nothing."""
+        return self._reply(codec.decode_any(message, self.handlers)).encode()
 
     def _reply(self, found: codec.SessionMessage) -> codec.SessionMessage:
         if type(found) is not self.BEGINS:
             if self.session is None:
-                raise InputError("No session was begun yet.")
+                raise InputError("No session has started yet.")
             check_session(found.session, self.session)
         return self.handlers[type(found)](found)
 
 
 class Member(Responder):
-    """A role that joins a session as agreed.
+    """A role that joins a session on agreed terms.
 
-    It makes its advert, checks everybody else's, and derives the secrets that it shares with each. The key is
-    fresh and never stored, so a member that restarts begins another session. A subclass adds `handlers`, and
-    may refuse an offer.
+    It makes its advert, checks all others, and derives the secrets that it shares with each. The key is fresh
+    and never stored, so a member that restarts joins a new session. A subclass adds `handlers`, and may
+    refuse an offer.
     """
 
     BEGINS = SessionOffer
@@ -162,57 +162,57 @@ class Member(Responder):
         self._offer: SessionOffer | None = None
         self._keys: dict[str, bytes] = {}
         self.roster = b""
-        self.handlers = {SessionOffer: self._join, Roster: self._accept}
+        self.handlers = {SessionOffer: self._join, SessionRoster: self._accept}
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return all who take part, this one included."""
+        """Return all participants, including this one."""
         if self._offer is None or not self.roster:
             raise InputError("The roster is not known yet.")
         return self._offer.roster
 
     def secret(self, peer: str, label: str, *context: bytes) -> bytes:
-        """Return a secret that only this member and `peer` can derive, for one labelled purpose."""
+        """Return a secret for one purpose that only this member and `peer` can derive."""
         if peer not in self._keys or self.session is None:
             raise InputError(f"Party {peer!r} shares no secret with {self.name!r}.")
         return self._key.agree(self._keys[peer], label, self.session, self.roster, *context)
 
     def mask(self, peer: str, count: int, label: str, *context: bytes) -> Words:
-        """Return uniform 64-bit words that only this member and `peer` can repeat."""
+        """Return uniform 64-bit words that only this member and `peer` can compute."""
         words = np.frombuffer(stream(self.secret(peer, label, *context), 8 * count), dtype="<u8")
         return words.astype(np.uint64, copy=False)
 
     def _check_offer(self, offer: SessionOffer) -> None:
-        """Refuse an offer that this role does not take part in."""
+        """Raise an error if this role must not accept the offer."""
 
     def _join(self, offer: SessionOffer) -> Advert:
-        """Return the advert for a session; only one is ever joined, and only as agreed."""
+        """Return the advert for a session. A member joins one session only, on the agreed terms."""
         self._check_offer(offer)
         if self._offer is not None and offer != self._offer:
             raise InputError("This party has joined a session already; a new one needs fresh keys.")
         if offer.agreement != self.agreement:
-            raise InputError("The session has other terms: another policy, schema or bound.")
+            raise InputError("The terms of the session differ: another policy, schema or bound.")
         if self.name not in offer.roster or len(set(offer.roster)) < len(offer.roster):
-            raise InputError("The roster names a party twice, or not this one.")
+            raise InputError("The roster lists a party twice, or does not list this party.")
         unknown = [name for name in offer.roster if name not in self._peers]
         if unknown:
             raise InputError(f"No identity is known for {', '.join(map(repr, unknown))}.")
         self._offer, self.session = offer, offer.session
         unsigned = Advert(offer.session, self.agreement, self.name, self._key.public, bytes(64))
-        return replace(unsigned, signature=self._identity.sign(ADVERT, *unsigned.signed))
+        return replace(unsigned, signature=self._identity.sign(ADVERT, *unsigned.signed_bytes))
 
-    def _accept(self, roster: Roster) -> RosterReceipt:
-        """Check every advert and keep the keys; another roster afterwards is refused."""
+    def _accept(self, roster: SessionRoster) -> RosterReceipt:
+        """Check every advert and store the keys; a different roster is refused from then on."""
         if self.roster and roster.digest != self.roster:
-            raise InputError("Another roster was shown for the same session.")
+            raise InputError("A different roster was received for the same session.")
         adverts = [Advert.decode(data) for data in roster.adverts]
         if self._offer is None or tuple(advert.party for advert in adverts) != self._offer.roster:
-            raise InputError("The roster is not the one that the session was offered with.")
+            raise InputError("The roster differs from the roster in the offer of the session.")
         for advert in adverts:
             self._check(advert)
         keys = {advert.party: advert.key for advert in adverts}
         if keys.pop(self.name) != self._key.public:
-            raise InputError("The roster shows another key for this party.")
+            raise InputError("The roster contains a different key for this party.")
         self._keys, self.roster = keys, roster.digest
         return RosterReceipt(roster.session, self.roster)
 
@@ -220,40 +220,42 @@ class Member(Responder):
         if (advert.session, advert.agreement) != (self.session, self.agreement):
             raise InputError(f"The advert of party {advert.party!r} belongs to another session.")
         try:
-            verify_signature(self._peers[advert.party], advert.signature, ADVERT, *advert.signed)
+            verify_signature(self._peers[advert.party], advert.signature, ADVERT, *advert.signed_bytes)
             self._key.agree(advert.key, ADVERT)  # refuses a key of small order before anything is sent
         except SealBroken:
             raise SealBroken(
                 f"The advert of party {advert.party!r} is not signed by its known identity."
             ) from None
         except DecodingError:
-            raise InputError(f"Party {advert.party!r} has a key that is none.") from None
+            raise InputError(f"Party {advert.party!r} has an invalid key.") from None
 
 
 def convene(parties: Sequence[str], transport: Transport, session: bytes, agreement: bytes) -> None:
-    """Let parties join a session, all of them under the roster that all have checked."""
+    """Make all parties join a session; return when all have checked the same roster."""
     offer = SessionOffer(session, agreement, tuple(parties))
     adverts = [ask(transport, party, offer, Advert, spent=False) for party in parties]
-    roster = Roster(session, tuple(advert.encode() for advert in adverts))
+    roster = SessionRoster(session, tuple(advert.encode() for advert in adverts))
     for party in parties:
         if ask(transport, party, roster, RosterReceipt, spent=False).roster != roster.digest:
-            raise RoundAborted(f"Party {party!r} saw another roster.", spent=False, culprits=(party,))
+            raise RoundAborted(
+                f"Party {party!r} received a different roster.", spent=False, culprits=(party,)
+            )
 
 
 def agreement_of(*facts: str) -> bytes:
-    """Return the digest of what a session is about."""
+    """Return the digest of the agreement on a session."""
     return hashlib.sha256("\0".join(("masquerade terms", *facts)).encode()).digest()
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse a roster with an empty or repeated name."""
+    """Raise InputError for an empty or repeated name."""
     if any(not name for name in names) or len(set(names)) < len(names):
-        raise InputError("Parties need names, each its own.")
+        raise InputError("The names of the parties must be distinct.")
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Questions as one canonical text; its digest is what everybody must have been asked.
+    """Questions as one canonical text; all parties must have been asked the same digest.
 
     >>> Batch((Query(by="sex"),)).text
     '[[["sex"],[]]]'
@@ -263,7 +265,7 @@ class Batch:
 
     @property
     def text(self) -> str:
-        """Return the questions as JSON."""
+        """Return the queries as JSON."""
         return json.dumps(
             [[query.by, query.where] for query in self.queries], ensure_ascii=False, separators=(",", ":")
         )
@@ -275,7 +277,7 @@ class Batch:
 
     @classmethod
     def parse(cls, text: str) -> Batch:
-        """Return the questions of a text; what is no list of [by, where] raises what comes up."""
+        """Return the queries in a text; raise an error unless it is a list of [by, where]."""
         listed = parse_json(text)
         if len(listed) > MOST_QUERIES:
             raise ValueError("too many questions")
@@ -302,14 +304,14 @@ Refusals = Annotated[
 
 
 class Proposal(codec.SessionMessage, tag=b"masquerade pooling proposal 1"):
-    """Questions of a round, before anything is counted."""
+    """Queries of a round, proposed before anything is counted."""
 
     round: codec.U64
     batch: Questions
 
 
-class Consent(codec.SessionMessage, tag=b"masquerade pooling consent 1"):
-    """What a party says to a proposal: nothing against it, or why not."""
+class SignedConsent(codec.SessionMessage, tag=b"masquerade pooling consent 1"):
+    """A party's signed answer to a proposal: its refusals, or an empty list."""
 
     round: codec.U64
     refusals: Refusals
@@ -318,17 +320,17 @@ class Consent(codec.SessionMessage, tag=b"masquerade pooling consent 1"):
 def propose(
     transport: Transport, parties: Sequence[str], session: bytes, number: int, queries: Sequence[Query]
 ) -> None:
-    """Raise `QueryRefused` unless every party consents; nothing has left anybody by then."""
+    """Raise `QueryRefused` unless every party consents; by then no party has sent an answer."""
     proposal = Proposal(session, number, Batch(tuple(queries)))
     refusals: list[Refusal] = []
     for party in parties:
-        reply = ask(transport, party, proposal, Consent, spent=False)
+        reply = ask(transport, party, proposal, SignedConsent, spent=False)
         refusals += [Refusal(item.code, f"{party}: {item.reason}") for item in reply.refusals]
     if refusals:
         raise QueryRefused(refusals)
 
 
 def check_session(session: bytes, due: bytes) -> None:
-    """Refuse a message of another session."""
+    """Raise an error for a message of a different session."""
     if session != due:
         raise InputError("The message belongs to another session.")

@@ -1,13 +1,13 @@
-"""Records of equal size at random places of an SQLite table: the file has no order of arrival.
+"""Records of equal size at random positions of an SQLite table, which does not show their order of arrival.
 
-SQLite lays rows into a page one after the other, whatever their keys are: the bytes of a page, of an index
-and of a write-ahead log tell which row came first, and two tables that grow together can be joined by it.
-A `SlotTable` has all its rows from the beginning. A row is a number and a blob of one size, free or used. A
-record overwrites the blob of a free row that is chosen at random, by as many bytes: SQLite then changes these
-bytes of the file and no others. There is no index, and no journal (`DurableStore.overwriting`). When no row
-is free, the table is written again with four times as many, all records at new random places.
+SQLite writes rows into a page in sequence, whatever their keys are: the bytes of a page, of an index and of a
+write-ahead log show which row was written first, and two tables that grow together can be joined by this
+order. A `SlotTable` has all its rows from the start. A row (slot) is a number and a blob of fixed size, free
+or used. A record overwrites the blob of a random free slot with the same number of bytes: SQLite then changes
+only these bytes of the file. There is no index, and no journal (`DurableStore.overwriting`). If no slot is
+free, the table is written again with four times as many slots, all records at new random positions.
 
-A blob begins with a checksum. A record that a power failure left half written is a free row again.
+A blob starts with a checksum. After a power failure, a partly written record counts as a free slot.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.protocols.wire.durable_store import DurableStore
 
 FIRST_SLOTS: Final = 1024
-_GROWTH: Final = 4  # 10,000 records in a burst are written again twice, most of them once
+_GROWTH: Final = 4  # 10,000 records in a burst are moved at most twice, most of them once
 MOST_RECORD_BYTES: Final = 1 << 24
-_STEP: Final = 32  # sizes are multiples of it: a record that is little longer needs no new table
+_STEP: Final = 32  # sizes are multiples of this number, so that a slightly longer record needs no new table
 _CHECK_BYTES: Final = 8
 _EMPTY: Final = bytes(_CHECK_BYTES)
 _LENGTH: Final = struct.Struct(">I")
-_AT_ONCE: Final = 10_000  # rows that are read together
+_AT_ONCE: Final = 10_000  # rows per read
 _chance: Final = secrets.SystemRandom()
 
 
 class SlotTable:
     """The slots of one table of an open file.
 
-    `load` reads all records, before anything else and after a transaction that failed or that another process
-    made. All methods are called within a transaction of the store.
+    `load` reads all records. Call it first, and again after a failed transaction or a transaction of another
+    process. All methods are called within a transaction of the store.
     """
 
     def __init__(self, store: DurableStore, name: str) -> None:
@@ -50,7 +50,7 @@ class SlotTable:
         return f"CREATE TABLE {name} (place INTEGER PRIMARY KEY, content BLOB NOT NULL);\n"
 
     def load(self) -> list[tuple[int, bytes]]:
-        """Return place and content of every record, and learn which slots are free."""
+        """Return the position and content of every record, and note the free slots."""
         records: list[tuple[int, bytes]] = []
         self._free, self._slots, self._size = [], 0, 0
         for place, content in self._rows():
@@ -71,7 +71,7 @@ class SlotTable:
     def read(self, place: int) -> bytes:
         """Return one record."""
         content = self._store.value(f"SELECT content FROM {self._name} WHERE place = ?", (place,))  # noqa: S608
-        record = _record_in(bytes(content))
+        record = _record_in(content) if isinstance(content, bytes) else None
         if record is None:
             raise InputError("this slot is free")
         return record
@@ -81,7 +81,7 @@ class SlotTable:
         return number <= len(self._free) and _size_for(longest) <= self._size
 
     def make_room(self, number: int, longest: int) -> None:
-        """Write the table again, larger, if records do not fit; in a transaction that has a journal."""
+        """Write a larger table if records do not fit; this needs a transaction with a journal."""
         if self.has_room(number, longest):
             return
         records = [record for _, record in self.load()]
@@ -100,7 +100,7 @@ class SlotTable:
         self._free = [i for i in range(1, slots + 1) if i not in at]
 
     def add(self, records: Sequence[bytes]) -> list[int]:
-        """Put records into free slots, chosen at random; return the places."""
+        """Write records into random free slots; return their positions."""
         places = []
         for _ in records:
             i = secrets.randbelow(len(self._free))
@@ -110,7 +110,7 @@ class SlotTable:
         return places
 
     def replace(self, records: Iterable[tuple[int, bytes]]) -> None:
-        """Overwrite what is in slots."""
+        """Overwrite the records in some slots."""
         rows = [(_content_of(record, self._size), place) for place, record in records]
         self._store.run_all(f"UPDATE {self._name} SET content = ? WHERE place = ?", rows)  # noqa: S608
 
@@ -120,7 +120,7 @@ class SlotTable:
         self._free = list(range(1, self._slots + 1))
 
     def _rows(self) -> Iterator[tuple[int, bytes]]:
-        """Yield all slots, some at a time: a table may be larger than what fits into memory twice."""
+        """Yield all slots, read in portions: two copies of the table may not fit into memory."""
         last, rows = 0, [(0, b"")]
         while rows:
             rows = self._store.run(
@@ -128,12 +128,14 @@ class SlotTable:
                 (last,),
             )
             for place, content in rows:
-                yield int(place), bytes(content)
+                if not isinstance(content, bytes):  # if the header of a row is damaged, its type may change
+                    raise FileError(f"{self._store.path}: is damaged: a slot does not contain bytes.")
+                yield int(place), content
             last = rows[-1][0] if rows else 0
 
 
 def _size_for(longest: int) -> int:
-    """Return the size of the slots that hold records of `longest` bytes."""
+    """Return the size of slots for records of up to `longest` bytes."""
     if longest > MOST_RECORD_BYTES:
         raise InputError(f"A record has at most {MOST_RECORD_BYTES:,} bytes.")
     return -(-(_CHECK_BYTES + _LENGTH.size + longest) // _STEP) * _STEP

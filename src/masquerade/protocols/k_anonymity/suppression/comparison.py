@@ -1,16 +1,16 @@
-"""Counting in how many attributes two rows agree, without seeing which, or any value.
+"""Count the attributes in which two rows agree, without revealing which attributes, or any value.
 
-Every pair of rows becomes one ciphertext for each attribute: of nothing where the two agree, of something
-else where they do not. One key holder after the other
+Every pair of rows becomes one ciphertext per attribute: an encryption of zero (the identity) if the rows
+agree, of another point if they do not. Each key holder in turn
 
-1. multiplies each by a fresh number, and proves that it did just that: what is not nothing becomes random;
-2. re-encrypts and permutes the attributes of each pair, and proves that it did just that.
+1. multiplies each ciphertext by a fresh number, and proves it: zero stays zero, other points become random;
+2. re-encrypts and permutes the attributes of each pair, and proves it.
 
-Opened in the end, each pair shows how many of its ciphertexts hold nothing. A number cannot be zero: the
-product would have no encoding.
+After decryption, each pair shows how many of its ciphertexts encrypt zero. The fresh number itself cannot be
+zero, because the product would have no encoding.
 
-Cost: for each pair and attribute about 1 ms to blind, shuffle and prove, half of that to check; more than
-300 people are refused, with the time that a handful of comparisons took just now, unless that is accepted.
+Cost: for each pair and attribute about 1 ms to blind, shuffle and prove, and half of that to check. More than
+300 people are refused, with an estimate of the time from a few comparisons, unless the cost is accepted.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from masquerade.core.util.formatting import duration
 from masquerade.crypto.elgamal import Ciphertext, Row, decode_rows, encode_rows, encrypt
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.group import Point, Secret
-from masquerade.crypto.proof_batches import Claim, Weighed
+from masquerade.crypto.proof_batches import ProofClaim, WeightedSum
 from masquerade.crypto.proofs import NOT_YET, Context, Knows, Part, Statement, Transcript, equal_logs, prove
 from masquerade.crypto.secp256k1 import secp256k1
-from masquerade.protocols.mixnet.messages import LARGEST, SHUFFLE, MixTerms, Signed, transcript_for
+from masquerade.protocols.mixnet.messages import LARGEST, SHUFFLE, MixTerms, SignedMixMessage, transcript_for
 from masquerade.protocols.mixnet.roles import PublicKey, opening_statement
 from masquerade.protocols.mixnet.shuffle import Shuffled, check_shuffle, shuffle
-from masquerade.protocols.people.roster import aborted
+from masquerade.protocols.people.roster import abort_round
 from masquerade.protocols.wire.codec import Blob, Many, Message
 
 Between = NDArray[np.uint16]
@@ -47,7 +47,7 @@ _MEASURED_ROWS = 4  # six pairs
 
 
 class MixedPairs(Message, tag=b"masquerade partition mixing 1"):
-    """What a key holder made of all pairs: blinded, with one proof; then each pair's shuffle."""
+    """Output of one key holder: all pairs blinded, with one proof, and the shuffle of each pair."""
 
     blinded: Annotated[bytes, Blob(LARGEST)]
     proof: Annotated[bytes, Blob(LARGEST)]
@@ -55,7 +55,7 @@ class MixedPairs(Message, tag=b"masquerade partition mixing 1"):
 
 
 def quotients(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Return a row for every two rows, in the order of `combinations`: nothing where they agree."""
+    """Return a row per pair of rows, in the order of `combinations`; it encrypts zero where they agree."""
     negated = [tuple(Ciphertext(-pair.a, -pair.b) for pair in row) for row in rows]
     return tuple(
         tuple(Ciphertext(x.a + y.a, x.b + y.b) for x, y in zip(rows[i], negated[j], strict=True))
@@ -64,7 +64,7 @@ def quotients(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def mixing_place(terms: MixTerms, key: PublicKey, batch: bytes, holder: str) -> Where:
-    """Return where the proofs of a key holder begin; `batch` is the hash of the rows that are compared."""
+    """Return the transcript of a key holder's proofs; `batch` is the hash of the compared rows."""
 
     def where(label: bytes) -> Transcript:
         query = hashlib.sha256(b"masquerade partition mixing" + batch + label).digest()
@@ -74,7 +74,7 @@ def mixing_place(terms: MixTerms, key: PublicKey, batch: bytes, holder: str) -> 
 
 
 def mix_pairs(rows: Sequence[Row], key: Point, where: Where) -> tuple[bytes, tuple[Row, ...]]:
-    """Return a message with all pairs blinded and shuffled, and proofs; and the rows that came out."""
+    """Return a message with all pairs blinded and shuffled, with proofs, and the output rows."""
     factors = [[secp256k1.random_secret() for _ in row] for row in rows]
     blinded = tuple(
         tuple(
@@ -85,41 +85,41 @@ def mix_pairs(rows: Sequence[Row], key: Point, where: Where) -> tuple[bytes, tup
     )
     knows = [Knows((r,)) for own in factors for r in own]
     proof = prove(_blinding(rows, blinded), knows, where(_BLINDING))
-    shuffled = [shuffle(_apart(row), key, where(_label(p))) for p, row in enumerate(blinded)]
+    shuffled = [shuffle(_split(row), key, where(_label(p))) for p, row in enumerate(blinded)]
     message = MixedPairs(encode_rows(blinded), proof, tuple(one.encode() for one in shuffled))
     return message.encode(), tuple(_together(one) for one in shuffled)
 
 
 def check_mixing(rows: Sequence[Row], key: Point, message: bytes, where: Where) -> tuple[Row, ...]:
-    """Return the rows that came out, or raise `ProofRejected` or `DecodingError`."""
+    """Return the output rows; raise `ProofRejected` or `DecodingError` if a proof is not valid."""
     mixing, width = MixedPairs.decode(message), len(rows[0])
     blinded = decode_rows(mixing.blinded, width)
     if len(blinded) != len(rows) or len(mixing.shuffles) != len(rows):
         raise ProofRejected("A mixing returns as many pairs as it was given.")
-    weighed = Weighed()
-    weighed.add(Claim(_blinding(rows, blinded), mixing.proof, where(_BLINDING)))
+    weighed = WeightedSum()
+    weighed.add(ProofClaim(_blinding(rows, blinded), mixing.proof, where(_BLINDING)))
     if not weighed.holds():
         raise ProofRejected("The proof does not show that these pairs were blinded.")
     shuffled = [Shuffled.decode(data, width, 1) for data in mixing.shuffles]
     for p, (row, one) in enumerate(zip(blinded, shuffled, strict=True)):
-        check_shuffle(_apart(row), key, one, where(_label(p)))
+        check_shuffle(_split(row), key, one, where(_label(p)))
     return tuple(_together(one) for one in shuffled)
 
 
 def checked_mixing(
-    terms: MixTerms, key: PublicKey, batch: bytes, rows: Sequence[Row], signed: Signed
+    terms: MixTerms, key: PublicKey, batch: bytes, rows: Sequence[Row], signed: SignedMixMessage
 ) -> tuple[Row, ...]:
-    """Return what a key holder made of the pairs, if its proofs hold; otherwise abort and name it."""
+    """Return a key holder's output pairs if its proofs are valid; otherwise abort and name it."""
     where = mixing_place(terms, key, batch, signed.sender)
     try:
         return check_mixing(rows, key.point, signed.payload, where)
     except (DecodingError, ProofRejected):
         reason = f"{signed.sender} did not prove that it blinded and shuffled, and nothing else."
-        raise aborted(reason, signed.sender) from None
+        raise abort_round(reason, signed.sender) from None
 
 
 def outcome_of(message: bytes, pairs: int, width: int) -> tuple[Row, ...]:
-    """Return the rows that a mixing says came out, decoded strictly, without checking any proof."""
+    """Return the output rows of a mixing, decoded strictly, without checking any proof."""
     mixing = MixedPairs.decode(message)
     if len(mixing.shuffles) != pairs:
         raise DecodingError(f"This mixing has {pairs} pairs. Got {len(mixing.shuffles)} instead.")
@@ -127,7 +127,7 @@ def outcome_of(message: bytes, pairs: int, width: int) -> tuple[Row, ...]:
 
 
 def distances_of(rows: Sequence[Row], partials: Sequence[Sequence[Point]], people: int) -> Between:
-    """Return in how many attributes every two people differ, from all partial decryptions."""
+    """Return the number of attributes in which every two people differ, from all partial decryptions."""
     masks = iter([secp256k1.sum_points(points) for points in zip(*partials, strict=True)])
     between = np.zeros((people, people), dtype=np.uint16)
     for (i, j), row in zip(combinations(range(people), 2), rows, strict=True):
@@ -148,8 +148,8 @@ def _label(pair: int) -> bytes:
     return b"shuffle " + pair.to_bytes(8, "big")
 
 
-def _apart(row: Row) -> tuple[Row, ...]:
-    """Return the attributes of a pair as rows of their own, which a shuffle moves."""
+def _split(row: Row) -> tuple[Row, ...]:
+    """Return each attribute of a pair as a separate row, which a shuffle can move."""
     return tuple((pair,) for pair in row)
 
 
@@ -158,18 +158,18 @@ def _together(shuffled: Shuffled) -> Row:
 
 
 def check_cost(people: int, attributes: int, holders: int, *, accept_cost: bool) -> None:
-    """Refuse more than 300 people unless the cost is accepted, and say what it would be.
+    """Raise an error with the estimated cost for more than 300 people, unless the cost is accepted.
 
-    The time is measured on this machine, by a handful of comparisons as the key holders make them.
+    The time is measured on this machine, by a few comparisons as the key holders make them.
     """
     if people <= MOST_PEOPLE or accept_cost:
         return
     tests = people * (people - 1) // 2 * attributes
     seconds = tests * seconds_per_test(attributes, holders)
     reason = (
-        f"{people:,} people have {tests:,} comparisons of {attributes} attributes, which take "
-        f"{holders} key holders about {duration(seconds)} in all, by comparisons timed here just now. More "
-        f"than {MOST_PEOPLE} are refused unless that is accepted (accept_cost=True, or --accept-cost)."
+        f"{people:,} people have {tests:,} comparisons of {attributes} attributes, which take {holders} key "
+        f"holders about {duration(seconds)} in all, measured on this machine. More than {MOST_PEOPLE} are "
+        "refused unless that is accepted (accept_cost=True, or --accept-cost)."
     )
     raise QueryRefused([Refusal("too_many_people", reason)])
 
@@ -177,8 +177,8 @@ def check_cost(people: int, attributes: int, holders: int, *, accept_cost: bool)
 def seconds_per_test(attributes: int, holders: int) -> float:
     """Return the processor time that all holders together need to compare one attribute of one pair.
 
-    Each blinds, shuffles and proves, checks all others, opens its part, as the miner does, and one party
-    checks the openings.
+    Each holder blinds, shuffles, proves, checks all other holders and opens its share, as the miner does. One
+    party checks the openings.
     """
     secrets = [secp256k1.random_secret() for _ in range(holders + 1)]
     shares = [secp256k1.multiply_generator(secret) for secret in secrets]
@@ -203,8 +203,8 @@ def _open(rows: tuple[Row, ...], secret: Secret) -> None:
     partial = [secp256k1.multiply(pair.a, secret) for row in rows for pair in row]
     statement = opening_statement(rows, secp256k1.multiply_generator(secret), partial)
     proof = prove(statement, [Knows((secret,))], _where(b"opening"))
-    weighed = Weighed()
-    weighed.add(Claim(statement, proof, _where(b"opening")))
+    weighed = WeightedSum()
+    weighed.add(ProofClaim(statement, proof, _where(b"opening")))
     weighed.holds()
 
 

@@ -1,4 +1,4 @@
-"""Key holders, the randomness server, the miner and people with a row: bytes in, bytes out."""
+"""Key holders, the randomness server, the miner, and people with a row: bytes in, bytes out."""
 
 from __future__ import annotations
 
@@ -34,22 +34,29 @@ from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import Evaluat
 from masquerade.protocols.k_anonymity.threshold.messages import Closing, EvaluationRefusal, Notice
 from masquerade.protocols.k_anonymity.threshold.roles import Client, Collector, RandomnessServer
 from masquerade.protocols.mixnet import roles as mix
-from masquerade.protocols.mixnet.messages import OPENING, SHUFFLE, Board, Signed, board_hash, opened_board
+from masquerade.protocols.mixnet.messages import (
+    OPENING,
+    SHUFFLE,
+    MixBoard,
+    SignedMixMessage,
+    board_hash,
+    opened_board,
+)
 from masquerade.protocols.mixnet.roles import Leader, Rows, check_endorsed, opened_key, submission
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.history import SessionHistory
-from masquerade.protocols.people.ledger import Claim, Enrolled, Ledger
-from masquerade.protocols.people.roster import aborted
+from masquerade.protocols.people.ledger import Claim, Enrolled, PersonLedger
+from masquerade.protocols.people.roster import abort_round
 
 CREDENTIAL = "distributed k-anonymity: credential"
 Table = dict[str, tuple[str | None, ...]]
 
 
 class KeyHolder(Leader):
-    """Blinds and shuffles the comparisons. Learns what everybody learns, and no other holder's order.
+    """Blinds and shuffles the comparisons. Learns the common results, but no other holder's order.
 
-    One honest key holder is enough: it opens nothing until it has checked what all others did, and all have
-    signed that. The first key holder also passes sealed reports on, in an order of its own.
+    One honest key holder is enough: it opens nothing until it has verified the work of all others and all
+    have signed it. The first key holder also relays sealed reports, in an order that it chooses.
     """
 
     WORDS: ClassVar[tuple[str, str]] = "mixed", "mixings"
@@ -66,19 +73,21 @@ class KeyHolder(Leader):
     def _first_rows(self, batch: bytes) -> Rows:
         return quotients(self._rows_of(batch))
 
-    def _checked(self, batch: bytes, rows: Rows, signed: Signed) -> Rows:
+    def _check_shuffle(self, batch: bytes, rows: Rows, signed: SignedMixMessage) -> Rows:
         return checked_mixing(self.terms, self.key, board_hash(b"batch", batch), rows, signed)
 
-    def _made(self, batch: bytes, rows: Rows) -> tuple[bytes, Rows]:
+    def _make_shuffle(self, batch: bytes, rows: Rows) -> tuple[bytes, Rows]:
         where = mixing_place(self.terms, self.key, board_hash(b"batch", batch), self.name)
         return mix_pairs(rows, self.key.point, where)
 
     def pass_on(self, sealed: Sequence[bytes]) -> list[bytes]:
-        """Return sealed reports in another order, once: so that the miner cannot tell who sent which."""
+        """Return sealed reports in a random order, once, so that the miner does not learn who sent which."""
         if self._place != 0 or self._passed:
-            raise InputError("Reports are passed on by the first key holder, all at once.")
+            raise InputError("Reports are relayed by the first key holder, all together and once.")
         if len({len(one) for one in sealed}) > 1:
-            raise InputError("Sealed reports have one length: another would tell who sent it.")
+            raise InputError(
+                "Sealed reports must have the same length, which would reveal senders otherwise."
+            )
         self._passed = True
         order = list(sealed)
         secrets.SystemRandom().shuffle(order)
@@ -86,27 +95,27 @@ class KeyHolder(Leader):
 
 
 class GroupRandomness:
-    """Evaluates blinded values. Learns who is in which group, as everybody does, and of values nothing.
+    """Evaluates blinded values. Learns the groups, as all parties do, and nothing about values.
 
-    Every group has a server of its own inside this role, whose credentials only its members get: nobody else
-    can have a value evaluated in that group, and a member one value for each attribute.
+    This role has a separate server for every group, whose credentials only the members receive: nobody else
+    can have a value evaluated in that group, and a member only one value per attribute.
 
     It must not collude with the miner: together they could try every value on the reports of a group.
-    `ledger` remembers who was served.
+    `ledger` stores the credentials used.
     """
 
     def __init__(
         self, identity: SigningKey, terms: PartitionTerms, *, ledger: EvaluationLedger | None = None
     ) -> None:
         if terms.randomness != identity.public:
-            raise InputError("These terms name another randomness server.")
+            raise InputError("These terms name a different randomness server.")
         self.terms, self._identity = terms, identity
         self._ledger = EvaluationLedger() if ledger is None else ledger
         self._agreed: wire.SignedGroups | None = None
         self._servers: list[RandomnessServer] = []
 
     def begin(self, agreement: bytes) -> bytes:
-        """Return the notices for the groups that all have signed, with a sealed credential for everybody."""
+        """Return the notices for the signed groups, with a sealed credential for every person."""
         if self._agreed is not None:
             raise InputError("The groups of this session have been made already.")
         agreed = self._agreed = wire.signed_groups(self.terms, agreement)
@@ -128,11 +137,11 @@ class GroupRandomness:
         return wire.Word.make(self.terms, self._identity, NOTICES, RANDOMNESS, said.encode()).encode()
 
     def evaluate(self, bundles: Sequence[bytes]) -> list[bytes]:
-        """Return a bundle of replies, evaluations or refusals, for every bundle of requests.
+        """Return a bundle of evaluations or refusals for every bundle of requests.
 
-        People who ask together share proofs, which is cheaper for this side.
+        Requests of one batch share proofs, which is cheaper for the server.
         """
-        asked = [self._asked(bundle) for bundle in bundles]
+        asked = [self._parse_bundle(bundle) for bundle in bundles]
         replies: list[list[bytes]] = [[] for _ in asked]
         for attribute in range(len(self.terms.attributes)):
             for group, server in enumerate(self._servers):
@@ -146,9 +155,9 @@ class GroupRandomness:
         ]
 
     def close(self) -> bytes:
-        """Destroy all keys and return the signed closings: reports are sent only after that."""
+        """Destroy all keys and return the signed closings; reports are sent only afterwards."""
         if self._agreed is None:
-            raise InputError("The groups come first.")
+            raise InputError("The groups are not known yet.")
         parts = [
             server.close(self.terms.opening_terms(number, attribute, len(members)).epoch)
             for number, (server, members) in enumerate(zip(self._servers, self._agreed.groups, strict=True))
@@ -156,13 +165,13 @@ class GroupRandomness:
         ]
         return wire.Closings(tuple(parts)).encode()
 
-    def _asked(self, data: bytes) -> tuple[int, wire.Bundle]:
-        """Return the group that a bundle is for, and the bundle; −1 where it is for none."""
+    def _parse_bundle(self, data: bytes) -> tuple[int, wire.Bundle]:
+        """Return the index of a bundle's group, and the bundle; −1 if it is for no group."""
         if self._agreed is None:
-            raise InputError("The groups come first.")
+            raise InputError("The groups are not known yet.")
         try:
             bundle = wire.Bundle.decode(data)
-        except DecodingError:  # one person's nonsense must not keep the others waiting
+        except DecodingError:  # one person's invalid message must not delay the others
             return -1, wire.Bundle("", ())
         whole = len(bundle.parts) == len(self.terms.attributes)
         known = bundle.person in self._agreed.names
@@ -174,11 +183,12 @@ class GroupRandomness:
         return (EvaluationRefusal(reason).encode(),) * width
 
 
-class Miner(mix.Miner):
-    """Gathers what people and key holders send, and opens what whole groups share.
+class SuppressionMiner(mix.MixMiner):
+    """Collects messages of people and key holders, and opens the values that all members of a group share.
 
-    Learns what everybody learns, and how many of a group agree on an attribute that does not open: neither
-    who nor on what. A miner that leaves people out, changes a board or makes up a value is noticed.
+    Learns the common results, and the number of members of a group that agree on an attribute that does not
+    open: neither their names nor the value. A miner that omits people, changes a board or invents a value is
+    detected.
     """
 
     def __init__(
@@ -193,39 +203,39 @@ class Miner(mix.Miner):
         check_cost(len(terms.people), len(terms.attributes), len(terms.holders), accept_cost=accept_cost)
         super().__init__(identity, terms.mix)
         if box.public != terms.box:
-            raise InputError("These terms name another key to seal reports for.")
+            raise InputError("These terms name a different key to seal reports for.")
         self.agreed_terms, self._box, self._checks = terms, box, checks or Checks()
         self.unreadable = 0
         self._released = False
 
     def open(self, batch: bytes, mixings: bytes, endorsements: bytes) -> bytes:
-        """Return the miner's part of opening the distances, once all key holders have signed the same."""
+        """Return the miner's partial decryptions of the distances, after all key holders have signed."""
         boards = wire.Boards(b"", batch, mixings, endorsements, b"")
-        check_endorsed(self.terms, endorsements, boards.mixed)
+        check_endorsed(self.terms, endorsements, boards.mixed_hash)
         people = len(self._rows_of(batch))
         last = opened_board(mixings, self.terms, SHUFFLE, tuple(self.terms.leaders))[-1]
         return self._opening(
-            outcome_of(last.payload, people * (people - 1) // 2, self.terms.width), boards.mixed
+            outcome_of(last.payload, people * (people - 1) // 2, self.terms.width), boards.mixed_hash
         )
 
     def opening_board(self, openings: Sequence[bytes]) -> bytes:
-        """Return the board of all parts of opening the distances."""
-        return self._gathered(OPENING, self.terms.holders, openings, spent=True)
+        """Return the board of all partial decryptions of the distances."""
+        return self._gather_board(OPENING, self.terms.holders, openings, spent=True)
 
     def agreement_board(
         self, boards: wire.Boards, words: Sequence[bytes], partition: wire.Partition
     ) -> bytes:
-        """Return the board on which all people sign the groups; anyone missing or differing aborts."""
+        """Return the board of all people's signatures of the groups; a missing or different one aborts."""
         view = self._checks.once(wire.distances_on, self.agreed_terms, boards)
-        board = wire.Word.gathered(words, self.agreed_terms, AGREEMENT, view.names, spent=True)
+        board = wire.Word.gather(words, self.agreed_terms, AGREEMENT, view.names, spent=True)
         agreed = wire.signed_groups(self.agreed_terms, board)
         own = wire.groups_of(view, self.agreed_terms.k, partition)
         if agreed.view != view.digest or [agreed.group_of(name) for name in agreed.names] != list(own):
-            raise aborted("People came to other groups than the miner.", spent=True)
+            raise abort_round("People and the miner computed different groups.", spent=True)
         return board
 
     def release(self, agreement: bytes, notices: bytes, closings: bytes, sealed: Sequence[bytes]) -> bytes:
-        """Return the table, signed: of every group the values that all its members have."""
+        """Return the signed table: for every group, the values that all its members have."""
         if self._released:
             raise KeySpent("The table of this session has been released already.")
         terms = self.agreed_terms
@@ -234,27 +244,27 @@ class Miner(mix.Miner):
         self._released = True
         for one in sealed:
             try:
-                report = wire.AddressedReport.decode(wire.unsealed(self._box, one, terms))
+                report = wire.AddressedReport.decode(wire.unseal_message(self._box, one, terms))
                 collectors[report.group, report.attribute].take(report.report)
             except (DecodingError, SealBroken, KeyError):
                 self.unreadable += 1
         values = [
-            _shared(collector.open_classes(), len(agreed.groups[group]))
+            _shared_value(collector.open_classes(), len(agreed.groups[group]))
             for (group, _), collector in collectors.items()
         ]
         receipts = sorted({hashlib.sha256(one).digest() for one in sealed})
-        said = wire.Release(agreed.digest, tuple(values), tuple(receipts))
+        said = wire.TableRelease(agreed.digest, tuple(values), tuple(receipts))
         return wire.Word.make(terms, self._identity, RELEASE, MINER, said.encode()).encode()
 
     def _collectors(
         self, agreed: wire.SignedGroups, notices: bytes, closings: bytes
     ) -> dict[tuple[int, int], Collector]:
-        """Return a collector for every group and attribute, ready to take reports."""
+        """Return a collector for every group and attribute, ready to accept reports."""
         said = wire.Notices.decode(wire.word_of(notices, self.agreed_terms, NOTICES))
         closed, width = wire.Closings.decode(closings).parts, len(self.agreed_terms.attributes)
         if not len(said.notices) == len(closed) == width * len(agreed.groups):
             reason = "Not every group and attribute has its notice and its closing."
-            raise aborted(reason, RANDOMNESS, spent=True)
+            raise abort_round(reason, RANDOMNESS, spent=True)
         collectors = {}
         for group, members in enumerate(agreed.groups):
             for attribute in range(width):
@@ -265,24 +275,24 @@ class Miner(mix.Miner):
         return collectors
 
 
-def _shared(opening: Opening, size: int) -> tuple[bytes, ...]:
-    """Return the value that all of a group reported, in a tuple; an empty one if none opened."""
+def _shared_value(opening: Opening, size: int) -> tuple[bytes, ...]:
+    """Return a tuple of the value that all members of a group reported; empty if none opened."""
     if opening.opened < size or len(opening.quasi) != 1:
         return ()
     value = opening.quasi[0, : opening.quasi_length[0]].tobytes()
     try:
         value.decode()
-    except UnicodeDecodeError:  # a group that agrees on nonsense must not spoil the table
+    except UnicodeDecodeError:  # a group that agrees on an unreadable value must not spoil the table
         return ()
     return (value,)
 
 
 class Person(Enrolled):
-    """Trusts nobody with the row. Learns what everybody learns: all distances, the groups, the table.
+    """A person, who trusts nobody with the row. Learns the common results: distances, groups, the table.
 
-    The row is sent once in a session, and every step is taken once: `ledger` remembers that the row has left.
-    Tables of two sessions over nearly the same people tell more than either, so a row goes into one alone;
-    `agreed` names earlier sessions for which this person agrees otherwise.
+    The row is sent once per session, and every step is taken once: `ledger` records that the row was sent.
+    Tables of two sessions over nearly the same people together reveal more than either, so a row is sent in
+    one session only; `agreed` names earlier sessions for which this person accepts an exception.
     """
 
     def __init__(
@@ -292,15 +302,15 @@ class Person(Enrolled):
         terms: PartitionTerms,
         row: Sequence[str],
         *,
-        ledger: Ledger | None = None,
+        ledger: PersonLedger | None = None,
         checks: Checks | None = None,
         agreed: Iterable[str] = (),
     ) -> None:
         super().__init__(name, identity, terms.people, ledger)
         self._history = SessionHistory(self._ledger, terms.session, terms.id, agreed)
-        self.terms, self._values, self._checks = terms, terms.encoded(row), checks or Checks()
+        self.terms, self._values, self._checks = terms, terms.encode_row(row), checks or Checks()
         self._box = AgreementKey()
-        self._sent = b""
+        self._encrypt_record = b""
         self._view: wire.Distances | None = None
         self._agreed: wire.SignedGroups | None = None
         self._clients: list[Client] = []
@@ -308,24 +318,24 @@ class Person(Enrolled):
         self._reports: tuple[bytes, ...] = ()
 
     def submit(self, keys: bytes) -> bytes:
-        """Return the encrypted row for a board of key shares, which is checked; spent from then on."""
+        """Check a board of key shares and return the encrypted row, which is then spent."""
         key = opened_key(self.terms.mix, keys)
         self._ledger.claim(
-            [Claim("row compared", self.terms.id), *self._history.spent(self._history.check())]
+            [Claim("row compared", self.terms.id), *self._history.spending_claims(self._history.check())]
         )
         points = [
             secp256k1.multiply_generator(self.terms.exponent(place, value))
             for place, value in enumerate(self._values)
         ]
-        self._sent = submission(self.terms.mix, key, self.name, self._identity, points)
-        return self._sent
+        self._encrypt_record = submission(self.terms.mix, key, self.name, self._identity, points)
+        return self._encrypt_record
 
     def agree(self, boards: wire.Boards, partition: wire.Partition) -> bytes:
-        """Return a signature of the groups that follow from the distances on the boards."""
+        """Compute the groups from the distances on the boards, and return a signature of them."""
         if self._view is not None:
             raise KeySpent(f"{self.name} has signed the groups of this session already.")
-        if not self._sent or self._sent not in Board.decode(boards.batch).parts:
-            raise aborted("My row is not among those compared.", MINER, spent=True)
+        if not self._encrypt_record or self._encrypt_record not in MixBoard.decode(boards.batch).parts:
+            raise abort_round("This person's row was not compared.", MINER, spent=True)
         view = self._checks.once(wire.distances_on, self.terms, boards)
         groups = wire.groups_of(view, self.terms.k, partition)
         self._view = view
@@ -333,38 +343,42 @@ class Person(Enrolled):
         return wire.Word.make(self.terms, self._identity, AGREEMENT, self.name, said.encode()).encode()
 
     def request(self, agreement: bytes, notices: bytes) -> bytes:
-        """Return one blinded value for each attribute, once all have signed the groups that I signed."""
+        """Return one blinded value per attribute, after all people have signed the same groups."""
         if self._clients:
-            raise KeySpent(f"{self.name} has asked for the values of this session already.")
+            raise KeySpent(f"{self.name} has requested the values of this session already.")
         agreed = self._checks.once(wire.signed_groups, self.terms, agreement)
         view, own = self._view, agreed.keys.get(self.name)
         if view is None or (agreed.view, agreed.names, own) != (view.digest, view.names, self._box.public):
-            raise aborted("The board of agreements is not of the groups that I signed.", MINER, spent=True)
+            raise abort_round(
+                "The board of agreements is about groups other than those that this person signed.",
+                MINER,
+                spent=True,
+            )
         said = wire.Notices.decode(wire.word_of(notices, self.terms, NOTICES))
         try:
-            clients = self._made_clients(agreed, said)
+            clients = self._make_clients(agreed, said)
         except (DecodingError, SealBroken) as error:
-            reason = f"The notices are not those of my group: {error}"
-            raise aborted(reason, RANDOMNESS, spent=True) from error
+            reason = f"The notices are not for this person's group: {error}"
+            raise abort_round(reason, RANDOMNESS, spent=True) from error
         self._agreed, self._notices, self._clients = agreed, said, clients
         asked = [client.request(value) for client, value in zip(clients, self._values, strict=True)]
         return wire.Bundle(self.name, tuple(asked)).encode()
 
     def report(self, replies: bytes, closings: bytes) -> tuple[bytes, ...]:
-        """Return a sealed report for each attribute, all of one length; sent through the first key holder.
+        """Return one sealed report per attribute, all of one length, to be relayed by the first key holder.
 
-        Nothing leaves before the randomness server has signed that it cannot evaluate any more.
+        Nothing is sent before the randomness server has signed that it cannot evaluate any more.
         """
-        agreed, _ = self._begun()
+        agreed, _ = self._require_groups()
         if not self._reports:
             try:
                 self._check_closed(wire.Closings.decode(closings).parts)
             except (DecodingError, SealBroken) as error:
-                reason = f"The randomness server did not close my group: {error}"
-                raise aborted(reason, RANDOMNESS, spent=True) from error
+                reason = f"The randomness server did not close this person's group: {error}"
+                raise abort_round(reason, RANDOMNESS, spent=True) from error
             answered = wire.Bundle.decode(replies)
             if answered.person != self.name or len(answered.parts) != len(self._clients):
-                raise DecodingError(f"A bundle of replies has one for each attribute of {self.name}.")
+                raise DecodingError(f"A bundle must have one reply for each attribute of {self.name}.")
             group = agreed.group_of(self.name)
             reports = [
                 wire.AddressedReport(group, attribute, client.report(reply, b"")).encode()
@@ -374,27 +388,27 @@ class Person(Enrolled):
         return self._reports
 
     def accept(self, release: bytes) -> Table:
-        """Return the released table, after checking that my reports arrived and my row is not falsified."""
-        agreed, _ = self._begun()
-        said = wire.Release.decode(wire.word_of(release, self.terms, RELEASE))
+        """Return the released table, after checking this person's reports and row."""
+        agreed, _ = self._require_groups()
+        said = wire.TableRelease.decode(wire.word_of(release, self.terms, RELEASE))
         table = _released_table(self.terms, agreed, said)
         shown = zip(table[self.name], self._values, strict=True)
         if any(value is not None and value.encode() != own for value, own in shown):
-            raise aborted("The table shows a value that is not mine.", MINER, spent=True)
+            raise abort_round("The table has a value that this person did not report.", MINER, spent=True)
         arrived = set(said.receipts)
         if any(hashlib.sha256(one).digest() not in arrived for one in self._reports):
-            raise aborted(
-                "A report of mine did not arrive.", next(iter(self.terms.holders)), MINER, spent=True
+            raise abort_round(
+                "A report of this person did not arrive.", next(iter(self.terms.holders)), MINER, spent=True
             )
         return table
 
-    def _begun(self) -> tuple[wire.SignedGroups, wire.Notices]:
+    def _require_groups(self) -> tuple[wire.SignedGroups, wire.Notices]:
         if self._agreed is None or self._notices is None:
-            raise InputError("The groups come first.")
+            raise InputError("The groups are not known yet.")
         return self._agreed, self._notices
 
-    def _made_clients(self, agreed: wire.SignedGroups, said: wire.Notices) -> list[Client]:
-        """Return a client for each attribute, if the notices say that only the whole group opens a value."""
+    def _make_clients(self, agreed: wire.SignedGroups, said: wire.Notices) -> list[Client]:
+        """Return a client per attribute, if by the notices only the whole group can open a value."""
         group, width = agreed.group_of(self.name), len(self.terms.attributes)
         if said.agreement != agreed.digest or len(said.credentials) != len(agreed.names):
             raise DecodingError("they are about other groups.")
@@ -412,7 +426,7 @@ class Person(Enrolled):
         return clients
 
     def _check_closed(self, parts: Sequence[bytes]) -> None:
-        agreed, said = self._begun()
+        agreed, said = self._require_groups()
         group, width = agreed.group_of(self.name), len(self.terms.attributes)
         if len(parts) != len(said.notices):
             raise DecodingError("not every group and attribute has one.")
@@ -420,19 +434,19 @@ class Person(Enrolled):
             closing = Closing.decode(parts[place])
             closing.verify(said.identities[group])
             if closing.notice != Notice.decode(said.notices[place]).digest:
-                raise DecodingError("one is of another key.")
+                raise DecodingError("one is about another key.")
             if closing.evaluations > len(agreed.groups[group]):
                 raise DecodingError("more values were evaluated than the group has people.")
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
-        raise TypeError("a Person is not pickled: the row would leave twice")
+        raise TypeError("a Person is not pickled: the row would be sent twice")
 
 
-def _released_table(terms: PartitionTerms, agreed: wire.SignedGroups, release: wire.Release) -> Table:
-    """Return everybody's row, None where a value is suppressed."""
+def _released_table(terms: PartitionTerms, agreed: wire.SignedGroups, release: wire.TableRelease) -> Table:
+    """Return the row of every person, None where a value is suppressed."""
     width = len(terms.attributes)
     if release.agreement != agreed.digest or len(release.values) != width * len(agreed.groups):
-        raise aborted("The table is not of the groups agreed on.", MINER, spent=True)
+        raise abort_round("The table is not of the agreed groups.", MINER, spent=True)
     try:
         rows = [
             tuple(values[0].decode() if values else None for values in release.values[at : at + width])

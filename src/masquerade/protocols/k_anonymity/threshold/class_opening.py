@@ -1,8 +1,8 @@
-"""Opening the classes that reached k, a million reports at a time: rows, and a verdict on every report.
+"""Opening of the classes that reached k, for a million reports: rows, and a verdict on every report.
 
-Reports with one tag belong to one class; those with one x repeat each other. They are sorted by both; secrets
-are recovered and polynomials recomputed in compiled code; Python touches each class a few times and each
-report once, to open its sealed part.
+Reports with the same tag belong to one class; reports with the same x repeat each other. Reports are sorted
+by both. Compiled code recovers secrets and recomputes polynomials; Python code runs a few times per class and
+once per report, to open its sealed part.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from masquerade.crypto import class_secrets
 from masquerade.crypto.oprf import POINT_SIZE, output_of
 from masquerade.crypto.symmetric import unseal_run
 from masquerade.kernels.field61 import PRIME, Elements
-from masquerade.protocols.k_anonymity.threshold.messages import LENGTH, Layout, Rows, Terms
+from masquerade.protocols.k_anonymity.threshold.messages import LENGTH, ReportLayout, Rows, ThresholdTerms
 
 Bools = NDArray[np.bool_]
 Readable = Callable[[Rows], Bools]
 
 
 class Verdict(IntEnum):
-    """What became of a report, and why. From `MALFORMED` on, something is wrong with the report itself."""
+    """The result of checking a report. From `MALFORMED` on, the report itself is invalid."""
 
     reason: str
 
     def __new__(cls, value: int, reason: str = "") -> Self:
-        """Return a verdict by its number, with the reason beside it."""
+        """Return a verdict by its number, with its reason."""
         verdict = int.__new__(cls, value)
         verdict._value_, verdict.reason = value, reason
         return verdict
 
     OPENED = 0, "the row is open: its class has at least k good reports"
     BELOW_K = 1, "the class has fewer than k good reports"
-    UNDECIDED = 2, "the class has k reports, but too few good ones to tell them from the bad"
+    UNDECIDED = 2, "the class has k reports, but too few good reports to distinguish them from the bad"
     WITHHELD = 3, "the class had k good shares, but fewer than k rows that could be read"
-    MALFORMED = 4, "it is not a report: a number out of range, or a row that nobody could have filled in"
+    MALFORMED = 4, "it is not a report: a number is out of range, or no person could have the row"
     OTHER_EPOCH = 5, "it belongs to another epoch"
     OTHER_K = 6, "it was made for another k"
     OTHER_NOTICE = 7, "it was made under another notice: its server may give people different keys"
     REPEATED = 8, "it repeats the share of another report"
     BAD_SHARE = 9, "its share does not lie on the polynomial of its class"
     BAD_SEAL = 10, "its sealed part does not open with the key of its class"
-    OTHER_QUASI = 11, "its quasi-identifier is not the one that its class follows from"
+    OTHER_QUASI = 11, "its quasi-identifier does not determine its class"
 
 
 class Fault(NamedTuple):
-    """A report that is wrong: its place among those kept, and what is wrong with it."""
+    """An invalid report: its index among those stored, and its problem."""
 
     report: int
     verdict: Verdict
@@ -60,14 +60,14 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Opening:
-    """The open classes: each has at least k rows, in an order that tells nothing about who sent them.
+    """The open classes: each has at least k rows, in an order that reveals nothing about the senders.
 
-    `quasi` and `sensitive` are padded bytes, one line a class or a row, with their lengths beside them;
-    `class_of` says which class a row is in. `verdicts` has one entry for each report in the order given;
-    `small` says how many classes of each size did not open, which the collector learns too.
+    `quasi` and `sensitive` are padded bytes, one line per class and per row, followed by their lengths;
+    `class_of` has the class of each row. `verdicts` has one entry per report, in the given order. `small` has
+    the number of classes of each size that did not open, which the collector learns too.
     """
 
-    terms: Terms
+    terms: ThresholdTerms
     quasi: NDArray[np.uint8]
     quasi_length: NDArray[np.int64]
     sensitive: NDArray[np.uint8]
@@ -86,12 +86,23 @@ class Opening:
         """Return the number of rows that are open."""
         return len(self.class_of)
 
+    @property
+    def contested_classes(self) -> int:
+        """Return the number of open classes that share a quasi-identifier with another open class.
+
+        The secret of a class follows from its quasi-identifier, so at most one of them is true. Anyone can
+        forge a class: only the randomness server's key, which is destroyed, would show that it is false.
+        """
+        lines = np.column_stack([self.quasi, self.quasi_length])
+        _, sizes = np.unique(lines, axis=0, return_counts=True)
+        return int(sizes[sizes > 1].sum())
+
     def count(self, verdict: Verdict) -> int:
         """Return the number of reports with this verdict."""
         return int(np.count_nonzero(self.verdicts == verdict))
 
     def faults(self) -> list[Fault]:
-        """Return the reports that are wrong, in the order given."""
+        """Return the invalid reports, in the given order."""
         places = np.flatnonzero(self.verdicts >= Verdict.MALFORMED)
         return [Fault(int(place), Verdict(int(self.verdicts[place]))) for place in places]
 
@@ -102,28 +113,32 @@ class Opening:
             yield quasis[c], line[:n].tobytes()
 
     def summary(self) -> str:
-        """Return how many reports came to what, a line each."""
+        """Return the number of reports by verdict, one line per verdict."""
         classes = counted(len(self.quasi), "class", "classes")
         opened = f"{counted(self.opened, 'row')} of {classes} open"
         first = f"{counted(self.received, 'report')}, k = {self.terms.k}: {opened}"
         others = [(verdict, self.count(verdict)) for verdict in Verdict if verdict is not Verdict.OPENED]
-        return "\n".join([first, *(f"  {n:,} not: {verdict.reason}" for verdict, n in others if n)])
+        lines = [first, *(f"  {n:,} not: {verdict.reason}" for verdict, n in others if n)]
+        if self.contested_classes:
+            number = counted(self.contested_classes, "class", "classes")
+            lines.append(f"  {number} with the quasi-identifier of another")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """Reports in the order of their tags and x: where each class and each distinct x begins."""
+    """Reports sorted by tag and x, with the start of each class and of each distinct x."""
 
-    places: class_secrets.Ints  # of the reports among all given
-    starts: class_secrets.Ints  # of classes, and the end
-    point: class_secrets.Ints  # which distinct (tag, x) a report has
-    points: class_secrets.Ints  # distinct x of each class
-    tags: NDArray[np.uint64]  # of each class, (classes, 2)
-    secrets: Elements  # of each class, once known
+    places: class_secrets.Ints  # indices of the reports among all given reports
+    starts: class_secrets.Ints  # starts of the classes, and the end
+    point: class_secrets.Ints  # index of each report's distinct (tag, x)
+    points: class_secrets.Ints  # number of distinct x of each class
+    tags: NDArray[np.uint64]  # tags of the classes, (classes, 2)
+    secrets: Elements  # secrets of the classes, if known
 
     @classmethod
-    def sorted(cls, records: NDArray[Any], places: class_secrets.Ints) -> Classes:
-        """Sort the reports at some places by tag and x; equal ones stay in the order given."""
+    def sort_records(cls, records: NDArray[Any], places: class_secrets.Ints) -> Classes:
+        """Sort the reports at some indices by tag and x; equal reports stay in the given order."""
         tags, xs = records["tag"][places], records["x"][places]
         order = np.lexsort((xs, tags[:, 1], tags[:, 0]))
         tags, xs = tags[order], xs[order]
@@ -139,7 +154,7 @@ class Classes:
 
     @property
     def which(self) -> class_secrets.Ints:
-        """The class of each report."""
+        """Return the class of each report."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
     def tag_bytes(self) -> list[bytes]:
@@ -147,8 +162,8 @@ class Classes:
         run = self.tags.tobytes()
         return [run[at : at + class_secrets.TAG_SIZE] for at in range(0, len(run), class_secrets.TAG_SIZE)]
 
-    def picked(self, classes: Bools) -> Classes:
-        """Return some classes alone."""
+    def select(self, classes: Bools) -> Classes:
+        """Return some of the classes."""
         chosen = np.repeat(classes, np.diff(self.starts))
         starts = np.concatenate(([0], np.cumsum(np.diff(self.starts)[classes])))
         _, point = np.unique(self.point[chosen], return_inverse=True)
@@ -156,7 +171,7 @@ class Classes:
         return Classes(self.places[chosen], starts, point, *of_classes)
 
     def first_of_points(self, among: Bools) -> Bools:
-        """Tell which reports are the first of their x among some."""
+        """Return True for reports that are the first of their x among the given reports."""
         chosen = np.flatnonzero(among)
         _, first = np.unique(self.point[chosen], return_index=True)
         marked = np.zeros(among.size, dtype=np.bool_)
@@ -164,35 +179,35 @@ class Classes:
         return marked
 
     def count(self, among: Bools) -> class_secrets.Ints:
-        """Return how many of some reports each class has."""
+        """Return the number of the given reports in each class."""
         return np.bincount(self.which[among], minlength=len(self.starts) - 1)
 
 
-def open_reports(layout: Layout, reports: bytes, readable: Readable | None = None) -> Opening:
+def open_reports(layout: ReportLayout, reports: bytes, readable: Readable | None = None) -> Opening:
     """Return the rows of all classes with at least k good reports, and a verdict on every report.
 
-    `readable` tells which opened rows mean something, if the collector knows; others are malformed.
+    `readable` returns True for valid opened rows, if the collector can check them; other rows are malformed.
 
     Cost: a million reports take a few seconds, most of it for opening sealed parts.
     """
     k = layout.terms.k
     records = layout.read(reports)
     verdicts = _by_header(records, layout)
-    everything = Classes.sorted(records, np.flatnonzero(verdicts == Verdict.BELOW_K))
+    everything = Classes.sort_records(records, np.flatnonzero(verdicts == Verdict.BELOW_K))
     large = everything.points >= k
-    candidates = everything.picked(large)
+    candidates = everything.select(large)
     xs = records["x"][candidates.places].astype(np.uint64)
     ys = records["y"][candidates.places].astype(np.uint64)
-    shares = class_secrets.Shares(xs, ys, candidates.point, candidates.starts, candidates.tag_bytes())
+    shares = class_secrets.ClassShares(xs, ys, candidates.point, candidates.starts, candidates.tag_bytes())
     secrets, found = class_secrets.recover_secrets(shares, k)
     verdicts[candidates.places[~found[candidates.which]]] = Verdict.UNDECIDED
-    known = replace(candidates, secrets=secrets).picked(found)
+    known = replace(candidates, secrets=secrets).select(found)
     good = _on_polynomials(records, known, k)
     verdicts[known.places[~good]] = Verdict.BAD_SHARE
     enough = known.count(known.first_of_points(good)) >= k
     good = good[enough[known.which]]
-    known = known.picked(enough)
-    rows, judged = _judged(layout, records, known, good, readable)
+    known = known.select(enough)
+    rows, judged = _judge(layout, records, known, good, readable)
     _keep_k(known, judged, k)
     verdicts[known.places] = judged
     kept, sizes = _in_no_order(known, judged)
@@ -210,8 +225,8 @@ def open_reports(layout: Layout, reports: bytes, readable: Readable | None = Non
     )
 
 
-def _by_header(records: NDArray[Any], layout: Layout) -> NDArray[np.uint8]:
-    """Return a verdict on each report by what stands in its clear fields."""
+def _by_header(records: NDArray[Any], layout: ReportLayout) -> NDArray[np.uint8]:
+    """Return a verdict on each report, from its clear fields."""
     magic, epoch, k, notice = layout.header
     prime = np.uint64(PRIME)
     verdicts = np.full(len(records), Verdict.BELOW_K, dtype=np.uint8)
@@ -224,7 +239,7 @@ def _by_header(records: NDArray[Any], layout: Layout) -> NDArray[np.uint8]:
 
 
 def _on_polynomials(records: NDArray[Any], known: Classes, k: int) -> Bools:
-    """Tell which reports have the share that their class says they have."""
+    """Return True for reports whose share is on the polynomial of their class."""
     xs = records["x"][known.places].astype(np.uint64)
     good: Bools = (
         class_secrets.shares_at(known.secrets, k, xs, known.which) == records["y"][known.places]
@@ -232,11 +247,11 @@ def _on_polynomials(records: NDArray[Any], known: Classes, k: int) -> Bools:
     return good
 
 
-def _judged(
-    layout: Layout, records: NDArray[Any], known: Classes, good: Bools, readable: Readable | None
+def _judge(
+    layout: ReportLayout, records: NDArray[Any], known: Classes, good: Bools, readable: Readable | None
 ) -> tuple[Rows, NDArray[np.uint8]]:
-    """Open the sealed parts of reports with good shares; return them with a verdict on each report."""
-    plain, unsealed = _unsealed(layout, records, known, good)
+    """Open the sealed parts of reports with valid shares; return them and a verdict on each report."""
+    plain, unsealed = _unseal(layout, records, known, good)
     rows = Rows.of(layout, plain)
     fits = rows.well_formed()
     if readable is not None:
@@ -252,8 +267,8 @@ def _judged(
     return rows, judged
 
 
-def _unsealed(layout: Layout, records: NDArray[Any], known: Classes, good: Bools) -> tuple[bytes, Bools]:
-    """Return the opened sealed parts as one run, zeros where there is none, and which did open."""
+def _unseal(layout: ReportLayout, records: NDArray[Any], known: Classes, good: Bools) -> tuple[bytes, Bools]:
+    """Return the concatenated opened sealed parts, zeros if not opened, and flags of those that opened."""
     starts, bound_to = known.starts.tolist(), layout.bound_to(b"")
     groups = zip(
         map(class_secrets.key_of, class_secrets.as_bytes(known.secrets)),
@@ -267,8 +282,8 @@ def _unsealed(layout: Layout, records: NDArray[Any], known: Classes, good: Bools
     return plain, np.array(unsealed, dtype=np.bool_)
 
 
-def _same_origin(layout: Layout, rows: Rows, known: Classes, among: Bools) -> Bools:
-    """Tell which rows name the quasi-identifier that the secret of their class follows from."""
+def _same_origin(layout: ReportLayout, rows: Rows, known: Classes, among: Bools) -> Bools:
+    """Return True for rows with the quasi-identifier that determines the secret of their class."""
     own, width = known.which, rows.origin.shape[1]
     usual = rows.origin[known.starts[:-1]]
     run = usual.tobytes()
@@ -277,7 +292,7 @@ def _same_origin(layout: Layout, rows: Rows, known: Classes, among: Bools) -> Bo
     like_first: Bools = (rows.origin == usual[own]).all(axis=1)
     same: Bools = like_first & follows[own]
     judged: dict[tuple[int, bytes], bool] = {}
-    for i in np.flatnonzero(among & ~like_first).tolist():  # somebody in the class lies
+    for i in np.flatnonzero(among & ~like_first).tolist():  # a member of the class sent a false row
         c, claim = int(own[i]), rows.origin[i].tobytes()
         if (c, claim) not in judged:
             judged[c, claim] = bool(
@@ -287,15 +302,15 @@ def _same_origin(layout: Layout, rows: Rows, known: Classes, among: Bools) -> Bo
     return same & among
 
 
-def _output(layout: Layout, origin: bytes) -> bytes:
-    """Return what the oblivious function gives for the quasi-identifier and the element that a row claims."""
+def _output(layout: ReportLayout, origin: bytes) -> bytes:
+    """Return the output of the oblivious PRF for the quasi-identifier and element of a row."""
     length = int.from_bytes(origin[POINT_SIZE : POINT_SIZE + LENGTH], "little")
     quasi = origin[POINT_SIZE + LENGTH : POINT_SIZE + LENGTH + length]
     return output_of(layout.terms.input_of(quasi), origin[:POINT_SIZE])
 
 
 def _keep_k(classes: Classes, judged: NDArray[np.uint8], k: int) -> None:
-    """Count every x once, and withhold what is open in classes with fewer than k rows after all."""
+    """Count every x once, and withhold the rows of classes that then have fewer than k."""
     kept = classes.first_of_points(judged == Verdict.OPENED)
     judged[(judged == Verdict.OPENED) & ~kept] = Verdict.REPEATED
     whole = classes.count(kept) >= k
@@ -305,9 +320,9 @@ def _keep_k(classes: Classes, judged: NDArray[np.uint8], k: int) -> None:
 def _in_no_order(
     classes: Classes, judged: NDArray[np.uint8]
 ) -> tuple[class_secrets.Ints, class_secrets.Ints]:
-    """Return where the open rows are, each class in an order that tells nothing, and the classes' sizes."""
+    """Return the indices of the open rows, shuffled within each class, and the classes' sizes."""
     kept = np.flatnonzero(judged == Verdict.OPENED)
     sizes = classes.count(judged == Verdict.OPENED)
     sizes = sizes[sizes > 0]
     ends = np.cumsum(sizes)
-    return kept[class_secrets.shuffled(ends - sizes, ends)], sizes
+    return kept[class_secrets.shuffle_within(ends - sizes, ends)], sizes

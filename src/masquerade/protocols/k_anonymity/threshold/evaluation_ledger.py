@@ -1,4 +1,4 @@
-"""Which credentials a randomness server has served in which epoch, without the order in which they asked."""
+"""Ledger of the credentials that a randomness server has served per epoch, without their order."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _EVALUATIONS: Final = Layout(
 
 
 class EvaluationLedger:
-    """The randomness server's memory of epochs, and of the credentials spent in each; keys never get here.
+    """Durable record of a randomness server's epochs and of the credentials spent in each; it has no keys.
 
-    Changes are durable before a call returns; without a path they are in memory. The file does not
-    tell who asked first. Cost: one sync for each call of `spend`, however many uses, and 15 to 50 µs for each
-    use, more when the file has to grow.
+    Changes are durable before a call returns; without a path they are in memory. The file does not reveal the
+    order of requests. Cost: one sync for each call of `spend`, whatever the number of uses, and 15 to 50 µs
+    for each use, more if the file has to grow.
 
     >>> import os
     >>> server = mq.people.RandomnessServer(os.urandom(32), mq.people.EvaluationLedger())
@@ -54,7 +54,7 @@ class EvaluationLedger:
             raise
 
     def changes(self) -> int:
-        """Return the number of epochs, closings and credentials spent: it never falls."""
+        """Return the number of epochs, closed epochs and spent credentials; it never decreases."""
         epochs = "SELECT count(*) + coalesce(sum(finished), 0) FROM epochs"
         if self._seen is None:
             with self._store.transaction():
@@ -62,25 +62,49 @@ class EvaluationLedger:
         return int(self._store.value(epochs)) + self._spent.total()
 
     def begin(self, epoch: str, notice: bytes) -> bool:
-        """Remember a new epoch and its notice; False if the name was used before."""
+        """Record a new epoch and its notice.
+
+        Parameters
+        ----------
+        epoch : str
+            Name of the epoch.
+        notice : bytes
+            The encoded notice.
+
+        Returns
+        -------
+        bool
+            False if the name was used before.
+        """
         line = "INSERT OR IGNORE INTO epochs (name, notice) VALUES (?, ?)"
         with self._store.transaction():
             return self._store.run_all(line, [(epoch, notice)]) == 1
 
     def notice(self, epoch: str) -> bytes | None:
-        """Return the notice of an epoch, None if there was none of this name."""
+        """Return the notice of an epoch, or None if the epoch is unknown."""
         found = self._store.value("SELECT notice FROM epochs WHERE name = ?", (epoch,))
         return None if found is None else bytes(found)
 
     def epochs(self) -> dict[str, bytes]:
-        """Return the notices of all epochs by name, in the order they began."""
+        """Return the notices of all epochs by name, oldest first."""
         rows = self._store.run("SELECT name, notice FROM epochs ORDER BY number")
         return {str(name): bytes(notice) for name, notice in rows}
 
     def spend(self, epoch: str, uses: Sequence[tuple[bytes, bytes]]) -> list[bool]:
-        """Remember (credential, fingerprint) pairs, all at once.
+        """Record the use of credentials, in one transaction.
 
-        True where the credential is used for the first time in the epoch, or again with the same fingerprint.
+        Parameters
+        ----------
+        epoch : str
+            Name of the epoch.
+        uses : sequence of (bytes, bytes)
+            Credential and fingerprint of each request.
+
+        Returns
+        -------
+        list of bool
+            True if the credential is used for the first time in the epoch, or again with the same
+            fingerprint.
         """
         number = self._number(epoch)
         if not number:
@@ -98,23 +122,23 @@ class EvaluationLedger:
                         self._marks |= new
                         self._spent[number] += len(new)
                         allowed = [self._marks[number, credential] == mark for credential, mark in uses]
-                if room:  # and on the disk
+                if room:  # and durable
                     return allowed
                 with self._store.transaction():
                     self._refresh()
                     self._slots.make_room(len(records), longest)
         except BaseException:
-            self._seen = None  # what is in memory may not be in the file
+            self._seen = None  # memory may differ from the file
             raise
 
-    def spent(self, epoch: str) -> int:
+    def count_spent(self, epoch: str) -> int:
         """Return the number of credentials that were used in an epoch."""
         with self._store.transaction():
             self._refresh()
             return self._spent[self._number(epoch)]
 
     def finish(self, epoch: str) -> None:
-        """Remember that an epoch is closed."""
+        """Record that an epoch is closed."""
         with self._store.transaction():
             self._store.run("UPDATE epochs SET finished = 1 WHERE name = ?", (epoch,))
 
@@ -130,7 +154,7 @@ class EvaluationLedger:
         return int(self._store.value("SELECT number FROM epochs WHERE name = ?", (epoch,)) or 0)
 
     def _first_of(self, number: int, uses: Sequence[tuple[bytes, bytes]]) -> dict[tuple[int, bytes], bytes]:
-        """Return the marks of credentials that were not used in the epoch, of each the first one."""
+        """Return the fingerprints of credentials not yet used in the epoch, the first of each credential."""
         new: dict[tuple[int, bytes], bytes] = {}
         for credential, mark in uses:
             if (number, credential) not in self._marks:
@@ -138,7 +162,7 @@ class EvaluationLedger:
         return new
 
     def _refresh(self) -> None:
-        """Read all uses, unless nobody else has written since."""
+        """Read all uses again if another process has written since the last call."""
         version = int(self._store.value("PRAGMA data_version"))
         if version != self._seen:
             self._marks = dict(_use(record) for _, record in self._slots.load())
@@ -146,7 +170,7 @@ class EvaluationLedger:
             self._seen = version
 
     def _take_over_uses(self) -> None:
-        """Bring uses of an older file, which told their order by where they lay, to random places."""
+        """Move the uses of an older file, whose row order was the order of requests, to random slots."""
         earlier = "SELECT 1 FROM sqlite_master WHERE name = 'earlier_uses'"
         with self._store.transaction():
             if not self._store.value(earlier):
@@ -167,7 +191,7 @@ def _record(number: int, credential: bytes, mark: bytes) -> bytes:
 
 
 def _use(record: bytes) -> tuple[tuple[int, bytes], bytes]:
-    """Return epoch and credential of a use, and its mark."""
+    """Return the epoch and credential of a use, and its fingerprint."""
     number, length = _HEAD.unpack_from(record)
     end = _HEAD.size + length
     return (number, record[_HEAD.size : end]), record[end:]

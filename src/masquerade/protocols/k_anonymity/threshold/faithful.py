@@ -1,20 +1,20 @@
-"""The talk's own form: a dealer's polynomial, keys and shares in the exponent.
+"""The form of the talk: a dealer's polynomial, keys and shares in the exponent.
 
 A dealer draws a polynomial f of degree k − 1 for one epoch; user i of N gets f(i) and f(N + i). With H the
 hash of epoch and quasi-identifier, user i seals its sensitive part by a key from f(i)·H and submits f(N +
-i)·H. From k such points of one quasi-identifier the collector interpolates f(i)·H of every user of the class,
-and no fewer say anything about them. The construction is rebuilt from the talk's slides; the commitments, by
-which a user checks its points and everybody the users', are added: without them one bad point would spoil a
-class and nobody could say whose it was.
+i)·H. From k such points of one quasi-identifier the collector interpolates f(i)·H of every user of the class;
+fewer points reveal nothing about them. This is a reconstruction from the talk's slides. The commitments, by
+which users check their points and all others check the users' points, are an addition: without them one bad
+point would spoil a class, and its sender could not be identified.
 
-Who learns what: `faithful_guarantee` of `row_schema`. The collector sees all quasi-identifiers, and who
-submitted; the dealer must be trusted; two points a user mean that c colluding
-users lower k to k − 2c for every class, and that ⌈k/2⌉ of them know f.
+Disclosures: `faithful_guarantee` of `row_schema`. The collector sees all quasi-identifiers and their senders;
+the dealer must be trusted. Every user has two points, so c colluding users lower k to k − 2c for every class,
+and ⌈k/2⌉ of them know f.
 
-State is in memory, and a crash gives nothing away. A dealer that is gone has forgotten f, as it must: points
-that were not handed out never are, and the epoch goes on with those that were, or ends. A user sends the same
-row again or none: nothing is drawn. Whoever collects opens classes by itself: opening them again tells it
-nothing that its submissions did not.
+State is in memory only, and a crash reveals nothing. A dealer that stopped has lost f, as intended: it deals
+no further points, and the epoch continues with the points dealt, or ends. A user who is interrupted sends the
+same row again, without a new draw. The collector opens classes by itself; opening them again reveals nothing
+new.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Scalar = Annotated[int, scalar_of(group)]
 
 
 class PublicDeal(Message, tag=b"threshold dealing 1"):
-    """What a dealer tells everybody: epoch, k, number of users, and a_j·G for every coefficient of f."""
+    """The dealer's public message: epoch, k, number of users, and a_j·G for every coefficient of f."""
 
     epoch: Annotated[str, Text(_MOST_NAME)]
     users: U32
@@ -62,7 +62,7 @@ class PublicDeal(Message, tag=b"threshold dealing 1"):
 
     @property
     def k(self) -> int:
-        """Return how many equal quasi-identifiers open a class."""
+        """Return the number of equal quasi-identifiers that open a class."""
         return len(self.commitments)
 
     @cached_property
@@ -70,7 +70,7 @@ class PublicDeal(Message, tag=b"threshold dealing 1"):
         """Return the SHA-256 of the dealing."""
         return hashlib.sha256(self.encode()).digest()
 
-    def committed(self, x: int) -> Point:
+    def commitment_of(self, x: int) -> Point:
         """Return f(x)·G."""
         return group.combine_public(self.commitments, [pow(x, j, group.order) for j in range(self.k)])
 
@@ -79,11 +79,11 @@ class PublicDeal(Message, tag=b"threshold dealing 1"):
         return group.hash_to_group(self.digest + quasi, _DOMAIN)
 
     def statement(self, index: int, point: Point, base: Point) -> proofs.Statement:
-        """State: the point is H times the same number that the dealer committed to at N + i."""
-        return proofs.equal_logs([(self.committed(self.users + index), group.generator), (point, base)])
+        """Return the statement that the point is H times the number that the dealer committed to at N + i."""
+        return proofs.equal_logs([(self.commitment_of(self.users + index), group.generator), (point, base)])
 
     def transcript(self, index: int, quasi: bytes, sealed: bytes) -> proofs.Transcript:
-        """Return what a user's proof is bound to: its row too, so that nobody can replace the sealed part."""
+        """Return the transcript of a user's proof, which includes the row and its sealed part."""
         query, user = hashlib.sha256(quasi).digest(), index.to_bytes(4, "big")
         context = proofs.Context("threshold faithful", self.epoch.encode(), self.digest, query, user, "user")
         bound = proofs.Transcript(context)
@@ -97,7 +97,7 @@ class PublicDeal(Message, tag=b"threshold dealing 1"):
 
 @dataclass(frozen=True, repr=False)
 class PrivateDeal(Message):
-    """What a dealer tells one user over a private channel: its index and two values of f."""
+    """A dealer's private message to one user: its index and two values of f."""
 
     TAG: ClassVar[bytes] = b"threshold deal 1"
     index: U32
@@ -105,8 +105,8 @@ class PrivateDeal(Message):
     submitted: Scalar
 
 
-class Submission(Message, tag=b"threshold submission 1"):
-    """What a user sends: its quasi-identifier in clear, its point with a proof, its sensitive part sealed."""
+class DealtSubmission(Message, tag=b"threshold submission 1"):
+    """A user's submission: clear quasi-identifier, point with a proof, and sealed sensitive part."""
 
     index: U32
     quasi: Annotated[bytes, Blob(_MOST_PART)]
@@ -115,8 +115,8 @@ class Submission(Message, tag=b"threshold submission 1"):
     sealed: Annotated[bytes, Blob(_MOST_PART + OVERHEAD + _LENGTH)]
 
 
-class Dealer:
-    """Draws the polynomial of one epoch and deals its values; to be forgotten when all have theirs."""
+class PolynomialDealer:
+    """Draws the polynomial of one epoch and deals its values. Call `forget` when all users have theirs."""
 
     def __init__(self, epoch: str, *, k: int, users: int, sensitive_size: int) -> None:
         if not 2 <= k <= MOST_K:
@@ -126,11 +126,11 @@ class Dealer:
         self._dealing = PublicDeal(epoch, users, sensitive_size, committed)
 
     def dealing(self) -> bytes:
-        """Return what everybody is told, to be published once for all."""
+        """Return the public message, to be published once."""
         return self._dealing.encode()
 
     def deal(self, index: int) -> bytes:
-        """Return what user `index`, from 1 to N, is told over a private channel."""
+        """Return the private message for user `index`, from 1 to N."""
         if not 1 <= index <= self._dealing.users:
             raise InputError(f"Users are numbered from 1 to {self._dealing.users:,}. Got {index} instead.")
         return PrivateDeal(index, self._value(index), self._value(self._dealing.users + index)).encode()
@@ -142,35 +142,37 @@ class Dealer:
         return value
 
     def forget(self) -> None:
-        """Overwrite the polynomial: nothing can be dealt from then on."""
+        """Overwrite the polynomial, so that nothing more can be dealt."""
         for coefficient in self._coefficients:
             coefficient.wipe()
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
-        raise TypeError("a Dealer is not pickled: it is to be forgotten")
+        raise TypeError("a Dealer is not pickled: it must be deleted")
 
 
-class User:
-    """A person's side: checks what was dealt, and submits one row."""
+class DealtUser:
+    """A person's side: checks the dealt values, and submits one row."""
 
     def __init__(self, dealing: bytes, deal: bytes) -> None:
         self._dealing, dealt = PublicDeal.decode(dealing), PrivateDeal.decode(deal)
         self.index = dealt.index
         if not 1 <= dealt.index <= self._dealing.users or 0 in {dealt.own, dealt.submitted}:
-            raise SharesInconsistent("The dealer dealt a value that is none, or to a user who is not there.")
+            raise SharesInconsistent("The dealer dealt an invalid value, or to an unknown user.")
         self._own, self._submitted = group.secret(dealt.own), group.secret(dealt.submitted)
         for x, value in ((self.index, self._own), (self._dealing.users + self.index, self._submitted)):
-            if group.multiply_generator(value) != self._dealing.committed(x):
+            if group.multiply_generator(value) != self._dealing.commitment_of(x):
                 raise SharesInconsistent(
-                    "The dealer dealt values of another polynomial than it committed to."
+                    "The dealer dealt values of a different polynomial from its commitments."
                 )
         self._sent: tuple[bytes, bytes, bytes] | None = None
 
     def submit(self, quasi: bytes, sensitive: bytes) -> bytes:
-        """Return the submission of a row; asked again for the same row, the same bytes."""
+        """Return the submission of a row; a repeated call for the same row returns the same bytes."""
         if self._sent is not None:
             if self._sent[:2] != (quasi, sensitive):
-                raise InputError("A user submits one row in an epoch, and has submitted another.")
+                raise InputError(
+                    "A user submits one row per epoch, and has submitted a different row already."
+                )
             return self._sent[2]
         size = self._dealing.sensitive_size
         if len(sensitive) > size:
@@ -186,7 +188,7 @@ class User:
             [proofs.Knows((self._submitted,))],
             self._dealing.transcript(self.index, quasi, sealed),
         )
-        message = Submission(self.index, quasi, point, proof, sealed).encode()
+        message = DealtSubmission(self.index, quasi, point, proof, sealed).encode()
         self._sent = quasi, sensitive, message
         self._own.wipe()
         self._submitted.wipe()
@@ -195,26 +197,26 @@ class User:
 
 @dataclass(frozen=True)
 class OpenRows:
-    """Open rows (quasi-identifier, sensitive part), and what was wrong with whose submission."""
+    """Open rows (quasi-identifier, sensitive part), and the faults of submissions by user."""
 
     rows: tuple[tuple[bytes, bytes], ...]
     faults: tuple[tuple[int, str], ...]
 
 
-class Miner:
+class DealtMiner:
     """The collector of the faithful form: opens the classes with at least k good points."""
 
     def __init__(self, dealing: bytes) -> None:
         self._dealing = PublicDeal.decode(dealing)
-        self._taken: dict[int, Submission] = {}
+        self._taken: dict[int, DealtSubmission] = {}
 
     def take(self, submission: bytes) -> None:
-        """Keep a submission, one for each user, if its proof holds.
+        """Store a submission, one per user, if its proof is valid.
 
-        `ProofRejected` says for which user it came, not who made it: anybody on the way can spoil a message.
-        What is kept was made by the user, all of it, so a fault found later is the user's.
+        `ProofRejected` names the user in the message, who may not be its sender: a relay can change a
+        message. A stored submission was made by the user, so a fault found later is the user's.
         """
-        given = Submission.decode(submission)
+        given = DealtSubmission.decode(submission)
         if not 1 <= given.index <= self._dealing.users:
             raise DecodingError(
                 f"Users are numbered from 1 to {self._dealing.users:,}. Got {given.index} instead."
@@ -228,19 +230,19 @@ class Miner:
             proofs.verify(statement, given.proof, bound)
         except ProofRejected as error:
             raise ProofRejected(
-                f"The submission for user {given.index} is not proved: its point is not the one that was "
-                "dealt, or it was changed on the way."
+                f"The submission for user {given.index} has no valid proof: its point was not dealt, or it "
+                "was changed on the way."
             ) from error
         if self._taken.get(given.index, given) != given:
-            raise InputError(f"User {given.index} has submitted another row.")
+            raise InputError(f"User {given.index} has submitted a different row.")
         self._taken[given.index] = given
 
     def open_classes(self) -> OpenRows:
-        """Return the rows of all classes with at least k rows that can be read.
+        """Return the rows of all classes with at least k readable rows.
 
         Formula: f(i)·H = Σ_j λ_j(i)·f(N + j)·H over k users j of the class. Cost: k multiplications a row.
         """
-        classes: dict[bytes, list[Submission]] = {}
+        classes: dict[bytes, list[DealtSubmission]] = {}
         for one in self._taken.values():
             classes.setdefault(one.quasi, []).append(one)
         rows: list[tuple[bytes, bytes]] = []
@@ -260,7 +262,7 @@ class Miner:
                 rows += [(quasi, part) for part in good]
         return OpenRows(tuple(rows), tuple(sorted(faults)))
 
-    def _read(self, one: Submission, members: Sequence[Submission]) -> bytes | None:
+    def _read(self, one: DealtSubmission, members: Sequence[DealtSubmission]) -> bytes | None:
         some = members[: self._dealing.k]
         xs = [self._dealing.users + other.index for other in some]
         point = interpolate_points(xs, [other.point for other in some], one.index, group)

@@ -1,17 +1,17 @@
-"""Generalising before submission: a form at several levels; rows too rare as they are may open coarser.
+"""Generalisation before submission: rare rows may open at a coarser level.
 
-Level after level is an epoch of its own, with a key and tags of its own: whoever's class has opened sends
-nothing more, everybody else sends the same row once more, generalised by one level on the own device. Every
-row therefore opens at the finest level at which at least k of those *still closed* agree, once, and never
-with fewer than k others: a class is not filled up with people whose finer rows are known already, who could
-be subtracted. (Wright's talk of 2005: "Users may agree to generalize data before submission".)
+Every level is an epoch with its own key and tags. A person whose class has opened sends nothing more; every
+other person sends the same row again, generalised by one level on the person's device. So every row opens
+once, at the finest level at which at least k of the *still closed* rows agree. A class is never filled up
+with people whose finer rows are known already and could be subtracted. (Wright's talk of 2005: "Users may
+agree to generalize data before submission".)
 
-Who learns what beyond one epoch. The collector learns of a row that opened at some level that fewer than k
-reports agreed with it at every finer one, and the sizes of the classes that stayed closed there; reports of
-two levels have nothing in common, so it cannot tell which closed report became which. The tags of open
-classes are published: pseudo-random to everybody but the members of a class, who learn that it opened. A
-collector that leaves a tag out makes the members of an open class report again, and could then subtract them
-from a coarser one: the tags and rows that it publishes must fit, which every member can see.
+Disclosures beyond one epoch. If a row opened at some level, the collector learns that fewer than k reports
+agreed with it at every finer level, and the sizes of the classes that stayed closed there. Reports of two
+levels have nothing in common, so the collector cannot link them. The tags of open classes are published: they
+are pseudo-random except to the members of a class, who learn that it opened. A collector that omits a tag
+makes the members of an open class report again, and could then subtract them from a coarser class. Therefore
+every member can check that the published tags and rows agree.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from collections.abc import Mapping, Sequence
 
 from masquerade.core.errors import SchemaError, UnknownValue
 from masquerade.core.schema import Category, Schema, Variable
-from masquerade.protocols.k_anonymity.threshold.messages import Terms
+from masquerade.protocols.k_anonymity.threshold.messages import ThresholdTerms
 from masquerade.protocols.k_anonymity.threshold.row_schema import Form
 
 Grouping = Mapping[Category, Sequence[Category]]
 
 
 class GeneralisedForm:
-    """A form and what its quasi-identifiers are grouped into, level by level; level 0 is the form itself.
+    """A form and the groups of its quasi-identifiers' categories by level; level 0 is the form itself.
 
     `hierarchies` lists, for some quasi-identifiers, their groupings from fine to coarse: labels of groups
-    with the categories of the form in each. Every grouping covers every category once and keeps together
-    what the one before it does. Where a variable has fewer of them than another, its last one stays.
+    with their categories of the form. Every grouping contains every category once and does not split groups
+    of the previous grouping. A variable with fewer groupings than another keeps its last one.
 
     >>> schema = mq.Schema({"zip": ["07029", "07030", "08000"], "ill": ["yes", "no"]})
     >>> form = mq.people.Form(schema, quasi=("zip",), sensitive=("ill",))
@@ -60,15 +60,41 @@ class GeneralisedForm:
         return len(self._forms)
 
     def at(self, level: int) -> Form:
-        """Return the form of a level, whose epoch has its terms and whose collector its `readable`."""
+        """Return the form of a level; the level's epoch uses its terms and its `readable`."""
         return self._forms[level]
 
-    def terms(self, epoch: str, level: int, k: int) -> Terms:
-        """Return the terms of a level's epoch: every level has a name, a key and tags of its own."""
+    def terms(self, epoch: str, level: int, k: int) -> ThresholdTerms:
+        """Return the terms of a level's epoch; every level has a separate name, key and tags.
+
+        Parameters
+        ----------
+        epoch : str
+            Name of the collection.
+        level : int
+            Level of generalisation, 0 for the rows as entered.
+        k : int
+            Least size of a class that opens.
+
+        Returns
+        -------
+        Terms
+        """
         return self.at(level).terms(f"{epoch}, level {level}", k)
 
     def row(self, row: Mapping[str, object], level: int) -> dict[str, object]:
-        """Return a row of the form as it is at a level; done on the device that the row is of."""
+        """Return a row generalised to a level, on the device that owns it.
+
+        Parameters
+        ----------
+        row : mapping of str to object
+            The row as entered.
+        level : int
+            Level of generalisation.
+
+        Returns
+        -------
+        dict
+        """
         return {name: self._label(name, value, level) for name, value in row.items()}
 
     def _grouping(self, name: str, level: int) -> Grouping | None:
@@ -91,16 +117,16 @@ class GeneralisedForm:
 
 def _problems(form: Form, name: str, groupings: Sequence[Grouping]) -> list[str]:
     if name not in form.quasi:
-        return [f"{name!r} is no quasi-identifier of the form."]
+        return [f"{name!r} is not a quasi-identifier of the form."]
     found, categories = [], form.schema[name].categories
     finer: list[set[Category]] = [{category} for category in categories]
     for level, grouping in enumerate(groupings, start=1):
         members = [category for group in grouping.values() for category in group]
         if sorted(map(repr, members)) != sorted(map(repr, categories)):
-            found.append(f"{name!r}, level {level}: every category must stand in one group.")
+            found.append(f"{name!r}, level {level}: every category must be in exactly one group.")
             continue
         groups = [set(group) for group in grouping.values()]
         if not all(any(small <= large for large in groups) for small in finer):
-            found.append(f"{name!r}, level {level}: what was together before is apart.")
+            found.append(f"{name!r}, level {level}: a group of the previous level is split.")
         finer = groups
     return found

@@ -1,14 +1,14 @@
-"""What is said: terms of an epoch, its notice and closing, requests and replies, reports.
+"""Messages of threshold reporting: terms of an epoch, notice and closing, requests and replies, reports.
 
-Reports for the collector have one fixed length, so that a million are read at once and no length tells
-anything::
+Reports for the collector have a fixed length, so that a million can be read in one batch and no length
+reveals anything::
 
     magic 4 | epoch 8 | k 4 | notice 8 | tag 16 | x 8 | y 24 | [shown quasi-identifier] | nonce 12, sealed
     part
 
-The sealed part holds the unblinded element that the class follows from (32), then both parts of the row, each
-as its length (2) and its padded bytes. The element lets the collector check, once the class is open, that the
-quasi-identifier inside is the one that the class follows from. Numbers are little-endian.
+The sealed part contains the unblinded element that determines the class (32 bytes), then both parts of the
+row, each as its length (2 bytes) and its padded bytes. With the element the collector checks, once the class
+is open, that its quasi-identifier determines the class. Numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from masquerade.protocols.wire import codec
 ID_SIZE: Final = 16
 MOST_K: Final = 10_000
 MOST_BYTES: Final = 4096
-MOST_TOGETHER: Final = 64  # elements under one proof; a client checks all of them
+MOST_TOGETHER: Final = 64  # elements per proof; a client checks all of them
 REFUSALS: Final = {
-    "malformed": "The request is not one: its bytes do not decode.",
+    "malformed": "The bytes are not a valid request.",
     "unknown_epoch": "The randomness server has no open epoch with this notice.",
     "epoch_closed": "The epoch is closed and its key destroyed: no request is evaluated any more.",
     "key_lost": "The randomness server was restarted and has no key for this epoch: it can only be closed.",
-    "not_enrolled": "The credential is not one that the randomness server gave out.",
-    "already_spent": "The credential has had its one evaluation in this epoch.",
+    "not_enrolled": "The credential was not issued by this randomness server.",
+    "already_spent": "The credential was already used in this epoch.",
 }
 _MOST_NAME: Final = 200
 _NOTICE, _CLOSING = "threshold notice", "threshold closing"
@@ -50,13 +50,13 @@ Identifier = Annotated[bytes, codec.Fixed(ID_SIZE)]
 Elements = Annotated[bytes, codec.Blob(POINT_SIZE * MOST_TOGETHER)]
 
 
-class Terms(codec.Message, tag=b"threshold terms 1"):
-    """How an epoch is run.
+class ThresholdTerms(codec.Message, tag=b"threshold terms 1"):
+    """Terms of an epoch.
 
-    `k` is the least number of reports that opens a class; `quasi_size` and `sensitive_size` are the most
-    bytes of the two parts of a row, to which all are padded, so that lengths tell nothing. With `shown`,
-    quasi-identifiers travel in clear as in the talk; otherwise they open with their class. `form` is the
-    digest of the `Form` that rows are filled in on, if any. The name of an epoch is used once.
+    `k` is the least number of reports that opens a class. `quasi_size` and `sensitive_size` are the largest
+    sizes of the two parts of a row in bytes; all rows are padded to them, so that lengths reveal nothing.
+    With `shown`, quasi-identifiers are sent in clear as in the talk; otherwise they open with their class.
+    `form` is the digest of the `Form` of the rows, if there is one. The name of an epoch is used once.
     """
 
     epoch: Annotated[str, codec.Text(_MOST_NAME)]
@@ -79,22 +79,22 @@ class Terms(codec.Message, tag=b"threshold terms 1"):
 
     @cached_property
     def context(self) -> bytes:
-        """Return epoch‖k, the epoch with its length: what outputs and sealed parts are bound to."""
+        """Return epoch‖k, the epoch preceded by its length: the context of outputs and sealed parts."""
         writer = codec.Writer()
         writer.text(self.epoch, _MOST_NAME)
         writer.number(self.k, 4)
         return writer.done()
 
     def input_of(self, quasi: bytes) -> bytes:
-        """Return what the oblivious function is asked for: epoch‖k‖quasi-identifier."""
+        """Return the input of the oblivious PRF: epoch‖k‖quasi-identifier."""
         return self.context + quasi
 
 
 class Notice(codec.Message, tag=b"threshold notice 1"):
-    """The randomness server's commitment to one key for the epoch, signed, the same for everybody.
+    """The randomness server's signed commitment to one key for the epoch, the same for all people.
 
-    Its digest belongs in a public place. A server that gave people different keys could tell them apart by
-    their reports; clients compare the digest, reports carry it, and two notices of one epoch are evidence.
+    Its digest must be published. A server that gave people different keys could distinguish them by their
+    reports; clients compare the digest, reports include it, and two notices of one epoch are evidence.
 
     >>> import os
     >>> schema = mq.Schema({"zip": ["07029", "07030"], "ill": ["colitis", "stroke"]})
@@ -105,13 +105,27 @@ class Notice(codec.Message, tag=b"threshold notice 1"):
     32
     """
 
-    terms: Annotated[Terms, codec.Enclosed(MOST_BYTES)]
+    terms: Annotated[ThresholdTerms, codec.Enclosed(MOST_BYTES)]
     public: Annotated[Point, codec.point_of(group)]
     signature: codec.Signature
 
     @classmethod
-    def signed(cls, terms: Terms, public: Point, key: SigningKey) -> Notice:
-        """Return the notice of a server's key."""
+    def sign(cls, terms: ThresholdTerms, public: Point, key: SigningKey) -> Notice:
+        """Sign the notice of a server's key.
+
+        Parameters
+        ----------
+        terms : Terms
+            Terms of the epoch.
+        public : Point
+            Public key of the epoch.
+        key : SigningKey
+            Identity of the server.
+
+        Returns
+        -------
+        Notice
+        """
         return cls(terms, public, key.sign(_NOTICE, terms.encode(), public.encode()))
 
     def verify(self, identity: bytes) -> None:
@@ -125,14 +139,14 @@ class Notice(codec.Message, tag=b"threshold notice 1"):
 
 
 class Closing(codec.Message, tag=b"threshold closing 1"):
-    """The server's signed word that it has destroyed the key of a notice, after so many evaluations."""
+    """The server's signed statement that it destroyed the key of a notice, with the number of evaluations."""
 
     notice: codec.Digest
     evaluations: codec.U64
     signature: codec.Signature
 
     @classmethod
-    def signed(cls, notice: bytes, evaluations: int, key: SigningKey) -> Closing:
+    def sign(cls, notice: bytes, evaluations: int, key: SigningKey) -> Closing:
         """Return the closing of the notice with this digest."""
         return cls(notice, evaluations, key.sign(_CLOSING, notice, evaluations.to_bytes(8, "big")))
 
@@ -142,20 +156,20 @@ class Closing(codec.Message, tag=b"threshold closing 1"):
 
 
 class Credential(codec.Message, tag=b"threshold credential 1"):
-    """What a person gets at enrolment: an identifier and the key that its requests are made with."""
+    """A person's credential: an identifier, and the key that authenticates requests."""
 
     id: Identifier
     key: codec.Key
 
     def __repr__(self) -> str:
-        """Show the identifier, never the key."""
+        """Return the identifier, never the key."""
         return f"Credential({self.id.hex()})"
 
 
 class Request(codec.Message, tag=b"threshold request 1"):
-    """One blinded element, for the epoch of one notice, by one credential.
+    """A request: one blinded element, for the epoch of one notice, with one credential.
 
-    The element is decoded by whoever evaluates it.
+    The evaluating server decodes the element.
     """
 
     notice: codec.Digest
@@ -164,24 +178,25 @@ class Request(codec.Message, tag=b"threshold request 1"):
     code: codec.Digest
 
     @classmethod
-    def made(cls, notice: bytes, credential: Credential, element: bytes) -> Request:
+    def make(cls, notice: bytes, credential: Credential, element: bytes) -> Request:
         """Return a request with its authentication code."""
         return cls(notice, credential.id, element, _code(credential.key, notice, element))
 
     def authentic(self, key: bytes) -> bool:
-        """Tell whether the credential with this key made the request."""
+        """Return True if the credential with this key made the request."""
         return symmetric.same(self.code, _code(key, self.notice, self.element))
 
     @property
     def fingerprint(self) -> bytes:
-        """Return what a ledger keeps of the element, to know a repeated request by."""
+        """Return the fingerprint of the element by which a ledger recognises a repeated request."""
         return hashlib.sha256(self.element).digest()[:ID_SIZE]
 
 
 class Evaluation(codec.Message, tag=b"threshold evaluation 1"):
-    """A whole batch that one proof is about, and which place in it is the receiver's.
+    """Evaluations of a batch with one proof, and the receiver's index in the batch.
 
-    The other elements belong to other people; being blinded, they are uniformly random and tell nothing.
+    The other elements belong to other people; they are blinded, so they are uniformly random and reveal
+    nothing.
     """
 
     elements: Elements
@@ -192,17 +207,17 @@ class Evaluation(codec.Message, tag=b"threshold evaluation 1"):
     def __post_init__(self) -> None:
         size = len(self.elements)
         if size != len(self.evaluated) or size % POINT_SIZE or self.place * POINT_SIZE >= size:
-            raise InputError("An evaluation has as many results as elements, and the place is one of them.")
+            raise InputError("An evaluation must have as many results as elements, and a valid index.")
 
 
 class EvaluationRefusal(codec.Message, tag=b"threshold refusal 1"):
-    """Why a request was not evaluated: one of `REFUSALS`."""
+    """The reason why a request was not evaluated: one of `REFUSALS`."""
 
     reason: Annotated[str, codec.OneOf(codec.Text(64), REFUSALS)]
 
 
 def read_reply(data: bytes) -> Evaluation | EvaluationRefusal:
-    """Return the evaluation or the refusal that a reply is."""
+    """Decode a reply: an evaluation or a refusal."""
     kind = EvaluationRefusal if codec.tag_of(data) == EvaluationRefusal.TAG else Evaluation
     return kind.decode(data)
 
@@ -217,20 +232,20 @@ _SHORT: Final = 8
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where everything stands in the reports of one epoch."""
+class ReportLayout:
+    """Positions of all fields in the reports of one epoch."""
 
-    terms: Terms
+    terms: ThresholdTerms
     notice: bytes
 
     @classmethod
-    def of(cls, notice: Notice) -> Layout:
-        """Return the layout that follows from a notice."""
+    def of(cls, notice: Notice) -> ReportLayout:
+        """Return the layout of the reports under a notice."""
         return cls(notice.terms, notice.digest)
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """Return the fields as NumPy reads them."""
+        """Return the fields as a NumPy dtype."""
         fields: list[tuple[Any, ...]] = [("magic", "<u4"), ("epoch", "<u8"), ("k", "<u4"), ("notice", "<u8")]
         fields += [("tag", "<u8", TAG_SIZE // 8), ("x", "<u8"), ("y", "<u8", LIMBS)]
         if self.terms.shown:
@@ -249,24 +264,22 @@ class Layout:
 
     @cached_property
     def header(self) -> tuple[int, int, int, int]:
-        """Return magic, epoch, k and notice as the reports of this epoch carry them."""
+        """Return magic, epoch, k and notice as in every report of this epoch."""
         epoch = hashlib.sha256(self.terms.epoch.encode()).digest()[:_SHORT]
         short = int.from_bytes(self.notice[:_SHORT], "little")
         return MAGIC, int.from_bytes(epoch, "little"), self.terms.k, short
 
     def bound_to(self, tag: bytes) -> bytes:
-        """Return what a sealed part is bound to: epoch‖k‖notice‖tag."""
+        """Return the associated data of a sealed part: epoch‖k‖notice‖tag."""
         return self.terms.context + self.notice + tag
 
     def plain(self, unblinded: bytes, quasi: bytes, sensitive: bytes) -> bytes:
         """Return the content of the sealed part."""
-        return (
-            unblinded + self.padded_quasi(quasi) + _padded(sensitive, self.terms.sensitive_size, "sensitive")
-        )
+        return unblinded + self.padded_quasi(quasi) + _pad(sensitive, self.terms.sensitive_size, "sensitive")
 
     def padded_quasi(self, quasi: bytes) -> bytes:
-        """Return a quasi-identifier at its full length, its own length first."""
-        return _padded(quasi, self.terms.quasi_size, "quasi")
+        """Return a quasi-identifier padded to full length, preceded by its length."""
+        return _pad(quasi, self.terms.quasi_size, "quasi")
 
     def report(self, tag: bytes, x: int, y: tuple[int, ...], quasi: bytes, sealed: bytes) -> bytes:
         """Return a report."""
@@ -280,13 +293,13 @@ class Layout:
         return record.tobytes()
 
     def read(self, reports: bytes) -> NDArray[Any]:
-        """Return a run of reports as an array of records."""
+        """Return concatenated reports as an array of records."""
         return np.frombuffer(reports, dtype=self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The sealed parts of many reports, opened: matrices of bytes, one row a report."""
+    """The opened sealed parts of many reports: matrices of bytes, one row per report."""
 
     origin: NDArray[np.uint8]  # element and padded quasi-identifier
     quasi: NDArray[np.uint8]
@@ -295,8 +308,8 @@ class Rows:
     sensitive_length: NDArray[np.int64]
 
     @classmethod
-    def of(cls, layout: Layout, plain: bytes) -> Rows:
-        """Take a run of opened parts into its pieces."""
+    def of(cls, layout: ReportLayout, plain: bytes) -> Rows:
+        """Split concatenated opened parts into their fields."""
         whole = np.frombuffer(plain, np.uint8).reshape(-1, layout.plain_size)
         middle = POINT_SIZE + LENGTH + layout.terms.quasi_size
         return cls(
@@ -308,13 +321,13 @@ class Rows:
         )
 
     def well_formed(self) -> NDArray[np.bool_]:
-        """Tell which rows are padded as they must be."""
+        """Return True for rows with valid padding."""
         return _padding_is_zero(self.quasi, self.quasi_length) & _padding_is_zero(
             self.sensitive, self.sensitive_length
         )
 
 
-def _padded(value: bytes, size: int, name: str) -> bytes:
+def _pad(value: bytes, size: int, name: str) -> bytes:
     if len(value) > size:
         raise InputError(f"The {name} part of a row has at most {size} bytes here. Got {len(value)} instead.")
     return len(value).to_bytes(LENGTH, "little") + value + bytes(size - len(value))

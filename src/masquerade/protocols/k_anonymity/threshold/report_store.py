@@ -1,4 +1,4 @@
-"""The file of a collector's sealed reports, without the order in which they came."""
+"""The file of a collector's sealed reports, without the order in which they arrived."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _COLLECTOR: Final = "collector"  # the scope of its notes
 
 
 class ReportStore:
-    """A collector's reports, without the order in which they came, and notes of how far it has got.
+    """A collector's reports, without the order in which they arrived, and notes on its progress.
 
-    Reports and notes are durable before a call returns. Without a path they are in memory, where the order
-    stays. `size` is the size of a report; without it, reports that came together stay together.
+    Reports and notes are durable before a call returns. Without a path they are kept in memory, in their
+    order. `size` is the size of a report; without it, reports that arrived together are stored together.
     """
 
     def __init__(self, path: str | Path | None = None, size: int | None = None) -> None:
@@ -42,10 +42,10 @@ class ReportStore:
 
     @classmethod
     def in_folder(cls, folder: Path, size: int) -> Self:
-        """Open the store in a folder of its own, of reports of one size.
+        """Open the store in its own folder, for reports of one size.
 
-        What the first version kept there, a file of reports and one for each note, is taken over once and as
-        a whole; a report that was cut short when the power failed is dropped.
+        The files of the first version, one of reports and one per note, are imported once, in one
+        transaction. A report that was truncated by a power failure is dropped.
         """
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class ReportStore:
             if before.exists():
                 notes = sorted(folder.glob("*.note"))
                 with store._store.transaction():
-                    if store.noted(_TAKEN_OVER) is None:
+                    if store.find_note(_TAKEN_OVER) is None:
                         run = before.read_bytes()
                         store._put(run[: len(run) // size * size])
                         for note in notes:
@@ -66,7 +66,7 @@ class ReportStore:
         return store
 
     def append(self, reports: bytes) -> None:
-        """Keep more reports, each at a random place of the file."""
+        """Store more reports, each at a random position in the file."""
         if self._in_memory is not None:
             self._in_memory.append(bytes(reports))
             return
@@ -87,18 +87,18 @@ class ReportStore:
             raise
 
     def read(self) -> bytes:
-        """Return all reports, in the order of their places, which are random."""
+        """Return all reports, in the order of their random positions."""
         if self._in_memory is not None:
             return b"".join(self._in_memory)
         with self._store.transaction():
             return b"".join([record for _, record in self._slots.load()])
 
     def note(self, name: str, content: bytes) -> None:
-        """Keep a note."""
+        """Store a note."""
         self._notes.put(_COLLECTOR, name, content)
 
-    def noted(self, name: str) -> bytes | None:
-        """Return a note, None if there is none of this name."""
+    def find_note(self, name: str) -> bytes | None:
+        """Return the note with this name, or None."""
         return self._notes.get(_COLLECTOR, name)
 
     def close(self) -> None:
@@ -110,21 +110,21 @@ class ReportStore:
         return [reports[at : at + size] for at in range(0, len(reports), size)]
 
     def _put(self, reports: bytes) -> None:
-        """Keep reports within a transaction that is open, and has a journal."""
+        """Store reports within an open transaction that has a journal."""
         records = self._split(reports)
         self._refresh()
         self._slots.make_room(len(records), max(map(len, records), default=0))
         self._slots.add(records)
 
     def _refresh(self) -> None:
-        """Learn which slots are free, unless nobody else has written since."""
+        """Read again which slots are free, if another process has written since."""
         version = int(self._store.value("PRAGMA data_version"))
         if version != self._seen:
             self._slots.load()
             self._seen = version
 
     def _take_over_runs(self) -> None:
-        """Bring reports of an older file, which kept them in the order received, to random places."""
+        """Move the reports of an older file, which are in the order of arrival, to random positions."""
         runs = "SELECT 1 FROM sqlite_master WHERE name = 'runs'"
         with self._store.transaction():
             if not self._store.value(runs):

@@ -1,17 +1,16 @@
 """The client, the randomness server and the collector (the talk's miner) of the production form.
 
-The randomness server evaluates the oblivious function once for each credential in each epoch. It never learns
-what it evaluates. Without it, whoever holds the reports could try every quasi-identifier; with it, every try
-costs a credential. An oblivious function alone does not stop that: the ledger does.
+The randomness server evaluates the oblivious PRF once per credential and epoch, without learning the input.
+Without this server, anyone with the reports could try every quasi-identifier; with it, every try costs a
+credential. Tries are limited by the ledger, not by the oblivious PRF itself.
 
-An epoch is *open*, when requests are evaluated, and then *closed*: its key, which was in memory, and sealed
-on the disk where the server was given a secret for that, is destroyed, and a signed closing says so. A
-collector takes no report before it has seen that closing, so nobody who holds reports can have anything
-evaluated. A server that is restarted without sealed keys has lost them: epochs that were open can only be
-closed.
+An epoch is *open* while requests are evaluated, and then *closed*: its key (in memory, and sealed on disk if
+the server has a secret for that) is destroyed, and a signed closing states this. A collector accepts no
+report before it has seen that closing, so nobody with reports can have anything evaluated. A server that is
+restarted without sealed keys has lost its keys: open epochs can then only be closed.
 
-The collector waits for the closing, takes reports, and opens once: opened twice, with one report more the
-second time, the difference would be one person's row.
+The collector waits for the closing, accepts reports, and opens once: after a second opening with one more
+report, the difference would be one person's row.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from masquerade.protocols.k_anonymity.threshold.class_opening import Opening, Re
 from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
 from masquerade.protocols.k_anonymity.threshold.report_store import ReportStore
 from masquerade.protocols.k_anonymity.threshold.sealed_keys import SealedKeys
-from masquerade.protocols.people.roster import aborted
+from masquerade.protocols.people.roster import abort_round
 
 SERVER = "randomness server"
 
@@ -43,14 +42,14 @@ SERVER = "randomness server"
 class Client:
     """A person's side of an epoch.
 
-    `identity` is the randomness server's, known from enrolment; `published` is the digest of the notice as it
-    stands in a public place. A client that was shown another notice sends nothing: a server that gives people
-    keys of their own could tell them apart.
+    `identity` is the randomness server's, known from enrolment; `published` is the digest of the notice as
+    published. A client that was shown a different notice sends nothing: a server that gives people different
+    keys could distinguish them.
 
-    What leaves: a request, from which nobody learns anything about the row; then a report, from which nobody
-    learns anything about it but whether reports belong to the same class, until k of that class are there.
-    State is in memory: a client that is interrupted between the two sits out the epoch, unless `kept` was
-    stored before the request left, and is given back to `resume`.
+    A client sends a request, which reveals nothing about the row, and then a report, which reveals only
+    whether reports belong to the same class, until k of that class have arrived. State is in memory: a client
+    that is interrupted between the two misses the epoch, unless `stored_state` was saved before the request
+    left and is passed to `resume`.
 
     >>> import os
     >>> schema = mq.Schema({"zip": ["07029", "07030"], "ill": ["colitis", "stroke"]})
@@ -70,35 +69,49 @@ class Client:
         self._notice = wire.Notice.decode(notice)
         if not symmetric.same(self._notice.digest, published):
             raise SealBroken(
-                "The notice is not the one that was published: the server may tell people apart."
+                "The notice differs from the published notice: the server may try to distinguish people."
             )
         self._notice.verify(identity)
-        self._layout = wire.Layout.of(self._notice)
+        self._layout = wire.ReportLayout.of(self._notice)
         self._blinded: oprf.Blinded | None = None
         self._quasi = b""
         self._report: tuple[bytes, bytes] | None = None
 
     def request(self, quasi: bytes) -> bytes:
-        """Return the request for the randomness server; asked again for the same row, the same request."""
+        """Return the request for the randomness server; repeated calls for a row return the same bytes."""
         if self._blinded is None:
             self._layout.padded_quasi(quasi)
             self._quasi, self._blinded = quasi, oprf.blind(self._notice.terms.input_of(quasi))
         elif quasi != self._quasi:
-            raise InputError("A client asks for one quasi-identifier in an epoch, and has asked for another.")
-        return wire.Request.made(
+            raise InputError(
+                "A client requests one quasi-identifier per epoch. It requested a different one."
+            )
+        return wire.Request.make(
             self._notice.digest, self._credential, self._blinded.element.encode()
         ).encode()
 
-    def kept(self) -> bytes:
-        """Return the number that hides the request, to be stored before that leaves, and kept secret."""
+    def stored_state(self) -> bytes:
+        """Return the secret number that blinds the request; store it before the request is sent."""
         if self._blinded is None:
-            raise InputError("No request has been made: there is nothing to keep of it.")
+            raise InputError("No request was made, so there is no state to store.")
         return group.encode_scalar(self._blinded.blind.reveal())
 
     def resume(self, quasi: bytes, kept: bytes) -> bytes:
-        """Return the request that was made before an interruption, for the same row and from what was kept.
+        """Return the request made before an interruption.
 
-        For another row it is another request, which the server refuses if the first one reached it.
+        For a different row the request differs, and the server refuses it if the first one arrived.
+
+        Parameters
+        ----------
+        quasi : bytes
+            Quasi-identifier of the same row.
+        kept : bytes
+            The state stored before the request was sent.
+
+        Returns
+        -------
+        bytes
+            The request.
         """
         if self._blinded is None:
             self._layout.padded_quasi(quasi)
@@ -107,34 +120,50 @@ class Client:
         return self.request(quasi)
 
     def report(self, reply: bytes, sensitive: bytes) -> bytes:
-        """Return the report for the collector; asked again for the same row, the same report.
+        """Return the report for the collector. A repeated call for the same row returns the same report.
 
-        Raises `QueryRefused` if the server refused, and `RoundAborted` naming it if its proof does not hold.
+        Parameters
+        ----------
+        reply : bytes
+            Reply of the randomness server.
+        sensitive : bytes
+            Sensitive part of the row.
+
+        Returns
+        -------
+        bytes
+
+        Raises
+        ------
+        QueryRefused
+            If the server refused.
+        RoundAborted
+            If the server's proof is invalid; it is named.
         """
         if self._report is None:
-            unblinded = self._unblinded(reply)
+            unblinded = self._unblind(reply)
             secret = secret_of(oprf.output_of(self._notice.terms.input_of(self._quasi), unblinded))
             made = report_of(self._layout, secret, unblinded, self._quasi, sensitive, x=random_place())
             self._report = sensitive, made
         elif sensitive != self._report[0]:
-            raise InputError("A client makes one report in an epoch, and has made another.")
+            raise InputError("A client makes one report per epoch, and has already made a different one.")
         return self._report[1]
 
     def is_open(self, tags: Collection[bytes]) -> bool:
-        """Tell whether the class of the own report is among those that opened, whose tags were published."""
+        """Return True if the tags of open classes include that of this report."""
         if self._report is None:
-            raise InputError("Whether a report is open shows after it was made, and none has been.")
+            raise InputError("No report was made yet.")
         return tag_in(self._layout, self._report[1]) in tags
 
-    def _unblinded(self, reply: bytes) -> bytes:
+    def _unblind(self, reply: bytes) -> bytes:
         if self._blinded is None:
-            raise InputError("A report comes after the reply to a request, and none has been made.")
+            raise InputError("Make a request before the report.")
         answer = wire.read_reply(reply)
         if isinstance(answer, wire.EvaluationRefusal):
             raise QueryRefused([Refusal(answer.reason, wire.REFUSALS[answer.reason])])
         own = slice(answer.place * POINT_SIZE, (answer.place + 1) * POINT_SIZE)
         if answer.elements[own] != self._blinded.element.encode():
-            raise aborted("The evaluation is of another request.", SERVER, spent=True)
+            raise abort_round("The evaluation belongs to a different request.", SERVER, spent=True)
         try:
             elements, evaluated = (
                 [group.decode(run[at : at + POINT_SIZE]) for at in range(0, len(run), POINT_SIZE)]
@@ -143,39 +172,39 @@ class Client:
             oprf.verify(self._notice.public, elements, evaluated, answer.proof)
         except (DecodingError, ProofRejected) as error:
             reason = f"The randomness server did not prove that it used the published key: {error}"
-            raise aborted(reason, SERVER, spent=True) from error
+            raise abort_round(reason, SERVER, spent=True) from error
         return oprf.unblind(self._blinded, evaluated[answer.place]).encode()
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise TypeError("a Client is not pickled: it would ask and report twice")
 
 
-def tag_in(layout: wire.Layout, report: bytes) -> bytes:
-    """Return the tag of the class that a report is of."""
+def tag_in(layout: wire.ReportLayout, report: bytes) -> bytes:
+    """Return the tag of a report's class."""
     tag: bytes = layout.read(report)["tag"][0].tobytes()
     return tag
 
 
 def report_of(
-    layout: wire.Layout, secret: bytes, unblinded: bytes, quasi: bytes, sensitive: bytes, *, x: int
+    layout: wire.ReportLayout, secret: bytes, unblinded: bytes, quasi: bytes, sensitive: bytes, *, x: int
 ) -> bytes:
-    """Return the report of somebody who knows the secret of a class: a share at x and the sealed row."""
+    """Return a report for a known class secret: a share at x and the sealed row."""
     tag = tag_of(secret)
     sealed = seal(key_of(secret), layout.plain(unblinded, quasi, sensitive), layout.bound_to(tag))
     return layout.report(tag, x, share_of(secret, layout.terms.k, x), quasi, sealed)
 
 
-TOGETHER: Final = 8  # elements under one proof: the server saves most of it, a client checks it in 2 ms
+TOGETHER: Final = 8  # elements per proof: saves the server most work; a client checks it in 2 ms
 
 
 class RandomnessServer:
-    """Evaluates blinded elements, each credential's once an epoch.
+    """Evaluates blinded elements, once per credential and epoch.
 
-    `seed` is 32 secret bytes that outlive a restart: the names that credentials carry follow from it, and so
-    does its identity unless `signing` is that; the keys of epochs do not. The keys of credentials follow from
-    `credentials`, 32 secret bytes that outlive a restart too, or else from the seed. Whoever has both makes
-    credentials of any person. `ledger` remembers who was served; `sealed` keeps the keys of open epochs, if
-    they are to survive a restart.
+    `seed` is 32 secret bytes that survive a restart. The names in credentials are derived from it, and so is
+    the server's identity unless `signing` is given; the keys of epochs are not. The keys of credentials are
+    derived from `credentials`, 32 more secret bytes that survive a restart, or else from the seed. Anyone
+    with both can make the credentials of any person. `ledger` stores the used credentials; `sealed` stores
+    the keys of open epochs, if they should survive a restart.
 
     >>> import os
     >>> schema = mq.Schema({"zip": ["07029", "07030"], "ill": ["colitis", "stroke"]})
@@ -211,10 +240,10 @@ class RandomnessServer:
         self._epochs = {wire.Notice.decode(notice).digest: epoch for epoch, notice in ledger.epochs().items()}
         self._lock, self._sealed = threading.RLock(), sealed
         if sealed is not None:
-            self._keys = dict(self._found(sealed))
+            self._keys = dict(self._find_keys(sealed))
 
-    def _found(self, sealed: SealedKeys) -> Iterator[tuple[str, oprf.ServerKey]]:
-        """Yield the keys of open epochs that were sealed, which must be those of their notices."""
+    def _find_keys(self, sealed: SealedKeys) -> Iterator[tuple[str, oprf.ServerKey]]:
+        """Yield the sealed keys of open epochs, after comparing them with the notices."""
         for epoch, notice in self._ledger.epochs().items():
             number = None if self._ledger.finished(epoch) else sealed.find(epoch)
             if number is not None:
@@ -224,7 +253,7 @@ class RandomnessServer:
                 yield epoch, key
 
     def wipe(self) -> None:
-        """Overwrite the keys of all epochs in memory; one that is sealed on the disk stays there."""
+        """Overwrite the keys of all epochs in memory; sealed keys stay on disk."""
         with self._lock:
             for key in self._keys.values():
                 key.secret.wipe()
@@ -233,43 +262,44 @@ class RandomnessServer:
                 self._sealed.wipe()
 
     def holds(self, epoch: str) -> bool:
-        """Tell whether the key of an epoch is here."""
+        """Return True if the key of an epoch is in memory."""
         return epoch in self._keys
 
     @property
     def identity(self) -> bytes:
-        """Return the public key that notices and closings are signed with."""
+        """Return the public key that verifies notices and closings."""
         return self._signing.public
 
     def enrol(self, person: str) -> bytes:
         """Return the credential of a person, always the same one.
 
-        Whoever calls this has made sure who is asking: one person with two names opens any class it can name.
+        The caller must have identified the person: a person with two names can open any class whose
+        quasi-identifier it knows.
         """
         if not person:
-            raise InputError("A person is enrolled under a name that is not empty.")
+            raise InputError("The name of an enrolled person must not be empty.")
         identifier = symmetric.code(self._people, person.encode())[: wire.ID_SIZE]
         return wire.Credential(identifier, self._key_of(identifier)).encode()
 
     def open(self, terms: bytes) -> bytes:
-        """Begin an epoch under these terms with a fresh key, and return the notice for everybody."""
-        agreed = wire.Terms.decode(terms)
+        """Start an epoch under these terms with a fresh key, and return the notice for all clients."""
+        agreed = wire.ThresholdTerms.decode(terms)
         with self._lock:
             key = oprf.random_key()
-            notice = wire.Notice.signed(agreed, key.public, self._signing)
+            notice = wire.Notice.sign(agreed, key.public, self._signing)
             if not self._ledger.begin(agreed.epoch, notice.encode()):
-                raise InputError(f"Epoch {agreed.epoch!r} has been: the name of an epoch is used once.")
+                raise InputError(f"Epoch {agreed.epoch!r} exists already: the name of an epoch is used once.")
             if self._sealed is not None:
                 self._sealed.keep(agreed.epoch, group.encode_scalar(key.secret.reveal()))
             self._keys[agreed.epoch], self._epochs[notice.digest] = key, agreed.epoch
             return notice.encode()
 
     def evaluate(self, requests: Sequence[bytes]) -> list[bytes]:
-        """Return one reply for each request, an evaluation or a refusal; the ledger is synced first.
+        """Return one reply per request, an evaluation or a refusal, after syncing the ledger.
 
-        A request that is repeated byte for byte gets the same element evaluated again, which is nothing new.
+        A request that is repeated byte for byte gets the same evaluation again, which reveals nothing new.
 
-        Cost: about 0.2 ms a request, and one sync of the ledger for all that are given together.
+        Cost: about 0.2 ms per request, and one sync of the ledger per call.
         """
         with self._lock:
             replies: list[bytes | None] = [None] * len(requests)
@@ -297,7 +327,7 @@ class RandomnessServer:
             return [reply for reply in replies if reply is not None]
 
     def close(self, epoch: str) -> bytes:
-        """Destroy the key of an epoch for good and return the signed closing; may be asked for again."""
+        """Destroy the key of an epoch permanently and return the signed closing; may be repeated."""
         with self._lock:
             notice = self._ledger.notice(epoch)
             if notice is None:
@@ -309,7 +339,7 @@ class RandomnessServer:
                 self._sealed.destroy(epoch)
             self._ledger.finish(epoch)
             digest = hashlib.sha256(notice).digest()
-            return wire.Closing.signed(digest, self._ledger.spent(epoch), self._signing).encode()
+            return wire.Closing.sign(digest, self._ledger.count_spent(epoch), self._signing).encode()
 
     def notice(self, epoch: str) -> bytes:
         """Return the notice of an epoch, open or closed."""
@@ -348,9 +378,9 @@ _CLOSING, _OPENED = "closing", "opened"  # notes
 
 
 class Collector:
-    """Takes the reports of one epoch. *Waiting* → `begin` → *taking* → `open_classes` → *done*.
+    """Collects the reports of one epoch. *Waiting* → `begin` → *taking* → `open_classes` → *done*.
 
-    `k` is the collector's own: a notice with another is refused, and so are reports made for another.
+    `k` is set by the collector: a notice or a report with a different k is refused.
 
     >>> import os
     >>> schema = mq.Schema({"zip": ["07029", "07030"], "ill": ["colitis", "stroke"]})
@@ -376,37 +406,37 @@ class Collector:
             raise InputError(
                 f"This collector opens classes of {k}; the notice says k = {self._notice.terms.k}."
             )
-        self.layout = wire.Layout.of(self._notice)
+        self.layout = wire.ReportLayout.of(self._notice)
         self._store = ReportStore(size=self.layout.size) if store is None else store
         self._lock = threading.RLock()
 
     @property
     def state(self) -> str:
         """Return "waiting", "taking" or "done"."""
-        if self._store.noted(_OPENED) is not None:
+        if self._store.find_note(_OPENED) is not None:
             return "done"
-        return "waiting" if self._store.noted(_CLOSING) is None else "taking"
+        return "waiting" if self._store.find_note(_CLOSING) is None else "taking"
 
     def begin(self, closing: bytes) -> None:
-        """Start taking reports, on the server's signed word that the key of this epoch is destroyed."""
+        """Start accepting reports, given the server's signed statement that the epoch's key is destroyed."""
         said = wire.Closing.decode(closing)
         said.verify(self._identity)
         if said.notice != self._notice.digest:
-            raise SealBroken("The closing is of another epoch, or of another key than the notice's.")
+            raise SealBroken("The closing is of a different epoch or key from the notice.")
         with self._lock:
-            if self._store.noted(_CLOSING) is None:
+            if self._store.find_note(_CLOSING) is None:
                 self._store.note(_CLOSING, closing)
 
     def take(self, reports: bytes) -> int:
-        """Keep one report, or a run of them, and return how many; safe on the disk when this returns.
+        """Store one report, or several concatenated, and return their number; durable on return.
 
-        Whether a report is good shows when classes are opened: a bad one is named then and harms no other.
+        Invalid reports are detected when classes are opened. They are listed then and harm no other report.
         """
         if not reports or len(reports) % self.layout.size:
             raise DecodingError(f"A report has {self.layout.size} bytes. Got {len(reports):,} bytes instead.")
         with self._lock:
             if self.state == "waiting":
-                reason = "The randomness server has not said that the key of this epoch is destroyed."
+                reason = "The randomness server has not stated yet that the key of this epoch is destroyed."
                 raise QueryRefused([Refusal("epoch_open", reason)])
             if self.state == "done":
                 raise QueryRefused([Refusal("already_opened", "The classes of this epoch have been opened.")])
@@ -414,23 +444,23 @@ class Collector:
         return len(reports) // self.layout.size
 
     def open_classes(self, readable: Readable | None = None) -> Opening:
-        """Take no more reports, and return the rows of the classes that reached k.
+        """Stop accepting reports, and return the rows of the classes that reached k.
 
-        `readable` is `Form.readable` where rows were filled in on a form. Called again, it opens the same.
+        `readable` is `Form.readable` if the rows have a form. A repeated call returns the same result.
         """
         with self._lock:
             if self.state == "waiting":
                 raise QueryRefused(
-                    [Refusal("epoch_open", "No report has been taken: the epoch is still open.")]
+                    [Refusal("epoch_open", "No report was accepted: the epoch is still open.")]
                 )
             if self.state == "taking":
                 self._store.note(_OPENED, b"\x01")
             return open_reports(self.layout, self._store.read(), readable)
 
     def opened_tags(self, readable: Readable | None = None) -> frozenset[bytes]:
-        """Return the tags of the open classes: published, they tell the members of each that it opened.
+        """Return the tags of the open classes. Published, they show members that their class opened.
 
-        To everybody else they are random bytes.
+        To anyone else they are random bytes.
         """
         opening = self.open_classes(readable)
         with self._lock:

@@ -1,8 +1,8 @@
-"""Keys of open epochs on the disk, sealed under a secret that lies elsewhere: they survive a restart.
+"""Keys of open epochs on disk, sealed under a secret that is stored elsewhere: they survive a restart.
 
-Whoever has both, the folder and the secret, has the keys. A key is destroyed by overwriting and removing its
-file; a disk may keep what it replaced, so what was removed is safe only as long as the secret is: take a new
-one for every epoch, or one that the operating system forgets, and keep the folder out of backups.
+Anyone with both the folder and the secret has the keys. A key is destroyed by overwriting and removing its
+file. A disk may keep what it replaced, so a removed key is safe only as long as the secret is: use a new one
+for every epoch, or one that the operating system does not store, and keep the folder out of backups.
 """
 
 from __future__ import annotations
@@ -37,37 +37,40 @@ class SealedKeys:
 
     @staticmethod
     def has(folder: Path, epoch: str) -> bool:
-        """Tell whether a folder has the sealed key of an epoch."""
+        """Return True if a folder has the sealed key of an epoch."""
         return _place(folder, epoch).exists()
 
     def keep(self, epoch: str, number: bytes) -> None:
-        """Keep the key of an epoch; it is on the disk when this returns."""
+        """Store the key of an epoch; durable on return."""
         salt = os.urandom(_SALT)
-        sealed = seal(stretch(self._held(), salt), number, _CONTEXT + epoch.encode())
+        sealed = seal(stretch(self._require_secret(), salt), number, _CONTEXT + epoch.encode())
         write_whole(_place(self._folder, epoch), salt + sealed, private=True)
 
     def find(self, epoch: str) -> bytes | None:
-        """Return the key of an epoch, None if there is none; a `FileError` if the secret is another one."""
+        """Return the key of an epoch, None if there is none; raise `FileError` if the secret is wrong."""
         place = _place(self._folder, epoch)
         try:
             data = read_private(place, "a sealed key")
         except FileNotFoundError:
             return None
         try:
-            return unseal(stretch(self._held(), data[:_SALT]), data[_SALT:], _CONTEXT + epoch.encode())
+            return unseal(
+                stretch(self._require_secret(), data[:_SALT]), data[_SALT:], _CONTEXT + epoch.encode()
+            )
         except (DecodingError, SealBroken):
             raise FileError(
-                f"{place}: was sealed under another secret, or is damaged. With the right one the epoch goes "
-                "on; without the file it has lost its key and can only be closed."
+                f"{place}: was sealed under a different secret, or is damaged. With the right secret the "
+                "epoch continues; if the file is removed, the key of the epoch is lost and the epoch can "
+                "only be closed."
             ) from None
 
-    def _held(self) -> bytes:
+    def _require_secret(self) -> bytes:
         if not any(self._secret):
-            raise KeySpent("What keys are sealed under was forgotten here.")
+            raise KeySpent("The secret that seals keys was destroyed in this process.")
         return bytes(self._secret)
 
     def wipe(self) -> None:
-        """Overwrite the secret in memory; nothing can be sealed or opened with it from then on."""
+        """Overwrite the secret in memory, so that it cannot seal or open anything more."""
         self._secret[:] = bytes(len(self._secret))
 
     def destroy(self, epoch: str) -> None:
@@ -76,7 +79,7 @@ class SealedKeys:
 
     @staticmethod
     def destroy_in(folder: Path, epoch: str) -> None:
-        """Overwrite and remove the key of an epoch, which takes no secret."""
+        """Overwrite and remove the key of an epoch; this needs no secret."""
         place = _place(folder, epoch)
         try:
             with place.open("r+b") as stream:

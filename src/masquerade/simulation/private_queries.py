@@ -1,4 +1,4 @@
-"""A client whose questions two servers answer without learning them, unless they must not be answered."""
+"""Private queries: two servers answer a client's queries without learning them, and still refuse some."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from masquerade.protocols.mpc.dealer import Dealer, local_keys
 from masquerade.protocols.mpc.dealer_engine import HelpedEngine
 from masquerade.protocols.mpc.engine import Cost, run_each
 from masquerade.protocols.mpc.private_queries import (
-    Client,
     ControlServer,
     OverlapRules,
+    QueryClient,
     Questions,
     control_guarantee,
 )
@@ -30,7 +30,7 @@ Where = Mapping[str, Category]
 
 @dataclass(frozen=True)
 class PrivateAnswers:
-    """What a client was answered, None where it was refused, what that cost, and who learnt what."""
+    """Answers to a client, None where refused, with cost and guarantee."""
 
     questions: tuple[dict[str, Category], ...]
     counts: tuple[int | None, ...]
@@ -42,7 +42,7 @@ class PrivateAnswers:
     guarantee: Guarantee
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
+        """Return plain values for JSON."""
         asked = zip(self.questions, self.counts, strict=True)
         return {
             "answers": [{"where": where, "count": count, "refused": count is None} for where, count in asked],
@@ -56,30 +56,54 @@ class PrivateAnswers:
 def private_answers(
     codes: Mapping[str, NDArray[Any]], schema: Schema, questions: Sequence[Where], rules: OverlapRules
 ) -> PrivateAnswers:
-    """Return what a client is answered whose questions two servers with a helper do not learn.
+    """Answer queries of a client without revealing them to the two servers or the dealer.
 
-    Formula: `protocols.hidden.control`; every question is one of all cells of all sets of variables.
+    Parameters
+    ----------
+    codes : mapping of str to array
+        All columns, as category codes.
+    schema : Schema
+        Variables of the columns.
+    questions : sequence of mapping
+        Queried cells: categories by variable.
+    rules : OverlapRules
+        Rules by which servers refuse.
+
+    Returns
+    -------
+    PrivateAnswers
+        One count per query, None if refused.
+
+    Raises
+    ------
+    InputError
+        If a query names an unknown variable or category.
+
+    Notes
+    -----
+    Formula: see `protocols.mpc.private_queries`. A query selects one cell among the cells of all tables over
+    any set of variables.
     Reference: Woodruff & Staddon (2004); Boyle, Gilboa & Ishai (2016); Dobkin, Jones & Lipton (1979).
-    Cost: at most nine rounds a question; bytes grow with the cells and, times these, with earlier questions.
+    Cost: at most nine rounds per query. Bytes grow with cells × earlier queries.
     """
     shape = schema.shape(schema.names)
     places = np.ravel_multi_index([np.asarray(codes[name]) for name in schema], shape)
     table = np.bincount(places, minlength=int(np.prod(shape))).reshape(shape)
     known = Questions(schema)
-    client = Client(known)
-    for where in questions:  # all that is wrong is said before anything is asked
+    client = QueryClient(known)
+    for where in questions:  # validate all queries before sending the first
         known.place(where)
     keys = local_keys({server: os.urandom(32) for server in SERVERS})
     servers = []
     for server in SERVERS:
-        engine = HelpedEngine(server, SERVERS, _own(keys, server), len(places))
+        engine = HelpedEngine(server, SERVERS, _server_keys(keys, server), len(places))
         servers.append(ControlServer(engine, known, table, rules, client.session))
     cost, dealer, sent, counts = Cost(), Dealer(SERVERS, keys), 0, []
     start = time.perf_counter()
     for where in questions:
         messages = client.ask(where)
         sent += sum(map(len, messages))
-        steps = {name: it.answered(key) for name, it, key in zip(SERVERS, servers, messages, strict=True)}
+        steps = {name: it.answer_query(key) for name, it, key in zip(SERVERS, servers, messages, strict=True)}
         counts.append(client.read(list(run_each(steps, dealer, cost).values())))
     return PrivateAnswers(
         tuple(dict(where) for where in questions),
@@ -94,7 +118,7 @@ def private_answers(
 
 
 def random_questions(schema: Schema, count: int, seed: int) -> list[dict[str, Category]]:
-    """Return cells of one to three variables, at random."""
+    """Draw random cells of one to three variables."""
     generator = np.random.default_rng(seed)
     names = list(schema)
     found = []
@@ -110,5 +134,5 @@ def random_questions(schema: Schema, count: int, seed: int) -> list[dict[str, Ca
     return found
 
 
-def _own(keys: Any, server: str) -> Any:
+def _server_keys(keys: Any, server: str) -> Any:
     return lambda purpose, number: keys(server, purpose, number)

@@ -1,4 +1,4 @@
-"""Formulation 2: people who star what sets them apart, by a distributed form of Meyerson & Williams."""
+"""Formulation 2: people suppress the values that single them out, by distributed Meyerson & Williams."""
 
 from __future__ import annotations
 
@@ -22,21 +22,26 @@ from masquerade.protocols.k_anonymity.suppression.messages import (
     partition_guarantee,
     signed_groups,
 )
-from masquerade.protocols.k_anonymity.suppression.roles import GroupRandomness, KeyHolder, Miner, Person
+from masquerade.protocols.k_anonymity.suppression.roles import (
+    GroupRandomness,
+    KeyHolder,
+    Person,
+    SuppressionMiner,
+)
 from masquerade.protocols.people.checks import Checks
-from masquerade.simulation.costs import Cost, Culprit, Meter, Result
-from masquerade.simulation.mix import spoilt
+from masquerade.simulation.costs import Culprit, Meter, PopulationCost, Result
+from masquerade.simulation.mixnet import spoil_submission
 from masquerade.simulation.people import People, Trouble, check_clear, name_of
 from masquerade.simulation.threshold import compile_kernels
 
-ALONE = 2  # people who check all boards themselves, to see what a device takes
+ALONE = 2  # people who share no work, to measure the time of a real device
 HOLDERS, MINER, SERVER = "key holders", "miner", "randomness server"
 Shown = tuple[tuple[str | None, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SuppressedTable:
-    """The released table, None where suppressed, in the order given; and what it came from."""
+    """The released table in the given order, None where suppressed, and its inputs."""
 
     rows: Shown
     groups: tuple[int, ...]
@@ -44,12 +49,13 @@ class SuppressedTable:
     guarantee: Guarantee
 
 
-class Population:
-    """The people with their rows, two or more key holders, the miner and the randomness server.
+class SuppressionRun:
+    """People with their rows, two or more key holders, the miner and the randomness server.
 
-    Each step takes the boards before it and returns the next, every message as bytes; `run` takes them all.
-    People check public boards once, together, but for the first `alone` who do what is due. Some never send
-    their row, and some send one that they cannot prove to know (`trouble`): they take no further part.
+    Each step takes the previous boards (lists of published messages) and returns the next, with every message
+    encoded as bytes. `run` runs all steps. One check of the public boards serves all people except the first
+    `alone`, who check for themselves. Under `trouble`, some people never send their row, and some send a row
+    without a valid proof: they are excluded.
     """
 
     def __init__(
@@ -66,7 +72,7 @@ class Population:
         alone: int = 0,
     ) -> None:
         if not rows or any(len(row) != len(rows[0]) for row in rows):
-            raise InputError("A table has rows, all with the same attributes.")
+            raise InputError("A table needs rows, all with the same attributes.")
         check_cost(len(rows), len(rows[0]), holders, accept_cost=accept_cost)
         width = len(str(len(rows)))
         self.identities = {
@@ -98,14 +104,14 @@ class Population:
         for place, (name, row) in enumerate(zip(terms.people, rows, strict=True)):
             checks = Checks() if place in self.alone else self.checks
             person = Person(name, self.identities[name], terms, row, checks=checks)
-            self.people.append(self.meter.watched(person, place))
+            self.people.append(self.meter.watch(person, place))
         self.holders = [
-            self.meter.watched(KeyHolder(name, self.identities[name], terms, accept_cost=True), HOLDERS)
+            self.meter.watch(KeyHolder(name, self.identities[name], terms, accept_cost=True), HOLDERS)
             for name in terms.holders
         ]
-        miner = Miner(self.identities[MINER], box, terms, accept_cost=True, checks=self.checks)
-        self.miner = self.meter.watched(miner, MINER)
-        self.randomness = self.meter.watched(GroupRandomness(self.identities[SERVER], terms), SERVER)
+        miner = SuppressionMiner(self.identities[MINER], box, terms, accept_cost=True, checks=self.checks)
+        self.miner = self.meter.watch(miner, MINER)
+        self.randomness = self.meter.watch(GroupRandomness(self.identities[SERVER], terms), SERVER)
 
     def keys(self) -> bytes:
         """Return the board of key shares."""
@@ -115,35 +121,35 @@ class Population:
         return board
 
     def batch(self, keys: bytes) -> bytes:
-        """Return the board of encrypted rows; whoever is not on it takes no further part."""
+        """Return the board of encrypted rows. People who are not on it are excluded."""
         staying = [place for place in self.places if place not in self.leaving]
         sent = {place: self.people[place].submit(keys) for place in staying}
         names = {place: self.people[place].name for place in staying}
         for place in self.cheating:
-            sent[place] = spoilt(sent[place], self.identities[names[place]], self.terms.mix)
+            sent[place] = spoil_submission(sent[place], self.identities[names[place]], self.terms.mix)
         board = self.miner.batch(list(sent.values()))
         self.places = [place for place in staying if names[place] not in self.miner.refused]
         self.people = [self.people[place] for place in self.places]
         return board
 
     def mixings(self, batch: bytes) -> bytes:
-        """Return the board of what the key holders made of all pairs, one after the other."""
+        """Return the board of comparisons of all pairs, mixed by the key holders in sequence."""
         done: list[bytes] = []
         for holder in self.holders:
             done.append(holder.shuffle(batch, self.miner.shuffle_board(done)))
         return self.miner.shuffle_board(done)
 
     def endorsements(self, batch: bytes, mixings: bytes) -> bytes:
-        """Return the board of signatures by which key holders say that they checked all mixings."""
+        """Return the board of signatures by which key holders confirm that they checked all mixings."""
         return self.miner.endorsement_board([holder.endorse(batch, mixings) for holder in self.holders])
 
     def openings(self, batch: bytes, mixings: bytes, endorsements: bytes) -> bytes:
-        """Return the board of all parts of opening the distances."""
+        """Return the board of all shares that open the distances."""
         parts = [holder.open(endorsements) for holder in self.holders]
         return self.miner.opening_board([*parts, self.miner.open(batch, mixings, endorsements)])
 
-    def compared(self) -> Boards:
-        """Return all boards of the first phase: from them everybody reads the distances."""
+    def compare(self) -> Boards:
+        """Return all boards of the first phase, from which all parties compute the distances."""
         keys = self.keys()
         batch = self.batch(keys)
         mixings = self.mixings(batch)
@@ -165,8 +171,8 @@ class Population:
         return self.miner.release(agreement, notices, closings, self.holders[0].pass_on(reports))
 
     def run(self) -> SuppressedTable:
-        """Return the table that everybody ends up with."""
-        boards = self.compared()
+        """Return the table that all parties obtain."""
+        boards = self.compare()
         agreement = self.agreement(boards)
         release = self.release(agreement)
         table, *_ = [person.accept(release) for person in self.people]
@@ -181,10 +187,10 @@ class Population:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Suppression(Result):
-    """What came out: the table, None where a value is suppressed, for the people who were compared.
+class SuppressionRunResult(Result):
+    """Result of suppression: the table, None where suppressed, of the people who were compared.
 
-    `as_expected` tells that the table is the one that the same algorithm makes of the clear rows.
+    `as_expected` is True if the same algorithm makes the same table from the clear rows.
     """
 
     n: int
@@ -195,16 +201,16 @@ class Suppression(Result):
     left: int
     faults: tuple[Culprit, ...]
     as_expected: bool
-    cost: Cost
+    cost: PopulationCost
     guarantee: Guarantee
 
     @property
     def suppressed(self) -> int:
-        """Return how many cells are suppressed."""
+        """Number of suppressed cells."""
         return sum(value is None for row in self.rows for value in row)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, the table itself in figures."""
+        """Return plain values for JSON. The table is summarized in numbers."""
         plain = Result.to_dict(self)
         rows = len(plain.pop("rows"))
         figures = {"cells": rows * len(self.quasi), "suppressed": self.suppressed}
@@ -214,20 +220,43 @@ class Suppression(Result):
 
 def suppression(
     people: People, k: int, quasi: Sequence[str], *, trouble: Trouble | None = None, accept_cost: bool = False
-) -> Suppression:
-    """Star the values that differ within groups of at least k people (formulation 2), all messages as bytes.
+) -> SuppressionRunResult:
+    """Suppress the values that differ within groups of at least k people (formulation 2).
 
-    People who leave never send their row; people who cheat send one that they cannot prove to know, and are
-    named. Whoever leaves later stops it. More than 300 people are refused unless the cost is accepted.
+    Every message is encoded as bytes.
+
+    Parameters
+    ----------
+    people : People
+        Records of the people. Their policy must not disguise any variable.
+    k : int
+        Smallest size of a group.
+    quasi : sequence of str
+        Quasi-identifiers.
+    trouble : Trouble, optional
+        Shares of the people who never send their row, and of those who send a row without a valid proof. The
+        latter are named in the result.
+    accept_cost : bool, optional
+        Allow more than 300 people.
+
+    Returns
+    -------
+    SuppressionRunResult
+        The table, the culprits and the costs.
+
+    Raises
+    ------
+    InputError
+        If there are too few or too many people, or if a policy disguises them.
     """
     check_clear(people, k)
     labels = [list(map(str, people.policy.schema.decode(name, people.codes[name]))) for name in quasi]
     rows = list(zip(*labels, strict=True))
     compile_kernels()
-    crowd = Population(rows, k, attributes=quasi, accept_cost=accept_cost, trouble=trouble, alone=ALONE)
+    crowd = SuppressionRun(rows, k, attributes=quasi, accept_cost=accept_cost, trouble=trouble, alone=ALONE)
     done = crowd.run()
     names = list(crowd.terms.people)
-    return Suppression(
+    return SuppressionRunResult(
         len(people),
         k,
         tuple(quasi),
@@ -235,8 +264,7 @@ def suppression(
         len(set(done.groups)),
         len(crowd.leaving),
         tuple(
-            Culprit(name_of(names.index(name)), "its row is not proved to be its own")
-            for name in crowd.miner.refused
+            Culprit(name_of(names.index(name)), "its row has no valid proof") for name in crowd.miner.refused
         ),
         done.rows == _in_one_place([rows[place] for place in crowd.places], k),
         crowd.meter.cost(crowd.alone, crowd.places),
@@ -245,7 +273,7 @@ def suppression(
 
 
 def _in_one_place(rows: Sequence[tuple[str, ...]], k: int) -> Shown:
-    """Return the table that the algorithm makes where all rows are seen."""
+    """Return the table that the algorithm makes from all clear rows."""
     table = np.array(rows)
     groups = partition_distances((table[:, None, :] != table[None, :, :]).sum(axis=2), k)
     shown: list[tuple[str | None, ...]] = []

@@ -1,4 +1,4 @@
-"""Owners who learn a structure, a tree or clusters over all their records, and nobody any count."""
+"""Simulated MPC: several owners learn a structure, a tree or clusters on shares, without any count."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from masquerade.core.schema import Schema
 from masquerade.learn.classifiers.label_tree import LabelNode, LabelTree
 from masquerade.learn.classifiers.prediction_rows import chosen_features
 from masquerade.learn.clusters import Clusters, Lattice, column_numbers, known_clusters
-from masquerade.learn.networks.graph import checked_limit
+from masquerade.learn.networks.graph import check_limit
 from masquerade.learn.networks.score_tables import ScoreTables
 from masquerade.learn.networks.scores import score_called
 from masquerade.protocols.mpc.dealer import Dealer, local_keys
@@ -43,8 +43,8 @@ M = TypeVar("M", Clusters, LabelTree)
 
 
 @dataclass(frozen=True)
-class HiddenStructure:
-    """A structure that was learnt on shares, what learning it cost, and who learnt what."""
+class HiddenStructureResult:
+    """A structure learnt on shares, with cost and guarantee."""
 
     structure: dict[str, tuple[str, ...]]
     score: str
@@ -56,7 +56,7 @@ class HiddenStructure:
     guarantee: Guarantee
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
+        """Return plain values for JSON."""
         return {
             "structure": {name: list(given) for name, given in self.structure.items()},
             "score": self.score,
@@ -78,23 +78,52 @@ def hidden_structure(
     score: str = "k2",
     hide_order: bool = False,
     engine: Engine = "dealer",
-) -> HiddenStructure:
-    """Return the structure that K2 finds over columns of several owners, who see only the structure.
+) -> HiddenStructureResult:
+    """Learn a structure by K2 on columns of several owners, who see only the structure.
 
-    `codes` are all columns, row by row the same people; `owners` says who holds which. With the engine
-    ``dealer`` the first two owners compute and a helper deals randomness; with ``mpyc`` three owners or more
-    compute in processes of their own, without a dealer. `order` lists all variables, parents before children.
     The result equals `mq.learn.structure` with the same order and score on the joined records, up to ties
-    within 2⁻²⁰ of a nat for every cell.
+    within 2⁻²⁰ nats per cell.
 
-    Formula: shares modulo 2^64; see `protocols.hidden.structure`.
+    Parameters
+    ----------
+    codes : mapping of str to array
+        All columns, as category codes. Rows are the same people in every column.
+    schema : Schema
+        Variables of the columns.
+    owners : mapping of str to sequence of str
+        Variables of each owner.
+    order : sequence of str
+        All variables, parents before children.
+    max_parents : int, optional
+        Largest number of parents of a variable.
+    score : str, optional
+        Score of a structure.
+    hide_order : bool, optional
+        Hide the order in which parents are added.
+    engine : {"dealer", "mpyc"}, optional
+        With ``dealer`` the first two owners compute and a dealer supplies randomness. With ``mpyc`` three or
+        more owners compute in separate processes, without a dealer.
+
+    Returns
+    -------
+    HiddenStructureResult
+        Parents of every variable, with cost and guarantee.
+
+    Raises
+    ------
+    InputError
+        If owners or order do not name every variable once.
+
+    Notes
+    -----
+    Formula: shares modulo 2^64; see `protocols.mpc.structure`.
     Reference: Wright & Yang (2004); Yang & Wright (2006); Boyle, Gilboa & Ishai (2016).
-    Cost: some fifteen rounds for every number of parents; bytes as `cost` says.
+    Cost: about fifteen rounds for each number of parents. `cost` has the bytes.
     """
     held = [name for names in owners.values() for name in names]
     _check(schema, held, order, owners)
     n = len(next(iter(codes.values())))
-    search = Search.in_order(order, checked_limit(max_parents), hide_order=hide_order)
+    search = Search.in_order(order, check_limit(max_parents), hide_order=hide_order)
     tables = ScoreTables.of(score, n)
     holder = {name: owner for owner, of in owners.items() for name in of}
     sizes = {name: len(schema[name]) for name in schema}
@@ -109,9 +138,9 @@ def hidden_structure(
             own = {name: np.asarray(codes[name]) for name in owners[engine.name]}
             return parents(engine, HiddenColumns(sizes, holder, own, n), search, tables)
 
-        found, cost, seconds = _computed(tuple(owners), n, program)
+        found, cost, seconds = _compute(tuple(owners), n, program)
         guarantee = structure_guarantee(tuple(owners), tuple(schema), search, helper=HELPER)
-    return HiddenStructure(
+    return HiddenStructureResult(
         {name: tuple(other for other in schema if other in found[name]) for name in schema},
         score_called(score).name,
         n,
@@ -125,7 +154,7 @@ def hidden_structure(
 
 @dataclass(frozen=True)
 class HiddenModel(Generic[M]):
-    """A model that was learnt on shares, what learning it cost, and who learnt what."""
+    """A model learnt on shares, with cost and guarantee."""
 
     model: M
     n: int
@@ -135,7 +164,7 @@ class HiddenModel(Generic[M]):
     guarantee: Guarantee
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
+        """Return plain values for JSON."""
         return {
             "model": self.model.to_dict(),
             "n": self.n,
@@ -154,14 +183,41 @@ def hidden_tree(
     max_depth: int | None = None,
     min_records: float = 1.0,
 ) -> HiddenModel[LabelTree]:
-    """Return the tree that ID3 grows over columns of several owners, who see splits and leaves' classes.
+    """Grow a tree by ID3 on columns of several owners, who see splits and classes of leaves.
 
-    `codes` and `owners` as for `hidden_structure`. What is found equals `mq.learn.decision_tree` without a
-    test of significance on the joined records: `LabelTree.of` is what is left of that without its counts.
+    The result equals `mq.learn.decision_tree` without a significance test on the joined records, without its
+    counts (`LabelTree.of`).
 
-    Formula: shares modulo 2^64; see `protocols.hidden.tree`.
+    Parameters
+    ----------
+    codes : mapping of str to array
+        All columns, as category codes. Rows are the same people in every column.
+    schema : Schema
+        Variables of the columns.
+    owners : mapping of str to sequence of str
+        Variables of each owner.
+    target : str
+        Variable to predict.
+    max_depth : int, optional
+        Largest depth of the tree.
+    min_records : float, optional
+        Smallest number of records in a node that is split.
+
+    Returns
+    -------
+    HiddenModel
+        The tree, with cost and guarantee.
+
+    Raises
+    ------
+    InputError
+        If owners do not name every variable once.
+
+    Notes
+    -----
+    Formula: shares modulo 2^64; see `protocols.mpc.tree`.
     Reference: Quinlan (1986).
-    Cost: some twenty rounds for every level.
+    Cost: about twenty rounds per level.
     """
     _check(schema, [name for names in owners.values() for name in names], tuple(schema), owners)
     n = len(next(iter(codes.values())))
@@ -174,7 +230,7 @@ def hidden_tree(
         own = {name: np.asarray(codes[name]) for name in owners[engine.name]}
         return tree(engine, HiddenColumns(sizes, holder, own, n), growth)
 
-    found, cost, seconds = _computed(tuple(owners), n, program)
+    found, cost, seconds = _compute(tuple(owners), n, program)
     nodes = tuple(LabelNode(node.feature, node.branches, node.label) for node in found)
     model = LabelTree(schema[target], tuple(schema[name] for name in features), nodes, n)
     guarantee = tree_guarantee(tuple(owners), sizes, growth, helper=HELPER)
@@ -193,38 +249,69 @@ def hidden_clusters(
     steps: int = 30,
     hide_steps: bool = False,
 ) -> HiddenModel[Clusters]:
-    """Return clusters of records whose cells lie with several owners, who see centres and sizes.
+    """Cluster records whose cells are held by several owners, who see centres and sizes.
 
-    `codes` are all columns, whose categories are numbers; `holder` (records × columns) says by number which
-    of the `owners` has a cell. Without `start` the first centres are records that nobody knows. From the same
-    centres `mq.learn.k_means` comes to the same clusters; see `protocols.hidden.k_means.Lloyd` for the rest.
+    From the same start `mq.learn.k_means` finds the same clusters; see `protocols.mpc.k_means.Lloyd`.
 
-    Formula: shares modulo 2^64; see `protocols.hidden.k_means`.
+    Parameters
+    ----------
+    codes : mapping of str to array
+        All columns, as category codes. Categories must be numbers.
+    schema : Schema
+        Variables of the columns.
+    holder : array of int
+        Index of the owner of each cell: records × columns.
+    owners : sequence of str
+        Names of the owners.
+    k : int
+        Number of clusters.
+    start : array, optional
+        First centres. Without it, random records, which no owner learns.
+    least_size : int, optional
+        Smallest cluster whose centre is opened.
+    steps : int, optional
+        Largest number of steps.
+    hide_steps : bool, optional
+        Open only the final centres.
+
+    Returns
+    -------
+    HiddenModel
+        The clusters, with cost and guarantee.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two owners or the arguments do not fit the columns.
+
+    Notes
+    -----
+    Formula: shares modulo 2^64; see `protocols.mpc.k_means`.
     Reference: Lloyd (1982); Jagannathan & Wright (2005).
-    Cost: some ten rounds for every step, with hidden steps some thirty.
+    Cost: about ten rounds per step, about thirty with hidden steps.
     """
     if len(owners) < 2:
-        raise InputError("Clusters on shares need two owners at least; one computes alone.")
+        raise InputError("Clusters on shares need at least two owners. A single owner needs no shares.")
     names = tuple(schema)
     numbers = column_numbers(schema, names)
     lattice, n = Lattice.of(numbers), len(holder)
-    table = lattice.whole(np.stack([numbers[at][codes[name]] for at, name in enumerate(names)], axis=1))
+    table = lattice.to_units(np.stack([numbers[at][codes[name]] for at, name in enumerate(names)], axis=1))
     first = None if start is None else lattice.centres(start, k)
     plan = Lloyd(n, k, lattice.most, first, least_size, steps, hide_steps)
 
     def program(engine: HelpedEngine) -> Steps[Any]:
         return clusters(engine, np.where(holder == list(owners).index(engine.name), table, 0), plan)
 
-    found, cost, seconds = _computed(tuple(owners), n, program)
+    found, cost, seconds = _compute(tuple(owners), n, program)
     model = known_clusters(names, lattice, found.centres(), found.sizes, n, least=least_size)
     guarantee = clusters_guarantee(tuple(owners), names, plan, helper=HELPER)
     return HiddenModel(model, n, tuple(owners), cost, seconds, guarantee)
 
 
-def _computed(
+def _compute(
     owners: tuple[str, ...], n: int, program: Callable[[HelpedEngine], Steps[T]]
 ) -> tuple[T, Cost, float]:
-    """Run a program by all owners in this process; return what they find, what it cost, and its seconds."""
+    """Run a program of all owners in this process. Return the result, the cost and the seconds."""
     keys, cost = local_keys({owner: os.urandom(32) for owner in owners}), Cost()
     engines = [HelpedEngine(owner, owners, partial(keys, owner), n) for owner in owners]
     start = time.perf_counter()
@@ -235,18 +322,18 @@ def _computed(
 def _check(
     schema: Schema, held: Sequence[str], order: Sequence[str], owners: Mapping[str, Sequence[str]]
 ) -> None:
-    """Refuse owners and orders that do not name every variable once, all at once."""
+    """Raise InputError if owners or order do not name every variable exactly once."""
     faults = []
     if len(owners) < 2:
-        faults.append("Hidden counts need two owners at least; one counts alone.")
+        faults.append("Hidden counts need at least two owners. A single owner needs no shares.")
     for what, given in (("Among the owners", held), ("In the order", order)):
         unknown = [name for name in given if name not in schema]
         missing = [name for name in schema if name not in given]
         twice = sorted({name for name in given if list(given).count(name) > 1})
-        faults += [f"{what} {name!r} is no variable.{did_you_mean(name, schema)}" for name in unknown]
+        faults += [f"{what} {name!r} is not a variable.{did_you_mean(name, schema)}" for name in unknown]
         if missing:
             faults.append(f"{what} {', '.join(map(repr, missing))} is missing.")
         if twice:
-            faults.append(f"{what} {', '.join(map(repr, twice))} stands twice.")
+            faults.append(f"{what} {', '.join(map(repr, twice))} occurs twice.")
     if faults:
         raise InputError(" ".join(faults))
