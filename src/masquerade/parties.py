@@ -1,8 +1,8 @@
-"""Organisations that keep their own records: the kinds of sessions they hold, and what a kind states.
+"""Organisations that keep their own records: the types of sessions they run, and their statements.
 
-`names` lists the kinds that a session file may name, `find` returns one. Sessions themselves are held by
-services (`masquerade session`); a kind of another package is a `SessionKind` with its `Role`s, and says by
-`Outflow` what leaves a party.
+`names` lists the types that a session file may name, and `find` returns one. Services run the sessions
+(`masquerade session`). A plug-in provides a `SessionKind` with its `Role`s, and states by `Outflow` what
+leaves a party.
 """
 
 from masquerade.services.parties.kinds import find, names
@@ -12,8 +12,8 @@ from masquerade.services.parties.kinds.base import (
     Partition,
     Player,
     Role,
+    RoleStep,
     SessionKind,
-    Step,
 )
 
-__all__ = ["Convener", "Outflow", "Partition", "Player", "Role", "SessionKind", "Step", "find", "names"]
+__all__ = ["Convener", "Outflow", "Partition", "Player", "Role", "RoleStep", "SessionKind", "find", "names"]

@@ -1,10 +1,12 @@
-"""What every service shares: who may speak to it, what it takes and keeps, how it starts and stops.
+"""Common parts of all services: admission, limits, durable state, settings, start and stop.
 
-`service` is what answers, `server` runs it, `jobs` work on each message once; `client` calls other services,
-who are `peers`; `problems` cross between them. `settings`, read by `settings_file`, say what a node is;
-`state` and `release_ledger` what it remembers, `logs` what it tells;
-`example_deployment` writes a whole deployment to try out. Nothing is loaded before it is asked for:
-import the module that you need.
+- `service` answers requests, `server` runs it, and `jobs` handles each message once.
+- `client` calls other services, which are `peers`; `problems` are errors on the wire.
+- `settings`, read by `settings_file`, describe a node.
+- `state` and `release_ledger` are durable; `logs` writes log lines without data.
+- `example_deployment` writes a deployment to try out.
+
+Modules are loaded on demand: import the module that you need.
 """
 
 from masquerade.core.util.lazy_exports import public_modules

@@ -1,28 +1,28 @@
-"""Notice a state folder that was put back: copied, overwritten in place, or one of its files alone.
+"""Detection of a state folder restored from a copy: as a whole, overwritten in place, or one file alone.
 
 A restore brings back the bytes of files and, if it runs as root, nearly all of their metadata. It cannot
 bring back an inode's change time (ctime): the kernel sets it to the present at every change of the inode, and
-no call sets it to anything else. An `Anchor` is a pair of empty files that use this. Everything that they say
-is in their names:
+no call sets it to anything else. An `Anchor` is a pair of empty files that use this. Their names contain all
+of their information:
 
-- the number of the step, the id and the epoch of the state, how many changes each database has seen,
+- the number of the step, the id and the epoch of the state, the number of changes of each database,
 - a digest of inode, generation, change time and name of the other file.
 
-A step renames the older of the two, which makes it the newer one and sets its change time. So at every
-moment the newer file describes the older one, which nothing has touched since. A restore adds files of
-earlier names, or replaces the two, whose inodes and change times then differ from what the newer one says.
-Databases that are put back without the anchor have seen fewer changes than it says. Only a copy of the whole
-disk, taken below the file system (a snapshot of a disk, volume or virtual machine), brings all of this back.
+A step renames the older file, which makes it the newer one and sets its change time. So the newer file always
+describes the older one, which is unchanged since. A restore adds files with earlier names, or replaces the
+two, whose inodes and change times then differ from those in the newer name. Databases that are restored
+without the anchor have fewer changes than it states. Only a copy of the whole disk, taken below the file
+system (a snapshot of a disk, volume or virtual machine), restores all of this.
 
-A rename happens or does not: a process that is killed at any moment leaves the pair of one step or of the
-next, and a database that is at most one change ahead. It writes no data that a power failure could separate
-from its name, so nothing needs to be synced. The last renames may be lost with the power: then databases are
-further ahead, and the machine has started again, which its boot id shows. Times are compared for equality
-alone, so the clock may be set to anything; a restore within the same tick of it as the step (milliseconds; a
-second on ext4 with inodes of 128 bytes) may go unnoticed.
+A rename is atomic: a process that is killed at any moment leaves the pair of one step or of the next, and a
+database that is at most one change ahead. No data is written that a power failure could separate from its
+name, so nothing needs to be synced. The last renames may be lost in a power failure: then databases are
+further ahead, and the machine has started again, which its boot id shows. Times are only compared for
+equality, so the clock may be set to anything. A restore within the same clock tick as the step (milliseconds;
+a second on ext4 with inodes of 128 bytes) may go undetected.
 
-Reading changes nothing here. What changes an inode does: `chmod`, `chown`, hard links (`cp -al`), extended
-attributes.
+Reading the files changes nothing. Operations that change an inode look like a restore: `chmod`, `chown`, hard
+links (`cp -al`), extended attributes.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _NAME: Final = re.compile(
 
 
 class AnchorStep(NamedTuple):
-    """One step of an anchor, as its newer file is named.
+    """One step of an anchor: the information in the name of its newer file.
 
-    `state` is a digest of the state's id, `boot` one of the boot id; `counts` are the changes of databases by
-    name, and `other` is a digest of the older file.
+    `state` and `boot` are digests of the state's id and of the boot id. `counts` are the numbers of changes
+    of databases by name, and `other` is the digest of the older file.
     """
 
     number: int
@@ -72,7 +72,7 @@ class AnchorStep(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """Return the step that a file's name states, None if it states none."""
+        """Return the step of a file's name, None if the name is not valid."""
         match = _NAME.fullmatch(name)
         if match is None:
             return None
@@ -82,10 +82,10 @@ class AnchorStep(NamedTuple):
 
 
 class Anchor:
-    """The anchor in a folder; `last` is the last step, None where no file states one.
+    """The anchor in a folder; `last` is the last step, None if no file has a valid name.
 
-    `untouched` is False unless there are two files, as the last step left them. One process takes steps, in
-    any of its threads; others may look.
+    `untouched` is True if there are exactly two files, as the last step left them. Only one process takes
+    steps, in any of its threads; other processes may read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -102,7 +102,7 @@ class Anchor:
         return paired and steps[1].other == self._digest_of(steps[0])
 
     def _digest_of(self, step: AnchorStep) -> str:
-        """Return the digest of the file of a step; no digest if there is no such file."""
+        """Return the digest of the file of a step, empty if the file does not exist."""
         with suppress(OSError):
             handle = os.open(self._folder / step.name, os.O_RDONLY)
             try:
@@ -113,7 +113,7 @@ class Anchor:
         return ""
 
     def begin(self, incarnation: str, epoch: int, counts: Mapping[str, int]) -> None:
-        """Anchor a state of another id: by two new files, after which all others are removed."""
+        """Anchor a state with a new id: write two new files, then remove all others."""
         with self._lock:
             before, number = _names(self._folder), 0 if self.last is None else self.last.number + 1
             self._counts = dict(counts)
@@ -130,13 +130,13 @@ class Anchor:
             self.last, self.exists, self.untouched = self.steps[-1], True, True
 
     def advance(self, name: str, changes: int) -> None:
-        """Take the step to a number of changes of a database."""
+        """Take a step that states a new number of changes of a database."""
         with self._lock:
             self._counts[name] = changes
             self._step()
 
     def catch_up(self) -> None:
-        """Take the step that failed after the last change: no database is ever two changes ahead."""
+        """Repeat the step that failed after the last change, so that no database is two changes ahead."""
         if self._behind:
             with self._lock:
                 self._step()
@@ -161,10 +161,22 @@ class Anchor:
         return FileError(f"{self._folder}: the anchor of the state cannot be written ({reason}).")
 
     def problem(self, incarnation: str, counts: Mapping[str, int], exact: Iterable[str] = ()) -> str:
-        """Return the reason to take the state for restored, in words; empty if there is none.
+        """Return the reason to consider the state restored, as text; empty if there is none.
 
-        `counts` are the changes of databases as they are now. Of those that are `exact` each transaction is
-        one change: they are no more than one ahead, unless the machine has started again since.
+        Parameters
+        ----------
+        incarnation : str
+            Id of the state.
+        counts : mapping
+            Current numbers of changes of databases.
+        exact : iterable of str, optional
+            Databases in which each transaction is one change. They are at most one change ahead of the
+            anchor, unless the machine has started again.
+
+        Returns
+        -------
+        str
+            The reason.
         """
         if not self.exists:
             return "the anchor is missing"
@@ -183,7 +195,7 @@ class Anchor:
 
 
 def generation_of(handle: int) -> int | None:
-    """Return the generation of an open file's inode, None where the file system has none."""
+    """Return the generation of an open file's inode, None if the file system has no generations."""
     try:
         import fcntl  # noqa: PLC0415  (not on Windows)
 
@@ -195,7 +207,7 @@ def generation_of(handle: int) -> int | None:
 
 @cache
 def boot_id() -> str:
-    """Return the id of this start of the machine, empty where the system has none."""
+    """Return the boot id of the machine, empty if the system has none."""
     try:
         return BOOT_ID.read_text("ascii").strip()
     except OSError:

@@ -1,7 +1,7 @@
-"""Calling other parties: messages over HTTPS that are sent as often as needed and acted on once.
+"""Client for other parties: messages over HTTPS that are retried as needed and acted on once.
 
-A server's certificate has to be signed by the authority and pinned for exactly this peer, and that is checked
-before the first byte of a request is sent.
+A server's certificate must be signed by the authority and pinned for this peer. Both are checked before
+the first byte of a request is sent.
 """
 
 from __future__ import annotations
@@ -28,30 +28,44 @@ from masquerade.services.common.peers import PLAIN, Peer, TlsFiles, by_name, cli
 from masquerade.services.common.problems import NotAdmitted, PartyUnreachable, ServiceFailed, TimedOut
 from masquerade.services.common.settings import Limits, NodeSettings, is_loopback
 
-VERSIONS = ("1",)  # that this client speaks
+VERSIONS = ("1",)  # of the protocol that this client supports
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 _PLACE = re.compile(r"[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*")
 _CONNECT_SECONDS = 10.0
-_SHARE_WAITED = 0.5  # of a try, after which a server says that it is still at work: before we give up
-_TRIES_WAITED = 60  # for a peer that says so, in tries of a node's own limit
-_PIECE = 1 << 16  # bytes sent in one step
+_SHARE_WAITED = 0.5  # share of the timeout after which a server reports that it is still working
+_TRIES_WAITED = 60  # timeouts to wait in all for a peer that reports so
+_PIECE = 1 << 16  # bytes per write, so that a write cannot outlast its try
 T = TypeVar("T")
-_PAUSE = 0.2  # seconds between two tries to reach a service that is being started
-_SILENT_SECONDS = 2.0  # before anybody is told that it is waited for
-_IDLE_SECONDS = 3.0  # a connection is used again for a shorter time than servers keep it (5)
+_PAUSE = 0.2  # seconds between two tries to reach a service that is starting
+_SILENT_SECONDS = 2.0  # seconds of waiting for a service before `tell` is called
+_IDLE_SECONDS = 3.0  # a connection is reused for less time than servers keep it open (5)
 
 
 class HttpTransport:
-    """Messages to peers over the network.
+    """Messages to peers over HTTPS.
 
-    Every exchange has an idempotency key of its own, kept over its retries: a server that got the message and
-    whose reply was lost sends that reply again and does nothing twice.
+    Each exchange has its own idempotency key, which its retries repeat: a server that received the message,
+    but whose reply was lost, sends the same reply again and does nothing twice.
 
-    `me` is our own name, for messages to people; `place` is where messages go that name no other one, below
-    ``/v1/`` of a peer's address; `tls` is what we show to servers that ask for certificates, and who signs
-    theirs (the system's authorities if nobody is named; pinning comes on top). One try may take `timeout`
-    seconds; there are `retries` after a connection failed, a time ran out or a server was busy. A server that
-    says it is still working on the message is asked for `patience` seconds in all.
+    Parameters
+    ----------
+    me : str
+        Name of this node, for error messages.
+    peers : iterable of Peer
+        The peers.
+    place : str, optional
+        Default path of messages below ``/v1/``.
+    tls : TlsFiles, optional
+        Certificate of this client, and the authority of servers. Without an authority the system's are used;
+        certificates are pinned in either case.
+    timeout : float, optional
+        Seconds for one try.
+    retries : int, optional
+        Number of retries after a connection failed, timed out, or the server was busy.
+    patience : float, optional
+        Seconds in all to wait for a server that reports that it is still working on the message.
+    limits : Limits, optional
+        Largest message and reply.
     """
 
     def __init__(
@@ -81,14 +95,32 @@ class HttpTransport:
     ) -> bytes:
         """Deliver a message and return the reply.
 
-        With a `key` that was stored beforehand, an exchange that a crash cut short can be taken up again.
+        Parameters
+        ----------
+        party : str
+            The peer.
+        message : bytes
+            The message.
+        place : str, optional
+            Path below ``/v1/``, instead of the default.
+        key : str, optional
+            Idempotency key. If it was stored before the call, an exchange that a crash interrupted can be
+            repeated with it.
+
+        Returns
+        -------
+        bytes
+            The reply.
         """
         return self._send(party, place or self._place, bytes(message), key or secrets.token_urlsafe(24))
 
     def post_json(
         self, party: str, place: str, value: Any, *, key: str | None = None, repeatable: bool = False
     ) -> Any:
-        """Send JSON, return JSON; what is `repeatable`, a question that changes nothing, leaves no trace."""
+        """Send JSON and return the JSON reply.
+
+        A `repeatable` message is a query that changes nothing: it has no key, so the server stores no reply.
+        """
         body = json.dumps(value, allow_nan=False).encode()
         chosen = None if repeatable else key or secrets.token_urlsafe(24)
         reply = self._send(party, place, body, chosen)
@@ -114,7 +146,7 @@ class HttpTransport:
         peer = self._peers[party]
         with self._lock:
             if party not in self._clients:
-                self._clients[party] = self._connected(peer)
+                self._clients[party] = self._open_client(peer)
             client = self._clients[party]
         if len(body) > self._limits.body_bytes:
             raise problems.TooLarge(
@@ -122,7 +154,7 @@ class HttpTransport:
             )
         if not _PLACE.fullmatch(place):
             raise InputError(
-                f"A place consists of letters, digits, '.', '_', '~', '-' and '/'. Got {place!r}."
+                f"A path consists of letters, digits, '.', '_', '~', '-' and '/'. Got {place!r}."
             )
         headers = {
             "Masquerade-Version": ", ".join(VERSIONS),
@@ -134,9 +166,9 @@ class HttpTransport:
         if key is not None:
             headers |= {"Idempotency-Key": key, "Masquerade-Wait": f"{_SHARE_WAITED * self._timeout:.6f}"}
         request = client.build_request("POST", f"/v1/{place}", content=body, headers=headers)
-        return self._tried(peer, client, request)
+        return self._send_with_retries(peer, client, request)
 
-    def _tried(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> bytes:
+    def _send_with_retries(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> bytes:
         trouble, retry_after, failed = "", "", 0
         until = time.monotonic() + self._patience
         while failed <= self._retries:
@@ -157,20 +189,22 @@ class HttpTransport:
             if answer.status_code not in problems.RETRIED:
                 request_there = answer.headers.get("Masquerade-Request", "")
                 if isinstance(problem, ServiceFailed) and re.fullmatch(r"[0-9a-f]{16}", request_there):
-                    raise ServiceFailed(f"{problem} It is request {request_there} there.")  # by its log
+                    raise ServiceFailed(
+                        f"{problem} Its log calls this request {request_there}."
+                    )  # by its log
                 raise problem
             if not isinstance(problem, TimedOut):
                 trouble, retry_after, failed = str(problem), answer.headers.get("Retry-After", ""), failed + 1
-            elif time.monotonic() > until:  # it works on what we asked: that is no failure, but it has an end
+            elif time.monotonic() > until:  # still working is not a failure, but does not last for ever
                 raise TimedOut(f"Party {peer.name!r} is still at work after {self._patience:g} seconds.")
         tries = "1 try" if self._retries == 0 else f"{self._retries + 1} tries"
         raise PartyUnreachable(
             f"Party {peer.name!r} at {peer.url} gave no answer in {tries}; at last: {trouble.rstrip('.')}. "
-            "See that it runs and is not overloaded, and that the address is right; then try again."
+            "Check that it is running and not overloaded, and that the address is right; then try again."
         )
 
     def _once(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> httpx.Response:
-        """Send once and return a reply that is not longer than allowed and not later than allowed."""
+        """Send once and return the reply; raise an error if it is too long or too late."""
         deadline = self._try.until = time.monotonic() + self._timeout
         most = self._limits.reply_bytes
         response = client.send(request, stream=True)
@@ -190,7 +224,7 @@ class HttpTransport:
         finally:
             response.close()
 
-    def _connected(self, peer: Peer) -> httpx.Client:
+    def _open_client(self, peer: Peer) -> httpx.Client:
         try:
             parts = urlsplit(peer.url or "")
             usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
@@ -209,25 +243,25 @@ class HttpTransport:
             verify = client_context(peer, self._tls)
         limits = httpx.Limits(keepalive_expiry=_IDLE_SECONDS)
         way = httpx.HTTPTransport(verify=verify, trust_env=False, limits=limits)
-        # httpx counts seconds from byte to byte, and has no public way to count them for a whole try
+        # httpx limits the time between bytes; a limit for a whole try is only possible by its inner pool
         pool: Any = way._pool  # noqa: SLF001
         pool._network_backend = _Timed(pool._network_backend, self._try)  # noqa: SLF001
         return httpx.Client(
             base_url=peer.url or "",
             transport=way,
-            trust_env=False,  # no proxy and no password file may come between
+            trust_env=False,  # ignores proxies and .netrc: nothing may come between the two services
             follow_redirects=False,
             timeout=httpx.Timeout(self._timeout, connect=min(self._timeout, _CONNECT_SECONDS)),
         )
 
 
 class _Try(threading.local):
-    """When the try ends that a thread is at."""
+    """Deadline of the current try of each thread."""
 
     until = math.inf
 
     def left(self, seconds: float | None) -> float:
-        """Return how long one step may take."""
+        """Return the seconds that one operation may take; raise ReadTimeout after the deadline."""
         left = self.until - time.monotonic()
         if left <= 0:
             raise httpx.ReadTimeout("the try took too long")
@@ -235,7 +269,7 @@ class _Try(threading.local):
 
 
 class _Timed:
-    """Connections, and what opens them, whose every step ends with the try that it is part of."""
+    """Network backend and streams of httpcore whose operations end at the deadline of their try."""
 
     def __init__(self, inner: Any, until: _Try) -> None:
         self._inner, self._until = inner, until
@@ -260,14 +294,14 @@ class _Timed:
 
 
 def _pause(attempt: int, retry_after: str) -> float:
-    """Return seconds before a retry: twice as long each time, in part at random so that callers spread."""
+    """Return the seconds before a retry: exponential backoff with jitter, at least what the server asks."""
     longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**attempt)
     wished = min(_LONGEST_PAUSE, float(retry_after)) if retry_after.isdecimal() else 0.0
     return max(wished, longest * (0.5 + secrets.randbelow(1000) / 2000))
 
 
 def _raise_if_hopeless(peer: Peer, me: str, error: BaseException) -> None:
-    """Turn a failed handshake into an error at once: another try would fail the same way."""
+    """Raise NotAdmitted for a failed TLS handshake: a retry would fail the same way."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -292,23 +326,23 @@ def _in_words(error: httpx.TransportError, *, secured: bool) -> str:
     return words
 
 
-def _own(settings: NodeSettings, url: str | None = None) -> Peer:
-    """Return a node as its own operator knows it."""
+def _operator_peer(settings: NodeSettings, url: str | None = None) -> Peer:
+    """Return the peer that represents a node's own operator in calls to the node."""
     token = None if settings.operator_token is None else settings.operator_token.read_text().strip()
     marks = () if settings.tls is None else (fingerprint(settings.tls.certificate),)
     return Peer(settings.name, url, marks, None if token is None else token_digest(token), token)
 
 
 def peers_of(settings: NodeSettings) -> list[Peer]:
-    """Return everybody who may call, the node's own operator among them."""
-    return [_own(settings), *(peer.peer(name) for name, peer in settings.peers.items())]
+    """Return the peers that may call a node, including its own operator."""
+    return [_operator_peer(settings), *(peer.peer(name) for name, peer in settings.peers.items())]
 
 
 def peer_transport(settings: NodeSettings, peers: Iterable[Peer], **changed: float) -> HttpTransport:
-    """Return how a node reaches its peers, with its own certificate and within its own limits.
+    """Return the transport of a node to its peers, with its certificate and limits.
 
-    `changed` are another `timeout` or number of `retries` than those of its settings. Work that takes long is
-    waited for, sixty times as long as one try.
+    `changed` replaces the `timeout` or `retries` of the settings. A peer that is still working is waited for
+    `_TRIES_WAITED` times as long as one try.
     """
     seconds = changed.get("timeout", settings.limits.seconds)
     given: dict[str, Any] = {"timeout": seconds, "retries": settings.retries, **changed}
@@ -317,18 +351,18 @@ def peer_transport(settings: NodeSettings, peers: Iterable[Peer], **changed: flo
 
 
 def json_object(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of a message."""
+    """Return the JSON object in a message, empty for an empty message; raise InputError if it is not one."""
     try:
         values = parse_json(data or b"{}")
     except InputError:
         values = None
     if not isinstance(values, dict):
-        raise InputError("The message is no JSON object.")
+        raise InputError("The message is not a JSON object.")
     return values
 
 
 class NotRunning(InputError):
-    """A service on this machine that has not said where it listens."""
+    """Raised if a service on this machine has no address file, because it is not running."""
 
 
 def once_started(
@@ -338,10 +372,25 @@ def once_started(
     tell: Callable[[str], object] = lambda _: None,
     started_by: str = "",
 ) -> T:
-    """Return what a service answers, asking again for `wait` seconds while nobody answers there.
+    """Return the reply of a service, waiting up to `wait` seconds for it to start.
 
-    A service that is being started has no address yet, or nobody listens there; after a moment `tell` is told
-    that it is waited for, and what starts it, if that is known here.
+    Parameters
+    ----------
+    ask : callable
+        Sends the message; called again while the service has no address or is unreachable.
+    name : str
+        Name of the service.
+    wait : float
+        Seconds to wait.
+    tell : callable, optional
+        Receives a sentence if the service does not answer within two seconds.
+    started_by : str, optional
+        The command that starts the service, for that sentence.
+
+    Returns
+    -------
+    object
+        The result of `ask`.
     """
     began, told = time.monotonic(), False
     while True:
@@ -359,9 +408,9 @@ def once_started(
 
 
 class Operator:
-    """How the operator of a node speaks to it: with the node's own credentials, on its own machine.
+    """Client of a node's own operator, on the same machine and with the node's own credentials.
 
-    Until it has answered once, it is waited for, `wait` seconds in all; see `once_started`.
+    It waits up to `wait` seconds for the first answer; see `once_started`.
     """
 
     def __init__(
@@ -374,18 +423,18 @@ class Operator:
         self._http: HttpTransport | None = None
 
     def ask(self, what: str, values: dict[str, Any]) -> dict[str, Any]:
-        """Let the node do something, and return what it says."""
+        """Run an operation of the node, and return its reply."""
         name, key = self._settings.name, secrets.token_urlsafe(24)
 
         def asked() -> dict[str, Any]:
-            http, repeatable = self._http or self._connected(), what in {"status", "model"}
+            http, repeatable = self._http or self._connect(), what in {"status", "model"}
             try:
                 answer: dict[str, Any] = http.post_json(
                     name, f"operate/{what}", values, key=key, repeatable=repeatable
                 )
             except BaseException:
                 if self._http is None:
-                    http.close()  # where it listens is looked up again
+                    http.close()  # the next try reads the address again
                 raise
             self._http = http
             return answer
@@ -399,8 +448,8 @@ class Operator:
                 "were replaced since it was started."
             ) from None
 
-    def _connected(self) -> HttpTransport:
-        """Return a way to where the node says that it listens."""
+    def _connect(self) -> HttpTransport:
+        """Return a transport to the address that the node wrote when it started."""
         settings = self._settings
         try:
             url = settings.address_file.read_text(encoding="ascii").strip()
@@ -409,7 +458,7 @@ class Operator:
                 f"{settings.name!r} is not running on this machine (there is no {settings.address_file}): "
                 f"start it with {settings.STARTED_BY}."
             ) from None
-        return peer_transport(settings, [_own(settings, url)], timeout=60.0, retries=1)
+        return peer_transport(settings, [_operator_peer(settings, url)], timeout=60.0, retries=1)
 
     def __enter__(self) -> Self:
         return self

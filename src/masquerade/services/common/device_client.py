@@ -1,7 +1,8 @@
-"""Messages from a person's device, over HTTP and TLS, by the standard library alone: small, and sent again.
+"""Client over HTTP and TLS for a person's device; it needs only the standard library.
 
-`client` is for services, which know each other; a device knows one address, shows nothing of its own, and
-has little memory. A message is sent until it is answered: however often it comes, it must do the same.
+The module `client` is for services, which authenticate each other. A device knows one address, sends no
+credentials, and has little memory. It sends a message again until a reply arrives, so the service must act on
+repeated messages only once.
 """
 
 from __future__ import annotations
@@ -26,11 +27,20 @@ LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 class DeviceClient:
-    """Connections of one device to one service; `close` it, or use it in a with statement.
+    """Connection of one device to one service; `close` it, or use it in a with statement.
 
-    Connections are secured by `context`, or by `authority`, the text of the certificates (PEM) that sign the
-    service's; without either by the system's. `patience` is how many seconds a message is tried for; each try
-    takes `timeout` at most.
+    Parameters
+    ----------
+    url : str
+        Address of the service; http only on this machine.
+    authority : str, optional
+        PEM text of the authority (CA) that signed the service's certificate; without it, the system's CAs.
+    context : ssl.SSLContext, optional
+        TLS context, instead of `authority`.
+    timeout : float, optional
+        Seconds for one attempt.
+    patience : float, optional
+        Seconds for all attempts to send one message.
     """
 
     def __init__(
@@ -58,11 +68,14 @@ class DeviceClient:
             raise InputError(f"{url} is not on this machine: its address must begin with https://.")
 
     def post(self, place: str, body: bytes) -> bytes:
-        """Send a text until it is answered, and return the reply; a refusal is raised as what it is."""
+        """Send text until it is answered, and return the reply; raise the error that the service sends."""
         return self._post(place, body, {"Content-Type": "text/plain"})
 
     def exchange(self, place: str, body: bytes, *, once: bool = True) -> bytes:
-        """Send a message of protocols likewise; by its key it is acted on `once`, however often it comes."""
+        """Send a message of a protocol until it is answered, and return the reply.
+
+        With `once`, the message has an idempotency key: the service acts on it once, even if repeated.
+        """
         headers = {"Masquerade-Version": VERSION, "Content-Type": "application/octet-stream"}
         if once:
             headers["Idempotency-Key"] = secrets.token_urlsafe(24)
@@ -105,7 +118,7 @@ class DeviceClient:
         if len(content) > LONGEST_REPLY:
             self._connection.close()
             raise TooLarge(f"The reply of {self._url} is longer than {LONGEST_REPLY:,} bytes.")
-        if reply.length:  # what is missing at the end: read() says nothing of that
+        if reply.length:  # bytes missing at the end, which read() with a limit does not report
             self._connection.close()
             raise IncompleteRead(content, reply.length)
         version = headers.get("Masquerade-Version")
@@ -114,7 +127,7 @@ class DeviceClient:
         return reply.status, content
 
     def close(self) -> None:
-        """End the connection; the next message opens another one."""
+        """End the connection; the next message opens a new one."""
         self._connection.close()
 
     def __enter__(self) -> Self:

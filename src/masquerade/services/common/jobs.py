@@ -1,9 +1,9 @@
-"""Every message is worked on once: jobs in threads, and replies that are on the disk before they are sent.
+"""Jobs: each message is handled once, in a thread, and its reply is durable before it is sent.
 
-Of a `PassingReply` only that it was given is: nobody could go on with it after a crash.
+A job belongs to its idempotency key, not to the connection that started it. A caller that repeats the key
+while the job runs waits for the same job, and afterwards receives the stored reply, byte for byte.
 
-A job belongs to its idempotency key, not to the connection that started it. Whoever asks again with the same
-key while it runs waits for the same job, and afterwards gets the stored reply, byte for byte.
+Of a `PassingReply` only the fact that it was sent is durable, since it is useless after a crash.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from masquerade.services.common.settings import Limits
 from masquerade.services.common.state import ReplyStore
 
 T = TypeVar("T")
-OPERATOR_PLACES = 2
+OPERATOR_PLACES = 8  # concurrent requests of the operator; some wait for the next step of a session
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A message that was let in: whose it is, where it goes, and what it says.
+    """An admitted message: its sender, path and body.
 
-    `parameters` are the parts of the place that its template names.
+    `parameters` are the values of the path's template.
     """
 
     peer: Peer
@@ -43,15 +43,15 @@ class Call:
 
 
 class PassingReply(bytes):
-    """A reply that is of no use once this process has ended: it is given again from memory alone."""
+    """A reply that is useless after this process has ended; it is only kept in memory."""
 
 
 Handler = Callable[[Call], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a job came to; `failure` is what the handler raised, for the log."""
+class JobOutcome:
+    """The result of a job; `failure` is the exception of the handler, for the log."""
 
     status: int
     body: bytes
@@ -61,39 +61,39 @@ class Outcome:
 
 
 @dataclass(slots=True, eq=False)
-class Job:
-    """One message being worked on, and whether somebody gave up waiting for it."""
+class MessageJob:
+    """One message that is being handled; `abandoned` if its caller stopped waiting."""
 
     peer: str
     place: str
     digest: str
-    done: asyncio.Future[Outcome]
+    done: asyncio.Future[JobOutcome]
     abandoned: bool = False
 
 
 class Jobs:
-    """The jobs of one service: no more at once than its limits allow, and none twice for the same key."""
+    """The jobs of one service: limited in number, and one per idempotency key."""
 
     def __init__(
         self, replies: ReplyStore, limits: Limits, peers: Collection[str] = (), operator: str = ""
     ) -> None:
         self._replies, self._limits, self._operator = replies, limits, operator
         self._peers = frozenset(peers) - {operator}
-        self._jobs: set[Job] = set()
-        self._by_key: dict[tuple[str, str], Job] = {}
+        self._jobs: set[MessageJob] = set()
+        self._by_key: dict[tuple[str, str], MessageJob] = {}
         self._requests: Counter[str] = Counter()
         self.stopping = False
 
     def check_open(self) -> None:
-        """Raise `Busy` where nothing new is taken."""
+        """Raise `Busy` if the service is stopping."""
         if self.stopping:
             raise Busy("This service is stopping and takes nothing new. Ask again later.")
 
     def enter(self, peer: str) -> None:
-        """Take one of the places for requests, or raise `Busy`; `leave` gives it back.
+        """Reserve a slot for a request, or raise `Busy`; `leave` releases it.
 
-        The operator has places of their own. Of the others one is left for every peer that has none, so that
-        no peer takes all of them.
+        The operator has separate slots. One slot is reserved for each peer without a request, so that no peer
+        can take all of them.
         """
         self.check_open()
         taken = self._requests + Counter(job.peer for job in self._jobs if job.abandoned)
@@ -105,25 +105,28 @@ class Jobs:
             free = self._limits.concurrency - taken.total() - left
         if free <= 0:
             raise Busy(
-                f"This service works on at most {self._limits.concurrency} requests at once, and leaves a "
-                "place for each of its peers. Ask later."
+                f"This service works on at most {self._limits.concurrency} requests at once, and reserves "
+                "one for each of its peers. Ask later."
             )
         self._requests[peer] += 1
 
     def leave(self, peer: str) -> None:
-        """Give the place back; a job that still runs keeps one."""
+        """Release the slot of a request; a job that still runs keeps one."""
         self._requests[peer] -= 1
 
     @property
     def running(self) -> int:
-        """Return how many requests and jobs there are."""
+        """Return the number of requests or running jobs, whichever is larger."""
         return max(self._requests.total(), len(self._jobs))
 
-    async def answer(self, call: Call, handler: Handler, wait: float = math.inf) -> Outcome:
-        """Return what a message comes to, working on it once.
+    async def answer(self, call: Call, handler: Handler, wait: float = math.inf) -> JobOutcome:
+        """Handle a message once and return the outcome.
 
-        Whoever asks is told after `wait` seconds, or the most that limits allow, that the work goes on: a
-        caller that is told so before its own patience ends asks again, however long the work takes.
+        Raises
+        ------
+        TimedOut
+            If the job takes longer than `wait` seconds, or than the limits allow. It goes on, and the caller
+            can repeat the message with its key, however long the work takes.
         """
         job, seconds = await self._job(call, handler), min(self._limits.seconds, wait)
         await asyncio.wait({job.done}, timeout=seconds)
@@ -133,70 +136,72 @@ class Jobs:
         return job.done.result()
 
     async def finish(self, seconds: float) -> bool:
-        """Wait for every job that runs; tell whether all have ended."""
+        """Wait for all running jobs, at most `seconds`; return True if all have ended."""
         if self._jobs:
             await asyncio.wait({job.done for job in self._jobs}, timeout=max(0.0, seconds))
         return not self._jobs
 
-    async def _job(self, call: Call, handler: Handler) -> Job:
+    async def _job(self, call: Call, handler: Handler) -> MessageJob:
         if call.key is None:
             return self._start(call, handler, "")
         digest = await in_thread(lambda: "sha256:" + sha256(call.body).hexdigest())
         name = (call.peer.name, call.key)
         job = self._by_key.get(name)
-        if job is None:  # nothing is awaited between this look and the start
+        if job is None:  # no await between this check and the start, so no second job can start
             job = self._by_key[name] = self._start(call, handler, digest)
             job.done.add_done_callback(lambda _: self._by_key.pop(name, None))
         elif (job.place, job.digest) != (call.place, digest):
-            raise _reused()
+            raise _reused_key()
         return job
 
-    def _start(self, call: Call, handler: Handler, digest: str) -> Job:
-        job = Job(call.peer.name, call.place, digest, in_thread(lambda: self._work(call, handler, digest)))
+    def _start(self, call: Call, handler: Handler, digest: str) -> MessageJob:
+        job = MessageJob(
+            call.peer.name, call.place, digest, in_thread(lambda: self._work(call, handler, digest))
+        )
         self._jobs.add(job)
 
-        def ended(result: asyncio.Future[Outcome]) -> None:
+        def ended(result: asyncio.Future[JobOutcome]) -> None:
             self._jobs.discard(job)
             if not result.cancelled():
-                result.exception()  # looked at, even if nobody waits for it any more
+                result.exception()  # retrieved even if no caller waits, or asyncio would report it
 
         job.done.add_done_callback(ended)
         return job
 
-    def _work(self, call: Call, handler: Handler, digest: str) -> Outcome:
+    def _work(self, call: Call, handler: Handler, digest: str) -> JobOutcome:
         if call.key is not None:
             stored = self._replies.find(call.peer.name, call.key)
             if stored is not None:
                 if (stored.place, stored.body_digest) != (call.place, digest):
-                    raise _reused()
-                return Outcome(stored.status, bytes(stored.reply), replayed=True)
-        done = self._handled(call, handler)
+                    raise _reused_key()
+                return JobOutcome(stored.status, bytes(stored.reply), replayed=True)
+        done = self._run_handler(call, handler)
         if call.key is not None:
             row = (call.peer.name, call.key, call.place, digest, done.status, done.body)
             self._replies.keep(*row, passing=done.passing)
         return done
 
-    def _handled(self, call: Call, handler: Handler) -> Outcome:
+    def _run_handler(self, call: Call, handler: Handler) -> JobOutcome:
         most = self._limits.reply_bytes
         try:
             reply = handler(call)
             if len(reply) <= most:
-                return Outcome(200, bytes(reply), passing=isinstance(reply, PassingReply))
+                return JobOutcome(200, bytes(reply), passing=isinstance(reply, PassingReply))
             failure: Exception = TooLarge(f"The reply would be longer than {most:,} bytes.")
         except Busy:
-            raise  # nothing was done, so there is nothing to keep: the same key may try again
-        except Exception as error:  # noqa: BLE001  (whatever it was, it is the reply to this key from now on)
+            raise  # nothing was done, so nothing is stored: the same key may try again
+        except Exception as error:  # noqa: BLE001  (any error becomes the stored reply of this key)
             failure = error
-        return Outcome(*problems.encode(failure), failure)
+        return JobOutcome(*problems.encode(failure), failure)
 
 
 def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Start work in a thread that does not keep the process alive, and return its outcome to come.
+    """Start work in a daemon thread, and return a future of its result.
 
-    Where the loop has ended meanwhile nobody waits any more, and what must last is on the disk.
+    If the loop ends first, the result is lost; durable changes of the work are not.
     """
     outcome: Future[T] = Future()
-    outcome.set_running_or_notify_cancel()  # who stops waiting does not stop the work
+    outcome.set_running_or_notify_cancel()  # cancelling the wait must not cancel the work
 
     def run() -> None:
         try:
@@ -210,5 +215,5 @@ def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     return asyncio.wrap_future(outcome)
 
 
-def _reused() -> KeyReused:
+def _reused_key() -> KeyReused:
     return KeyReused("This idempotency key was used for another message. Nothing was done; use a new key.")

@@ -1,9 +1,9 @@
-"""Log lines without data: JSON on standard error, one event a line, facts from a fixed list.
+"""Log lines without data: JSON on standard error, one event per line, facts from a fixed list.
 
-A record's values cannot get into a line: a fact is written only under a name that is known to be about the
-service (a status, a number of bytes, a peer) and only in that name's form: a number, or one short word
-without spaces. Anything else is withheld and its name alone is listed, so that a service never fails, and
-never leaks, because of its log.
+Values of records cannot get into a line. A fact is written only if its name is in a list of names about the
+service (a status, a number of bytes, a peer), and only in the form of that name: a number, or one short word
+without spaces. For any other fact only the name is written, so that logging neither fails a service nor leaks
+data.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-# how large a thing is, how long it took, how often it happened, whether it did
-NUMBERS: Final = frozenset({"ms", "number", "received", "replayed", "sent", "status"})
-# who, where, what kind: names from the settings, the protocol and the program
+# sizes, durations, counts, flags
+NUMBERS: Final = frozenset({"days", "ms", "number", "received", "replayed", "sent", "status"})
+# names from the settings, the protocol and the program
 WORDS: Final = frozenset(
-    {"address", "at", "code", "error", "method", "peer", "place", "request", "session", "source"}
+    {"address", "at", "code", "error", "method", "peer", "place", "request", "session", "source", "whose"}
 )
 WORD: Final = re.compile(r"[A-Za-z0-9_.:/@+=\[\]{}%~-]{0,200}")
 NAME: Final = re.compile(r"[a-z][a-z0-9_ ]{0,60}")
@@ -30,9 +30,9 @@ _writing = threading.Lock()
 
 
 class Seldom:
-    """Lets `most` lines of a kind through in so many seconds, and counts the others.
+    """Rate limit of log lines: `most` per kind in `seconds`; the others are counted.
 
-    For lines that strangers cause: they must not fill a disk.
+    Used for lines that unauthenticated callers can cause, so that they cannot fill the disk.
     """
 
     def __init__(self, most: int = 100, seconds: float = 10.0) -> None:
@@ -41,7 +41,7 @@ class Seldom:
         self._guard = threading.Lock()
 
     def left_out(self, kind: str) -> int | None:
-        """Return how many lines were left out since the last one, None where this one is left out, too."""
+        """Return the number of lines omitted since the last one, None if this line is to be omitted, too."""
         with self._guard:
             now = time.monotonic()
             began, written, left = self._kinds.get(kind, (now, 0, 0))
@@ -56,16 +56,16 @@ class Seldom:
 
 @dataclass(frozen=True, slots=True)
 class Logger:
-    """Writes events of one part of a service."""
+    """Writes events of one component of a service."""
 
     name: str
 
     def info(self, event: str, **facts: Any) -> None:
-        """Write an event in the ordinary course of things."""
+        """Write an ordinary event."""
         self._write("info", event, facts)
 
     def warning(self, event: str, **facts: Any) -> None:
-        """Write an event that somebody should look at."""
+        """Write an event that the operator should look at."""
         self._write("warning", event, facts)
 
     def _write(self, level: str, event: str, facts: dict[str, Any]) -> None:
@@ -75,9 +75,9 @@ class Logger:
             sys.stderr.flush()
 
     def record(self, level: str, event: str, facts: dict[str, Any]) -> dict[str, Any]:
-        """Return what is written: facts that may be, and the names of those that may not."""
+        """Return the values of a line: allowed facts, and the names of those withheld."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-        # an event is a fixed phrase of the program
+        # an event must be a fixed phrase of the program, never text with data
         shown = event if NAME.fullmatch(event) else "withheld"
         line: dict[str, Any] = {"time": now, "level": level, "name": self.name, "event": shown}
         kept = {name: value for name, value in facts.items() if self._may(name, value)}

@@ -1,4 +1,4 @@
-"""Who is at the other end, by a pinned certificate or a token; and TLS, which shows and checks that."""
+"""Peers, authenticated by a pinned certificate or a token, and TLS contexts that check this."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from masquerade.services.common.problems import NotAdmitted
 
 @dataclass(frozen=True)
 class Peer:
-    """Another party: where it is, and how it is known.
+    """Another party: its address and credentials.
 
-    `fingerprints` are those of its certificate, old and new while it rotates, whether it serves or calls.
-    `token_digest` belongs to the token that it shows to us, `token` is the one that we show to it.
+    `fingerprints` are those of its certificate as server and client: two while it is being replaced.
+    `token_digest` is the digest of the token that it shows to us; `token` is the one that we show to it.
     """
 
     name: str
@@ -29,14 +29,16 @@ class Peer:
     token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Write fingerprints one way."""
-        object.__setattr__(self, "fingerprints", tuple(written(each) for each in self.fingerprints))
+        """Normalize fingerprints."""
+        object.__setattr__(
+            self, "fingerprints", tuple(normalize_fingerprint(each) for each in self.fingerprints)
+        )
 
 
-def written(fingerprint: str) -> str:
-    """Return a fingerprint as we write it, from any usual way of writing it.
+def normalize_fingerprint(fingerprint: str) -> str:
+    """Return a fingerprint in the form `sha256:` and lower-case digits, from any usual form.
 
-    >>> written("AB:" * 31 + "AB")[:15]
+    >>> normalize_fingerprint("AB:" * 31 + "AB")[:15]
     'sha256:abababab'
     """
     digits = fingerprint.strip().lower().removeprefix("sha256:").replace(":", "")
@@ -48,57 +50,78 @@ def written(fingerprint: str) -> str:
 
 
 def der_fingerprint(certificate_der: bytes) -> str:
-    """Return the fingerprint of a certificate in its binary form."""
+    """Return the fingerprint of a certificate in DER form."""
     return "sha256:" + sha256(certificate_der).hexdigest()
 
 
 def by_name(peers: Iterable[Peer]) -> dict[str, Peer]:
-    """Return peers by name; no two may share a name, a certificate or a token."""
-    known = tuple(peers)
+    """Return peers by name; raise InputError if two share a name, a certificate or a token."""
+    admitted = tuple(peers)
     for what, marks in (
-        ("name", [peer.name for peer in known]),
-        ("fingerprint", [mark for peer in known for mark in set(peer.fingerprints)]),
-        ("token digest", [peer.token_digest for peer in known if peer.token_digest is not None]),
+        ("name", [peer.name for peer in admitted]),
+        ("fingerprint", [mark for peer in admitted for mark in set(peer.fingerprints)]),
+        ("token digest", [peer.token_digest for peer in admitted if peer.token_digest is not None]),
     ):
         twice = sorted({mark for mark in marks if marks.count(mark) > 1})
         if twice:
             raise InputError(f"Two peers have the {what} {twice[0]!r}. Each needs its own.")
-    return {peer.name: peer for peer in known}
+    return {peer.name: peer for peer in admitted}
 
 
 def recognise(peers: Iterable[Peer], certificate_der: bytes | None, bearer: str | None) -> Peer:
-    """Return the peer that a caller is, or raise `NotAdmitted`.
+    """Return the peer that a caller authenticates as.
 
-    A certificate that is shown must be pinned for a peer, whoever signed it; a token that is shown must be a
-    peer's; where both are shown they must be the same peer's.
+    A certificate must be pinned for a peer, even if the authority signed it. If a caller shows both a
+    certificate and a token, both must belong to the same peer.
+
+    Parameters
+    ----------
+    peers : iterable of Peer
+        Peers that are admitted.
+    certificate_der : bytes or None
+        Certificate of the connection.
+    bearer : str or None
+        Token of the request.
+
+    Returns
+    -------
+    Peer
+        The caller.
+
+    Raises
+    ------
+    NotAdmitted
+        If the caller shows no credentials, or credentials that do not belong to one peer.
     """
-    known = tuple(peers)
+    admitted = tuple(peers)
     if certificate_der is None and bearer is None:
         raise NotAdmitted("Show a certificate or a bearer token: neither came with this request.")
-    found: list[Peer] = []
+    matches: list[Peer] = []
     if certificate_der is not None:
         mark = der_fingerprint(certificate_der)
-        found += _only([peer for peer in known if mark in peer.fingerprints], f"The certificate {mark}")
+        matches += _only([peer for peer in admitted if mark in peer.fingerprints], f"The certificate {mark}")
     if bearer is not None:
-        # every digest is compared, so the time taken does not tell whose token came close
-        matching = [token_matches(bearer, peer.token_digest or "") for peer in known]
-        found += _only([peer for peer, same in zip(known, matching, strict=True) if same], "The bearer token")
-    if len({peer.name for peer in found}) != 1:
+        # all digests are compared, so that the time taken does not reveal which token was close
+        matching = [token_matches(bearer, peer.token_digest or "") for peer in admitted]
+        matches += _only(
+            [peer for peer, same in zip(admitted, matching, strict=True) if same], "The bearer token"
+        )
+    if len({peer.name for peer in matches}) != 1:
         raise NotAdmitted("The certificate and the bearer token belong to different peers.")
-    return found[0]
+    return matches[0]
 
 
-def _only(found: list[Peer], shown: str) -> list[Peer]:
-    if len(found) != 1:
-        raise NotAdmitted(f"{shown} is not one of a peer's that this service knows.")
-    return found
+def _only(matches: list[Peer], shown: str) -> list[Peer]:
+    if len(matches) != 1:
+        raise NotAdmitted(f"{shown} does not belong to a peer of this service.")
+    return matches
 
 
 _PEM = "-----BEGIN CERTIFICATE-----"
 
 
 class TlsFiles(NamedTuple):
-    """The files that make a connection private, or none; a client may have the authority itself as text."""
+    """Files of TLS, all None without TLS; a client's `authority` may be PEM text instead of a path."""
 
     certificate: str | Path | None = None
     key: str | Path | None = None
@@ -111,7 +134,7 @@ PLAIN = TlsFiles()
 def server_context(
     tls: TlsFiles, *, certificates_required: bool, refused: Callable[[str], None]
 ) -> ssl.SSLContext | None:
-    """Return how a server secures connections, None without TLS; `refused` hears of failed handshakes."""
+    """Return the TLS context of a server, None without TLS; `refused` receives failed handshakes."""
     certificate, key, authority = tls
     if certificate is None or key is None:
         if any(tls):
@@ -120,7 +143,7 @@ def server_context(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.num_tickets = 0  # every connection shows its certificate anew
+    context.num_tickets = 0  # no session resumption: every connection shows its certificate
     context.sslobject_class = _logged_connection(refused)
     try:
         context.load_cert_chain(certificate, key)
@@ -134,7 +157,7 @@ def server_context(
 
 def _logged_connection(refused: Callable[[str], None]) -> type[ssl.SSLObject]:
     class LoggedConnection(ssl.SSLObject):
-        """A connection whose failed handshake is logged: asyncio drops it without a word."""
+        """A connection whose failed handshake is logged; asyncio drops it silently."""
 
         def do_handshake(self) -> None:
             try:
@@ -149,12 +172,12 @@ def _logged_connection(refused: Callable[[str], None]) -> type[ssl.SSLObject]:
 
 
 class PinnedContext(ssl.SSLContext):
-    """TLS to one peer: a connection exists only after its certificate was found among the pinned ones."""
+    """TLS context of a client that only connects to servers with a pinned certificate."""
 
     peer: Peer
 
     def wrap_socket(self, *given: Any, **named: Any) -> ssl.SSLSocket:
-        """Do the handshake, and close the connection unless the certificate is pinned."""
+        """Complete the handshake; close the connection and raise NotAdmitted if it is not pinned."""
         wrapped = super().wrap_socket(*given, **named)
         try:
             self._check(wrapped.getpeercert(binary_form=True))
@@ -172,12 +195,12 @@ class PinnedContext(ssl.SSLContext):
             )
 
     def wrap_bio(self, *_: Any, **__: Any) -> ssl.SSLObject:
-        """Refuse the other way to connect: it would go around the check."""
+        """Raise InputError: connections without a socket would bypass the check."""
         raise InputError("A pinned connection is made over a socket.")
 
 
 def client_context(peer: Peer, tls: TlsFiles) -> PinnedContext:
-    """Return how a client secures connections to a peer: by the authority and by the pinned fingerprint."""
+    """Return the TLS context of a client for a peer: it checks the authority and the pinned fingerprint."""
     if not peer.fingerprints:
         raise InputError(f"Party {peer.name!r} has no pinned fingerprint: get it from them, and add it.")
     context = PinnedContext(ssl.PROTOCOL_TLS_CLIENT)  # checks the chain and the host's name

@@ -1,9 +1,9 @@
-"""Receipts: peers keep the end of a node's release ledger, and show it when the node has lost it.
+"""Receipts: peers store the end of a node's release ledger, which shows if the ledger was rolled back.
 
-A node that was rolled back with its whole disk (a snapshot of a disk or of a virtual machine) finds nothing
-wrong with its own files. Its peers know better: at the beginning and at the end of every session nodes
-exchange the signed ends of their ledgers. A peer answers with the last end that it has seen, signed by
-itself; a node whose ledger lacks that end was restored, and refuses what a restored node refuses.
+A node that was rolled back with its whole disk (a snapshot of a disk or of a virtual machine) cannot detect
+that from its own files, but its peers can. At the start and at the end of every session nodes exchange the
+signed ends of their ledgers. A peer answers with the last end that it has seen, signed by itself. A node
+whose ledger lacks that end was restored, and refuses the same requests as any restored node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from masquerade.services.common.release_ledger import WITNESS, WITNESSED, Signed
 from masquerade.services.common.restores import Restores
 
 PLACE: Final = "receipts"
-ENDS: Final = "ends of ledgers"  # notes by peer: the last end of its ledger that was seen here
+ENDS: Final = "ends of ledgers"  # by peer: the last end of its ledger that this node has seen
 SHOWN: Final = "a peer has seen a later end of the release ledger"
 MOST_BYTES: Final = 2000
 NOBODY: Final = (
@@ -30,7 +30,7 @@ NOBODY: Final = (
 
 
 class Receipts:
-    """The receipts of a node: of its peers' ledgers, which it gives, and of its own, which peers give.
+    """The receipts of a node: those that it gives for its peers' ledgers, and those it gets for its own.
 
     `identities` are the public keys of peers by name.
     """
@@ -40,7 +40,7 @@ class Receipts:
         self._notes = restores.state.notes
 
     def known_end(self, peer: str) -> SignedMark | None:
-        """Return the last end of a peer's ledger that was seen here."""
+        """Return the last end of a peer's ledger that this node has seen."""
         return SignedMark.decode(self._notes.get(ENDS, peer))
 
     def keep_end(self, peer: str, end: SignedMark) -> SignedMark:
@@ -53,16 +53,16 @@ class Receipts:
         return end
 
     def answer(self, peer: str, body: bytes) -> bytes:
-        """Take the end of a peer's ledger, and return a receipt of the last one that is known here."""
+        """Store the end of a peer's ledger, and return a receipt of the last end that is known here."""
         end, identity = read_receipt(body)[0], self._identities.get(peer)
         if identity is None:
             raise InputError(f"No identity is known for {peer!r}.")
-        end.verify(identity)  # before anything is kept
+        end.verify(identity)  # before anything is stored
         latest = self.keep_end(peer, end)
         return _encode(latest, self._identity.sign(WITNESS, latest.encode()).hex())
 
     def exchange(self, peer: str, send: Callable[[bytes], bytes]) -> None:
-        """Give a peer the end of the own ledger, and take its receipt.
+        """Send a peer the end of this node's ledger, and store its receipt.
 
         Raises
         ------
@@ -77,7 +77,13 @@ class Receipts:
         self.take(peer, end, signature)
 
     def take(self, peer: str, end: SignedMark, signature: str) -> None:
-        """Store a peer's receipt of an end of the own ledger; a ledger without that end was restored."""
+        """Store a peer's receipt of an end of this node's ledger.
+
+        Raises
+        ------
+        RoundAborted
+            If the ledger lacks that end: the state was restored.
+        """
         restores = self._restores
         try:
             check_known_end(restores.ledger, end, self._identity.public)
@@ -88,7 +94,7 @@ class Receipts:
         self._notes.put(WITNESSED, peer, end.encode() + b" " + signature.encode())
 
     def describe_holders(self) -> str:
-        """Return the names of the peers that hold receipts of the own ledger, in a sentence."""
+        """Return a sentence that names the peers with receipts of this node's ledger."""
         holders = self._notes.names(WITNESSED)
         return f"receipts of its release ledger are with {', '.join(holders)}" if holders else NOBODY
 
@@ -98,7 +104,7 @@ def _encode(end: SignedMark, signature: str = "") -> bytes:
 
 
 def read_receipt(data: bytes) -> tuple[SignedMark, str]:
-    """Return the signed end in a message and the signature of who received it, empty where nobody has yet.
+    """Return the signed end in a message, and the receiver's signature, empty if there is none yet.
 
     Raises
     ------

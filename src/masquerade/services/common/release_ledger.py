@@ -1,24 +1,17 @@
-"""What left this party: to whom, under which policy, for how much γ. Only ever added to.
+"""Release ledger: an append-only log of all data that left a party, with recipient, policy and γ.
 
-A ledger is a text file, one release a line, as canonical JSON. Every line holds the hash of the line before,
-so that editing, deleting or reordering lines shows; how far the ledger had come (number and hash of its last
-line) is kept elsewhere too, so that a missing end shows. A release is on the disk before `append` returns,
-and only then may its bytes be sent.
+A ledger is a text file with one release per line, as canonical JSON. Each line contains the hash of the line
+before, so that edited, deleted or reordered lines are detected. Number and hash of the last line are also
+stored in the state, so that missing lines at the end are detected. A release is durable when `append`
+returns; only then may its bytes be sent.
 
-The chain itself has no key: whoever can write to the state could build it anew without a line. Therefore a
-service signs the end with its identity, whose key lies elsewhere (`SignedMark`); an end that is missing, or
-that another key signed, is a restore. An older end with its old signature, put back together with the older
-ledger, is the one change that cannot be seen here: those with whom a service has sessions keep its ends, and
-`check_known_end` compares them.
+The hash chain has no key: an attacker who can write to the state could rebuild it without a line. Therefore a
+service signs the end with its identity, whose key is stored separately (`SignedMark`). An end that is
+missing, or that a different key signed, is treated as a restore. One change cannot be detected here: an older
+end with its signature, restored together with the older ledger. For this, the peers of a service store its
+ends, and `check_known_end` compares them.
 
-How the γ of releases add up. Towards one recipient, and for one set of variables, the γ of all releases
-multiply: a belief about a person's values can shift by every one of them. A release of the same kind, from a
-draw that this recipient has already seen for these variables, tells nothing new and does not multiply; that
-is why disguises are memoised. A release without a `draw` counts each time. One unbounded release leaves the
-product unbounded. What a recipient can learn about a whole record is bounded by the product over all its sets
-of variables (`total`); recipients who put together what they have are bounded by the product over all of
-them, each draw counted once. The ledger does not know whether two releases are about the same
-people and takes it that they are, so every figure is an upper bound.
+`ledger_totals` sums releases up.
 """
 
 from __future__ import annotations
@@ -29,7 +22,7 @@ import operator
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -39,7 +32,6 @@ from typing import Any, Final, NamedTuple, Self
 
 from masquerade.core.errors import FileError, InputError, RoundAborted
 from masquerade.core.util.atomic import sync_folder
-from masquerade.core.util.formatting import counted, gamma_words
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.protocols.wire.durable_store import Claim, DurableStore, Notes
@@ -51,8 +43,11 @@ HEAD: Final = "head"
 EPOCH: Final = "epoch"
 RESTORED, SIGNED, AGREED = "restored", "signed from here on", "agreed to a restore"
 WITNESSED: Final = "witnessed"  # notes by peer: the end of our ledger that it has seen and signed
-ABOUT_ITSELF: Final = frozenset({RESTORED, SIGNED, AGREED})  # lines with which nothing leaves
-END, WITNESS = "end of a release ledger", "end of a peer's release ledger"  # what signatures are about
+NOISE: Final = ("epsilon", "delta")
+CLEAR: Final = "records in clear"  # kind of releases without any disguise
+KEYS: Final = ("(key)",)  # the variables of a release that tells which records are linked, and no value
+ABOUT_ITSELF: Final = frozenset({RESTORED, SIGNED, AGREED})  # kinds of lines without a release
+END, WITNESS = "end of a release ledger", "end of a peer's release ledger"  # labels of signatures
 MOST_TEXT: Final = 500
 MOST_DIGITS: Final = 4000
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -61,7 +56,7 @@ HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Mark(NamedTuple):
-    """How far a ledger has come: the number of its last line, and that line's hash."""
+    """The end of a ledger: number and hash of its last line."""
 
     number: int
     hash: str
@@ -72,12 +67,12 @@ class Mark(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes | None) -> Mark | None:
-        """Return the mark that these bytes are, if there are any."""
+        """Return the mark in these bytes, None for None; raise FileError if they are damaged."""
         if data is None:
             return None
         match = re.fullmatch(rb"([0-9]{1,18}) ([0-9a-f]{64})", data)
         if match is None:
-            raise FileError("The remembered end of the release ledger is damaged.")
+            raise FileError("The stored end of the release ledger is damaged.")
         return cls(int(match[1]), match[2].decode())
 
 
@@ -88,7 +83,7 @@ START: Final = Mark(0, "0" * 64)
 class SignedMark:
     """The end of a ledger in an epoch of its state, signed by the identity `public`.
 
-    Ends of versions before this one have no signature: epoch 0, and nobody.
+    Ends written by the first version have no signature: epoch 0, and an empty key.
     """
 
     mark: Mark
@@ -102,7 +97,7 @@ class SignedMark:
         return cls(mark, epoch, key.public, key.sign(END, mark.encode(), str(epoch).encode()))
 
     def encode(self) -> bytes:
-        """Return it as bytes; without a signature it is the mark alone, as earlier versions wrote it."""
+        """Return the end as bytes; without a signature the mark alone, as the first version wrote it."""
         if not self.signature:
             return self.mark.encode()
         return b"%s %d %s %s" % (
@@ -114,7 +109,7 @@ class SignedMark:
 
     @classmethod
     def decode(cls, data: bytes | None) -> SignedMark | None:
-        """Return the end that these bytes are, if there are any; a signature that does not fit is refused."""
+        """Return the end in these bytes, None for None; raise FileError if its signature is not valid."""
         if data is None:
             return None
         parts = bytes(data).split(b" ")
@@ -126,24 +121,39 @@ class SignedMark:
             found = cls(mark, int(epoch), *(bytes.fromhex(it.decode("ascii")) for it in (public, signature)))
             found.verify(found.public)
         except (ValueError, DecodingError, SealBroken):
-            raise FileError(
-                "The remembered end of the release ledger is not the one that was signed."
-            ) from None
+            raise FileError("The stored end of the release ledger differs from the signed end.") from None
         return found
 
     def verify(self, public: bytes) -> None:
-        """Raise `SealBroken` unless the owner of a key signed this end."""
+        """Raise `SealBroken` unless the given key signed this end."""
         verify_signature(public, self.signature, END, self.mark.encode(), str(self.epoch).encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Something that leaves: a message to one recipient that depends on people's records.
+    """A message to one recipient that depends on people's records.
 
-    `kind` says what it is (disguised columns, counts, parameters); `rows` how many records it is about;
-    `gamma` bounds how far a belief about a person can shift by it, None where there is no bound; `digest` is
-    the SHA-256 of the bytes sent, if they are known beforehand. `draw` names the random draw behind it: what
-    is sent again from the same draw, as memoised disguises are, tells nothing new and is counted once.
+    Parameters
+    ----------
+    session, protocol, recipient : str
+        Where it is sent, and to whom.
+    kind : str
+        Description of the data: disguised columns, counts, parameters.
+    variables : tuple of str
+        Variables that it is about.
+    rows : int
+        Number of records that it is about.
+    policy : str or None
+        Id of the policy of reports.
+    gamma : Fraction or None
+        Bound on the change of a belief about a person; None without a bound.
+    digest : str, optional
+        SHA-256 of the bytes sent, if they are known in advance.
+    draw : str, optional
+        Name of the random draw. A release from the same draw, as of memoised disguises, reveals nothing new
+        and is counted once.
+    epsilon, delta : Fraction, optional
+        Of noise that was added to a sum; `gamma` bounds the rest.
     """
 
     session: str
@@ -156,6 +166,8 @@ class Release:
     gamma: Fraction | None
     digest: str | None = None
     draw: str | None = None
+    epsilon: Fraction | None = None
+    delta: Fraction | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "variables", tuple(self.variables))
@@ -175,13 +187,24 @@ class Release:
                     "The gamma of a release must be a fraction of at least 1, or None if unbounded."
                 )
             object.__setattr__(self, "gamma", Fraction(self.gamma))
-            if self.gamma.numerator.bit_length() > 3 * MOST_DIGITS:
+            if limit_gamma(self.gamma) is None:
                 raise InputError(f"The gamma of a release must have fewer than {MOST_DIGITS} digits.")
+        for name in NOISE:
+            bound = getattr(self, name)
+            if bound is not None and not (isinstance(bound, Fraction) and bound > 0):
+                raise InputError(f"The {name} of a release must be a fraction above 0, or None.")
+        if self.delta is not None and (self.epsilon is None or self.delta >= 1):
+            raise InputError("The delta of a release is below 1, and goes with an epsilon.")
+
+
+def limit_gamma(gamma: Fraction) -> Fraction | None:
+    """Return γ, or None (no bound) if it has more digits than a ledger keeps."""
+    return gamma if gamma.numerator.bit_length() <= 3 * MOST_DIGITS else None
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of a ledger: a release, its number and time, the hash of the line before and its own."""
+    """A line of a ledger: a release, its number and time, the previous line's hash and its own."""
 
     number: int
     time: str
@@ -196,7 +219,7 @@ class Entry:
 
     @property
     def due_hash(self) -> str:
-        """Return the hash that the line must have: of all of it but that."""
+        """Return the expected hash of the line, over all values but the hash."""
         content = {name: value for name, value in self.to_dict().items() if name != "hash"}
         return hashlib.sha256(canonical(content)).hexdigest()
 
@@ -206,32 +229,59 @@ class Entry:
         return {"number": self.number, "time": self.time, **release}
 
     def line(self) -> bytes:
-        """Return the line as it stands in the file."""
+        """Return the line as written in the file."""
         return canonical(self.to_dict()) + b"\n"
 
 
 def canonical(values: Mapping[str, Any]) -> bytes:
-    """Return the one JSON text of these values: keys sorted, no spaces, ASCII."""
+    """Return the canonical JSON of values: keys sorted, no spaces, ASCII."""
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def _plain(item: Release | Spent) -> dict[str, Any]:
-    gamma = None if item.gamma is None else f"{item.gamma.numerator}/{item.gamma.denominator}"
-    return {**asdict(item), "variables": list(item.variables), "gamma": gamma}
+def _plain(release: Release) -> dict[str, Any]:
+    """Return the values of a line; noise only if there is any, so that hashes of earlier lines stay valid."""
+    values = {**asdict(release), "variables": list(release.variables), "gamma": write_bound(release.gamma)}
+    noise = {name: write_bound(values.pop(name)) for name in NOISE}
+    return {**values, **{name: bound for name, bound in noise.items() if bound is not None}}
+
+
+def write_bound(bound: Fraction | None) -> str | None:
+    """Return a bound as the ledger writes it, numerator/denominator; None without a bound."""
+    return None if bound is None else f"{bound.numerator}/{bound.denominator}"
 
 
 def entry_of(release: Release, last: Mark) -> Entry:
-    """Return the line that a release becomes after the last one, now."""
+    """Return the next line, for a release at the current time."""
     time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
     entry = Entry(last.number + 1, time, release, last.hash, "")
     return replace(entry, hash=entry.due_hash)
 
 
 def parse(path: Path, data: bytes, known: Mark | None = None) -> tuple[tuple[Entry, ...], int]:
-    """Return the whole lines and how many bytes they take; name the first line that is not in order.
+    """Return the complete lines of a ledger, and their number of bytes.
 
-    What follows the last end of line is a line that was never finished. A ledger that lacks the last line
-    that is `known`, or has another in its place, is refused.
+    Bytes after the last newline are a line that was never completed, and are ignored.
+
+    Parameters
+    ----------
+    path : Path
+        The file, for messages.
+    data : bytes
+        Its content.
+    known : Mark, optional
+        An end that the ledger must contain.
+
+    Returns
+    -------
+    tuple of Entry
+        The lines.
+    int
+        Their number of bytes.
+
+    Raises
+    ------
+    FileError
+        With the first line that was edited, deleted, added or reordered, or that `known` requires.
     """
     whole = data.rfind(b"\n") + 1
     entries: list[Entry] = []
@@ -260,14 +310,17 @@ def parse(path: Path, data: bytes, known: Mark | None = None) -> tuple[tuple[Ent
 
 
 def _entry(line: bytes, where: str) -> Entry:
-    """Return the entry that a line is, if it is written in the canonical way."""
+    """Return the entry of a line; raise FileError unless it is in canonical form."""
     try:
         values = json.loads(line)
         number, time = values.pop("number"), values.pop("time")
         previous, own, gamma = values.pop("previous"), values.pop("hash"), values.pop("gamma")
         shaped = TIME.fullmatch(time) and HASH.fullmatch(previous) and HASH.fullmatch(own)
+        noise: dict[str, Any] = {
+            name: Fraction(values.pop(name)) for name in NOISE if GAMMA.fullmatch(values.get(name, ""))
+        }
         if shaped and type(number) is int and (gamma is None or GAMMA.fullmatch(gamma)):
-            release = Release(**values, gamma=None if gamma is None else Fraction(gamma))
+            release = Release(**values, gamma=None if gamma is None else Fraction(gamma), **noise)
             entry = Entry(number, time, release, previous, own)
             if entry.line() == line + b"\n":
                 return entry
@@ -280,9 +333,9 @@ Signer = Callable[[Mark], SignedMark]
 
 
 class ReleaseLedger:
-    """A ledger open for adding, by one process at a time; `known` is the end that was remembered.
+    """A ledger open for appending, by one process at a time.
 
-    `restored` tells that it was found, when it was opened, to come from a backup.
+    `known` is the end that was stored when it was opened; `restored` is True if it then came from a backup.
     """
 
     def __init__(self, path: Path, handle: int, notes: Notes | None, signer: Signer | None = None) -> None:
@@ -297,17 +350,33 @@ class ReleaseLedger:
         if self._size < len(data):
             os.ftruncate(handle, self._size)
             os.fsync(handle)
-        if known != self._last and signer is None:  # who signs looks at the remembered end first
+        if known != self._last and signer is None:  # with a signer, `in_state` checks the stored end first
             self._note_end()
 
     @classmethod
     def open(
         cls, path: str | Path, *, notes: Notes | None = None, signer: Signer | None = None
     ) -> ReleaseLedger:
-        """Open a ledger, made if it does not exist, and check all of it.
+        """Open a ledger, create it if it does not exist, and check all lines.
 
-        With `notes`, which remember its end, a ledger that is shorter than it was, or another, is refused;
-        the `signer` signs that end.
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        notes : Notes, optional
+            Where its end is stored: a ledger that lacks that end is refused.
+        signer : callable, optional
+            Signs the end.
+
+        Returns
+        -------
+        ReleaseLedger
+            The ledger.
+
+        Raises
+        ------
+        FileError
+            If the file is in use, was changed, or cannot be read or written.
         """
         place = Path(path)
         with ExitStack() as undo:
@@ -318,36 +387,36 @@ class ReleaseLedger:
                 sync_folder(place.absolute().parent)
                 ledger = cls(place, handle, notes, signer)
             except BlockingIOError:
-                told = "is in use; one process at a time adds to a release ledger."
-                raise FileError(f"{place}: {told}") from None
+                reason = "is in use; one process at a time adds to a release ledger."
+                raise FileError(f"{place}: {reason}") from None
             except OSError as error:
-                raise _failed(place, error) from None
+                raise _access_error(place, error) from None
             undo.pop_all()
         return ledger
 
     def append(self, release: Release) -> Entry:
-        """Write a release down; it is on the disk when this returns, and its bytes may be sent."""
+        """Append a release; it is durable on return, and only then may its bytes be sent."""
         with self._guard:
             entry = entry_of(release, self._last)
             line = entry.line()
             try:
                 if os.fstat(self._handle).st_size != self._size:
-                    raise _touched(self._path)
+                    raise _change_error(self._path)
                 _write(self._handle, line, self._size)
             except OSError as error:
-                raise _failed(self._path, error) from None
+                raise _access_error(self._path, error) from None
             self._size += len(line)
             self._last = entry.mark
             self._note_end()
             return entry
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return all releases, oldest first, read from the disk; every line and the end are checked."""
+        """Read all releases from the file, oldest first; every line and the end are checked."""
         with self._guard:
             data = self._contents()
             entries, _ = parse(self._path, data, self._last)
             if len(data) != self._size:
-                raise _touched(self._path)
+                raise _change_error(self._path)
             return entries
 
     def _contents(self) -> bytes:
@@ -356,13 +425,18 @@ class ReleaseLedger:
             return stream.read()
 
     @property
+    def last(self) -> Mark:
+        """Return the number and hash of the last line."""
+        return self._last
+
+    @property
     def end(self) -> SignedMark:
-        """Return how far the ledger has come, signed where it has a signer."""
+        """Return the end of the ledger, signed if it has a signer."""
         return SignedMark(self._last) if self._signer is None else self._signer(self._last)
 
     @property
     def doubted(self) -> bool:
-        """Tell whether the state was restored, and its operator has not agreed to what that gives away."""
+        """Return True if the state was restored and its operator has not agreed to the consequences."""
         kinds = [entry.release.kind for entry in self.entries() if entry.release.kind in {RESTORED, AGREED}]
         return bool(kinds) and kinds[-1] == RESTORED
 
@@ -371,7 +445,7 @@ class ReleaseLedger:
             self._notes.put(SCOPE, HEAD, self.end.encode())
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._guard:
             if self._handle >= 0:
                 os.close(self._handle)
@@ -385,11 +459,12 @@ class ReleaseLedger:
 
 
 def in_state(state: State, identity: SigningKey) -> ReleaseLedger:
-    """Open the ledger of a service, which lies in its state folder and whose end the state remembers, signed.
+    """Open the ledger in a service's state folder, whose signed end is stored in the state.
 
-    After a restore, releases made since the backup may be missing from it: a line of kind "restored" says so.
-    So it does where the remembered end is missing, lacks the signature it had, or is another identity's. In
-    a ledger of an earlier version, whose end nobody signed, a line says where signing begins.
+    After a restore, releases since the backup may be missing: a line of kind "restored" records that. The
+    state counts as restored, too, if the stored end is missing, lacks the signature it had, or has that of a
+    different identity. In a ledger of the first version, without signed ends, a line records where signing
+    starts.
     """
 
     def signed(mark: Mark) -> SignedMark:
@@ -398,7 +473,7 @@ def in_state(state: State, identity: SigningKey) -> ReleaseLedger:
     with ExitStack() as undo:
         ledger = undo.enter_context(ReleaseLedger.open(state.folder / FILE, notes=state.notes, signer=signed))
         known, now = state.notes.get(SCOPE, EPOCH), str(state.epoch).encode()
-        # kept where no backup brings it back: an end that was signed once is never again without a signature
+        # stored outside backups: once an end was signed, an end without a signature is suspicious
         signed_before = state.burnt.find(SCOPE, SIGNED.encode()) is not None
         end, empty = ledger.known, not ledger.entries()
         unsigned = end is not None and not end.signature
@@ -421,25 +496,25 @@ def in_state(state: State, identity: SigningKey) -> ReleaseLedger:
 
 
 def note_restored(ledger: ReleaseLedger, state: State) -> None:
-    """Write down that the state was restored in its present epoch: earlier lines may be missing."""
+    """Append that the state was restored in its current epoch, so that earlier lines may be missing."""
     ledger.append(_about_itself(RESTORED, state))
     state.notes.put(SCOPE, EPOCH, str(state.epoch).encode())
 
 
 def agree(ledger: ReleaseLedger, state: State, words: str) -> None:
-    """Write down that the operator agreed, in these words, to what a restore gives away."""
+    """Append that the operator agreed to the consequences of a restore, in these words."""
     ledger.append(replace(_about_itself(AGREED, state), protocol=words))
 
 
 def _about_itself(kind: str, state: State) -> Release:
-    """Return a line with which nothing leaves."""
+    """Return a line about the ledger itself, which is not a release."""
     return Release(f"epoch {state.epoch}", "", "", kind, (), 0, None, Fraction(1))
 
 
 def check_known_end(ledger: ReleaseLedger, shown: SignedMark, identity: bytes) -> None:
-    """Refuse a ledger that lacks an end which its own identity signed: somebody rolled it back.
+    """Raise RoundAborted if a ledger lacks an end that its own identity signed: it was rolled back.
 
-    An end of an epoch before the present one may be missing where the operator agreed to a restore.
+    An end of an earlier epoch may be missing if the operator agreed to a restore.
     """
     shown.verify(identity)
     number, entries = shown.mark.number, ledger.entries()
@@ -456,15 +531,14 @@ def check_known_end(ledger: ReleaseLedger, shown: SignedMark, identity: bytes) -
 
 
 def inspect(place: str | Path) -> tuple[tuple[Entry, ...], SignedMark | None]:
-    """Return the releases in a ledger file or a state folder, checked, and the end that the state remembers.
+    """Return the checked releases of a ledger file or state folder, and the stored end of the ledger.
 
-    A signature under that end is checked with the key that is named there: whose key it is, the caller knows.
-
-    A service may be adding to it meanwhile; nothing is locked or changed.
+    The signature of the end is checked with the key that is stored with it; the caller must know whose key
+    that is. A service may have the ledger open: nothing is locked or changed.
     """
     path = Path(place)
     file = path / FILE if path.is_dir() else path
-    # the end first: what is added after it was asked for makes the ledger longer, never shorter
+    # the end is read first: lines appended in between make the ledger longer, never shorter
     end = SignedMark.decode(peek(file.parent, SCOPE, HEAD) if file.name == FILE else None)
     known = None if end is None else end.mark
     try:
@@ -474,7 +548,7 @@ def inspect(place: str | Path) -> tuple[tuple[Entry, ...], SignedMark | None]:
             raise FileError(f"{file}: is gone, with {known.number} releases in it.") from None
         raise FileError(f"{file}: there is no release ledger here.") from None
     except OSError as error:
-        raise _failed(file, error) from None
+        raise _access_error(file, error) from None
     entries, whole = parse(file, data, known)
     if known is None and whole < len(data):
         raise FileError(f"{file}: line {len(entries) + 1} is cut short.")
@@ -482,13 +556,13 @@ def inspect(place: str | Path) -> tuple[tuple[Entry, ...], SignedMark | None]:
 
 
 def peek_receipts(folder: Path) -> list[str]:
-    """Return the names of the peers that hold a receipt of a ledger's end, as its state folder says."""
+    """Return the peers with a receipt of a ledger's end, according to its state folder."""
     question = "SELECT name FROM notes WHERE scope = ? ORDER BY name"
     return [str(name) for (name,) in DurableStore.peek(folder / DATABASE, question, (WITNESSED,))]
 
 
 def _write(handle: int, line: bytes, size: int) -> None:
-    """Add a whole line, durably, or nothing."""
+    """Append a line durably, or leave the file unchanged."""
     try:
         written = 0
         while written < len(line):
@@ -500,90 +574,10 @@ def _write(handle: int, line: bytes, size: int) -> None:
         raise
 
 
-def _touched(path: Path) -> FileError:
-    return FileError(f"{path}: was changed by somebody else while it was open.")
+def _change_error(path: Path) -> FileError:
+    return FileError(f"{path}: was changed by another process while it was open.")
 
 
-def _failed(path: Path, error: OSError) -> FileError:
+def _access_error(path: Path, error: OSError) -> FileError:
     reason = (error.strerror or "input/output error").lower()
     return FileError(f"{path}: the release ledger cannot be read or written ({reason}).")
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """What one recipient was told about one set of variables: γ None means without bound."""
-
-    recipient: str
-    variables: tuple[str, ...]
-    gamma: Fraction | None
-    releases: int
-    repeats: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the figures for JSON."""
-        return _plain(self)
-
-
-def spending(entries: Iterable[Entry]) -> tuple[Spent, ...]:
-    """Return the γ spent by recipient and set of variables."""
-    groups: dict[tuple[str, tuple[str, ...]], list[Release]] = {}
-    for release in (entry.release for entry in entries if entry.release.kind not in ABOUT_ITSELF):
-        groups.setdefault((release.recipient, tuple(sorted(set(release.variables)))), []).append(release)
-    return tuple(_spent(who, variables, group) for (who, variables), group in groups.items())
-
-
-def total(spent: Iterable[Spent]) -> Fraction | None:
-    """Return the product: what bounds a belief about a whole record; None if there is no bound."""
-    return _product(item.gamma for item in spent)
-
-
-def summary(entries: Sequence[Entry]) -> str:
-    """Return what left, to whom and what it may have given away, in sentences."""
-    lines = []
-    spent = spending(entries)
-    for who in dict.fromkeys(item.recipient for item in spent):
-        mine = [item for item in spent if item.recipient == who]
-        lines.append(f"{who}: a belief about a person can have shifted by {_shifted(total(mine))} in all.")
-        lines += [
-            f"- {', '.join(i.variables) or 'no variable'}: {_shifted(i.gamma)}, "
-            f"{counted(i.releases, 'release')}{f', {i.repeats} of them the same again' if i.repeats else ''}."
-            for i in mine
-        ]
-    for entry in entries:
-        if entry.release.kind == RESTORED:
-            lines.append(
-                f"Restored from a backup at {entry.time}, before release {entry.number}: "
-                "what left between the backup and then may be missing here."
-            )
-        if entry.release.kind == AGREED:
-            lines.append(f"The operator agreed at {entry.time}: {entry.release.protocol}.")
-        if entry.release.kind == SIGNED:
-            lines.append(
-                f"From release {entry.number} on, at {entry.time}, the end is signed; before, it was not."
-            )
-    return "\n".join(lines) or "Nothing has left."
-
-
-def _shifted(gamma: Fraction | None) -> str:
-    return "any factor (no bound on γ)" if gamma is None else gamma_words(gamma)
-
-
-def _spent(recipient: str, variables: tuple[str, ...], releases: Sequence[Release]) -> Spent:
-    draws: dict[object, list[Release]] = {}
-    for i, release in enumerate(releases):
-        draws.setdefault((release.kind, i if release.draw is None else release.draw), []).append(release)
-    # one draw has one γ; should a ledger say two, the larger holds
-    gammas = [
-        None if any(it.gamma is None for it in same) else max(it.gamma or Fraction(1) for it in same)
-        for same in draws.values()
-    ]
-    return Spent(recipient, variables, _product(gammas), len(releases), len(releases) - len(draws))
-
-
-def _product(gammas: Iterable[Fraction | None]) -> Fraction | None:
-    result = Fraction(1)
-    for gamma in gammas:
-        if gamma is None:
-            return None
-        result *= gamma
-    return result

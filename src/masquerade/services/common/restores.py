@@ -1,7 +1,7 @@
-"""A state that came from a backup: what has happened since is not known, unless the operator agrees to that.
+"""States restored from a backup: events since the backup are unknown, and the operator must agree to that.
 
-Every service that keeps a state works so. The release ledger has a line about the restore and, once the
-operator has agreed, their words; until then the service refuses what it would have refused had it known.
+This holds for every service with a state. The release ledger records the restore and, once the operator has
+agreed, the sentence they typed. Until then the service refuses whatever unknown events could forbid.
 """
 
 from __future__ import annotations
@@ -16,7 +16,19 @@ from masquerade.services.common.state import State
 
 @dataclass(frozen=True, slots=True)
 class Restores:
-    """Whether a service's state was restored, what it then refuses, and the words of who agrees to that."""
+    """Whether a service's state was restored, the refusals that follow, and the operator's agreement.
+
+    Attributes
+    ----------
+    state, ledger
+        State and release ledger of the service.
+    called : str
+        The service in messages, such as "party".
+    command : str
+        The command by which the operator agrees.
+    words : str
+        The sentence that the operator types to agree.
+    """
 
     state: State
     ledger: ReleaseLedger
@@ -26,31 +38,31 @@ class Restores:
 
     @property
     def doubted(self) -> bool:
-        """Tell whether the state was restored, and its operator has not agreed to what that gives away."""
+        """Return True if the state was restored and the operator has not agreed to the consequences."""
         return self.ledger.doubted
 
     @property
     def doubt(self) -> str:
-        """Return what is in doubt, and what can be done."""
+        """Return a description of the doubt and its remedy."""
         return (
-            f"This {self.called}'s state was restored from a backup, and what has left since is not known. "
-            f"Its operator can agree to what that gives away ({self.command})."
+            f"This {self.called}'s state was restored from a backup, and releases since then are unknown. "
+            f"Its operator can agree to the consequences ({self.command})."
         )
 
     def notice(self, problem: str) -> None:
-        """Begin a new epoch and write down a restore that showed after the start, as `problem` says."""
+        """Start a new epoch and record a restore that was detected after the start, with its reason."""
         self.state.begin_anew(problem)
         note_restored(self.ledger, self.state)
 
-    def refused(self, why: str) -> QueryRefused:
-        """Return the refusal of something that a restored state does not allow."""
+    def refusal(self, why: str) -> QueryRefused:
+        """Return the refusal of an operation that a restored state does not allow."""
         return QueryRefused([Refusal("restored", f"{self.doubt} {why}")])
 
-    def asked(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Tell the operator whether anything is in doubt; with the `words`, agree to what that gives away."""
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the doubt for the operator; if `given` has the `words`, record the agreement first."""
         words = given.get("words")
         if words is not None and words != self.words:
-            raise InputError(f"Who agrees says so in these words: {self.words!r}.")
+            raise InputError(f"To agree, repeat these words exactly: {self.words!r}.")
         if words is not None and self.doubted:
             agree(self.ledger, self.state, self.words)
         receipts = self.state.notes.names(WITNESSED)

@@ -1,7 +1,7 @@
-"""What every service is told: parts of its settings file, checked strictly, and how the file is loaded.
+"""Models of the settings that all services share, and loading of settings files.
 
-A settings file is YAML. It holds no secret: keys and tokens lie in files of their own, which only the owner
-may read, or are represented by a digest. A relative path is taken from the folder of the settings file.
+A settings file is YAML. It contains no secrets: keys and tokens are in separate files, which only the owner
+may read, or are represented by a digest. A relative path is relative to the folder of the settings file.
 
 ::
 
@@ -54,9 +54,9 @@ DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Strict(BaseModel):
-    """A part of a settings file: unknown keys are refused, and nothing changes.
+    """Base model of a section of a settings file: immutable, and unknown keys are refused.
 
-    What stands below a field is its description, which docs/settings.md shows.
+    The string below a field is its description, which docs/settings.md shows.
     """
 
     model_config = ConfigDict(
@@ -89,7 +89,7 @@ def size(value: object) -> object:
 
 
 def _file_name(value: object) -> object:
-    """Refuse what is no name of a file, above all a secret written in place of one."""
+    """Raise ValueError for text that cannot be a file name, such as a secret written in its place."""
     if isinstance(value, (str, Path)) and (
         not str(value) or len(str(value)) > 1024 or not str(value).isprintable()
     ):
@@ -98,7 +98,7 @@ def _file_name(value: object) -> object:
 
 
 def _from_its_folder(value: Path, info: ValidationInfo) -> Path:
-    """Take a relative path from the folder of the file that is being loaded."""
+    """Resolve a path against the folder of the settings file that is loaded."""
     folder = (info.context or {}).get("folder")
     return value if folder is None else Path(os.path.normpath(folder / value.expanduser()))
 
@@ -129,12 +129,12 @@ def _url(value: str) -> str:
     if parts.username is not None or parts.password is not None:
         raise ValueError("must not hold a user or password; give token_file instead.")
     if parts.scheme == "http" and not is_loopback(host):
-        raise ValueError("must begin with https://; without encryption only this machine is spoken to.")
+        raise ValueError("must begin with https://; only this machine may be called without encryption.")
     return text
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine itself, by its name or address alone."""
+    """Return True if a host name or address is this machine itself, without a lookup."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -142,11 +142,11 @@ def is_loopback(host: str) -> bool:
 
 
 class _MustExist:
-    """Marks a path to a file that `check_files` looks for."""
+    """Marks a path whose file `check_files` requires."""
 
 
 class _OwnerOnly(_MustExist):
-    """Marks a path to a secret: nobody but its owner may read that file."""
+    """Marks the path of a secret: only its owner may read that file."""
 
 
 Bytes = Annotated[int, BeforeValidator(size), Field(ge=1)]
@@ -160,64 +160,80 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
 
 class Limits(Strict):
-    """How much a service takes, gives and works on; what is beyond is refused."""
+    """Limits of sizes, times and concurrent requests of a service; anything beyond is refused."""
 
     body_bytes: Bytes = 64 * MIB
-    """The longest message, taken or sent."""
+    """The longest message, received or sent."""
     reply_bytes: Bytes = 64 * MIB
-    """The longest reply, given or taken."""
+    """The longest reply, sent or received."""
     rows: int = Field(default=20_000_000, ge=1)
-    """In sessions: the most records that a party links or is among, and that a node takes of one party."""
+    """In sessions: the most records that a party links, and that a node accepts from one party."""
     cells: int = Field(default=2**24, ge=1)
-    """In sessions of pooled counts: the most cells of all tables that are asked for at once."""
+    """In sessions of pooled counts: the most cells of all tables in one batch of queries."""
     concurrency: int = Field(default=8, ge=1, le=1024)
-    """The most requests worked on at once; whoever comes then is told to ask later."""
+    """The most concurrent requests; further callers are asked to try again later."""
     arrow_bytes: Bytes = 256 * MIB
-    """In sessions: the most bytes of an Arrow body, once decompressed; records of a party come in these."""
+    """In sessions: the most bytes of a decompressed Arrow body, in which records of a party are sent."""
     seconds: float = Field(default=60.0, gt=0, le=86_400, allow_inf_nan=False)
-    """Seconds for a message to arrive, for its caller to wait, and in sessions for one try at a peer."""
+    """Seconds for a message to arrive, for its caller to wait, and in sessions for one call to a peer."""
+
+
+class Probe(Strict):
+    """A second address for probes: plain HTTP without certificates, `/health` and `/ready` only."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """The address or name to listen at."""
+    port: int = Field(ge=1, le=65_535)
+    """The port."""
 
 
 class Listen(Strict):
-    """Where a service is reached."""
+    """The address of a service."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
-    """The address or name to listen at; without `tls` one of this machine alone."""
+    """The address or name to listen at; without `tls` only an address of this machine."""
     port: int = Field(default=8443, ge=0, le=65_535)
-    """The port; 0 takes any free one."""
+    """The port; 0 for any free port."""
+    probe: Probe | None = None
+    """The address for probes without a certificate; without it, probes need one like all callers."""
+
+    @property
+    def probe_address(self) -> tuple[str, int] | None:
+        """Return the host and port for probes, None without them."""
+        return None if self.probe is None else (self.probe.host, self.probe.port)
 
 
 class Tls(Strict):
-    """The service's own certificate and key, and the authority that its peers' certificates come from."""
+    """The certificate and key of the service, and the authority of its peers' certificates."""
 
     certificate: PublicFile
-    """The certificate that this service shows (PEM), whether it serves or calls."""
+    """The certificate of this service (PEM), as server and as client."""
     key: SecretFile
     """The private key of that certificate (PEM)."""
     authority: PublicFile | None = None
-    """Who signs others' certificates (PEM); without it the system's authorities do, and callers show none."""
+    """The authority of peers' certificates (PEM); without it the system's, and callers show none."""
 
     def files(self) -> TlsFiles:
-        """Return the files, as servers and clients take them."""
+        """Return the files for servers and clients."""
         return TlsFiles(self.certificate, self.key, self.authority)
 
 
 class PeerSettings(Strict):
-    """Another service: where it is, and by what it is recognised."""
+    """Another service: its address and credentials."""
 
     url: Url | None = None
-    """Where it is reached; a peer that only calls needs none."""
+    """Its address; a peer that only calls needs none."""
     fingerprints: tuple[Digest, ...] = ()
-    """Its certificate is pinned by these (`masquerade tls fingerprint`); two while it is being replaced."""
+    """Pinned fingerprints of its certificate (`masquerade tls fingerprint`); two while it is replaced."""
     token_digest: Digest | None = None
     """The digest of the token that it shows to us (`masquerade tls token` prints it)."""
     token_file: SecretFile | None = None
     """The token that we show to it."""
     identity: PublicKey | None = None
-    """Its public signing key (`masquerade tls identity`); sessions need it of parties and helper."""
+    """Its public signing key (`masquerade tls identity`); required in sessions, of parties and helper."""
 
     def peer(self, name: str) -> Peer:
-        """Return it as servers and clients know it, with the token in the file."""
+        """Return the peer for servers and clients, with the token read from `token_file`."""
         token = None if self.token_file is None else self.token_file.read_text().strip()
         return Peer(name, self.url, self.fingerprints, self.token_digest, token)
 
@@ -229,29 +245,29 @@ class PeerSettings(Strict):
 
 
 class NodeSettings(Strict):
-    """What every node has."""
+    """Settings that all nodes have."""
 
     STARTED_BY: ClassVar[str] = "masquerade party serve or masquerade miner serve"
     masquerade: Literal[1]
     """The version of the format, 1."""
     name: Name
-    """What this service is called; in sessions everybody calls it so."""
+    """The name of this service; in sessions all nodes use it."""
     listen: Listen = Listen()
-    """Where this service is reached."""
+    """The address of this service."""
     tls: Tls | None = None
-    """Its certificate and key; without them it listens on this machine alone, and needs `operator_token`."""
+    """Its certificate and key; without them it listens only on this machine, and needs `operator_token`."""
     identity: SecretFile
-    """The key that this service signs with (`masquerade tls identity` makes it)."""
+    """The signing key of this service (`masquerade tls identity` creates it)."""
     operator_token: SecretFile | None = None
-    """The token by which this service knows its own operator's commands (`masquerade tls token` makes it)."""
+    """The token that authenticates commands of the service's operator (`masquerade tls token` creates it)."""
     state: AnyPath
-    """A folder for what must outlast a restart, made if it is not there; one process has it at a time."""
+    """A folder for durable state, created if it does not exist; one process can use it at a time."""
     peers: dict[Name, PeerSettings] = Field(default_factory=dict)
-    """The other services by name: who may call this one, and whom it calls."""
+    """The other services by name: those that may call this service, and those that it calls."""
     limits: Limits = Limits()
-    """How much is taken, given and worked on."""
+    """Limits of sizes, times and concurrent requests."""
     retries: int = Field(5, ge=0, le=20)
-    """How often a message to a peer is sent again if nobody answers in time, or it is busy."""
+    """The number of retries if a peer does not answer in time or is busy."""
 
     @model_validator(mode="after")
     def _recognisable(self) -> Self:
@@ -263,18 +279,35 @@ class NodeSettings(Strict):
 
     @property
     def address_file(self) -> Path:
-        """Return the file that says where the service listens, while it does."""
+        """Return the path of the file with the service's address, which exists while it runs."""
         return self.state / "address"
 
     def tls_files(self) -> TlsFiles:
-        """Return the files of TLS, as servers and clients take them."""
+        """Return the TLS files for servers and clients."""
         return PLAIN if self.tls is None else self.tls.files()
 
 
 def load(path: str | Path, model: type[M], *, environment: Mapping[str, str] | None = None) -> M:
     """Return the settings in a YAML file, with overrides from the environment.
 
-    An error is one line: the file (or the variable), the key and what would be right, never the value.
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    model : type
+        Model of the settings.
+    environment : mapping, optional
+        Environment variables; without it, those of the process.
+
+    Returns
+    -------
+    BaseModel
+        The settings, an instance of `model`.
+
+    Raises
+    ------
+    InputError
+        One line with the file or variable, the key and what is expected; never the value.
     """
     file, values = Path(path), read(Path(path))
     sources = override(values, model, os.environ if environment is None else environment)
@@ -285,13 +318,13 @@ def load(path: str | Path, model: type[M], *, environment: Mapping[str, str] | N
 
 
 def overrides(path: str | Path, model: type[BaseModel]) -> dict[str, str]:
-    """Return which keys of a settings file the environment overrides, and by which variable."""
+    """Return the variables that override keys of a settings file, by key."""
     found = override(read(Path(path)), model, os.environ)
     return {".".join(key): variable for key, variable in found.items()}
 
 
 def check_files(settings: BaseModel, source: str | Path = "settings") -> None:
-    """Refuse settings whose files are missing, cannot be read, or whose secrets others may read."""
+    """Raise FileError if a file is missing or cannot be read, or if others may read a secret."""
     for name, path, secret in named_files(settings):
         where = f"{source}: {name}"
         try:
@@ -300,7 +333,7 @@ def check_files(settings: BaseModel, source: str | Path = "settings") -> None:
                 pass
         except OSError as error:
             reason = (error.strerror or "input/output error").lower()
-            # of a secret not even the path is shown: it may be the secret itself, in the wrong place
+            # the path of a secret is not shown: it may be the secret itself, written in the wrong place
             raise FileError(f"{where}: {'the file' if secret else path} cannot be read ({reason}).") from None
         if not stat.S_ISREG(found.st_mode):
             raise FileError(f"{where}: {path} must be a file.")
@@ -311,7 +344,7 @@ def check_files(settings: BaseModel, source: str | Path = "settings") -> None:
 
 
 def _check_tls(settings: NodeSettings) -> None:
-    """Refuse a certificate with another's key, and peers that would be called without TLS."""
+    """Raise an error if certificate and key do not match, or a peer would be called without TLS."""
     if settings.tls is None:
         return
     certificate, key = settings.tls.certificate, settings.tls.key
@@ -325,7 +358,7 @@ def _check_tls(settings: NodeSettings) -> None:
 
 
 def check_private(path: Path, where: str = "") -> None:
-    """Refuse a secret file that anybody but its owner may read or write, where files have such modes."""
+    """Raise FileError if other users may read or write a secret file, on systems with file modes."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if HAS_MODES and mode & 0o077:
         prefix = f"{where}: " if where else ""

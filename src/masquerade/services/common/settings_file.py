@@ -1,64 +1,44 @@
-"""One YAML file and the environment: what a service is told, before it is checked, and what is wrong."""
+"""Reading settings from a YAML file and the environment, and describing their problems."""
 
 from __future__ import annotations
 
 import re
-import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from masquerade.channels.policy.text import PolicyLoader, construct_unique, load_yaml
 from masquerade.core.errors import FileError, InputError, did_you_mean, in_one_line
+from masquerade.core.util.validation import (
+    KeyPath,
+    describe_error,
+    describe_errors,
+    find_key,
+    is_model,
+    list_keys,
+)
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 PREFIX = "MASQUERADE_"
 LEVEL = "__"
-# variables of the library itself: they are never overrides, whatever a settings file calls its keys
+# variables of the library itself, which are never overrides
 RESERVED = frozenset({"MASQUERADE_DATA", "MASQUERADE_CACHE", "MASQUERADE_OFFLINE"})
 RESERVED |= {"MASQUERADE_URL", "MASQUERADE_DEBUG"}
 MOST_BYTES = 1 << 20
-WORDS: Final = {
-    "missing": "is missing.",
-    "string_type": "must be text; quote it.",
-    "path_type": "must be the name of a file.",
-    "list_type": "must be a list, such as [a, b].",
-    "tuple_type": "must be a list, such as [a, b].",
-    "dict_type": "must be keys with values.",
-    "model_type": "must be keys with values.",
-    "model_attributes_type": "must be keys with values.",
-    "int_type": "must be a whole number.",
-    "int_parsing": "must be a whole number.",
-    "int_from_float": "must be a whole number.",
-    "int_parsing_size": "must be a smaller whole number.",
-    "float_type": "must be a number.",
-    "float_parsing": "must be a number.",
-    "finite_number": "must be a finite number.",
-    "bool_type": "must be true or false.",
-    "bool_parsing": "must be true or false.",
-    "too_short": "must not be empty.",
-    "string_too_short": "must not be empty.",
-    "greater_than": "must be more than {gt}.",
-    "greater_than_equal": "must be at least {ge}.",
-    "less_than": "must be less than {lt}.",
-    "less_than_equal": "must be at most {le}.",
-    "literal_error": "must be {expected}.",
-    "enum": "must be {expected}.",
-}
 SECRETS: Final = ("token", "secret", "password", "private", "pem", "passphrase")
 
 
 class _SettingsLoader(PolicyLoader):
-    """YAML as in policies, keys being names."""
+    """YAML as in policies, with text keys only."""
 
 
 def _construct_named(loader: _SettingsLoader, node: yaml.MappingNode) -> dict[str, Any]:
-    """Build a mapping; refuse a key that is no text, or that occurs twice."""
+    """Return a mapping; raise InputError for a key that is not text or that occurs twice."""
     for key, _ in node.value:
         if not isinstance(loader.construct_object(key, deep=True), str):
             raise InputError(f"line {key.start_mark.line + 1}: a key must be text; quote it.")
@@ -106,17 +86,36 @@ def _parse(text: str) -> Any:
 def override(
     values: dict[str, Any], model: type[BaseModel], environment: Mapping[str, str]
 ) -> dict[tuple[str, ...], str]:
-    """Put overrides from the environment into the values; return which variable set which key.
+    """Put overrides from the environment into the values, and return the variable of each key.
 
-    MASQUERADE_LISTEN__PORT=9000 sets listen.port. Names of peers and the like are matched without regard to
-    case, `-` and `.` being written `_`. Single values and lists of them can be overridden, of peers only
-    those of the file: whom a service admits and what it consents to stands in the file alone.
+    MASQUERADE_LISTEN__PORT=9000 sets listen.port. Names such as those of peers are matched regardless of
+    case, with `_` for `-` and `.`. Single values and lists of them can be overridden, for peers only if the
+    file has the peer: admission and consent are decided by the file alone.
+
+    Parameters
+    ----------
+    values : dict
+        Values of the file, which are changed.
+    model : type
+        Model of the settings.
+    environment : mapping
+        Environment variables.
+
+    Returns
+    -------
+    dict
+        Variable names by key.
+
+    Raises
+    ------
+    InputError
+        If a variable matches no key, several keys, or a key that cannot be overridden.
     """
     sources: dict[tuple[str, ...], str] = {}
     for variable in sorted(environment):
         if not variable.startswith(PREFIX) or variable in RESERVED:
             continue
-        path = _located(variable, values, model)
+        path = _find_overridden(variable, values, model)
         if path in sources:
             raise InputError(f"{variable} and {sources[path]} override the same key {'.'.join(path)}.")
         here = values
@@ -128,37 +127,39 @@ def override(
     return sources
 
 
-def _located(variable: str, values: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, ...]:
-    """Return the keys that a variable's name stands for."""
+def _find_overridden(variable: str, values: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, ...]:
+    """Return the keys that a variable's name refers to."""
     path: list[str] = []
     annotation: Any = model
     here: Any = values
     for part in variable.removeprefix(PREFIX).split(LEVEL):
-        known = _below(annotation, here)
-        meant = [key for key in known if _spelt(key) == part]
+        known = list_keys(annotation, here)
+        meant = [key for key in known if _variable_part(key) == part]
         if len(meant) > 1:
             raise InputError(f"{variable} could mean two keys: {meant[0]!r} and {meant[1]!r}.")
         if not meant:
-            full = [PREFIX + LEVEL.join([*map(_spelt, path), _spelt(key)]) for key in known]
-            what = "is no override: the settings have no such key." if known else "goes deeper than any key."
+            full = [PREFIX + LEVEL.join([*map(_variable_part, path), _variable_part(key)]) for key in known]
+            what = (
+                "overrides nothing: the settings have no such key." if known else "goes deeper than any key."
+            )
             raise InputError(f"{variable} {what}{did_you_mean(variable, full)}")
         path += meant
         annotation = known[meant[0]]
         here = here.get(meant[0]) if isinstance(here, Mapping) else None
     if _holds_models(annotation):
         raise InputError(
-            f"{variable} is no override: {'.'.join(path)} is changed in the file, or key by key."
+            f"{variable} cannot override {'.'.join(path)}: change it in the file, or override single keys."
         )
     return tuple(path)
 
 
-def _spelt(key: str) -> str:
-    """Return how a key is written in the name of a variable."""
+def _variable_part(key: str) -> str:
+    """Return the spelling of a key in the name of a variable."""
     return re.sub(r"[^A-Z0-9_]", "_", key.upper())
 
 
 def _scalar(variable: str, text: str) -> Any:
-    """Return text as it is; a list or mapping is written as YAML in brackets."""
+    """Return text unchanged, or the list or mapping that it contains as YAML in brackets."""
     if not text.lstrip().startswith(("[", "{")):
         return text
     try:
@@ -168,74 +169,25 @@ def _scalar(variable: str, text: str) -> Any:
 
 
 def _holds_models(annotation: Any) -> bool:
-    """Tell whether an annotation speaks of models, or of lists or mappings of them."""
-    return _is_model(annotation) or any(map(_holds_models, get_args(annotation)))
-
-
-def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _plain(annotation: Any) -> Any:
-    """Return an annotation without what is said about it, and without None."""
-    while get_origin(annotation) in (Annotated, Union, types.UnionType):
-        annotation = next(option for option in get_args(annotation) if option is not types.NoneType)
-    return annotation
-
-
-def _below(annotation: Any, values: Any) -> dict[str, Any]:
-    """Return the keys that may stand at a place, with annotations: a model's fields, or those in the file."""
-    plain = _plain(annotation)
-    if _is_model(plain):
-        return {name: field.annotation for name, field in plain.model_fields.items()}
-    origin = get_origin(plain)
-    if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(values, Mapping):
-        return {str(key): get_args(plain)[1] for key in values}
-    return {}
+    """Return True if an annotation contains a model, or lists or mappings of models."""
+    return is_model(annotation) or any(map(_holds_models, get_args(annotation)))
 
 
 def explain(
     error: ValidationError, values: object, model: type[BaseModel], sources: Mapping[tuple[str, ...], str]
 ) -> str:
-    """Return the problems in one line; of many, the first and how many other keys are wrong."""
-    problems: dict[tuple[str, ...], str] = {}
-    for problem in error.errors(include_url=False, include_input=False):
-        path, around = _place(problem["loc"], values, model)
-        problems.setdefault(path, _words(problem, path, around))
-    deepest = [p for p in problems if not any(o != p and o[: len(p)] == p for o in problems)]
+    """Return the problems in one line; if there are many, the first and the number of the others."""
+
+    def describe(problem: ErrorDetails) -> tuple[KeyPath, str]:
+        path, around = find_key(problem["loc"], values, model)
+        sentence = describe_error(problem, path[-1] if path else "", list_keys(around, None))
+        if problem["type"] == "extra_forbidden" and any(word in path[-1].lower() for word in SECRETS):
+            sentence += " Keys and tokens are never written into the settings, only their files or digests."
+        return path, sentence
 
     def named(path: tuple[str, ...]) -> str:
         variable = next((sources[path[:n]] for n in range(len(path), 0, -1) if path[:n] in sources), None)
         return (".".join(path) or "the settings") + (f" (from {variable})" if variable else "")
 
-    return in_one_line([f"{named(path)}: {problems[path]}" for path in deepest])
-
-
-def _place(location: Sequence[object], values: object, model: type[BaseModel]) -> tuple[tuple[str, ...], Any]:
-    """Return the path in the file, without names that are pydantic's own, and what holds its last key."""
-    path: list[str] = []
-    around: Any = model
-    annotation: Any = model
-    here = values
-    for i, part in enumerate(location):
-        below = _below(annotation, here)
-        there = isinstance(here, Mapping) and part in here
-        listed = isinstance(here, (list, tuple)) and isinstance(part, int) and part < len(here)
-        absent = i == len(location) - 1 and part in below
-        if there or listed or absent:
-            inner = next(iter(get_args(_plain(annotation))), None) if listed else below.get(str(part))
-            around, annotation = annotation, inner
-            here = here[part] if there or listed else None  # type: ignore[index]
-            path.append(str(part))
-    return tuple(path), around
-
-
-def _words(problem: ErrorDetails, path: tuple[str, ...], around: Any) -> str:
-    """Return what is wrong with one key in plain words."""
-    kind, context = problem["type"], problem.get("ctx", {})
-    if kind == "extra_forbidden":
-        secret = any(word in path[-1].lower() for word in SECRETS)
-        advice = " Keys and tokens are never written into the settings, only their files or digests."
-        return f"is not a known key.{did_you_mean(path[-1], _below(around, None))}{advice if secret else ''}"
-    told = problem["msg"].removeprefix("Value error, ")
-    return WORDS[kind].format(**context) if kind in WORDS else told.rstrip(".") + "."
+    problems = describe_errors(error, describe)
+    return in_one_line([f"{named(path)}: {sentence}" for path, sentence in problems.items()])

@@ -1,15 +1,15 @@
-"""What a service must still know after a crash, and what it must never believe again after a restore.
+"""Durable state of a service, and detection of states that were restored from a backup.
 
-A state folder belongs to one process at a time. `state.sqlite` holds stored replies and notes; whatever a
-method has accepted is on the disk when it returns. The folder `once/` beside it holds what may happen only
-once (burnt keys): brought back from a backup it would offer as unused what was used since, so it is excluded
-from backups. An anchor in it (`services.common.anchor`) notices that either of them, or any file of them, was
-put back, in whichever way: then the state was restored, and a new epoch begins: replies are forgotten, open
-sessions are interrupted, burnt keys stay burnt. A snapshot of a whole disk is the one copy that cannot be
-told from the original here: only a peer's receipt of the release ledger shows it.
+A state folder belongs to one process at a time. `state.sqlite` contains stored replies and notes; changes are
+durable when a method returns. The folder `once/` next to it contains keys that may be used only once (burnt
+keys). It is excluded from backups: a restored copy would offer keys as unused that were used since.
 
-To restore, bring back everything but `once/` into an empty folder, `state.sqlite` as SQLite's own backup
-wrote it; a log (`state.sqlite-wal`) from another time would be mixed into it.
+An anchor in `once/` (`services.common.anchor`) detects that any of these files was restored. Then a new epoch
+starts: replies are deleted, open sessions are interrupted, and burnt keys stay burnt. Only a snapshot of the
+whole disk cannot be detected here; a peer's receipt of the release ledger shows it.
+
+To restore, copy everything but `once/` into an empty folder, with `state.sqlite` as written by SQLite's own
+backup. A log (`state.sqlite-wal`) from a different time would be mixed into it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ SESSION: Final = "session"
 INTERRUPTED: Final = "interrupted"
 MOST_REPLIES: Final = 100_000
 MOST_REPLY_BYTES: Final = 1 << 29
-MOST_PASSING_BYTES: Final = 1 << 26  # of a peer's passing replies, the newest aside
+MOST_PASSING_BYTES: Final = 1 << 26  # of a peer's passing replies, without the newest
 BURNT: Final = "burnt.sqlite"
-INCARNATION, PROGRESS = "incarnation", "progress"  # of the first version, in place of an anchor
-STATE, KEYS = "state", "burnt"  # databases, as an anchor calls them
-_LOOKS: Final = 20
+INCARNATION, PROGRESS = "incarnation", "progress"  # files of the first version, which had no anchor
+STATE, KEYS = "state", "burnt"  # names of databases in an anchor
+_MOST_READS: Final = 20
 CHANGES, EPOCH = "changes", "epoch of a state"
 TAG: Final = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
@@ -49,7 +49,7 @@ TAG: Final = (
 
 
 class StoredReply(NamedTuple):
-    """What was answered to a request, and to which body."""
+    """The reply to a request, and the digest of the request's body."""
 
     place: str
     body_digest: bytes | str
@@ -58,14 +58,15 @@ class StoredReply(NamedTuple):
 
 
 class ReplyStore:
-    """Answers that were given, by peer and idempotency key, so that a repeated request does nothing twice.
+    """Replies by peer and idempotency key, so that a repeated request does nothing twice.
 
-    Each peer has room for so many and so many bytes; nobody's requests push out another's. Beyond, the bytes
-    of its oldest answers go, but not the fact that they were given: asked for again they are refused
-    (`KeySpent`) rather than worked out a second time. Facts go, oldest first, beyond `most` alone.
+    Each peer has its own limits, so that no peer's requests displace another's. Beyond `most_bytes` the bytes
+    of a peer's oldest replies are deleted, but not the fact that they were sent: a repeated request is then
+    refused (`KeySpent`) rather than handled a second time. Only beyond `most` replies the oldest facts are
+    deleted.
 
-    Of a `passing` reply only the fact is on the disk: its bytes are given again while the process lives and
-    later ones have not taken their room. It is for what nobody can go on with after a crash.
+    Of a `passing` reply only the fact is durable. Its bytes are in memory until later replies displace them.
+    It is for replies that are useless after a crash.
     """
 
     TABLES: ClassVar[str] = """
@@ -76,7 +77,7 @@ CREATE TABLE replies (
 );
 CREATE INDEX replies_in_turn ON replies (peer, turn);
 CREATE INDEX replies_with_bytes ON replies (peer, turn) WHERE reply IS NOT NULL;
--- what each peer's replies take, kept by the database itself so that room is made without counting
+-- number and bytes of each peer's replies, updated by triggers so that limits are checked without a scan
 CREATE TABLE room (peer TEXT PRIMARY KEY, number INTEGER NOT NULL, bytes INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TRIGGER reply_kept AFTER INSERT ON replies BEGIN
     INSERT OR IGNORE INTO room VALUES (new.peer, 0, 0);
@@ -99,12 +100,18 @@ END;
 
     @classmethod
     def in_memory(cls, longest: int) -> ReplyStore:
-        """Return a store for a service without a state: the latest replies, until the process ends."""
+        """Return a store in memory, of the latest replies, for a service without a state."""
         layout = Layout("a store of replies", "the replies", b"mqrp", cls.TABLES)
         return cls(DurableStore(None, layout), most=256, most_bytes=max(64 << 20, longest))
 
     def find(self, peer: str, key: str) -> StoredReply | None:
-        """Return the answer to a peer's key, None if there was none."""
+        """Return the reply to a peer's key, None if there is none.
+
+        Raises
+        ------
+        KeySpent
+            If the request was answered, and the reply is no longer stored.
+        """
         rows = self._store.run(
             "SELECT place, body_digest, status, reply FROM replies WHERE peer = ? AND key = ?", (peer, key)
         )
@@ -130,27 +137,48 @@ END;
         *,
         passing: bool = False,
     ) -> None:
-        """Keep an answer, or that it was given; that is on the disk when this returns: it may be sent."""
+        """Store a reply, or for a `passing` reply the fact; durable on return, so that it may be sent.
+
+        Parameters
+        ----------
+        peer, key, place : str
+            Caller, idempotency key and path of the request.
+        body_digest : bytes or str
+            Digest of the request's body.
+        status : int
+            HTTP status of the reply.
+        reply : bytes
+            Body of the reply.
+        passing : bool, optional
+            Keep the bytes in memory only.
+
+        Raises
+        ------
+        KeySpent
+            If the key was answered differently before.
+        InputError
+            If the reply is too long.
+        """
         if len(reply) > self._most_bytes:
             raise InputError(f"A reply of {len(reply)} bytes cannot be kept: at most {self._most_bytes} are.")
         with self._store.transaction():
             before = self.find(peer, key)
             if before is not None:
                 if before != (place, body_digest, status, reply):
-                    raise KeySpent("This request was answered before, in another way.")
+                    raise KeySpent("This request was answered before, with a different reply.")
                 return
             kept = None if passing else bytes(reply)
             self._store.run(
                 "INSERT INTO replies (peer, key, place, body_digest, status, reply, size, kept) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (peer, key, place, body_digest, status, kept, len(kept or b""), 0.0),  # nobody needs a time
+                (peer, key, place, body_digest, status, kept, len(kept or b""), 0.0),  # `kept` is unused
             )
             self._make_room(peer)
         if passing:
             self._let_pass(peer, key, StoredReply(place, body_digest, status, bytes(reply)))
 
     def forget(self, place: str) -> None:
-        """Destroy the answers given at a place and below it; asked for again they are refused."""
+        """Delete the replies of a path and the paths below it; repeated requests are then refused."""
         below = f"{place}/"
         with self._guard:
             for peer, passing in self._passing.items():
@@ -163,10 +191,10 @@ END;
                 "WHERE reply IS NOT NULL AND (place = ? OR substr(place, 1, ?) = ?)",
                 (place, len(below), below),
             )
-        self._store.empty_log()  # older pages are not left in the log either
+        self._store.empty_log()  # SQLite's log would still contain the deleted pages
 
     def _let_pass(self, peer: str, key: str, given: StoredReply) -> None:
-        """Have the bytes of a passing reply in memory, in place of the oldest beyond the room for them."""
+        """Keep the bytes of a passing reply in memory; delete the oldest beyond the limit."""
         with self._guard:
             passing = self._passing.setdefault(peer, {})
             size = sum(len(it.reply) for it in passing.values())
@@ -177,7 +205,7 @@ END;
             passing[key] = given
 
     def _make_room(self, peer: str) -> None:
-        """Bring a peer's replies within both bounds; the oldest give way."""
+        """Delete a peer's oldest replies until both limits hold."""
         number, size = self._store.run("SELECT number, bytes FROM room WHERE peer = ?", (peer,))[0]
         if number > self._most:
             self._store.run(
@@ -208,9 +236,22 @@ LAYOUT: Final = Layout(
 class State:
     """The state of one service; `open` it, and `close` it (or use it in a with statement).
 
-    `epoch` is the second in which this life of the state began, rising with every restore; `incarnation` is
-    its random id. `restored` tells that it began just now because the state had been restored, and `problem`
-    what showed that. `burnt` is the ledger of what may be used once.
+    Attributes
+    ----------
+    epoch : int
+        Time in seconds at which the current epoch started; it increases with every restore.
+    incarnation : str
+        Random id of the epoch.
+    restored : bool
+        Whether a restore was detected since the state was opened.
+    problem : str
+        The reason for that, or empty.
+    notes : Notes
+        Durable values by scope and name.
+    replies : ReplyStore
+        Stored replies.
+    burnt : Claims
+        Keys that may be used only once.
     """
 
     def __init__(self, folder: Path, store: DurableStore, once: OnceFolder, lock: int) -> None:
@@ -225,10 +266,15 @@ class State:
 
     @classmethod
     def open(cls, folder: str | Path) -> State:
-        """Open a state folder, made if it does not exist; refuse one in use, damaged, or of a newer version.
+        """Open a state folder; create it if it does not exist.
 
-        After a restore, notes of scope "session" are found under the scope "interrupted"; of what is below a
-        session ("name/…": its pseudonyms, say) only the name is left, its content is destroyed.
+        After a restore, notes of scope "session" have the scope "interrupted". Of notes below a session
+        ("name/…", such as its pseudonyms) only the name is left; their content is deleted.
+
+        Raises
+        ------
+        FileError
+            If the folder is in use, damaged, or of a newer version.
         """
         _unix_files()
         place = Path(folder)
@@ -249,15 +295,15 @@ class State:
         return state
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Do everything inside together or not at all; it is durable when the block ends.
+        """Run the block as one transaction, which is durable when the block ends.
 
-        Other threads wait meanwhile. A transaction inside a transaction is part of the outer one. Claims in
-        `burnt` are durable at once and are not undone.
+        Other threads wait until then. A nested transaction is part of the outer one. Claims in `burnt` are
+        durable immediately and are not rolled back.
         """
         return self._store.transaction()
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the files, and unlock the folder."""
         self._store.close()
         self._once.close()
         if self._lock >= 0:
@@ -280,30 +326,41 @@ class State:
 
     @property
     def restored(self) -> bool:
-        """Return True if the state was found to be restored since it was opened."""
+        """Return True if a restore was detected since the state was opened."""
         return bool(self.problem)
 
     def watch(self, name: str, store: DurableStore, count: Callable[[], int]) -> bool:
-        """Anchor the changes of another database in the folder; False if some are missing from it now.
+        """Anchor the changes of another database of the folder.
 
-        `count` returns how many changes it has seen, and never falls. Where some are missing, it was put
-        back: then `begin_anew`.
+        Parameters
+        ----------
+        name : str
+            Name of the database in the anchor.
+        store : DurableStore
+            The database.
+        count : callable
+            Returns its number of changes, which must never decrease.
+
+        Returns
+        -------
+        bool
+            False if changes are missing now: the database was restored. Then call `begin_anew`.
         """
         return self._once.watch(name, store, count)
 
     def begin_anew(self, problem: str) -> None:
-        """Begin a new epoch because the state turned out to be restored, as `problem` says in words."""
+        """Start a new epoch because a restore was detected, for the reason `problem`."""
         self.incarnation, self.epoch, self.problem = self._new_epoch(problem)
 
     def _count(self) -> None:
-        """Give the transaction that is about to end its number."""
+        """Store the number of the transaction that is about to be committed."""
         self._set_facts(**{CHANGES: self._changes + 1})
 
     def _add_one(self) -> None:
         self._changes += 1
 
     def _begin(self) -> tuple[str, int, str]:
-        """Return id and epoch, and the reason to take the state for restored."""
+        """Return id and epoch, and the reason to consider the state restored."""
         incarnation, last = self._fact(INCARNATION), int(self._fact("epoch") or 0)
         if incarnation is None:
             return self._new_epoch("its database is missing" if self._once.used else "")
@@ -311,13 +368,13 @@ class State:
         return self._new_epoch(problem) if problem else (incarnation, last, "")
 
     def _new_epoch(self, problem: str) -> tuple[str, int, str]:
-        """Begin an epoch: the second in which it begins, or the one after the last known.
+        """Start an epoch: the current time in seconds, or the successor of the last known epoch.
 
-        So a backup restored twice, even on an empty machine, does not begin the same epoch twice.
+        So a backup that is restored twice, even on an empty machine, does not start the same epoch twice.
         """
         store, last = self._store, int(self._fact("epoch") or 0)
         epoch = max(last + 1, self._once.epoch + 1, int(time.time()))
-        # first the anchor, then the database: after a crash between them they differ, and a new epoch begins
+        # the anchor first: after a crash between the two writes they differ, and a new epoch starts
         incarnation = self._once.begin(epoch, self._changes)
         with store.transaction():
             self._set_facts(incarnation=incarnation, epoch=epoch)
@@ -333,10 +390,10 @@ class State:
 
 
 class OnceFolder:
-    """What may happen only once, kept where no backup brings it back.
+    """Keys that may be used only once, kept outside backups.
 
-    The folder holds used keys (`burnt.sqlite`) and the anchor of the state (`anchor-…`, twice). A
-    CACHEDIR.TAG tells backup programs that it is not to be copied; a copy is noticed all the same.
+    The folder contains used keys (`burnt.sqlite`) and the anchor of the state (two files `anchor-…`). A
+    CACHEDIR.TAG asks backup programs to skip it; if it is restored nevertheless, the anchor detects that.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -349,18 +406,18 @@ class OnceFolder:
 
     @property
     def used(self) -> bool:
-        """Return True if a state has changed since this folder was made for it."""
+        """Return True if the state has changed since this folder was created for it."""
         changed = any(step.counts.get(STATE, 0) for step in self.anchor.steps)
         claimed = "SELECT count(*) FROM claimed WHERE kind <> ?"
         return changed or (self._folder / INCARNATION).exists() or bool(self._store.value(claimed, (EPOCH,)))
 
     @property
     def epoch(self) -> int:
-        """Return the last epoch that the folder was used in, 0 if that is not known."""
+        """Return the last epoch in which the folder was used, 0 if it is unknown."""
         return max([step.epoch for step in self.anchor.steps], default=self._read_first_version()[1])
 
     def problem(self, incarnation: str, changes: int) -> str:
-        """Return the reason to take the state for restored, in words; empty if there is none."""
+        """Return the reason to consider the state restored, as text; empty if there is none."""
         if not self.anchor.untouched and self._adopt_first_version(incarnation, changes):
             return ""
         reason = self.anchor.problem(incarnation, {STATE: changes, KEYS: self._burnt()}, exact=[STATE])
@@ -369,14 +426,14 @@ class OnceFolder:
         return reason
 
     def begin(self, epoch: int, changes: int) -> str:
-        """Anchor a state that has seen a number of changes in a new epoch, and return the epoch's id."""
+        """Anchor a state with the given number of changes in a new epoch, and return the epoch's id."""
         return self._write_anchor(secrets.token_hex(16), epoch, changes)
 
     def _write_anchor(self, chosen: str, epoch: int, changes: int) -> str:
         last = self.anchor.last
         if self.burnt.find(EPOCH, chosen.encode()) is None:
             self.burnt.claim([Claim(EPOCH, chosen.encode())])
-        # the larger number: killed before the state has the id, it is still known that there was one
+        # the larger number, so that after a crash before the state has the id, it still counts as used
         least = 0 if last is None else last.counts.get(STATE, 0)
         self.anchor.begin(chosen, epoch, {STATE: max(changes, least), KEYS: self._burnt()})
         return chosen
@@ -387,10 +444,7 @@ class OnceFolder:
         self.watch(KEYS, self._store, self._burnt)
 
     def watch(self, name: str, store: DurableStore, count: Callable[[], int]) -> bool:
-        """Anchor every change of a database from now on; False if changes are missing from it now.
-
-        `count` returns how many changes it has seen, and never falls.
-        """
+        """Anchor every change of a database from now on; as `State.watch`."""
         last = self.anchor.last
         is_complete = last is None or count() >= last.counts.get(name, 0)
         before, after = store.committing, store.committed
@@ -411,7 +465,7 @@ class OnceFolder:
         return int(self._store.value("SELECT max(place) FROM claimed") or 0)
 
     def _adopt_first_version(self, incarnation: str, changes: int) -> bool:
-        """Anchor a state of the first version, if its own marks say that it was not put back."""
+        """Anchor a state of the first version, unless its files show that it was restored."""
         expected, epoch, progress = self._read_first_version()
         if expected != incarnation or progress > changes:
             return False
@@ -421,7 +475,7 @@ class OnceFolder:
         return True
 
     def _read_first_version(self) -> tuple[str | None, int, int]:
-        """Return id, epoch and number of changes as the first version kept them; None, 0 and 0 without."""
+        """Return id, epoch and number of changes of the first version; None, 0 and 0 without its files."""
         try:
             chosen, epoch = (self._folder / INCARNATION).read_text("ascii").split()
             progress = (self._folder / PROGRESS).read_bytes()
@@ -433,25 +487,25 @@ class OnceFolder:
             return None, 0, 0
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self.burnt.close()
 
 
 def peek(folder: str | Path, scope: str, name: str) -> bytes | None:
-    """Return a note of a state, even while a service has it open; None if there is none."""
+    """Return a note of a state that a service may have open, None if there is none."""
     return Notes.peek(Path(folder) / DATABASE, scope, name)
 
 
 def peek_problem(folder: str | Path) -> str | None:
-    """Return the reason to take a state for restored, in words, even while a service has it open.
+    """Return the reason to consider a state restored, which a service may have open.
 
-    Empty if there is none; None where that cannot be seen, as the folder is of the first version.
+    It is empty if there is none, and None if it cannot be determined: the folder is of the first version.
     """
     place = Path(folder)
     if (place / ONCE / INCARNATION).exists():
         return None
     reason = ""
-    for _ in range(_LOOKS):  # a service may make changes while its files are read one after the other
+    for _ in range(_MOST_READS):  # a service may change its files while they are read in sequence
         anchor = Anchor(place / ONCE)
         reason = _compare_files(place, anchor)
         if not reason or Anchor(place / ONCE).last == anchor.last:
@@ -479,28 +533,28 @@ def _compare_files(place: Path, anchor: Anchor) -> str:
 
 
 def peek_claims(folder: str | Path, kind: str) -> list[bytes]:
-    """Return what is claimed once and for good in a state folder, oldest first, even while it is in use."""
+    """Return the burnt keys of a kind in a state folder, oldest first; a service may have it open."""
     file = Path(folder) / ONCE / BURNT
     return Claims.peek(file, kind) if file.is_file() else []
 
 
 def _unix_files() -> Any:
-    """Return the module of locks and controls of files, which Windows lacks."""
+    """Return the module `fcntl`; raise FileError on Windows, which lacks it."""
     try:
-        import fcntl  # noqa: PLC0415  (the only part of a service that is not everywhere)
+        import fcntl  # noqa: PLC0415  (not on Windows)
     except ImportError:
         raise FileError("Services need Linux or macOS; people's devices and the library do not.") from None
     return fcntl
 
 
 def lock_file(handle: int) -> None:
-    """Take an open file for this process; `BlockingIOError` if another has it."""
+    """Lock an open file for this process; raise BlockingIOError if another process has it."""
     calls = _unix_files()
     calls.flock(handle, calls.LOCK_EX | calls.LOCK_NB)
 
 
 def _lock(folder: Path) -> int:
-    """Take the folder for this process, or say who has it."""
+    """Lock the folder for this process; raise FileError with the id of the process that has it."""
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         lock_file(handle)
@@ -515,10 +569,10 @@ def _lock(folder: Path) -> int:
 
 
 def _body(path: Path, *, written_to: bool) -> str:
-    """Return by what the first version told a file from its copies: its inode and that inode's generation.
+    """Return the identity of a file by which the first version detected copies: inode and generation.
 
-    Where a file system has no generations, the time of the last change of an inode stands in, for a file that
-    is never written to; it cannot be set, but changing owner or mode changes it, which looks like a restore.
+    On file systems without generations it uses the change time of the inode, for a file that is never
+    written to. That time cannot be set, but changing owner or mode changes it, which looks like a restore.
     """
     with path.open("rb") as stream:
         inode, generation = os.fstat(stream.fileno()), generation_of(stream.fileno())
@@ -528,7 +582,7 @@ def _body(path: Path, *, written_to: bool) -> str:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder that only its owner can enter, unless it is there and nobody else can write to it."""
+    """Create a folder that only its owner can enter; if it exists, check that only the owner can write."""
     if folder.is_dir():
         check_own_folder(folder, "a state folder")
         return

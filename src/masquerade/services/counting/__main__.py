@@ -1,4 +1,4 @@
-"""A person's device as a small process of its own: what `masquerade count take-part` turns into."""
+"""A person's device as a small process: `masquerade count take-part` runs this."""
 
 import json
 import sys
@@ -10,11 +10,11 @@ BAD_INPUT, UNFINISHED, INTERRUPTED = 2, 1, 130
 
 
 def main(options: str) -> int:
-    """Take part as options in JSON say; return the code to exit with."""
-    given = json.loads(options)
-    as_json = given.pop("json")
+    """Participate with options in JSON; return the exit code."""
+    values = json.loads(options)
+    as_json = values.pop("json")
     try:
-        done = take_part(**given, tell=_say)
+        done = take_part(**values, tell=_say)
     except MasqueradeError as error:
         _say(str(error))
         return BAD_INPUT

@@ -1,7 +1,7 @@
-"""A person's side of a count: ask for what is due, answer by the rules of one's own ledger, until it is over.
+"""A person's device in a count: fetch messages and answer them as the ledger allows, until the count ends.
 
-Nothing here loads NumPy: a device that takes part needs some thirty megabytes. Killed at any moment, it goes
-on with the same file; a round that it was in the middle of then goes on without it, or is void.
+Nothing here loads NumPy: a device needs about thirty megabytes. If it is killed, it continues with the same
+file; a round that was in progress then continues without it, or is void.
 """
 
 from __future__ import annotations
@@ -9,12 +9,17 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from masquerade.channels.privacy_level import DEFAULT_LIMIT, PrivacyLimit, gamma_above, parse_limit
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused
+from masquerade.core.record_gamma import describe_gamma
+from masquerade.core.util.formatting import gamma_text
 from masquerade.crypto.errors import KeySpent
-from masquerade.protocols.people.ledger import Claim, Ledger
+from masquerade.protocols.people.ledger import Claim, PersonLedger
+from masquerade.protocols.people.owner_budget import OwnerBudget
 from masquerade.services.common.problems import PartyUnreachable
 from masquerade.services.counting.messages import (
     ASK_LETTER,
@@ -31,19 +36,26 @@ from masquerade.services.counting.person_file import Admission, PersonFile, read
 
 SUBMISSION = "count submission"
 _NOT_YET = frozenset({"not_enrolled"})
+_INSTEAD = (
+    "To be counted all the same, under the rules for clear records, accept that (--accept-clear); or state a "
+    "higher limit (--limit)."
+)
+_WITH_DELTA = "A limit states the δ that you accept like this: --limit 5%:50%,delta=1e-6."
 
 
-class Participant(Protocol):
-    """A person in some protocol: bytes in, bytes out; None where there is nothing to say."""
+class DeviceRole(Protocol):
+    """A person's role in a protocol: bytes in, bytes out."""
 
     def receive(self, message: bytes, /) -> bytes | None:
-        """Answer a message of the miner."""
+        """Return the reply to a message of the miner, None if there is none."""
 
 
 class _Submitter:
-    """A respondent of a mix, whose one submission is kept until it has arrived."""
+    """A respondent of a mix, whose one submission is stored until it has arrived."""
 
-    def __init__(self, respondent: Any, terms: CountTerms, codes: Mapping[str, int], ledger: Ledger) -> None:
+    def __init__(
+        self, respondent: Any, terms: CountTerms, codes: Mapping[str, int], ledger: PersonLedger
+    ) -> None:
         self._respondent, self._terms, self._codes, self._ledger = respondent, terms, codes, ledger
 
     def receive(self, message: bytes) -> bytes:
@@ -55,8 +67,19 @@ class _Submitter:
 
 
 class TakenPart(NamedTuple):
-    """What a device did: how many messages it answered, what it refused, and whether the count is over.
+    """Result of a device's participation in a count.
 
+    Attributes
+    ----------
+    answered : int
+        Number of messages that the device answered.
+    refused : tuple of str
+        Reasons for its refusals.
+    over : bool
+        True if the count is over.
+
+    Examples
+    --------
     >>> mq.people.TakenPart(answered=3, refused=(), over=True).over
     True
     """
@@ -66,37 +89,89 @@ class TakenPart(NamedTuple):
     over: bool
 
 
-def participant(person: PersonFile, terms: CountTerms, codes: Mapping[str, int]) -> Participant:
-    """Return a person as the protocol of a count knows them; only what that protocol needs is loaded."""
-    agreed: Any = terms.agreed()
+def disclosure(terms: CountTerms, budget: OwnerBudget) -> str:
+    """Describe in plain words what participation in a count reveals, clear variables first.
+
+    Parameters
+    ----------
+    terms : CountTerms
+        Terms of the count.
+    budget : OwnerBudget
+        The γ of earlier counts, and the limit of the device's owner.
+    """
+    form, least, noise = terms.report_form, terms.minimum, terms.noise
+    if noise is not None:
+        summed = (
+            f"Counted among at least {least} people, and only in sums to which all of them add noise that "
+            f"nobody knows: {', '.join(form.clear_variables)}."
+        )
+        bound = (
+            f"{describe_gamma(gamma_above(noise.privacy[0]))} (ε = {noise.epsilon:g} over {noise.tables} "
+            f"tables, except with probability δ = {noise.delta:g}, if at most a share of {terms.colluders} "
+            "of the people collude with the miner)"
+        )
+        lines = [summed, bound]
+        if len(budget.noise) > 1 or budget.spent:
+            total = budget.total("", Fraction(1))
+            lines.append(f"With everything you sent: γ = {gamma_text(total)}, δ = {float(budget.delta):g}.")
+        return " ".join(lines)
+    seen = (
+        f"seen without your name, among at least {least} records"
+        if terms.protocol == "mix"
+        else f"counted among at least {least} people"
+    )
+    lines = [f"In clear, {seen}: {', '.join(form.clear_variables)}."] if form.clear_variables else []
+    if len(form.clear_variables) < len(form.variables):
+        lines.append(f"{describe_gamma(form.record_gamma)} (γ = {gamma_text(form.record_gamma)} per person)")
+        lines.append(budget.describe(form.id, form.record_gamma))
+        if budget.total(form.id, form.record_gamma) > budget.limit.gamma:
+            lines.append("This is above your limit: the entire record counts as clear here.")
+    return " ".join(line for line in lines if line)
+
+
+def participant(
+    person: PersonFile, terms: CountTerms, codes: Mapping[str, int], limit: PrivacyLimit = DEFAULT_LIMIT
+) -> DeviceRole:
+    """Return a person's role in the protocol of a count; only the modules of that protocol are loaded."""
+    agreed: Any = terms.protocol_terms(limit=limit)
     name, key, ledger = person.name, person.identity, person.ledger
     if terms.protocol == "frequency":
-        from masquerade.protocols.frequency_mining.roles import User  # noqa: PLC0415
+        from masquerade.protocols.frequency_mining.roles import MiningUser  # noqa: PLC0415
 
-        return User(name, key, codes, agreed, ledger=ledger)
+        return MiningUser(name, key, codes, agreed, ledger=ledger)
     if terms.protocol == "aggregation":
-        from masquerade.protocols.secure_aggregation.user import User as Summed  # noqa: PLC0415
+        from masquerade.protocols.secure_aggregation.user import AggregationUser as Summed  # noqa: PLC0415
 
         return Summed(name, key, codes, agreed, ledger=ledger)
     from masquerade.protocols.mixnet.roles import Respondent  # noqa: PLC0415
 
-    return _Submitter(Respondent(name, key, agreed, ledger=ledger), terms, codes, ledger)
+    return _Submitter(Respondent(name, key, agreed, ledger=ledger, limit=limit), terms, codes, ledger)
 
 
 class Device:
-    """A person who takes part: `run` until the count is over, or `step` by step."""
+    """The device of a person in a count: `run` it until the count is over, or `step` by step."""
 
-    def __init__(self, person: PersonFile, admission: Admission, record: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        person: PersonFile,
+        admission: Admission,
+        record: Mapping[str, Any],
+        *,
+        limit: PrivacyLimit = DEFAULT_LIMIT,
+        accept_clear: bool = False,
+        tell: Callable[[str], object] = lambda _: None,
+    ) -> None:
         self.person, self.admission, self._record = person, admission, record
+        self.limit, self._accepts_clear, self._tell = limit, accept_clear, tell
         self.http = admission.client()
         self.answered, self.refused, self.over = 0, list[str](), False
-        self._participant: Participant | None = None
+        self._participant: DeviceRole | None = None
         self._last: tuple[bytes, bytes] | None = None
         self._once = False
 
     def step(self) -> float:
-        """Answer what is due, and return how many seconds to wait before asking again."""
-        role = self._participant or self._begun()
+        """Answer the pending message; return the seconds to wait before the next request."""
+        role = self._participant or self._start()
         if role is None:
             return 1.0
         letter = Letter.decode(self._request(ASK_LETTER))
@@ -107,51 +182,68 @@ class Device:
         return letter.pause / 1000
 
     def _request(self, what: str) -> bytes:
-        """Return the miner's answer to a request that this person signed."""
+        """Return the miner's reply to a request that this person signs."""
         person, terms = self.person, bytes.fromhex(self.admission.terms)
         request = DeviceRequest.make(what, person.name, terms, person.identity)
         return self.http.exchange(what, request.encode(), once=False)
 
-    def _answer(self, role: Participant, message: bytes, letter: bytes) -> None:
+    def _answer(self, role: DeviceRole, message: bytes, letter: bytes) -> None:
         digest = hashlib.sha256(message).digest()
         if self._last is None or self._last[0] != digest:
             try:
                 reply = role.receive(message) or b""
                 self.answered += 1
             except (MasqueradeError, KeySpent) as refused:
-                self.refused.append(_said(refused))
+                self.refused.append(_error_text(refused))
                 reply = b""
             self._last = (digest, reply)
         person, terms = self.person, bytes.fromhex(self.admission.terms)
-        sent = DeviceReply.make(person.name, letter, self._last[1], terms, person.identity)
-        told = self.http.exchange("replies", sent.encode())
+        reply_message = DeviceReply.make(person.name, letter, self._last[1], terms, person.identity)
+        receipt = self.http.exchange("replies", reply_message.encode())
         if self._once and self._last[1]:
             self.over = True
-            if told == NOT_TAKEN:
-                self.refused.append("The mix was closed before this record came: it was not taken.")
+            if receipt == NOT_TAKEN:
+                self.refused.append("The mix was closed before this record arrived: it was not accepted.")
 
-    def _begun(self) -> Participant | None:
-        """Return the person's side, once the terms are known; nothing else is sent before."""
-        known = self.person.known_terms(self.admission)
-        if known is None:
+    def _start(self) -> DeviceRole | None:
+        """Return the person's role once the terms are known; until then, only the terms are requested."""
+        encoded = self.person.known_terms(self.admission)
+        if encoded is None:
             try:
-                known = self._request(ASK_TERMS)
+                encoded = self._request(ASK_TERMS)
             except QueryRefused as refused:
                 if {one.code for one in refused.refusals} <= _NOT_YET:
                     return None
                 raise
-        terms = self.person.keep_terms(self.admission, known)
+        terms = self.person.keep_terms(self.admission, encoded)
         codes = terms.report_form.codes(self._record)
+        self._tell(disclosure(terms, self._budget(terms)))
+        self._check_limit(terms)
         self.person.fix_record(terms, codes)
+        self._check_limit(terms)  # another process may have started a different count since
         self._once = terms.protocol == "mix"
-        self._participant = participant(self.person, terms, codes)
+        left = self._budget().left(terms.report_form.id)
+        self._participant = participant(self.person, terms, codes, left)
         return self._participant
 
+    def _budget(self, terms: CountTerms | None = None) -> OwnerBudget:
+        """Return the γ and the noise of all counts that were started, and of `terms`, and the limit."""
+        noise = self.person.noise_spent()
+        if terms is not None and terms.noise is not None:
+            noise[terms.digest.hex()] = terms.noise.privacy
+        return OwnerBudget(self.person.gammas_spent(), self.limit, noise)
+
+    def _check_limit(self, terms: CountTerms) -> None:
+        """Raise InputError if the total exceeds the limit, unless the user accepts reports as clear."""
+        if not self._accepts_clear:
+            instead = _INSTEAD if terms.noise is None else f"{_INSTEAD} {_WITH_DELTA}"
+            self._budget(terms).check(terms.report_form.id, terms.report_form.record_gamma, instead)
+
     def run(self, wait: float | None = None, tell: Callable[[str], object] = lambda _: None) -> TakenPart:
-        """Take part until the count is over, or for so many seconds; a miner that is away is waited for."""
+        """Participate until the count is over or for `wait` seconds; retry while the miner is unreachable."""
         until = None if wait is None else time.monotonic() + wait
         while not self.over:
-            told = len(self.refused)
+            reported = len(self.refused)
             try:
                 pause = self.step()
             except PartyUnreachable as error:
@@ -159,7 +251,7 @@ class Device:
                     raise
                 tell(str(error))
                 pause = 1.0
-            for line in self.refused[told:]:
+            for line in self.refused[reported:]:
                 tell(line)
             if self.over or (until is not None and time.monotonic() >= until):
                 break
@@ -167,7 +259,7 @@ class Device:
         return TakenPart(self.answered, tuple(self.refused), self.over)
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
@@ -178,24 +270,59 @@ def take_part(
     admission: str | Path | None = None,
     count: str | None = None,
     wait: float | None = None,
+    limit: PrivacyLimit | str = DEFAULT_LIMIT,
+    accept_clear: bool = False,
     tell: Callable[[str], object] | None = None,
 ) -> TakenPart:
-    """Take part in a count with a person's file and record, until it is over or for `wait` seconds.
+    """Participate in a count with a person's file and record.
 
-    `record` is labels by variable, or a JSON file of them. `admission` is the public file of a further count;
-    `count` names one where the person's file knows several. What leaves, and that it leaves once, is decided
-    by the ledger in the person's file. Example: `docs/howto/count-people.md`.
+    The ledger in the person's file decides what is sent, and that it is sent only once.
+
+    Parameters
+    ----------
+    file : str or Path
+        The person's file, from the enrolment office.
+    record : str, Path or mapping
+        Labels by variable, or a JSON file of them.
+    admission : str or Path, optional
+        Public file of a further count.
+    count : str, optional
+        Name of the count, if the person's file contains several.
+    wait : float, optional
+        Maximum number of seconds to participate. Without it, until the count is over.
+    limit : PrivacyLimit or str, optional
+        Limit on what the reports may reveal. If the terms reveal more, no report is drawn.
+    accept_clear : bool
+        True to accept terms above the limit. The rules for clear records then protect the record.
+    tell : callable, optional
+        Called with each line for the person.
+
+    Returns
+    -------
+    TakenPart
+        Number of answers, refusals, and whether the count is over.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, the record does not match the terms, or they reveal more than `limit`.
+
+    Examples
+    --------
+    >>> mq.people.take_part("P00001.person", {"smoker": "no", "illness": "none"})  # doctest: +SKIP
     """
-    values = record if isinstance(record, Mapping) else read_record(record)
+    values, most = record if isinstance(record, Mapping) else read_record(record), parse_limit(limit)
     person = PersonFile(file)
     try:
         if admission is not None:
-            given = Admission.from_json(Path(admission).read_bytes(), str(admission))
-            person.admit(given)
-            count = given.count
-        device = Device(person, person.admission(count), values)
+            further = Admission.from_json(Path(admission).read_bytes(), str(admission))
+            person.admit(further)
+            count = further.count
+        show = tell or (lambda _: None)
+        chosen = person.admission(count)
+        device = Device(person, chosen, values, limit=most, accept_clear=accept_clear, tell=show)
         with device.http:
-            return device.run(wait, tell or (lambda _: None))
+            return device.run(wait, show)
     except OSError as error:
         raise InputError(
             f"{error.filename}: cannot be read ({(error.strerror or 'error').lower()})."

@@ -1,4 +1,4 @@
-"""A whole count on one machine: certificates, identities, settings, a policy and made-up people."""
+"""An example count on one machine: certificates, identities, settings, a policy and synthetic people."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ VARIABLES: Final[Mapping[str, Sequence[str]]] = {
 }
 
 
-def made_up(people: int) -> list[dict[str, str]]:
-    """Return the records of made-up people, always the same: smokers are more often ill."""
-    found = []
+def example_records(people: int) -> list[dict[str, str]]:
+    """Return records of synthetic people, always the same; smokers are ill more often."""
+    records = []
     for i in range(people):
         smoker, region = i % 3 == 0, i % 2 == 0
         ill = i % 4 == 0 if smoker else i % 7 == 0
-        found.append(
+        records.append(
             {
                 "smoker": "yes" if smoker else "no",
                 "region": "north" if region else "south",
                 "illness": "asthma" if ill else "none",
             }
         )
-    return found
+    return records
 
 
 def write_count(
@@ -48,9 +48,10 @@ def write_count(
     ports: Mapping[str, int] | None = None,
     **more: Any,
 ) -> dict[str, Path]:
-    """Write everything into a folder for each role; return the file of each role, the names and the records.
+    """Write the files of all roles, in a subfolder per server; return the settings file of each role.
 
-    `more` goes into the description (`minimum`, `colluders`, …), but `patience` into the miner's file.
+    The result also has the files "count", "names" and "records". `more` goes into the description
+    (`minimum`, `colluders`, …), except `patience`, which goes into the miner's file.
     """
     if not records:
         raise InputError("A count needs people.")
@@ -93,7 +94,7 @@ def write_count(
 
 
 def commands(folder: Path, files: Mapping[str, Path]) -> list[str]:
-    """Return the commands that run a count that was written, in their order."""
+    """Return the commands that run an example count, in order."""
     begin, people = "masquerade count", folder / "people"
     serving = [f"{begin} serve {files[one]} &" for one in files if one.startswith("leader") or one == MINER]
     part = f"{begin} take-part {people}/$p.person --record {files['records']}/$p.json"

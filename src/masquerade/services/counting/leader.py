@@ -1,7 +1,7 @@
-"""A leader of a mix as a service: it shuffles once, and opens once all leaders have signed what was shuffled.
+"""A leader of a mix (mix server) as a service: it shuffles once, and opens after all leaders have signed.
 
-Its share of the key is in memory alone, so that nobody finds it on a disk: a leader that stops after it gave
-its share has lost it, says so, and the mix is over.
+Its share of the key is kept in memory only, never on disk. A leader that stops after it gave its share has
+lost the key, and the mix is over.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from masquerade.protocols.mixnet.messages import MixTerms
 from masquerade.protocols.mixnet.roles import Leader
 from masquerade.services.common.jobs import Call, Handler
 from masquerade.services.common.problems import NotAdmitted
-from masquerade.services.counting.messages import Boards, CountTerms
+from masquerade.services.counting.messages import CountTerms, MixBoards
 from masquerade.services.counting.server import SCOPE, CountServer
 from masquerade.services.counting.settings import CountLeaderSettings
 
@@ -24,7 +24,7 @@ SHARED = "shared"
 
 
 class LeaderService(CountServer):
-    """The office: enrol. The miner: share, key, shuffle, endorse, open. The operator: status."""
+    """Endpoints for the office: enrol. Miner: share, key, shuffle, endorse, open. Operator: status."""
 
     settings: CountLeaderSettings
 
@@ -34,39 +34,39 @@ class LeaderService(CountServer):
         super().__init__(settings)
         if self.description.leaders.get(settings.name) != self.identity.public.hex():
             raise InputError(
-                f"The description of the count has no leader {settings.name!r} of this identity."
+                f"The description of the count has no leader {settings.name!r} with this identity."
             )
         self.places = {
             "enrol": self.enrol,
             "share": self._for_miner(lambda leader, _body: leader.share()),
             "key": self._for_miner(_take_key),
-            "shuffle": self._for_miner(lambda leader, body: leader.shuffle(*Boards.decode(body).parts)),
-            "endorse": self._for_miner(lambda leader, body: leader.endorse(*Boards.decode(body).parts)),
+            "shuffle": self._for_miner(lambda leader, body: leader.shuffle(*MixBoards.decode(body).parts)),
+            "endorse": self._for_miner(lambda leader, body: leader.endorse(*MixBoards.decode(body).parts)),
             "open": self._for_miner(lambda leader, body: leader.open(body)),
         }
         self.operations = {"status": self._status}
 
     def begin(self, files: ExitStack) -> None:
-        """Go on, unless the share of the key was given before this process."""
+        """Continue, unless an earlier process had sent its share of the key, which is then lost."""
         super().begin(files)
         self.lost = self.state.notes.get(SCOPE, SHARED) is not None
 
     def take_terms(self, terms: CountTerms) -> None:
         """Make this leader's share of the key."""
-        agreed = terms.agreed(self.description.loaded_policy())
+        agreed = terms.protocol_terms(self.description.load_policy())
         if isinstance(agreed, MixTerms):
             self._leader = Leader(self.settings.name, self.identity, agreed)
         super().take_terms(terms)
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """Return a line for the operator when the service starts."""
         return f"leader of count {self.description.name!r}{': its key is lost, and it is over' * self.lost}"
 
     def _for_miner(self, work: Callable[[Leader, bytes], bytes]) -> Handler:
         def handled(call: Call) -> bytes:
             if call.peer.name != self.settings.miner:
-                raise NotAdmitted("Only the miner of this count speaks to its leaders.")
-            self.enrolled()
+                raise NotAdmitted("Only the miner of this count may send requests to its leaders.")
+            self.require_terms()
             with self._lock:
                 if self.lost or self._leader is None:
                     reason = f"Leader {self.settings.name!r} stopped after it gave its share of the key: "

@@ -1,6 +1,6 @@
 """Queue of pending messages, one per person: each is handed out until its person has answered it.
 
-It takes what it is given: a reply must be known to be its person's before it comes here (`MinerService`).
+It does not check replies: `MinerService` verifies a reply's signature before it passes it on.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from typing import Final
 from masquerade.services.counting.messages import LETTER_ID, MESSAGE, OVER, WAIT, Letter
 
 HOLD_SECONDS: Final = 2.0
-_SHORTEST, _EACH = 100, 4  # milliseconds to wait where nobody can be held, and for every person
+_SHORTEST, _EACH = (
+    100,
+    4,
+)  # pause of a device whose request cannot be held: minimum, and per person, in milliseconds
 
 
-class Desk:
-    """Messages to people and their replies; `held` devices at most are kept waiting for something to say."""
+class MessageQueue:
+    """Messages to people and their replies; at most `held` requests are held until there is a message."""
 
     def __init__(self, people: int, held: int, patience: float) -> None:
         self._people, self._held, self._patience = people, held, patience
@@ -30,7 +33,7 @@ class Desk:
         self._over = False
 
     def letter(self, person: str) -> Letter:
-        """Return what a person is due; where nothing is, after a while."""
+        """Return the pending message of a person; without one, wait a while first."""
         with self._changed:
             if self._waiting < self._held:
                 self._waiting += 1
@@ -46,9 +49,9 @@ class Desk:
             return Letter(OVER) if self._over else Letter(WAIT, pause)
 
     def take(self, person: str, letter: bytes, content: bytes) -> bool:
-        """Take a reply to the pending message of a person; a reply to another message is late, and lost.
+        """Accept a reply to the pending message of a person; return False if it answers another message.
 
-        The caller has checked that the person signed it.
+        The caller has verified the person's signature.
         """
         with self._changed:
             if self._id != letter or person not in self._letters:
@@ -61,7 +64,7 @@ class Desk:
     def replies(
         self, letters: Mapping[str, bytes], patience: float | None = None
     ) -> Iterator[tuple[str, bytes]]:
-        """Hand out messages and yield replies as they come, until all are there or patience has an end."""
+        """Hand out messages and yield replies as they arrive, until all have arrived or patience ends."""
         with self._changed:
             self._letters, self._replies = dict(letters), {}
             self._id = secrets.token_bytes(LETTER_ID)
@@ -81,7 +84,7 @@ class Desk:
                 self._letters, self._replies = {}, {}
 
     def end(self) -> None:
-        """Tell everybody who asks that counting is over."""
+        """Tell all devices on their next request that counting is over."""
         with self._changed:
             self._over = True
             self._changed.notify_all()

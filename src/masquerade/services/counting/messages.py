@@ -1,11 +1,13 @@
-"""What the office, the miner, leaders and people's devices send each other beyond the protocols' messages."""
+"""Messages of office, miner, leaders and devices, in addition to the messages of the protocols."""
 
 from __future__ import annotations
 
 import hashlib
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias, cast
 
+from masquerade.channels.privacy_level import DEFAULT_LIMIT, PrivacyLimit
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SIGNATURE_SIZE, SigningKey, verify_signature
@@ -22,12 +24,13 @@ from masquerade.protocols.wire.codec import (
     Reader,
     Signature,
     Text,
+    tag_of,
 )
 
 if TYPE_CHECKING:
-    from masquerade.protocols.frequency_mining.messages import Terms as FrequencyTerms
+    from masquerade.protocols.frequency_mining.messages import FrequencyTerms
     from masquerade.protocols.mixnet.messages import MixTerms
-    from masquerade.protocols.secure_aggregation.agreement import Terms as AggregationTerms
+    from masquerade.protocols.secure_aggregation.agreement import AggregationTerms, SumNoise
 
 PROTOCOLS: Final = ("frequency", "aggregation", "mix")
 MOST_PEOPLE: Final = 100_000
@@ -35,16 +38,16 @@ MOST_BYTES: Final = 1 << 26
 WAIT, MESSAGE, OVER = "wait", "message", "over"
 ASK_TERMS, ASK_LETTER = "terms", "letters"
 LETTER_ID: Final = 16
-_REQUEST, _REPLY = "count request", "count reply"  # what signatures are about
-TAKEN, NOT_TAKEN = b'{"taken": true}', b'{"taken": false}'  # what is said to a reply
+_REQUEST, _REPLY = "count request", "count reply"  # labels of signatures
+TAKEN, NOT_TAKEN = b'{"taken": true}', b'{"taken": false}'  # the miner's response to a reply
 AnyTerms: TypeAlias = "FrequencyTerms | AggregationTerms | MixTerms"
 
 
 class CountTerms(Message, tag=b"masquerade count terms 1", eq=False):
-    """What everybody agrees to before anything is counted; `digest` stands for all of it.
+    """Terms that all roles agree to before anything is counted; `digest` identifies them.
 
-    `name` is used once. `colluders` and `dropouts` are shares, and `server` says against which miner it
-    protects; they are for secure aggregation. `leaders` are for the mix, in the order in which they shuffle.
+    `name` can be used only once. For secure aggregation, `colluders` and `dropouts` are shares, and `server`
+    is the strongest miner that is tolerated. For the mix, `leaders` are in the order in which they shuffle.
     """
 
     protocol: Annotated[str, OneOf(Text(32), PROTOCOLS)]
@@ -59,10 +62,22 @@ class CountTerms(Message, tag=b"masquerade count terms 1", eq=False):
     members: Annotated[Members, Many(MOST_PEOPLE)]
 
     @classmethod
-    def read(cls, reader: Reader) -> CountTerms:
-        """Read terms; those that no protocol can be run by are refused."""
+    def decode(cls, data: bytes, context: object = None) -> Self:
+        """Decode terms; those with noise have a tag and fields of their own."""
+        if cls is CountTerms and tag_of(data) == NoisyCountTerms.TAG:
+            return cast(Self, NoisyCountTerms.decode(data, context))
+        return super().decode(data, context)
+
+    @property
+    def noise(self) -> SumNoise | None:
+        """Return the noise that all people add, None without noise."""
+        return None
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Read terms; raise DecodingError if no protocol can run under them."""
         terms = super().read(reader)
-        ReportForm.decode(terms.form)
+        ReportForm.parse(terms.form)
         try:
             check_members({"miner": terms.miner}, terms.leaders, terms.members)
         except InputError as error:
@@ -71,32 +86,71 @@ class CountTerms(Message, tag=b"masquerade count terms 1", eq=False):
 
     @cached_property
     def digest(self) -> bytes:
-        """Return 32 bytes that stand for all of the terms."""
+        """Return the SHA-256 digest of the terms."""
         return hashlib.sha256(self.encode()).digest()
 
     @cached_property
     def report_form(self) -> ReportForm:
-        """Return the policy as devices have it."""
-        return ReportForm.decode(self.form)
+        """Return the policy in the form that devices use."""
+        return ReportForm.parse(self.form)
 
-    def agreed(self, policy: AnyPolicy | None = None) -> AnyTerms:
-        """Return the terms of the protocol, under the whole policy where it is at hand."""
+    def protocol_terms(
+        self, policy: AnyPolicy | None = None, limit: PrivacyLimit = DEFAULT_LIMIT
+    ) -> AnyTerms:
+        """Return the terms of the protocol, with the full policy if it is available.
+
+        Records that reveal more than `limit`, which the caller chooses, count as clear.
+        """
         used: AnyPolicy = self.report_form if policy is None else policy
         if self.protocol == "frequency":
-            return _frequency_terms(self, used)
+            return _frequency_terms(self, used, limit)
         if self.protocol == "aggregation":
-            return _aggregation_terms(self, used)
+            return _aggregation_terms(self, used, limit)
         return _mix_terms(self, used)
 
 
-def _frequency_terms(terms: CountTerms, policy: AnyPolicy) -> FrequencyTerms:
-    from masquerade.protocols.frequency_mining.messages import Terms  # noqa: PLC0415  (a device loads one protocol)
+class NoisyCountTerms(CountTerms, tag=b"masquerade count terms 2", eq=False):
+    """Terms of a count whose people add noise; `epsilon` and `delta` are decimals."""
 
-    return Terms(terms.name, policy, terms.members, terms.minimum)
+    epsilon: Annotated[str, Text(32)]
+    delta: Annotated[str, Text(32)]
+    tables: U32
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Read terms; raise DecodingError if their noise is not a promise."""
+        terms = super().read(reader)
+        if terms.protocol == "mix":
+            raise DecodingError("The records of a mix have no noise.")
+        _ = terms.noise
+        return terms
+
+    @property
+    def noise(self) -> SumNoise:
+        """Return the noise that all people add."""
+        from masquerade.protocols.secure_aggregation.agreement import SumNoise  # noqa: PLC0415
+
+        return SumNoise(_decimal(self.epsilon, "ε"), int(self.tables), _decimal(self.delta, "δ"))
 
 
-def _aggregation_terms(terms: CountTerms, policy: AnyPolicy) -> AggregationTerms:
-    from masquerade.protocols.secure_aggregation.agreement import Parameters, Terms  # noqa: PLC0415
+def _decimal(text: str, what: str) -> float:
+    try:
+        value = float(Fraction(text))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        value = -1.0
+    if not 0 <= value < 100:
+        raise DecodingError(f"The {what} of the noise must be a number of at least 0.")
+    return value
+
+
+def _frequency_terms(terms: CountTerms, policy: AnyPolicy, limit: PrivacyLimit) -> FrequencyTerms:
+    from masquerade.protocols.frequency_mining.messages import FrequencyTerms  # noqa: PLC0415  (a device loads one protocol)
+
+    return FrequencyTerms(terms.name, policy, terms.members, terms.minimum, limit)
+
+
+def _aggregation_terms(terms: CountTerms, policy: AnyPolicy, limit: PrivacyLimit) -> AggregationTerms:
+    from masquerade.protocols.secure_aggregation.agreement import AggregationTerms, Parameters  # noqa: PLC0415
 
     parameters = Parameters.of(
         len(terms.members),
@@ -104,8 +158,9 @@ def _aggregation_terms(terms: CountTerms, policy: AnyPolicy) -> AggregationTerms
         dropouts=terms.dropouts,
         server=cast(Literal["semi-honest", "malicious"], terms.server),
         minimum=terms.minimum,
+        noise=terms.noise,
     )
-    return Terms(Roster(terms.members), parameters, policy)
+    return AggregationTerms(Roster(terms.members), parameters, policy, limit)
 
 
 def _mix_terms(terms: CountTerms, policy: AnyPolicy) -> MixTerms:
@@ -124,7 +179,7 @@ class DeviceRequest(Message, tag=b"masquerade count request 1"):
 
     @classmethod
     def make(cls, what: str, person: str, terms: bytes, key: SigningKey) -> DeviceRequest:
-        """Return a signed request; `terms` is their digest, which the office gave."""
+        """Sign a request; `terms` is the digest of the terms, from the office."""
         return cls(what, person, key.sign(_REQUEST, terms, what.encode(), person.encode()))
 
     def is_signed(self, terms: CountTerms) -> bool:
@@ -134,9 +189,10 @@ class DeviceRequest(Message, tag=b"masquerade count request 1"):
 
 
 class Letter(Message, tag=b"masquerade count letter 2"):
-    """The miner's answer to a device: wait for `pause` milliseconds, a message to answer, or the end.
+    """The miner's response to a device: wait for `pause` milliseconds, a message to answer, or the end.
 
-    `id` is drawn when the message is handed out, so that no reply to an earlier one, however equal, fits it.
+    `id` is drawn when the message is handed out, so that a reply to an earlier message never fits, even if
+    the messages are equal.
     """
 
     kind: Annotated[str, OneOf(Text(16), (WAIT, MESSAGE, OVER))]
@@ -146,7 +202,7 @@ class Letter(Message, tag=b"masquerade count letter 2"):
 
 
 class DeviceReply(Message, tag=b"masquerade count reply 2"):
-    """A signed reply of a person's device to a letter; empty if there is nothing to say, or it refuses."""
+    """A signed reply of a person's device to a letter; empty without a reply, or after a refusal."""
 
     person: PersonName
     letter: Annotated[bytes, Fixed(LETTER_ID)]
@@ -155,7 +211,7 @@ class DeviceReply(Message, tag=b"masquerade count reply 2"):
 
     @classmethod
     def make(cls, person: str, letter: bytes, content: bytes, terms: bytes, key: SigningKey) -> DeviceReply:
-        """Return a signed reply to the letter of this id; `terms` is their digest."""
+        """Sign a reply to the letter of this id; `terms` is the digest of the terms."""
         unsigned = cls(person, letter, content, bytes(SIGNATURE_SIZE))
         return cls(person, letter, content, key.sign(_REPLY, terms, *unsigned._fields()))
 
@@ -164,12 +220,12 @@ class DeviceReply(Message, tag=b"masquerade count reply 2"):
         return _is_signed(terms, self.person, self.signature, _REPLY, terms.digest, *self._fields())
 
     def _fields(self) -> tuple[bytes, ...]:
-        """Return the fields that are signed; of the content a digest: hashing it stops no other thread."""
+        """Return the signed fields. The content is hashed first, which does not block other threads."""
         return self.person.encode(), self.letter, hashlib.sha256(self.content).digest()
 
 
 def _is_signed(terms: CountTerms, person: str, signature: bytes, label: str, *fields: bytes) -> bool:
-    """Return True if an enrolled person signed; that nobody of the name is enrolled takes as long to say."""
+    """Return True if an enrolled person signed; the check takes as long for a name that is not enrolled."""
     identity = terms.members.get(person)
     try:
         verify_signature(terms.miner if identity is None else identity, signature, label, *fields)
@@ -178,7 +234,7 @@ def _is_signed(terms: CountTerms, person: str, signature: bytes, label: str, *fi
     return identity is not None
 
 
-class Boards(Message, tag=b"masquerade count boards 1"):
-    """Boards of a mix that the miner shows a leader together."""
+class MixBoards(Message, tag=b"masquerade count boards 1"):
+    """Boards of a mix that the miner sends to a leader together."""
 
     parts: Annotated[tuple[Annotated[bytes, Blob(1 << 30)], ...], Many(4)]

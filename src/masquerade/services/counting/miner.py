@@ -1,8 +1,8 @@
-"""The miner as a service: it holds rounds over people's devices, and remembers what it has counted.
+"""The miner as a service: it runs rounds over people's devices, and stores what it has counted.
 
-Killed at any moment and started again, it goes on with everything that was counted; a round in which votes
-may have left is spent, as people's own ledgers say, too. The key of a mix is in memory alone: a miner that
-stops between the first key and the opening ends that count.
+After a crash it continues with everything that was counted. A round in which votes may have been sent is
+spent, as in people's own ledgers. The key of a mix is kept in memory only: a miner that stops between the
+first key and the opening ends that count.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ from __future__ import annotations
 import json
 import secrets
 import threading
+from collections.abc import Mapping
 from typing import Any, Final
 
 from masquerade.core.errors import InputError, QueryRefused, Refusal
+from masquerade.core.query import Query
 from masquerade.core.tally import raise_refusals
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.frequency_mining.messages import Terms as FrequencyTerms
-from masquerade.protocols.mixnet.messages import MixTerms, Signed
-from masquerade.protocols.mixnet.roles import Miner
+from masquerade.protocols.frequency_mining.messages import FrequencyTerms
+from masquerade.protocols.mixnet.messages import MixTerms, SignedMixMessage
+from masquerade.protocols.mixnet.roles import MixMiner
 from masquerade.protocols.people.questions import Question, smallest_cover
-from masquerade.protocols.secure_aggregation.agreement import Terms as AggregationTerms
+from masquerade.protocols.secure_aggregation.agreement import AggregationTerms
 from masquerade.services.common.client import HttpTransport, peer_transport
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.problems import NotAdmitted
-from masquerade.services.counting.message_queue import Desk
+from masquerade.services.counting.message_queue import MessageQueue
 from masquerade.services.counting.messages import (
     ASK_LETTER,
     ASK_TERMS,
@@ -33,52 +35,55 @@ from masquerade.services.counting.messages import (
     OVER,
     TAKEN,
     WAIT,
-    Boards,
     CountTerms,
     DeviceReply,
     DeviceRequest,
     Letter,
+    MixBoards,
 )
 from masquerade.services.counting.rounds import (
     RoundBook,
     ServedAggregation,
     ServedFrequency,
+    noisy_round_values,
     question_of,
 )
 from masquerade.services.counting.server import SCOPE, CountServer
 from masquerade.services.counting.settings import CountMinerSettings
 from masquerade.sources.people.aggregation import AggregationTally
 from masquerade.sources.people.count_rounds import CountRounds, KnownCounts
+from masquerade.sources.people.noisy_people import NoisyPeople
 
 CLOSED, KEYS, RECORDS = "closed", "keys", "records"
-# one sentence, whether the name or the signature is wrong: it tells nobody who is enrolled
+# The same sentence for an unknown name and a wrong signature: it must not reveal who is enrolled.
 NOT_SIGNED: Final = "This is not signed by an enrolled person, under the terms of this count."
 KEY_LOST: Final = Refusal(
-    "key_lost", "The miner stopped after the keys of this mix were made: it is over. Name a new count."
+    "key_lost",
+    ("The miner stopped after the keys of this mix were made: this count is over. Name a new count."),
 )
 
 
 class _Mix:
-    """A mix as its miner runs it: keys from all leaders, submissions until the closing, then records.
+    """The miner's side of a mix: keys from all leaders, submissions until the closing, then records.
 
-    A closing that a leader out of reach cut short is taken up again: the batch stays as the first leader saw
-    it, and what leaders have said is kept. One that has lost its key ends the mix, and nothing is opened.
+    If a leader is unreachable, the closing can be repeated: the batch stays as the first leader saw it, and
+    leaders' replies are stored. A leader that has lost its key ends the mix, and nothing is opened.
     """
 
     def __init__(self, service: MinerService, terms: MixTerms) -> None:
         self._service, self._terms = service, terms
         self._lock, self._closing = threading.Lock(), threading.Lock()
         notes = service.state.notes
-        found = notes.get(SCOPE, RECORDS)
-        self.result: dict[str, Any] | None = None if found is None else json.loads(found)
+        records = notes.get(SCOPE, RECORDS)
+        self.result: dict[str, Any] | None = None if records is None else json.loads(records)
         lost = self.result is None and notes.get(SCOPE, KEYS) is not None
         self.over: Refusal | None = KEY_LOST if lost else None
-        self._made: tuple[Miner, bytes] | None = None
+        self._made: tuple[MixMiner, bytes] | None = None
         self._board: bytes | None = None
         self._submissions: dict[str, bytes] = {}
         self._closed = False
         self._batch: bytes | None = None
-        self._nonce, self._said = secrets.token_urlsafe(24), dict[tuple[str, str], bytes]()
+        self._nonce, self._replies = secrets.token_urlsafe(24), dict[tuple[str, str], bytes]()
         self._letter = secrets.token_bytes(LETTER_ID)
 
     def letter(self, person: str) -> Letter:
@@ -99,12 +104,12 @@ class _Mix:
         return Letter(MESSAGE, 0, board, self._letter)
 
     def _keys(self) -> bytes:
-        """Return the board of all keys once every leader has it; what was made of it before stays."""
+        """Return the board of all keys once every leader has it; a board that exists is never remade."""
         if self._board is None:
             with self._leaders() as http:
                 if self._made is None:
                     shares = [http.exchange(name, b"", place="share") for name in self._terms.leaders]
-                    miner = Miner(self._service.identity, self._terms)
+                    miner = MixMiner(self._service.identity, self._terms)
                     board = miner.key_board([miner.share(), *shares])
                     self._service.state.notes.put(SCOPE, KEYS, b"")
                     self._made = miner, board
@@ -114,39 +119,39 @@ class _Mix:
         return self._board
 
     def take(self, reply: DeviceReply) -> bool:
-        """Keep the first submission that a person signed; return True if it is this one."""
+        """Store the first submission that a person signed; return True if it is this one."""
         if reply.letter != self._letter:
             return False
-        signed = Signed.opened(reply.content, self._terms, "submission")
+        signed = SignedMixMessage.parse(reply.content, self._terms, "submission")
         if signed.sender != reply.person:
-            raise DecodingError("A submission comes from whoever signed it.")
+            raise DecodingError("A submission must come from the person who signed it.")
         with self._lock:
             if self.result is None and not self._closed:
                 self._submissions.setdefault(reply.person, reply.content)
             return self._submissions.get(reply.person) == reply.content
 
     def close(self) -> None:
-        """Have everything that was sent shuffled by every leader and opened; once."""
+        """Close the mix once: all leaders shuffle and open the submissions."""
         with self._closing:
             self._check_over()
             if self.result is not None:
                 return
             if self._made is None or not self._submissions:
-                raise QueryRefused([Refusal("not_begun", "Nobody has sent anything yet.")])
+                raise QueryRefused([Refusal("not_begun", "No one has sent a record yet.")])
             miner, _ = self._made
             if self._batch is None:
                 self._batch = self._closed_batch(miner)
             try:
                 with self._leaders() as http:
-                    result = self._opened(miner, self._batch, http)
+                    result = self._open_batch(miner, self._batch, http)
             except QueryRefused as refused:
                 self.over = next((one for one in refused.refusals if one.code == KEY_LOST.code), None)
                 raise
             self._service.state.notes.put(SCOPE, RECORDS, json.dumps(result).encode())
             self.result = result
 
-    def _closed_batch(self, miner: Miner) -> bytes:
-        """Take nothing more, and return what there is; if that is too little, go on taking."""
+    def _closed_batch(self, miner: MixMiner) -> bytes:
+        """Stop accepting submissions and return the batch; if it is too small, accept more again."""
         with self._lock:
             self._closed, sent = True, list(self._submissions.values())
         try:
@@ -155,23 +160,24 @@ class _Mix:
             self._closed = False
             raise
 
-    def _opened(self, miner: Miner, batch: bytes, http: HttpTransport) -> dict[str, Any]:
-        """Let all leaders shuffle, sign and open; what each has said before is not asked for again."""
+    def _open_batch(self, miner: MixMiner, batch: bytes, http: HttpTransport) -> dict[str, Any]:
+        """Ask all leaders to shuffle, sign and open; replies from an earlier attempt are reused."""
         leaders = self._terms.leaders
 
-        def told(name: str, place: str, shown: bytes) -> bytes:
-            if (name, place) not in self._said:
+        def ask(name: str, place: str, message: bytes) -> bytes:
+            if (name, place) not in self._replies:
                 key = f"{self._nonce}-{place}"
-                self._said[name, place] = http.exchange(name, shown, place=place, key=key)
-            return self._said[name, place]
+                self._replies[name, place] = http.exchange(name, message, place=place, key=key)
+            return self._replies[name, place]
 
         shuffles: list[bytes] = []
         for name in leaders:
-            shuffles.append(told(name, "shuffle", Boards((batch, miner.shuffle_board(shuffles))).encode()))
+            boards = MixBoards((batch, miner.shuffle_board(shuffles)))
+            shuffles.append(ask(name, "shuffle", boards.encode()))
         board = miner.shuffle_board(shuffles)
-        shown = Boards((batch, board)).encode()
-        endorsed = miner.endorsement_board([told(name, "endorse", shown) for name in leaders])
-        collected = miner.collect(batch, board, [told(name, "open", endorsed) for name in leaders])
+        final = MixBoards((batch, board)).encode()
+        endorsed = miner.endorsement_board([ask(name, "endorse", final) for name in leaders])
+        collected = miner.collect(batch, board, [ask(name, "open", endorsed) for name in leaders])
         records = [record.hex() for record in collected.records]
         return {"records": records, "unreadable": collected.unreadable, "refused": list(miner.refused)}
 
@@ -180,8 +186,8 @@ class _Mix:
             raise QueryRefused([self.over])
 
     @property
-    def sent(self) -> int:
-        """Return how many people have sent something."""
+    def submission_count(self) -> int:
+        """Return the number of people who have sent a submission."""
         return len(self._submissions)
 
     def _leaders(self) -> HttpTransport:
@@ -189,27 +195,28 @@ class _Mix:
 
 
 class MinerService(CountServer):
-    """Office: enrol. People enrolled: terms, letters, replies. Operator: check, ask, result, close, status.
+    """Endpoints for the office: enrol. People: terms, letters, replies. Operator: check, ask, result, …
 
-    People's devices come without a certificate: each message is signed by the identity that the office
-    enrolled, for this count and (a reply) for the letter that it answers. Nothing else is looked at before.
+    People's devices have no certificate. Each message is signed with the identity that the office enrolled,
+    for this count and (a reply) for the letter that it answers. The signature is checked first.
     """
 
     settings: CountMinerSettings
 
     def __init__(self, settings: CountMinerSettings) -> None:
         self._asking = threading.Lock()
-        self.desk: Desk | None = None
+        self.queue: MessageQueue | None = None
         self.rounds: CountRounds | None = None
+        self.noisy: NoisyPeople | None = None
         self.mix: _Mix | None = None
-        self.policy = settings.description().loaded_policy()
+        self.policy = settings.description().load_policy()
         super().__init__(settings)
         leaders = self.description.leaders
         missing = [name for name in leaders if name not in settings.peers or not settings.peers[name].url]
         if missing:
             raise InputError(f"The leaders {', '.join(missing)} must be peers that have a url.")
         if self.description.miner != self.identity.public.hex():
-            raise InputError("The description of the count names another miner's identity than this one's.")
+            raise InputError("The description of the count names a miner with a different identity.")
         self.places = {
             "enrol": self.enrol,
             ASK_TERMS: lambda call: self._checked_request(call)[0].encode(),
@@ -225,35 +232,39 @@ class MinerService(CountServer):
         }
 
     def take_terms(self, terms: CountTerms) -> None:
-        """Begin to count, or go on where the state says."""
-        agreed, held = terms.agreed(self.policy), self.settings.limits.concurrency // 2
+        """Start counting, or continue from the state."""
+        agreed, most_held = terms.protocol_terms(self.policy), self.settings.limits.concurrency // 2
         if isinstance(agreed, MixTerms):
             self.mix = _Mix(self, agreed)
         else:
-            self.desk = Desk(len(terms.members), held, self.settings.patience)
+            self.queue = MessageQueue(len(terms.members), most_held, self.settings.patience)
             self.book = RoundBook(self.state, agreed.sizes)
             if isinstance(agreed, FrequencyTerms):
-                self.rounds = ServedFrequency(agreed, self.desk, self.book)
+                self.rounds = ServedFrequency(agreed, self.queue, self.book)
             elif isinstance(agreed, AggregationTerms):
-                self.rounds = _Summed(ServedAggregation(agreed, self.desk, self.book), self.policy, self.book)
+                aggregation = ServedAggregation(agreed, self.queue, self.book)
+                if agreed.noise is None:
+                    self.rounds = _Summed(aggregation, self.policy, self.book)
+                else:
+                    self.noisy = NoisyPeople(aggregation, self.policy)
             if self.closed:
-                self.desk.end()
+                self.queue.end()
         super().take_terms(terms)
 
     @property
     def closed(self) -> bool:
-        """Tell whether counting is over."""
+        """Return True if counting is over."""
         return self.state.notes.get(SCOPE, CLOSED) is not None
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """Return a line for the operator when the service starts."""
         name, protocol = self.description.name, self.description.protocol
         people = "nobody is enrolled yet" if self.terms is None else f"{len(self.terms.members):,} people"
         return f"count {name!r} by {protocol}: {people}"
 
     def _checked_request(self, call: Call) -> tuple[CountTerms, str]:
-        """Return the terms and the enrolled person whose device asks for what is at this place."""
-        terms, request = self.enrolled(), DeviceRequest.decode(call.body)
+        """Return the terms and the person who signed a request; raise NotAdmitted if nobody enrolled did."""
+        terms, request = self.require_terms(), DeviceRequest.decode(call.body)
         if not request.is_signed(terms) or request.what != call.place:
             raise NotAdmitted(NOT_SIGNED)
         return terms, request.person
@@ -262,75 +273,95 @@ class MinerService(CountServer):
         _, person = self._checked_request(call)
         if self.mix is not None:
             return self.mix.letter(person).encode()
-        return self._desk().letter(person).encode()
+        return self._require_queue().letter(person).encode()
 
     def _reply(self, call: Call) -> bytes:
-        """Take a reply that its person signed for the letter that is out; before that nothing changes."""
-        terms, reply = self.enrolled(), DeviceReply.decode(call.body)
+        """Accept a reply that its person signed for the current letter; the signature is checked first."""
+        terms, reply = self.require_terms(), DeviceReply.decode(call.body)
         if not reply.is_signed(terms):
             raise NotAdmitted(NOT_SIGNED)
         if self.mix is not None:
             taken = self.mix.take(reply)
         else:
-            taken = self._desk().take(reply.person, reply.letter, reply.content)
+            taken = self._require_queue().take(reply.person, reply.letter, reply.content)
         return TAKEN if taken else NOT_TAKEN
 
-    def _desk(self) -> Desk:
-        if self.desk is None:
+    def _require_queue(self) -> MessageQueue:
+        if self.queue is None:
             raise InputError("This count has no rounds.")
-        return self.desk
+        return self.queue
 
-    def _questions(self, given: dict[str, Any]) -> tuple[CountRounds, list[Question]]:
-        self.enrolled()
+    def _questions(self, values: dict[str, Any]) -> tuple[CountRounds, list[Question]]:
         if self.rounds is None:
-            raise InputError("A mix gives records, once it is closed (result); no questions are asked.")
+            raise InputError("A mix does not answer questions; it gives records once it is closed (result).")
+        return self.rounds, self._parse_questions(values, self.rounds.sizes)
+
+    def _parse_questions(self, values: dict[str, Any], sizes: Mapping[str, int]) -> list[Question]:
         if self.closed:
-            raise QueryRefused([Refusal("closed", "This count is closed: no further question is asked.")])
-        listed = given.get("questions")
+            raise QueryRefused([Refusal("closed", "This count is closed: it answers no more questions.")])
+        listed = values.get("questions")
         if not isinstance(listed, list) or not listed:
-            raise InputError("'questions' is a list of at least one.")
-        return self.rounds, [question_of(one, self.rounds.sizes) for one in listed]
+            raise InputError("'questions' must be a list with at least one question.")
+        return [question_of(one, sizes) for one in listed]
 
-    def _check(self, given: dict[str, Any]) -> dict[str, Any]:
-        rounds, questions = self._questions(given)
-        asked = _unknown(rounds, questions)[1]
-        found = rounds.refusals(asked) if asked else []
-        return {"refusals": [{"code": one.code, "reason": one.reason} for one in found]}
+    def _noisy_queries(self, noisy: NoisyPeople, values: dict[str, Any]) -> list[Query]:
+        """Return the queries of a round with noise; raise QueryRefused if the analyst misses a round."""
+        queries = [noisy.query(one) for one in self._parse_questions(values, noisy.sizes)]
+        if values.get("rounds") != noisy.rounds_held:
+            reason = "Other tables were counted since: open the count again, so that none is spent twice."
+            raise QueryRefused([Refusal("already_counted", reason)])
+        return queries
 
-    def _ask(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Answer questions from what was counted, the rest in one round; the operator's alone."""
-        rounds, questions = self._questions(given)
+    def _check(self, values: dict[str, Any]) -> dict[str, Any]:
+        self.require_terms()
+        if self.noisy is not None:
+            refused = self.noisy.refusals(self._noisy_queries(self.noisy, values))
+            return {"refusals": [{"code": one.code, "reason": one.reason} for one in refused]}
+        rounds, questions = self._questions(values)
+        new = _split_questions(rounds, questions)[1]
+        refusals = rounds.refusals(new) if new else []
+        return {"refusals": [{"code": one.code, "reason": one.reason} for one in refusals]}
+
+    def _ask(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Answer the operator's questions from earlier counts, the rest in one round."""
+        self.require_terms()
+        if self.noisy is not None:
+            with self._asking:
+                return noisy_round_values(self.noisy.hold_round(self._noisy_queries(self.noisy, values)))
+        rounds, questions = self._questions(values)
         with self._asking:
-            known, asked = _unknown(rounds, questions)
-            if asked:
-                raise_refusals(rounds.refusals(asked))
-                held = rounds.hold_round(asked)
-                rounds.held.append(held)
-                known = [*known, held]
-            n = rounds.n if not known else known[-1].n
+            earlier, new = _split_questions(rounds, questions)
+            if new:
+                raise_refusals(rounds.refusals(new))
+                current = rounds.hold_round(new)
+                rounds.held.append(current)
+                earlier = [*earlier, current]
+            n = rounds.n if not earlier else earlier[-1].n
             tables = {}
             for question in questions:
-                of_it = [one.count([question]) for one in reversed(known) if one.n == n]
-                tables[question] = next(one[0] for one in of_it if one)
+                counts = [one.count([question]) for one in reversed(earlier) if one.n == n]
+                tables[question] = next(one[0] for one in counts if one)
         return {"n": n, "tables": [tables[one].reshape(-1).tolist() for one in questions]}
 
-    def _result(self, _given: dict[str, Any]) -> dict[str, Any]:
-        terms = self.enrolled()
+    def _result(self, _values: dict[str, Any]) -> dict[str, Any]:
+        terms = self.require_terms()
         if self.mix is not None and self.mix.result is None:
             raise QueryRefused([Refusal("not_closed", "The mix is not closed: nothing was opened.")])
-        result = {} if self.mix is None else self.mix.result or {}
+        result: dict[str, Any] = {} if self.mix is None else self.mix.result or {}
+        if self.noisy is not None:
+            result = {"rounds": [noisy_round_values(one) for one in self.book.noisy_rounds()]}
         return {"terms": terms.encode().hex(), **result}
 
     def _close(self, _given: dict[str, Any]) -> dict[str, Any]:
-        """End the count: a mix is opened, in rounds nothing more is asked and devices are told."""
-        self.enrolled()
+        """End the count: open a mix; otherwise stop asking, and tell devices that the count is over."""
+        self.require_terms()
         if self.mix is not None:
             self.mix.close()
         else:
             with self._asking:
                 if not self.closed:
                     self.state.notes.put(SCOPE, CLOSED, b"")
-                self._desk().end()
+                self._require_queue().end()
         return self._status({})
 
     def _status(self, _given: dict[str, Any]) -> dict[str, Any]:
@@ -346,7 +377,7 @@ class MinerService(CountServer):
             opened = self.mix.result is not None
             status |= {
                 "state": "over" if self.mix.over else "closed" if opened else "open",
-                "sent": self.mix.sent,
+                "sent": self.mix.submission_count,
             }
             if self.mix.result is not None:
                 status |= {"records": len(self.mix.result["records"]), "refused": self.mix.result["refused"]}
@@ -356,29 +387,33 @@ class MinerService(CountServer):
             status["counted"] = self.rounds.n
             status["cheats"] = sorted({name for one in self.book.of("cheats") for name in one["evidence"]})
             status["left"] = sorted({name for one in self.book.of("gone") for name in one["users"]})
+        elif self.noisy is not None:
+            status["state"] = "closed" if self.closed else "open"
+            status |= {"rounds": self.noisy.rounds_held, "counted": self.noisy.n}
+            status |= {"tables_spent": self.noisy.tables_spent, "tables_left": self.noisy.tables_left}
         return status
 
 
 class _Summed(AggregationTally):
-    """Secure aggregation whose counts are written down before they are given."""
+    """Secure aggregation whose counts are stored before they are returned."""
 
     def __init__(self, rounds: ServedAggregation, policy: Any, book: RoundBook) -> None:
         super().__init__(rounds, policy)
         self._book = book
-        self.held += book.held(policy)
+        self.held += book.load_counts(policy)
 
     def hold_round(self, questions: Any) -> KnownCounts:
-        """Have people vote, and write down what they said."""
-        held = super().hold_round(questions)
-        self._book.counted(held.n, {question: held.count([question])[0] for question in questions})
-        self.n = held.n
-        return held
+        """Run a round of votes, and store its counts."""
+        counts = super().hold_round(questions)
+        self._book.add_counts(counts.n, {question: counts.count([question])[0] for question in questions})
+        self.n = counts.n
+        return counts
 
 
-def _unknown(
+def _split_questions(
     rounds: CountRounds, questions: list[Question]
 ) -> tuple[list[KnownCounts], tuple[Question, ...]]:
-    """Return the rounds that may answer, over as many people as now, and what is left to be asked."""
-    known = [held for held in rounds.held if held.n == rounds.n]
-    left = [one for one in questions if not any(held.count([one]) for held in known)]
-    return known, smallest_cover(left, rounds.sizes)
+    """Return the earlier rounds over the current number of people, and the questions they do not answer."""
+    earlier = [counts for counts in rounds.held if counts.n == rounds.n]
+    left = [one for one in questions if not any(counts.count([one]) for counts in earlier)]
+    return earlier, smallest_cover(left, rounds.sizes)

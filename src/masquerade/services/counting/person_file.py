@@ -1,7 +1,7 @@
-"""A person's one file: who they are, which counts they were admitted to, and the ledger of what has left.
+"""A person's file: their identity, the counts they were admitted to, and the ledger of what was sent.
 
-It is a ledger like every other (`people.ledger`), so that nothing in it can be taken back; the office makes
-it, and hands it over.
+It is an ordinary ledger (`people.ledger`), so that no entry can be undone. The office makes it and hands it
+over.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, Self
 
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.record_gamma import Gamma
 from masquerade.core.util.json_text import parse_json, read_text
 from masquerade.crypto import symmetric
 from masquerade.crypto.errors import DecodingError, KeySpent
@@ -30,7 +32,7 @@ _NAME, _IDENTITY = b"name", b"identity"
 
 @dataclass(frozen=True)
 class Admission:
-    """What everybody is given of a count: where its miner is, how it is known, the digest of the terms."""
+    """Public file of a count: address and fingerprints of its miner, and the digest of the terms."""
 
     count: str
     url: str
@@ -40,7 +42,7 @@ class Admission:
 
     @classmethod
     def from_json(cls, data: str | bytes, where: str) -> Self:
-        """Return the admission of a JSON object; what is not one is refused."""
+        """Parse an admission from JSON; raise FileError if it is not valid."""
         try:
             values = parse_json(data)
         except InputError:
@@ -53,15 +55,15 @@ class Admission:
             or not isinstance(values["fingerprints"], list)
             or not all(isinstance(one, str) for one in values["fingerprints"])
         ):
-            raise FileError(f"{where}: is not what a count's office gives to people (count, url, …).")
+            raise FileError(f"{where}: is not the public file of a count (count, url, …).")
         return cls(**values | {"fingerprints": tuple(values["fingerprints"])})
 
     def to_json(self) -> str:
-        """Return it as the public file that everybody may have."""
+        """Return the text of the public file."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     def client(self, patience: float = 60.0) -> DeviceClient:
-        """Return the way to the miner, which shows a certificate with one of these fingerprints."""
+        """Return a client of the miner, whose certificate must have one of the fingerprints."""
         context = None
         if self.url.startswith("https:"):
             peer = Peer("the miner", self.url, self.fingerprints)
@@ -75,7 +77,7 @@ class PersonFile:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not self.path.is_file():
-            raise FileError(f"{self.path}: there is no such file; the enrolment office hands it over.")
+            raise FileError(f"{self.path}: does not exist; people get it from the enrolment office.")
         self.ledger = FileLedger(self.path)
         name, seed = (self.ledger.find(PERSON, what) for what in (_NAME, _IDENTITY))
         if name is None or seed is None:
@@ -85,44 +87,44 @@ class PersonFile:
 
     @classmethod
     def make(cls, path: str | Path, name: str) -> bytes:
-        """Make the file of a person with a fresh identity, and return the public key."""
+        """Make the file of a person with a new identity; return the public key."""
         place, key = Path(path), SigningKey()
         if place.exists():
-            raise FileError(f"{place}: is there already; a person keeps one file for good.")
+            raise FileError(f"{place}: exists already; a person has one file permanently.")
         ledger = FileLedger(place)
         ledger.claim([Claim(PERSON, _NAME, name.encode()), Claim(PERSON, _IDENTITY, key.reveal())])
         ledger.close()
         return key.public
 
     def admit(self, admission: Admission) -> None:
-        """Remember a count; other terms for the same name are refused."""
+        """Store the admission to a count; raise InputError if the count has other terms."""
         name, value = admission.count.encode(), admission.to_json().encode()
-        known = self.ledger.find(ADMITTED, name)
-        if known is None:
+        earlier = self.ledger.find(ADMITTED, name)
+        if earlier is None:
             self.ledger.claim([Claim(ADMITTED, name, value)])
-        elif Admission.from_json(known, str(self.path)).terms != admission.terms:
+        elif Admission.from_json(earlier, str(self.path)).terms != admission.terms:
             raise InputError(
-                f"This file was admitted to a count {admission.count!r} with other terms: somebody tells "
-                "people different things. Nothing was sent."
+                f"This file was admitted to count {admission.count!r} with other terms: people may have "
+                "been given different terms. Nothing was sent."
             )
 
     def admission(self, count: str | None = None) -> Admission:
-        """Return the count of this name, or the one that there is."""
-        found = [Admission.from_json(one, str(self.path)) for one in self.ledger.values(ADMITTED)]
-        named = [one for one in found if count in (None, one.count)]
-        if len(named) != 1:
-            known = ", ".join(one.count for one in found) or "none"
-            raise InputError(f"Name one of the counts that this file was admitted to ({known}).")
-        return named[0]
+        """Return the admission to the count of this name, or the only one."""
+        admissions = [Admission.from_json(one, str(self.path)) for one in self.ledger.values(ADMITTED)]
+        matching = [one for one in admissions if count in (None, one.count)]
+        if len(matching) != 1:
+            names = ", ".join(one.count for one in admissions) or "none"
+            raise InputError(f"Name one of the counts that this file was admitted to ({names}).")
+        return matching[0]
 
     def keep_terms(self, admission: Admission, data: bytes) -> CountTerms:
-        """Check the terms that a miner shows against the office's digest, and keep them."""
+        """Check the miner's terms against the office's digest, and store them."""
         try:
             terms = CountTerms.decode(data)
         except DecodingError as error:
-            raise InputError(f"The miner shows terms that cannot be read: {error}") from None
+            raise InputError(f"The miner's terms cannot be read: {error}") from None
         if not symmetric.same(terms.digest, bytes.fromhex(admission.terms)):
-            raise InputError("The miner shows other terms than the office gave. Nothing was sent.")
+            raise InputError("The miner's terms differ from the office's. Nothing was sent.")
         if terms.members.get(self.name) != self.identity.public:
             raise InputError(f"{self.name!r} is not enrolled in this count with the identity in this file.")
         if self.ledger.find(TERMS, terms.digest) is None:
@@ -130,11 +132,29 @@ class PersonFile:
         return terms
 
     def known_terms(self, admission: Admission) -> bytes | None:
-        """Return the terms of a count, if they were kept."""
+        """Return the stored terms of a count, None if there are none."""
         return self.ledger.find(TERMS, bytes.fromhex(admission.terms))
 
+    def gammas_spent(self) -> dict[str, Gamma]:
+        """Return γ by policy of the counts that were begun: reports under one policy are drawn once."""
+        spent: dict[str, Gamma] = {}
+        for data in self.ledger.values(TERMS):
+            terms = CountTerms.decode(data)
+            if self.ledger.find(RECORD, terms.digest) is not None:
+                spent[terms.report_form.id] = terms.report_form.record_gamma
+        return spent
+
+    def noise_spent(self) -> dict[str, tuple[Fraction, Fraction]]:
+        """Return ε and δ of the counts with noise that were begun, by the digest of their terms."""
+        spent: dict[str, tuple[Fraction, Fraction]] = {}
+        for data in self.ledger.values(TERMS):
+            terms = CountTerms.decode(data)
+            if terms.noise is not None and self.ledger.find(RECORD, terms.digest) is not None:
+                spent[terms.digest.hex()] = terms.noise.privacy
+        return spent
+
     def fix_record(self, terms: CountTerms, codes: Mapping[str, int]) -> None:
-        """Refuse another record than the one that this count was begun with; only a keyed mark is kept."""
+        """Bind this count to one record, by a keyed code; raise InputError if it started with another."""
         text = json.dumps(dict(sorted(codes.items()))).encode()
         mark = symmetric.code(self.identity.reveal(), b"masquerade count record\0" + terms.digest + text)
         try:
@@ -142,16 +162,16 @@ class PersonFile:
         except KeySpent:
             if not symmetric.same(self.ledger.find(RECORD, terms.digest) or b"", mark):
                 raise InputError(
-                    f"{self.path}: this count was begun with another record, and takes one a person."
+                    f"{self.path}: this count was started with another record; it accepts one per person."
                 ) from None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.ledger.close()
 
 
 def read_record(path: str | Path) -> dict[str, Any]:
-    """Return the record in a JSON file: an object of labels by variable."""
+    """Read a record from a JSON file: an object of labels by variable."""
     try:
         record = parse_json(read_text(Path(path), most=_MOST_JSON))
     except FileError:
@@ -159,5 +179,5 @@ def read_record(path: str | Path) -> dict[str, Any]:
     except InputError:
         record = None
     if not isinstance(record, dict):
-        raise FileError(f"{path}: must be one JSON object, a label for each variable.")
+        raise FileError(f"{path}: must be one JSON object with a label for each variable.")
     return record

@@ -1,7 +1,7 @@
-"""Rounds over people's devices, and what a miner remembers of them whatever happens to its process.
+"""Rounds over people's devices, and their durable record, which survives a crash of the miner.
 
-Votes may leave as soon as everybody is asked for them. That is written down first: a miner that dies then and
-is started again knows that they may have left, and whose; what was counted completely it has.
+People may send votes as soon as they are asked. The miner stores that fact first: after a crash it knows
+that votes may have been sent, and whose. Complete counts are stored as well.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAborted
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.frequency_mining.messages import Terms as FrequencyTerms
-from masquerade.protocols.frequency_mining.roles import Round
+from masquerade.protocols.frequency_mining.messages import FrequencyTerms
+from masquerade.protocols.frequency_mining.roles import MiningRound
 from masquerade.protocols.people.questions import Counts, Question
 from masquerade.protocols.secure_aggregation import circle
 from masquerade.protocols.secure_aggregation import messages as wire
-from masquerade.protocols.secure_aggregation.agreement import Batch, RoundContext
-from masquerade.protocols.secure_aggregation.agreement import Terms as AggregationTerms
+from masquerade.protocols.secure_aggregation.agreement import AggregationTerms, QuestionBatch, RoundContext
 from masquerade.protocols.secure_aggregation.history import against_another_list
-from masquerade.protocols.secure_aggregation.server import Outcome, Server
+from masquerade.protocols.secure_aggregation.server import AggregationOutcome, Server
 from masquerade.services.common.state import State
-from masquerade.services.counting.message_queue import Desk
+from masquerade.services.counting.message_queue import MessageQueue
 from masquerade.sources.people.count_rounds import KnownCounts
 from masquerade.sources.people.frequency import FrequencyTally
+from masquerade.sources.people.noisy_people import CountedRound
 
 SCOPE: Final = "count"
 _SPENT = "a round was aborted after votes had left, and clear votes are spent"
@@ -40,7 +40,7 @@ def question_values(question: Question) -> dict[str, Any]:
 
 
 def question_of(values: Any, sizes: Mapping[str, int]) -> Question:
-    """Return the question of JSON; variables and codes that are none are refused."""
+    """Parse a question from JSON; raise InputError if a variable or a code is unknown."""
     try:
         columns = [str(name) for name in values["columns"]]
         conditions = {str(name): int(code) for name, code in values["conditions"]}
@@ -49,21 +49,38 @@ def question_of(values: Any, sizes: Mapping[str, int]) -> Question:
     except (KeyError, TypeError, ValueError):
         fine = False
     if not fine:
-        raise InputError("A question has columns and conditions, of variables and reports that there are.")
+        raise InputError("A question must have columns and conditions of known variables and reports.")
     return Question.about(columns, conditions, sizes)
 
 
+def noisy_round_values(counted_round: CountedRound) -> dict[str, Any]:
+    """Return a round with noise as JSON."""
+    listed = [
+        {**question_values(q), "counts": t.reshape(-1).tolist()} for q, t in counted_round.tables.items()
+    ]
+    return {"people": list(counted_round.people), "tables": listed}
+
+
+def noisy_round_of(values: Any, sizes: Mapping[str, int]) -> CountedRound:
+    """Parse a round with noise from JSON."""
+    tables = {}
+    for one in values["tables"]:
+        question = question_of(one, sizes)
+        tables[question] = np.array(one["counts"], dtype=np.int64).reshape(question.shape(sizes))
+    return CountedRound(tables, tuple(int(place) for place in values["people"]))
+
+
 class RoundBook:
-    """What a miner has counted and what may have left, in its state: entries in order, never taken back."""
+    """The durable record of rounds in a miner's state: entries in order, never deleted."""
 
     def __init__(self, state: State, sizes: Mapping[str, int]) -> None:
         self._notes, self._sizes = state.notes, sizes
         self.entries: list[dict[str, Any]] = []
-        while (found := self._notes.get(SCOPE, self._name(len(self.entries)))) is not None:
-            self.entries.append(json.loads(found))
+        while (entry := self._notes.get(SCOPE, self._name(len(self.entries)))) is not None:
+            self.entries.append(json.loads(entry))
 
     def add(self, kind: str, **values: Any) -> None:
-        """Write an entry; it is on the disk when this returns."""
+        """Store an entry durably."""
         entry = {"kind": kind, **values}
         self._notes.put(SCOPE, self._name(len(self.entries)), json.dumps(entry).encode())
         self.entries.append(entry)
@@ -72,13 +89,21 @@ class RoundBook:
         """Return the entries of a kind, oldest first."""
         return [entry for entry in self.entries if entry["kind"] == kind]
 
-    def counted(self, n: int, tables: Mapping[Question, Counts]) -> None:
-        """Write what a round has counted."""
+    def add_counts(self, n: int, tables: Mapping[Question, Counts]) -> None:
+        """Store the counts of a round."""
         listed = [{**question_values(q), "counts": table.reshape(-1).tolist()} for q, table in tables.items()]
         self.add("counted", n=n, tables=listed)
 
-    def held(self, policy: Policy) -> list[KnownCounts]:
-        """Return what every round has counted."""
+    def add_noisy_round(self, counted_round: CountedRound) -> None:
+        """Store the tables of a round with noise, and whose votes they sum."""
+        self.add("noisy", **noisy_round_values(counted_round))
+
+    def noisy_rounds(self) -> list[CountedRound]:
+        """Return the rounds with noise, oldest first."""
+        return [noisy_round_of(entry, self._sizes) for entry in self.of("noisy")]
+
+    def load_counts(self, policy: Policy) -> list[KnownCounts]:
+        """Return the counts of every round."""
         return [
             KnownCounts(
                 policy, {self._question(one): self._table(one) for one in entry["tables"]}, entry["n"]
@@ -102,12 +127,12 @@ class RoundBook:
 
 
 class ServedFrequency(FrequencyTally):
-    """Frequency mining over devices. Invalid votes are shown to everybody, who go on without the cheats."""
+    """Frequency mining over devices. All people see invalid votes, and continue without the cheats."""
 
-    def __init__(self, terms: FrequencyTerms, desk: Desk, book: RoundBook) -> None:
+    def __init__(self, terms: FrequencyTerms, queue: MessageQueue, book: RoundBook) -> None:
         super().__init__(terms, lambda _user, _message: None, workers=1)
-        self._desk, self._book = desk, book
-        self.held += book.held(self.policy)
+        self._queue, self._book = queue, book
+        self.held += book.load_counts(self.policy)
         for entry in book.entries:
             if entry["kind"] == "gone":
                 self._leave_out(entry["users"])
@@ -115,36 +140,36 @@ class ServedFrequency(FrequencyTally):
                 self._rosters.append(frozenset(entry["users"]))
                 self._spent.update(book.questions(entry))
             elif entry["kind"] == "counted":
-                known = [question_of(one, terms.sizes) for one in entry["tables"]]
-                self._spent.difference_update(known)
+                answered = [question_of(one, terms.sizes) for one in entry["tables"]]
+                self._spent.difference_update(answered)
             elif entry["kind"] == "cheats":
-                self._voided(entry["evidence"], book.questions(entry))
+                self._void_round(entry["evidence"], book.questions(entry))
 
     def hold_round(self, questions: Sequence[Question]) -> KnownCounts:
-        """Mine the counts of a round; whoever was missing or cheated is left out from then on."""
+        """Mine the counts of a round; later rounds omit people who were missing or cheated."""
         try:
-            held = super().hold_round(questions)
+            counts = super().hold_round(questions)
         except RoundAborted as error:
             if error.culprits:
                 self._book.add("gone", users=list(error.culprits))
             raise
-        tables = {question: held.count([question])[0] for question in questions}
-        self._book.counted(held.n, tables)
-        return held
+        tables = {question: counts.count([question])[0] for question in questions}
+        self._book.add_counts(counts.n, tables)
+        return counts
 
-    def hand_out(self, current: Round) -> None:
-        """Hand everybody the message that is due, and take answers as they come."""
-        asked = current.invitation
+    def hand_out(self, current: MiningRound) -> None:
+        """Send the current message to all people of the round, and accept replies as they arrive."""
+        invitation = current.invitation
         if current.phase == "votes":
-            listed = [question_values(one) for one in asked.questions]
-            self._book.add("voting", users=list(asked.users), questions=listed)
-        for _, reply in self._desk.replies(dict.fromkeys(asked.users, current.message)):
+            listed = [question_values(one) for one in invitation.questions]
+            self._book.add("voting", users=list(invitation.users), questions=listed)
+        for _, reply in self._queue.replies(dict.fromkeys(invitation.users, current.message)):
             if reply:
                 self.take(current, reply)
 
-    def spent(self, current: Round) -> None:
-        """Remember that votes have left; invalid ones are shown to all others, for whom the round is void."""
-        super().spent(current)
+    def record_spent(self, current: MiningRound) -> None:
+        """Store that votes were sent; show invalid votes to all others, for whom the round is void."""
+        super().record_spent(current)
         if not current.evidence:
             return
         cheats, questions = list(current.evidence), current.invitation.questions
@@ -152,12 +177,12 @@ class ServedFrequency(FrequencyTally):
         listed = [question_values(one) for one in questions]
         self._book.add("cheats", evidence=evidence, questions=listed)
         honest = [user for user in current.invitation.users if user not in current.evidence]
-        for _ in self._desk.replies(dict.fromkeys(honest, current.accusation)):
+        for _ in self._queue.replies(dict.fromkeys(honest, current.accusation)):
             pass
-        self._voided(cheats, questions)
+        self._void_round(cheats, questions)
 
-    def _voided(self, cheats: Iterable[str], questions: Iterable[Question]) -> None:
-        """Go on as people do who were shown a cheat: the round may be asked again, without them."""
+    def _void_round(self, cheats: Iterable[str], questions: Iterable[Question]) -> None:
+        """Void a round, as people do who see evidence of cheats: it may be repeated without the cheats."""
         named = set(cheats)
         self._rosters = [roster - named for roster in self._rosters]
         self._spent.difference_update(questions)
@@ -171,23 +196,23 @@ class ServedFrequency(FrequencyTally):
 class ServedAggregation:
     """Rounds of secure aggregation over devices (`aggregation.server.Rounds`)."""
 
-    def __init__(self, terms: AggregationTerms, desk: Desk, book: RoundBook) -> None:
-        self.terms, self._desk, self._book = terms, desk, book
-        self.last: Outcome | None = None
+    def __init__(self, terms: AggregationTerms, queue: MessageQueue, book: RoundBook) -> None:
+        self.terms, self._queue, self._book = terms, queue, book
+        self.last: AggregationOutcome | None = None
         self._nonce = os.urandom(wire.NONCE_SIZE)
         self._number, self._over = 0, False
         for entry in book.entries:
             if entry["kind"] == "voting":
                 self._nonce, self._number = bytes.fromhex(entry["nonce"]), entry["number"]
-                self._over = not terms.disguised
+                self._over = not terms.bounded
             elif entry["kind"] == "outcome":
-                self._over, self.last = False, self._restored(entry)
+                self._over, self.last = False, self._restore_outcome(entry)
 
     def refusals(self) -> list[Refusal]:
-        """Return why no further round would be answered."""
+        """Return the reasons why people would refuse another round."""
         return [Refusal("already_spent", _SPENT)] if self._over else []
 
-    def ask(self, batch: Batch) -> Outcome:
+    def ask(self, batch: QuestionBatch) -> AggregationOutcome:
         """Count a batch in one round."""
         refusals = self.refusals()
         if refusals:
@@ -197,9 +222,11 @@ class ServedAggregation:
         try:
             outcome = self.last = self._run(server)
         except RoundAborted as aborted:
-            self._over = self._over or (aborted.spent and not self.terms.disguised)
+            self._over = self._over or (aborted.spent and not self.terms.bounded)
             if self.last is None:
-                self._nonce = os.urandom(wire.NONCE_SIZE)  # people keep to one graph a session: draw another
+                self._nonce = os.urandom(
+                    wire.NONCE_SIZE
+                )  # people accept one graph per session: start another
             raise
         self._book.add(
             "outcome",
@@ -211,43 +238,55 @@ class ServedAggregation:
         )
         return outcome
 
-    def _run(self, server: Server) -> Outcome:
+    def earlier(self) -> list[CountedRound]:
+        """Return the rounds with noise that were counted before."""
+        return self._book.noisy_rounds()
+
+    def hold(self, questions: Sequence[Question]) -> CountedRound:
+        """Count questions with noise in one round, and store the tables."""
+        batch = QuestionBatch(tuple(questions), self.terms.sizes)
+        outcome = self.ask(batch)
+        counted_round = CountedRound(batch.tables(outcome.counts), outcome.survivors)
+        self._book.add_noisy_round(counted_round)
+        return counted_round
+
+    def _run(self, server: Server) -> AggregationOutcome:
         names, places = self.terms.roster.names, self.terms.roster.places
         while outgoing := server.advance():
             if wire.kind_of(next(iter(outgoing.values()))) is wire.Delivery:
                 self._before_votes(len(outgoing))
             letters = {names[place]: message for place, message in outgoing.items()}
-            for person, reply in self._desk.replies(letters):
+            for person, reply in self._queue.replies(letters):
                 if reply:
                     try:
                         server.receive(places[person], reply)
                     except (DecodingError, wire.MessageRefused):
-                        continue  # as good as no answer
+                        continue  # an invalid reply counts as no reply
         if server.outcome is None:
             raise RoundAborted("The round ended without counts.", spent=True)
         return server.outcome
 
     def _before_votes(self, here: int) -> None:
-        """Refuse a round that people would refuse after having voted; else write that votes may leave."""
-        if self.last is not None and not self.terms.disguised:
+        """Raise QueryRefused if people would refuse after voting; else store that votes may leave."""
+        if self.last is not None and not self.terms.bounded:
             before, least = len(self.last.survivors), self.terms.parameters.minimum
             refusal = against_another_list(here, before, least)
             if refusal is not None:
                 raise QueryRefused([refusal])
         self._book.add("voting", nonce=self._nonce.hex(), number=self._number)
 
-    def _restored(self, entry: Mapping[str, Any]) -> Outcome:
-        """Return what a later round needs of an earlier one: over whom, and the graph of the session."""
+    def _restore_outcome(self, entry: Mapping[str, Any]) -> AggregationOutcome:
+        """Return the part of an outcome that later rounds need: its people, and the graph of the session."""
         graph, drawn = None, (entry["attempt"], bytes.fromhex(entry["drawn"]))
         if drawn[1]:
             sizes = self.terms.sizes
-            batch = Batch((Question((next(iter(sizes)),)),), sizes)
+            batch = QuestionBatch((Question((next(iter(sizes)),)),), sizes)
             context = RoundContext.of(self.terms, self._nonce, self._number, batch)
             size = wire.SIGNED_NONCE_SIZE
             nonces = [drawn[1][at : at + wire.NONCE_SIZE] for at in range(0, len(drawn[1]), size)]
             graph = circle.drawn_graph(context, drawn[0], nonces, self.terms)
         nothing = np.zeros(0, dtype=np.int64)
         survivors = tuple(entry["survivors"])
-        return Outcome(
+        return AggregationOutcome(
             nothing, survivors, bytes.fromhex(entry["past"]), graph, drawn, tuple(entry["culprits"])
         )

@@ -1,7 +1,8 @@
-"""The files of a count: what is counted and how, the miner, the leaders of a mix, the enrolment office."""
+"""Settings of a count: its description, the miner, the leaders of a mix, and the enrolment office."""
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
@@ -9,33 +10,55 @@ from pydantic import BaseModel, Field, model_validator
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.protocols.people.report_form import ReportForm
+from masquerade.protocols.secure_aggregation.agreement import share
 from masquerade.services.common import settings as common
-from masquerade.services.counting.messages import CountTerms
+from masquerade.services.counting.messages import CountTerms, NoisyCountTerms
+
+
+class CountNoiseSettings(common.Strict):
+    """Noise that all people of a count add to their votes: ε and δ for each record over all tables."""
+
+    epsilon: float = Field(gt=0, le=20, allow_inf_nan=False)
+    """ε of all tables together, for each record."""
+    delta: float = Field(default=1e-6, ge=0, le=0.01, allow_inf_nan=False)
+    """δ of all tables together; 0, or at least 1e-10."""
+    tables: int = Field(ge=1, le=100_000)
+    """The number of tables that will be asked, in all."""
+    enrolment: Literal["verified"]
+    """`verified`: the office has checked that each name is a different person; no other value is accepted."""
 
 
 class CountDescription(common.Strict):
-    """What is counted and how, the same file for the miner, the leaders and the office."""
+    """Description of a count, the same file for the miner, the leaders and the office."""
 
     masquerade: Literal[1]
     """The version of the format, 1."""
     name: common.Name
-    """The name of this count, which is used once."""
+    """The name of this count, which can be used only once."""
     protocol: Literal["frequency", "aggregation", "mix"]
     """How people are counted: by frequency mining, by secure aggregation, or their records through a mix."""
     policy: common.PublicFile
-    """The policy file: the variables of a record, and how each is disguised before anything leaves."""
+    """The policy file: the variables of a record, and how each is disguised before it leaves the device."""
     minimum: int = Field(default=10, ge=3, le=100_000)
-    """The fewest people counted together, and the fewest that two counts may differ by."""
+    """The least number of people counted together, and the least by which two counts may differ."""
     colluders: str = "0.1"
     """For aggregation: the share of people who may collude with the miner."""
     dropouts: str = "0.05"
     """For aggregation: the share of people who may leave in the middle of a round."""
     server: Literal["semi-honest", "malicious"] = "malicious"
-    """For aggregation: whether it protects against a miner that keeps to the rules, or against any."""
+    """For aggregation: whether it protects against a miner that follows the protocol, or against any."""
     miner: common.PublicKey
     """The miner's public signing key (`masquerade tls identity` prints it)."""
     leaders: dict[common.Name, common.PublicKey] = Field(default_factory=dict)
     """For the mix: the leaders' public signing keys, in the order in which they shuffle."""
+    noise: CountNoiseSettings | None = None
+    """For aggregation: noise that nobody knows; `minimum` is then by default everyone but the dropouts."""
+
+    @model_validator(mode="after")
+    def _noise_of_votes(self) -> Self:
+        if self.noise is not None and self.protocol != "aggregation":
+            raise ValueError("noise: only aggregation adds noise to votes")
+        return self
 
     @model_validator(mode="after")
     def _leaders_of_a_mix(self) -> Self:
@@ -43,20 +66,23 @@ class CountDescription(common.Strict):
             raise ValueError("leaders: a mix has at least one leader, other protocols have none")
         return self
 
-    def loaded_policy(self) -> Policy:
-        """Return the policy."""
+    def load_policy(self) -> Policy:
+        """Load the policy."""
         return Policy.load(self.policy)
 
     def terms(self, members: dict[str, bytes]) -> CountTerms:
-        """Return the terms for these people; that the protocol can be run so is checked."""
-        policy = self.loaded_policy()
+        """Return the terms for these people; raise InputError if the protocol cannot run under them."""
+        policy = self.load_policy()
         if len(members) < self.minimum:
             raise InputError(f"At least {self.minimum} people are counted together. Got {len(members)}.")
-        terms = CountTerms(
+        minimum = self.minimum
+        if self.noise is not None and "minimum" not in self.model_fields_set:
+            minimum = len(members) - ceil(share(self.dropouts, "dropouts") * len(members))
+        common_terms = (
             self.protocol,
             self.name,
             ReportForm.of(policy).encode(),
-            self.minimum,
+            minimum,
             self.colluders,
             self.dropouts,
             self.server,
@@ -64,27 +90,32 @@ class CountDescription(common.Strict):
             {name: bytes.fromhex(key) for name, key in self.leaders.items()},
             dict(sorted(members.items())),
         )
-        terms.agreed(policy)
+        if self.noise is None:
+            terms = CountTerms(*common_terms)
+        else:
+            noise = (repr(self.noise.epsilon), repr(self.noise.delta), self.noise.tables)
+            terms = NoisyCountTerms(*common_terms, *noise)
+        terms.protocol_terms(policy)
         return terms
 
 
 class CountLimits(common.Limits):
-    """Limits of a miner, which takes requests from everybody's device."""
+    """Limits of a miner, which accepts requests from all people's devices."""
 
     concurrency: int = Field(default=64, ge=1, le=1024)
-    """The most requests worked on at once; half of them may be held until there is something to say."""
+    """The most requests processed at the same time; half of them may be held until there is a message."""
     seconds: float = Field(default=30.0, gt=0, le=86_400, allow_inf_nan=False)
-    """Seconds for a message to arrive, and for its caller to wait."""
+    """The most seconds for a message to arrive, and for its caller to wait."""
 
 
 class CountNodeSettings(common.NodeSettings):
-    """What the miner and the leaders of a count have; the office is one of the peers."""
+    """Settings of the miner and the leaders of a count; the office is one of the peers."""
 
     STARTED_BY = "masquerade count serve"
     count: common.PublicFile
-    """What is counted and how (the description)."""
+    """The description of the count."""
     office: common.Name
-    """The enrolment office, a peer with `fingerprints` or a `token_digest`: it alone says who is counted."""
+    """The enrolment office, a peer with `fingerprints` or a `token_digest`; it decides who is counted."""
 
     @model_validator(mode="after")
     def _office(self) -> Self:
@@ -94,21 +125,21 @@ class CountNodeSettings(common.NodeSettings):
         return self
 
     def description(self) -> CountDescription:
-        """Return what is counted and how."""
+        """Load the description of the count."""
         return common.load(self.count, CountDescription, environment={})
 
 
 class CountMinerSettings(CountNodeSettings):
-    """The miner: it asks, and learns counts or unlinked records."""
+    """The miner: it asks questions, and learns counts or unlinked records."""
 
     patience: float = Field(default=60.0, gt=0, le=86_400, allow_inf_nan=False)
-    """Seconds after which somebody who does not answer has left the round."""
+    """Seconds after which a person without a reply has left the round."""
     limits: CountLimits = CountLimits()
-    """How much is taken, given and worked on."""
+    """Limits on messages and load."""
 
 
 class CountLeaderSettings(CountNodeSettings):
-    """A leader of a mix: it shuffles what people send, so that nobody knows whose record is whose."""
+    """A leader of a mix (mix server): it shuffles submissions, so that records have no names."""
 
     miner: common.Name
     """The miner, a peer with `fingerprints` or a `token_digest`."""
@@ -122,23 +153,23 @@ class CountLeaderSettings(CountNodeSettings):
 
 
 class CountOfficeSettings(common.Strict):
-    """The enrolment office: what is counted, and how it shows itself to the miner and the leaders."""
+    """The enrolment office: the count, and how it authenticates to the miner and the leaders."""
 
     masquerade: Literal[1]
     """The version of the format, 1."""
     name: common.Name
-    """What the office is called in messages about what went wrong."""
+    """The name of the office in error messages."""
     count: common.PublicFile
-    """What is counted and how (the description)."""
+    """The description of the count."""
     tls: common.Tls
-    """The certificate that the office shows; its authority is also who signs the miner's, for people."""
+    """The certificate of the office; people's devices use its authority for the miner's certificate."""
     miner: common.PeerSettings
-    """The miner: its `url` and `fingerprints`, which people are given, too."""
+    """The miner: its `url` and `fingerprints`, which people's devices get as well."""
     leaders: dict[common.Name, common.PeerSettings] = Field(default_factory=dict)
     """For the mix: each leader's `url` and `fingerprints`."""
 
     def description(self) -> CountDescription:
-        """Return what is counted and how."""
+        """Load the description of the count."""
         return common.load(self.count, CountDescription, environment={})
 
 

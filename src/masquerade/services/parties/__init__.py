@@ -1,4 +1,4 @@
-"""Organisations as services: each keeps its records and answers for the sessions it consented to."""
+"""Services of organisations: each keeps its records and answers in the sessions it consented to."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

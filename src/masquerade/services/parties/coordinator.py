@@ -1,16 +1,18 @@
-"""Whoever convenes a session: brings parties together step by step, learns, and shares the model.
+"""The convener's side of a session: run its steps, learn the model, and share it.
 
-Steps that are done stay done: a session that was interrupted goes on with the epoch, the linked records and
-the joined parts that are still there, and begins the rest anew.
+Completed steps are kept. An interrupted session continues with its epoch, its linked records and the parts
+that were joined, and starts the remaining steps again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,14 +21,14 @@ from masquerade.core.guarantee import Guarantee
 from masquerade.core.tally import Tally
 from masquerade.disguising.report_draws import Codes
 from masquerade.protocols.linkage.psi import Joiner, keyed_guarantee
-from masquerade.protocols.vertical.disguised_cells import Room, assembled
+from masquerade.protocols.vertical.disguised_cells import Room, assemble_parts
 from masquerade.protocols.wire.session import Transport
 from masquerade.services.common.client import once_started
 from masquerade.services.common.problems import PartyUnreachable
 from masquerade.services.common.release_ledger import WITNESS, SignedMark
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties import messages as say
-from masquerade.services.parties.linkage import LINKING
+from masquerade.services.parties.linkage import LINKINGS
 from masquerade.services.parties.session import JointSchema, SessionSpec
 
 if TYPE_CHECKING:
@@ -37,13 +39,29 @@ T = TypeVar("T")
 
 
 class Coordinator:
-    """One run of a session at the node that convenes it; `transport(role)` reaches the members.
+    """One run of a session at the node that convenes it.
 
-    An interrupted run is taken up in its epoch. A party that is being started is waited for, `wait` seconds.
+    An interrupted run continues in its epoch.
 
-    A session kind that is asked for a model finds here `spec` and `epoch`, what all parties hold (`joint`)
-    and, if records were linked, the number of `records` and their `alignment`; `room` is how much is taken of
-    a party, and `note` is told the step it is at.
+    Parameters
+    ----------
+    node : Node
+        The convening node.
+    spec : SessionSpec
+        The session.
+    transport : callable
+        Returns the transport that reaches the given role of all members.
+    wait : float
+        Seconds to wait for a party that is still starting.
+
+    Attributes
+    ----------
+    joint : JointSchema
+        The policies of all parties, set when the session has started.
+    records, alignment
+        If records were linked: their number, and the digest of their pseudonyms.
+    room : Room
+        The most rows and bytes that are accepted from one party.
     """
 
     def __init__(
@@ -58,132 +76,151 @@ class Coordinator:
         self.alignment = b""
 
     def note(self, step: str) -> None:
-        """Say which step the session is at; a node that stops goes no further."""
+        """Store the step that the session has reached; raise InputError if the node is stopping."""
         self._node.note(self.spec.session, step)
 
     def own_codes(self) -> Mapping[str, Codes]:
-        """Return the convener's own linked records, where it is a party that counts with others'."""
+        """Return the linked records of the convener, for protocols in which it is a party that counts."""
         return self._node.party.own_codes(self.spec.session)
 
     def learn(self) -> dict[str, Any]:
-        """Return the model, as plain values; nobody else has it yet."""
+        """Run the session up to its model and return it as plain values, before it is shared."""
         begun = self._begin()
         if self.spec.linking is not None:
             self._link(begun)
         return self.spec.kind.model(self)
 
     def share(self, model: dict[str, Any]) -> None:
-        """Give everybody the model and end the session; whoever has ended it already is left in peace."""
+        """Send the model to all members and end the session; members that have ended it are skipped."""
         self.note("sharing the model")
         offer = say.Begin(spec=self.spec, epoch=self.epoch.hex())
 
         def give(member: str) -> None:
-            if not self._say(member, "begin", offer, say.Begun).ended:
-                self._say(member, "model", say.Share(epoch=self.epoch.hex(), model=model), say.Done)
+            if not self._send(member, "begin", offer, say.Begun).ended:
+                self._send(member, "model", say.Share(epoch=self.epoch.hex(), model=model), say.Done)
                 self._countersign(member)
-                self._say(member, "end", say.InEpoch(epoch=self.epoch.hex()), say.Done)
+                self._send(member, "end", say.InEpoch(epoch=self.epoch.hex()), say.Done)
 
-        self._at_once(give, self.spec.members)
+        self._run_parallel(give, self.spec.members)
         shutil.rmtree(self._folder / self.epoch.hex(), ignore_errors=True)
 
     @property
     def epoch(self) -> bytes:
-        """Return the epoch that the session is in."""
+        """Return the current epoch of the session."""
         if self._epoch is None:
             raise errors.InputError("The session has not begun.")
         return self._epoch
 
     def parts(self) -> Path:
-        """Return the folder of this epoch for what is joined here; it is gone when the session has ended."""
+        """Return the folder for the joined parts of this epoch; it is deleted when the session ends."""
         place = self._folder / self.epoch.hex()
         place.parent.mkdir(mode=0o700, exist_ok=True)
         place.mkdir(mode=0o700, exist_ok=True)
         return place
 
-    def learnt_from(self, source: Tally) -> dict[str, Any]:
-        """Return what is to be learnt from a source, and remember what that shows of records."""
-        self.reveals(source.guarantee)
+    def learn_from(self, source: Tally) -> dict[str, Any]:
+        """Learn the session's model from a source, and add the source's guarantee to the session's.
+
+        Parameters
+        ----------
+        source : Tally
+            Source of counts over the records of all parties.
+
+        Returns
+        -------
+        dict
+            The model, as plain values.
+        """
+        self.add_guarantee(source.guarantee)
         self.note("learning")
-        goal = self.spec.learn
+        goal, error = self.spec.learn, self.spec.link_error
+        if error is not None:
+            source = error.corrected(source, self.joint)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a service has nobody to warn; flags are in the model itself
-            model: dict[str, Any] = goal.learner.learnt(source, goal.read(source.schema)).to_dict()
+            warnings.simplefilter("ignore")  # nobody reads a service's warnings; the model has its flags
+            model: dict[str, Any] = goal.learner.fit(source, goal.read(source.schema)).to_dict()
         return model
 
     def columns(self) -> dict[str, Any]:
-        """Return what all agreed on about columns of linked records: schema, owners and alignment."""
+        """Return the agreed schema, owners and alignment of linked columns, as keyword arguments."""
         return {"schema": self.joint.schema, "owners": self.joint.owners, "alignment": self.alignment}
 
-    def reveals(self, seen: Guarantee) -> None:
-        """Add what is seen of records to what linking shows."""
+    def add_guarantee(self, seen: Guarantee) -> None:
+        """Add disclosures to the guarantee of the session, which starts with those of linking."""
         self.guarantee = seen if self.guarantee is None else self.guarantee.combine(seen)
 
-    def own_nodes(self, **asked: Any) -> dict[str, Any]:
-        """Let every party learn about its own nodes, and return what all found; `asked` as in `Learn`."""
+    def learn_local_nodes(self, **asked: Any) -> dict[str, Any]:
+        """Request from every party the results for its own nodes; `asked` are fields of `Learn`."""
         message, owners = say.Learn(epoch=self.epoch.hex(), **asked), self.joint.owners
-        found = {party: self._say(party, "learn", message, say.Learnt).nodes for party in owners}
+        found = {party: self._send(party, "learn", message, say.Learnt).nodes for party in owners}
         for party, nodes in found.items():
             if set(nodes) != set(owners[party]):
                 raise errors.RoundAborted(
-                    f"Party {party!r} spoke about other nodes than its own.", spent=True, culprits=(party,)
+                    f"Party {party!r} answered about nodes that are not its own.",
+                    spent=True,
+                    culprits=(party,),
                 )
-        return assembled(found, owners)
+        return assemble_parts(found, owners)
 
-    def counted_by(self, party: str, tables: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-        """Let a party count tables of its own cells and of others' reports, and return what it says."""
+    def request_counts(self, party: str, tables: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+        """Request tables of a party's own cells and of others' reports; return its reply unchecked."""
         message = say.Learn(epoch=self.epoch.hex(), tables=tuple(tables))
-        return self._say(party, "learn", message, say.Learnt).nodes
+        return self._send(party, "learn", message, say.Learnt).nodes
 
-    def own_tables(self, party: str, tables: Sequence[tuple[str, ...]]) -> list[list[int]]:
-        """Let a party count tables of its own columns and of others' reports, and return their cells."""
-        counts = self.counted_by(party, tables).get("counts")
+    def request_tables(self, party: str, tables: Sequence[tuple[str, ...]]) -> list[list[int]]:
+        """Request tables of a party's own columns and of others' reports, and return their cells."""
+        counts = self.request_counts(party, tables).get("counts")
         if not isinstance(counts, list) or not all(map(are_cells, counts)):
-            raise no_tables_of(party)
+            raise invalid_tables(party)
         return counts
 
     def _new_epoch(self) -> None:
-        if self._epoch is not None:  # what was joined there is under pseudonyms that are no more
+        if self._epoch is not None:  # joined parts carry pseudonyms, which are new in every epoch
             shutil.rmtree(self._folder / self._epoch.hex(), ignore_errors=True)
         self._epoch = os.urandom(say.EPOCH_SIZE)
         self._node.keep_epoch(self.spec.session, self._epoch)
 
     def _begin(self) -> dict[str, say.Begun]:
-        """Let every member begin; roles with keys in memory only begin anew in an epoch of their own."""
+        """Start or resume the session at all members.
+
+        It resumes if all parties still have the linked records of its epoch, and starts in a new epoch
+        otherwise. Keys of roles are in memory only, and are created again in either case.
+        """
         self.note("beginning")
         resumed = self._epoch is not None and self.spec.linking is not None
         if not resumed:
             self._new_epoch()
-        begun = self._begun()
+        begun = self._begin_members()
         self._linked = resumed and all(begun[party].linked for party in self.spec.parties)
         if resumed and not self._linked:
             self._new_epoch()
-            begun = self._begun()
+            begun = self._begin_members()
         self._policies = {party: begun[party].policy or {} for party in self.spec.parties}
         self.joint = JointSchema.from_dict(self._policies)
-        self.spec.check(self.joint)  # nothing has left a party by now
+        self.spec.check(self.joint)  # before any data leaves a party
         return begun
 
-    def _begun(self) -> dict[str, say.Begun]:
+    def _begin_members(self) -> dict[str, say.Begun]:
         offer = say.Begin(spec=self.spec, epoch=self.epoch.hex())
 
         def begin(member: str) -> say.Begun:
             return once_started(
-                lambda: self._say(member, "begin", offer, say.Begun), member, self._wait, self.note
+                lambda: self._send(member, "begin", offer, say.Begun), member, self._wait, self.note
             )
 
-        begun = self._at_once(begin, self.spec.members)
+        begun = self._run_parallel(begin, self.spec.members)
         for member in self.spec.members:
             self._show_end(member)
         return begun
 
     def _countersign(self, member: str) -> None:
-        """See how far a member's ledger has come, remember it, and give the member our word for it."""
+        """Store the signed end of a member's ledger, and send the member a signature of it."""
         identity = self._node.identity_of(member)
-        told = self._offered(member, "ledger", say.InEpoch(epoch=self.epoch.hex()), say.Ledger)
-        if identity is None or told is None:
+        reply = self._send_if_supported(member, "ledger", say.InEpoch(epoch=self.epoch.hex()), say.LedgerEnd)
+        if identity is None or reply is None:
             return
-        end = SignedMark.decode(told.end.encode())
-        if end is None or end.public != identity:
+        end = SignedMark.decode(reply.end.encode())
+        if end is None or end.public != identity:  # a node must not hide behind another node's ledger
             raise errors.RoundAborted(
                 f"Party {member!r} did not sign the end of its release ledger.",
                 spent=True,
@@ -193,15 +230,15 @@ class Coordinator:
         self._show_end(member)
 
     def _show_end(self, member: str) -> None:
-        """Show a member the last end of its ledger that was seen here; one that was rolled back lacks it."""
+        """Send a member the last end of its ledger that was seen here: a ledger rolled back lacks it."""
         end = self._node.known_end(member)
         if end is not None:
             signature = self._node.identity.sign(WITNESS, end.encode()).hex()
             shown = say.Witness(epoch=self.epoch.hex(), end=end.encode().decode("ascii"), signature=signature)
-            self._offered(member, "witness", shown, say.Done)
+            self._send_if_supported(member, "witness", shown, say.Done)
 
-    def _offered(self, member: str, place: str, message: Strict, kind: type[M]) -> M | None:
-        """Say what members of earlier versions do not know; None from these."""
+    def _send_if_supported(self, member: str, place: str, message: Strict, kind: type[M]) -> M | None:
+        """Send a message that earlier versions do not know; return None if the member does not know it."""
         if member == self._node.settings.name:
             return None
         try:
@@ -209,20 +246,21 @@ class Coordinator:
         except errors.InputError:
             return None
         except errors.RoundAborted as error:
-            told = f"Party {member!r}: {error}"
-            raise errors.RoundAborted(told, spent=error.spent, culprits=(member,)) from None
+            reason = f"Party {member!r}: {error}"
+            raise errors.RoundAborted(reason, spent=error.spent, culprits=(member,)) from None
 
     def _link(self, begun: Mapping[str, say.Begun]) -> None:
-        """Agree on the records that take part; tell everybody which these are, and whose variables."""
+        """Agree on the records that take part, and send all members the signed policies and records."""
         spec, epoch = self.spec, self.epoch.hex()
         if spec.linking == "intersection" and not self._linked:
             self.note("linking")
-            joiner = self._joiner(session=self.epoch)
-            joiner.name_records()
-            if spec.kind.same_records:
-                joiner.intersect()
-        settled = self._at_once(
-            lambda party: self._say(party, "settle", say.InEpoch(epoch=epoch), say.Settled), spec.parties
+            for number in range(spec.linking_rounds):
+                joiner = self._joiner(number, session=self._linking_session(number))
+                joiner.name_records()
+                if spec.kind.same_records:
+                    joiner.intersect()
+        settled = self._run_parallel(
+            lambda party: self._send(party, "settle", say.InEpoch(epoch=epoch), say.Settled), spec.parties
         )
         first = settled[spec.parties[0]]
         other = [party for party, it in settled.items() if it.alignment != first.alignment]
@@ -240,44 +278,58 @@ class Coordinator:
             alignment=first.alignment,
             aligned={party: it.signature for party, it in settled.items()},
         )
-        self._at_once(lambda member: self._say(member, "arrange", message, say.Done), spec.members)
+        self._run_parallel(lambda member: self._send(member, "arrange", message, say.Done), spec.members)
 
     def _seen_in_linking(self) -> Guarantee | None:
-        """Return who learns what about keys; a party that convenes a keyed session learns as a party does."""
+        """Return the disclosures of linking, None if a party convenes a keyed session.
+
+        That party holds the shared key, and learns no more about keys than the other parties.
+        """
         spec = self.spec
         if spec.linking == "keyed" and spec.convener in spec.parties:
             return None
         if spec.linking == "keyed":
             return keyed_guarantee(spec.parties, spec.convener)
-        return self._joiner().guarantee()
+        guarantee = self._joiner(0).guarantee()
+        if not spec.link_by:
+            return guarantee
+        keys = "; ".join(" + ".join(parts) for parts in spec.link_by)
+        rounds = f"records are linked in rounds by {keys}, and each round shows how many match"
+        return replace(guarantee, assumptions=(*guarantee.assumptions, rounds))
 
-    def _joiner(self, **more: Any) -> Joiner:
-        parties, name, over = self.spec.parties, self.spec.convener, self.transport(LINKING.name)
+    def _linking_session(self, number: int) -> bytes:
+        """Return the id of a round of linking: the epoch, and for later rounds a hash of it."""
+        if number == 0:
+            return self.epoch
+        return hashlib.sha256(self.epoch + number.to_bytes(2, "big")).digest()[: len(self.epoch)]
+
+    def _joiner(self, number: int, **more: Any) -> Joiner:
+        parties, name, over = self.spec.parties, self.spec.convener, self.transport(LINKINGS[number].name)
         return Joiner(parties, over, name=name, peers=self._identities, **more)
 
-    def _at_once(self, say_to: Callable[[str], T], members: Sequence[str]) -> dict[str, T]:
-        """Say something to several members at the same time; of several troubles the first one's is told."""
+    def _run_parallel(self, say_to: Callable[[str], T], members: Sequence[str]) -> dict[str, T]:
+        """Call `say_to` for several members in parallel; if several fail, the first one's error is raised."""
         with ThreadPoolExecutor(len(members)) as pool:
             return dict(zip(members, pool.map(say_to, members), strict=True))
 
-    def _say(self, member: str, place: str, message: Strict, kind: type[M]) -> M:
-        """Say something to a member; whatever it refuses names it."""
+    def _send(self, member: str, place: str, message: Strict, kind: type[M]) -> M:
+        """Send a message to a member and return its reply; errors name the member."""
         try:
             return say.decode(self.transport(place).exchange(member, say.encode(message)), kind)
         except PartyUnreachable:
             raise
         except errors.RoundAborted as error:
-            told, spent, culprits = f"Party {member!r}: {error}", error.spent, error.culprits or (member,)
+            reason, spent, culprits = f"Party {member!r}: {error}", error.spent, error.culprits or (member,)
         except errors.MasqueradeError as error:
-            told, spent, culprits = f"Party {member!r} refused: {error}", False, (member,)
-        raise errors.RoundAborted(told, spent=spent, culprits=culprits)
+            reason, spent, culprits = f"Party {member!r} refused: {error}", False, (member,)
+        raise errors.RoundAborted(reason, spent=spent, culprits=culprits)
 
 
 def are_cells(counts: Any) -> bool:
-    """Tell whether something that a party sent is a list of whole numbers."""
+    """Return True if a value that a party sent is a list of integers."""
     return isinstance(counts, list) and all(type(cell) is int for cell in counts)
 
 
-def no_tables_of(party: str) -> errors.RoundAborted:
-    """Return that a party sent something else than tables."""
+def invalid_tables(party: str) -> errors.RoundAborted:
+    """Return the error for a party that sent something other than tables."""
     return errors.RoundAborted(f"Party {party!r} sent no tables.", spent=True, culprits=(party,))

@@ -1,4 +1,4 @@
-"""Keys that come in pieces, and keys in order: long columns of them are held in files without a name."""
+"""Key columns that arrive in pieces, and sorted keys; long columns are held in unnamed scratch files."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from masquerade.core.errors import InputError
-from masquerade.core.util.scratch import Scratch, let_go
+from masquerade.core.util.scratch import Scratch, release_pages
 from masquerade.protocols.linkage.pseudonyms import ROWS_AT_ONCE, SORTED_AT_ONCE
 from masquerade.protocols.linkage.record_keys import is_text
 
-LOOKED_AT = 64  # keys for every range that say where it is cut
+SAMPLED_KEYS = 64  # keys sampled per range, to choose where ranges are cut
 
 
 class GrowingKeys:
-    """A column of keys that comes in pieces; how many are `missing` is counted."""
+    """A column of keys that arrives in pieces; `missing` counts null keys."""
 
     def __init__(self, scratch: Scratch) -> None:
         self._ends, self._values, self._others = scratch.column(), scratch.column(), list[pa.Array]()
@@ -26,7 +26,7 @@ class GrowingKeys:
         self.missing = 0
 
     def append(self, piece: pa.Array | pa.ChunkedArray) -> None:
-        """Add keys; all pieces are of one type."""
+        """Add keys; raise InputError if their type differs from that of earlier pieces."""
         for chunk in piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece]:
             keys = chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk
             self._kind = keys.type if self._kind is None else self._kind
@@ -57,7 +57,7 @@ class GrowingKeys:
             self._others.append(keys)
 
     def array(self) -> pa.Array | None:
-        """Return all keys, None if there was not even an empty piece; nothing is added afterwards."""
+        """Return all keys, None if no piece was added; call it last."""
         kind = self._kind
         if kind is None:
             return None
@@ -71,7 +71,7 @@ class GrowingKeys:
 
 
 def sorted_keys(keys: pa.Array, scratch: Scratch) -> pa.Array:
-    """Return keys in order; of many, one range after the other is sorted, cut where some of them lie."""
+    """Return keys in order; long columns are sorted range by range, cut at quantiles of a sample."""
     if len(keys) <= SORTED_AT_ONCE:
         return keys.take(pc.sort_indices(keys))
     found = GrowingKeys(scratch)
@@ -81,11 +81,11 @@ def sorted_keys(keys: pa.Array, scratch: Scratch) -> pa.Array:
 
 
 def _ranges(keys: pa.Array) -> Iterator[pa.Array]:
-    """Yield the keys of one range after the other."""
+    """Yield the keys of each range, in ascending order of ranges."""
     ranges = -(-len(keys) // SORTED_AT_ONCE)
-    some = keys.take(pa.array(np.linspace(0, len(keys) - 1, ranges * LOOKED_AT).astype(np.int64)))
+    some = keys.take(pa.array(np.linspace(0, len(keys) - 1, ranges * SAMPLED_KEYS).astype(np.int64)))
     some = some.take(pc.sort_indices(some))
-    for low, high in pairwise([None, *(some[part * LOOKED_AT] for part in range(1, ranges)), None]):
+    for low, high in pairwise([None, *(some[part * SAMPLED_KEYS] for part in range(1, ranges)), None]):
         found = []
         for at in range(0, len(keys), ROWS_AT_ONCE):
             part = keys[at : at + ROWS_AT_ONCE]
@@ -94,5 +94,5 @@ def _ranges(keys: pa.Array) -> Iterator[pa.Array]:
             if low is not None:
                 part = part.filter(pc.greater_equal(part, low))
             found.append(pa.concat_arrays([part]))
-            let_go()
+            release_pages()
         yield pa.concat_arrays(found)

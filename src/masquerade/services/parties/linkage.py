@@ -1,10 +1,10 @@
-"""Which records take part and under which pseudonyms: what linking leaves at a party, kept until it ends."""
+"""Linked records of a party and their pseudonyms, kept until the session ends."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -12,22 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError
-from masquerade.core.util.scratch import HELD, Scratch, let_go
+from masquerade.core.util.scratch import MEMORY_ONLY, Scratch, release_pages
+from masquerade.protocols.linkage.derived_keys import MOST_ROUNDS, Round
 from masquerade.protocols.linkage.pseudonyms import PSEUDONYM_SIZE, ROWS_AT_ONCE, order_of, ranges_of
-from masquerade.protocols.linkage.psi import LinkingOffer, LinkingParty, PseudonymRequest
-from masquerade.services.parties.kinds.base import Outflow, Role, Step
+from masquerade.protocols.linkage.psi import LinkingOffer, LinkingParty, PseudonymRequest, Pseudonyms
+from masquerade.services.common.release_ledger import KEYS
+from masquerade.services.parties.kinds.base import Outflow, Role, RoleStep
 
 if TYPE_CHECKING:
-    from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.participant import SessionParticipant
+    from masquerade.services.parties.session import SessionSpec
 
 ROW_SIZE = 8
-MASKED_KEYS = Outflow("keys under secret masks", ("(key)",), Fraction(1))
-PSEUDONYMS = Outflow("pseudonyms of records, which tell who is common", ("(key)",), None)
+MASKED_KEYS = Outflow("keys under secret masks", KEYS, Fraction(1))
+PSEUDONYMS = Outflow("pseudonyms of records, which tell who is common", KEYS, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Linkage:
-    """Places of records among the keys of a party, and their pseudonyms, sorted by pseudonym."""
+    """Indices of linked records among the keys of a party, and their pseudonyms, sorted by pseudonym."""
 
     rows: NDArray[np.integer[Any]]
     tags: NDArray[np.uint8]
@@ -37,12 +40,23 @@ class Linkage:
         cls,
         rows: NDArray[np.integer[Any]] | None,
         tags: NDArray[np.uint8] | Sequence[bytes],
-        scratch: Scratch = HELD,
+        scratch: Scratch = MEMORY_ONLY,
     ) -> Linkage:
-        """Bring records into the order of their pseudonyms, given as bytes or rows of bytes.
+        """Sort records by their pseudonyms, in ranges, since there may be many records.
 
-        Without `rows` the first pseudonym is of the first record, and so on. They are sorted range by range:
-        there may be many.
+        Parameters
+        ----------
+        rows : array, optional
+            Index of each pseudonym's record. Without it, pseudonyms are in the order of records.
+        tags : array or sequence of bytes
+            Pseudonyms, as rows of bytes or as bytes.
+        scratch : Scratch, optional
+            Storage for long arrays.
+
+        Returns
+        -------
+        Linkage
+            The records in the order of their pseudonyms.
         """
         if not isinstance(tags, np.ndarray):
             tags = np.frombuffer(bytearray().join(tags), dtype=np.uint8).reshape(-1, PSEUDONYM_SIZE)
@@ -54,11 +68,11 @@ class Linkage:
             begin, end = end, end + len(some)
             ordered[begin:end] = own[order]
             places[begin:end] = some[order] if rows is None else np.asarray(rows)[some[order]]
-            let_go()
+            release_pages()
         return cls(places, ordered)
 
     def in_place(self, scratch: Scratch) -> Linkage:
-        """Return the same pseudonyms for records that were brought into their order."""
+        """Return the linkage for records that have been reordered by pseudonym."""
         rows = scratch.column()
         for at in range(0, len(self.rows), ROWS_AT_ONCE):
             rows.append(np.arange(at, min(at + ROWS_AT_ONCE, len(self.rows)), dtype=self.rows.dtype))
@@ -66,23 +80,23 @@ class Linkage:
 
     @property
     def alignment(self) -> bytes:
-        """Return the digest of the pseudonyms: equal for parties that have the same records."""
-        found = hashlib.sha256()
+        """Return the digest of the pseudonyms, which is equal for parties that have the same records."""
+        digest = hashlib.sha256()
         for at in range(0, len(self.tags), ROWS_AT_ONCE):
-            found.update(self.tags[at : at + ROWS_AT_ONCE].data)
-            let_go()
-        return found.digest()
+            digest.update(self.tags[at : at + ROWS_AT_ONCE].data)
+            release_pages()
+        return digest.digest()
 
     def to_pieces(self) -> Iterator[bytes]:
-        """Yield what is kept on the disk, so many records at a time."""
+        """Yield the linkage as bytes to store, `ROWS_AT_ONCE` records at a time."""
         for at in range(0, max(len(self.rows), 1), ROWS_AT_ONCE):
             some = slice(at, at + ROWS_AT_ONCE)
             yield b"".join([self.rows[some].astype("<i8").data, self.tags[some].data])
-            let_go()
+            release_pages()
 
     @classmethod
-    def from_pieces(cls, pieces: Iterable[bytes], scratch: Scratch = HELD) -> Linkage:
-        """Return what `to_pieces` wrote."""
+    def from_pieces(cls, pieces: Iterable[bytes], scratch: Scratch = MEMORY_ONLY) -> Linkage:
+        """Return the linkage that `to_pieces` wrote; raise InputError if a piece is cut short."""
         rows, tags = scratch.column(), scratch.column()
         for piece in pieces:
             count, rest = divmod(len(piece), ROW_SIZE + PSEUDONYM_SIZE)
@@ -96,27 +110,37 @@ class Linkage:
 
 
 def _kind_of(rows: NDArray[np.integer[Any]] | int) -> type[np.uint32 | np.int64]:
-    """Return the type of places of records: half the bytes, if they are not too many for that."""
+    """Return the integer type for indices of records: 4 bytes where they fit, else 8."""
     if isinstance(rows, int):
         return np.uint32 if rows <= 1 << 32 else np.int64
     small = len(rows) == 0 or (rows.min() >= 0 and rows.max() < 1 << 32)
     return np.uint32 if small else np.int64
 
 
-class _LinkingRole(Role):
-    """A party finds out, with all others, which of its keys they have too."""
+class LinkingRole(Role):
+    """Private set intersection (PSI): a party learns which of its keys all the others have too.
 
-    name = "linking"
+    Sessions whose text has `link_by` link in rounds, with one role for each derived key.
+    """
+
     fresh = False
-    steps = (
-        Step(LinkingOffer, outflows=lambda _part, _message: [MASKED_KEYS]),
-        Step(PseudonymRequest, outflows=lambda _part, _message: [PSEUDONYMS]),
-    )
 
-    def player(self, part: Participant) -> LinkingParty:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.name = "linking" if number == 0 else f"linking-{number + 1}"  # type: ignore[misc]
+        self.steps = (  # type: ignore[misc]
+            RoleStep(LinkingOffer, outflows=lambda part, _message: linking_outflows(part.spec, number)[:1]),
+            RoleStep(
+                PseudonymRequest, outflows=lambda part, _message: linking_outflows(part.spec, number)[1:]
+            ),
+            RoleStep(Pseudonyms, outflows=self._matches),
+        )
+
+    def player(self, part: SessionParticipant) -> LinkingParty:
+        """Return the party of this round, with the keys that earlier rounds left."""
         return LinkingParty(
             part.node.name,
-            part.data.keys(),
+            part.keys_to_link(self.number),
             most=part.limits.rows,
             roster=part.spec.parties,
             identity=part.node.identity,
@@ -124,5 +148,22 @@ class _LinkingRole(Role):
             scratch=part.scratch,
         )
 
+    def _matches(self, part: SessionParticipant, message: Pseudonyms) -> list[Outflow]:
+        """Return the numbers that a round shows to the others; without rounds the ledger has them already."""
+        if not part.spec.link_by:
+            return []
+        parts = part.spec.link_by[self.number]
+        matched = len(message.values) // PSEUDONYM_SIZE
+        ended = Round(parts, (part.keys_offered(self.number),), matched)
+        return [Outflow(ended.disclosure(), KEYS, Fraction(1))]
 
-LINKING = _LinkingRole()
+
+def linking_outflows(spec: SessionSpec, number: int) -> list[Outflow]:
+    """Return the outflows of a round of linking."""
+    if not spec.link_by:
+        return [MASKED_KEYS, PSEUDONYMS]
+    by = f", by {' + '.join(spec.link_by[number])}"
+    return [replace(item, kind=item.kind + by) for item in (MASKED_KEYS, PSEUDONYMS)]
+
+
+LINKINGS = tuple(LinkingRole(number) for number in range(MOST_ROUNDS))

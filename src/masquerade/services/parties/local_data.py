@@ -1,4 +1,4 @@
-"""What a party holds: its records as codes, and the keys that name the people in them."""
+"""Records of a party as codes, and the keys of the people in them."""
 
 from __future__ import annotations
 
@@ -16,37 +16,39 @@ from numpy.typing import NDArray
 from masquerade.channels.channel import Channel
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, SchemaError, UnknownValue, did_you_mean
-from masquerade.core.util.scratch import HELD, Scratch, let_go
+from masquerade.core.util.scratch import MEMORY_ONLY, Scratch, release_pages
 from masquerade.crypto.symmetric import Keystream
 from masquerade.disguising.columns import refuse_disguised
 from masquerade.disguising.memo import MOST_PLACES, Memo
 from masquerade.disguising.report_draws import DEALING, Codes, Draws, disguise_codes, fresh_draws
 from masquerade.frames.file_reader import open_batches
-from masquerade.frames.label_codes import encode
+from masquerade.frames.label_codes import encode, missing_texts_of
 from masquerade.protocols.linkage.pseudonyms import SORTED_AT_ONCE
 from masquerade.protocols.linkage.record_keys import KEYS_AT_ONCE, KeyColumn, is_text
-from masquerade.protocols.vertical.disguised_cells import restricted
+from masquerade.protocols.vertical.disguised_cells import restrict_to_variables
 from masquerade.services.parties.growing_keys import GrowingKeys, sorted_keys
 from masquerade.services.parties.kinds import Partition, find
 from masquerade.services.parties.settings import DataSettings, PartySettings
 from masquerade.sources.records import Records
 
+MEMO = "memo.json"  # below a node's state folder
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordBlock:
-    """Some variables of some records: codes, and the key of every record where there is one."""
+    """A block of records: the codes of some variables and, if there are any, the keys of the records."""
 
     codes: dict[str, Codes]
     keys: pa.Array | None
     rows: int
 
     def take(self, rows: NDArray[np.integer[Any]]) -> RecordBlock:
-        """Return some records, in the order given."""
+        """Return the records at the given indices, in their order."""
         keys = None if self.keys is None else self.keys.take(pa.array(rows))
         return RecordBlock({name: column[rows] for name, column in self.codes.items()}, keys, len(rows))
 
     def in_order(self, rows: NDArray[np.integer[Any]], scratch: Scratch) -> RecordBlock:
-        """Return the same as `take`, of many records, held in `scratch`: read and written some at a time."""
+        """Return the same records as `take`, copied in chunks to `scratch`, since there may be many."""
         columns, keys = {name: scratch.column() for name in self.codes}, GrowingKeys(scratch)
         for begin in range(0, len(rows), SORTED_AT_ONCE):
             wanted = np.asarray(rows[begin : begin + SORTED_AT_ONCE])
@@ -55,7 +57,7 @@ class RecordBlock:
             for at in range(0, self.rows, SORTED_AT_ONCE):
                 places.append(np.flatnonzero((wanted >= at) & (wanted < at + SORTED_AT_ONCE)))
                 found.append(self.take(wanted[places[-1]]))
-                let_go()
+                release_pages()
             back = np.argsort(np.concatenate(places))
             for name, column in columns.items():
                 column.append(np.concatenate([each.codes[name] for each in found])[back])
@@ -68,13 +70,30 @@ class RecordBlock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalData:
-    """All that a party brings into a session: the policy of the variables it consents to, and their cells.
+    """The records that a party brings into a session, and the policy of the variables it consents to.
 
-    In an arbitrary partition every file is a block of its own, with some of the variables; otherwise there is
-    one block with all of them. Reports are drawn for the whole policy (`memo_id`) and the `places` of its
-    channels there: two sessions with different variables of one policy get the same reports. `nameless` is
-    the digest of the files where no key names the people in them. `linking_key` is the secret that parties
-    share whose records are linked by it. Long columns are in `scratch`.
+    Attributes
+    ----------
+    policy : Policy
+        The policy of the variables of this session.
+    blocks : tuple of RecordBlock
+        If any party may hold any cell, one block per file, each with some of the variables. Otherwise one
+        block with all variables.
+    memo_id : str
+        Id of the party's whole policy. Reports are drawn for that policy, so that two sessions with different
+        variables of it get the same reports.
+    places : tuple of int
+        Index of each channel of `policy` in the whole policy.
+    nameless : str
+        Digest of the files if no key names the people in them, else empty.
+    linking_key : bytes or None
+        Secret shared by the parties of a keyed session.
+    scratch : Scratch
+        Storage for long columns.
+    all_variables : Policy or None
+        The party's policy of all of its variables, whose limit applies.
+    link_settings : DataSettings or None
+        Files and columns of the fields that linking keys are derived from.
     """
 
     policy: Policy
@@ -83,32 +102,48 @@ class LocalData:
     places: tuple[int, ...]
     nameless: str = ""
     linking_key: bytes | None = field(default=None, repr=False)
-    scratch: Scratch = HELD
+    scratch: Scratch = MEMORY_ONLY
+    all_variables: Policy | None = None
+    link_settings: DataSettings | None = None
+
+    def link_fields(self) -> tuple[dict[str, list[Any]], tuple[str, ...]]:
+        """Return the fields that linking keys are derived from, one value per record, and which are dates."""
+        settings = self.link_settings
+        if settings is None or not settings.link_fields:
+            raise InputError("This party has no fields to derive linking keys from: data.link_fields.")
+        columns: dict[str, list[Any]] = {name: [] for name in settings.link_fields}
+        with open_batches([str(path) for path in settings.files], None) as opened:
+            for batch in opened.select([*dict.fromkeys(settings.link_fields.values())]):
+                for name, column in settings.link_fields.items():
+                    columns[name] += batch.column(column).to_pylist()
+        if any(len(column) != self.rows for column in columns.values()):
+            raise InputError("The files have changed since the session began.")
+        return columns, settings.link_dates
 
     @property
-    def whole(self) -> RecordBlock:
-        """Return the one block of a party that holds all of its variables of all of its records."""
+    def single_block(self) -> RecordBlock:
+        """Return the only block, of a party that holds all of its variables for all of its records."""
         (block,) = self.blocks
         return block
 
     @property
     def digest(self) -> str:
-        """Return the sha256 of policy, keys and values: other records have another one."""
-        found = hashlib.sha256(self.memo_id.encode())
+        """Return the SHA-256 of policy, keys and values, which identifies exactly these records."""
+        digest = hashlib.sha256(self.memo_id.encode())
         for block in self.blocks:
             for name, codes in block.codes.items():
-                found.update(name.encode() + b"\0")
-                found.update(np.ascontiguousarray(codes).data)
-                let_go()
+                digest.update(name.encode() + b"\0")
+                digest.update(np.ascontiguousarray(codes).data)
+                release_pages()
             if block.keys is not None:
-                _hash_texts(found, block.keys)
-        return found.hexdigest()
+                _hash_texts(digest, block.keys)
+        return digest.hexdigest()
 
     def people(self, rows: NDArray[np.integer[Any]] | None = None) -> str:
-        """Return the digest of a set of people: of all here, or of those in some places among the keys.
+        """Return the digest of a set of people: of all, or of those at the given indices among the keys.
 
-        Neither the order of records nor what is asked about people changes it; where nobody is named, the
-        files stand for them.
+        It depends neither on the order of records nor on the variables. Without keys it is the digest of
+        the files.
         """
         if self.nameless:
             return self.nameless
@@ -120,28 +155,31 @@ class LocalData:
 
     @property
     def rows(self) -> int:
-        """Return how many records there are, at most, over all blocks."""
+        """Return the number of records, summed over blocks; a person in two blocks counts twice."""
         return sum(block.rows for block in self.blocks)
 
     def keys(self) -> KeyColumn:
-        """Return the keys of all people here, each once, in order of appearance.
+        """Return the keys of all people, each once, in order of appearance.
 
-        Linking refuses a key that names two records; over several blocks that must be seen here.
+        Raises
+        ------
+        InputError
+            If a key occurs twice within one of several blocks. Linking checks the keys of a single block.
         """
         if len(self.blocks) == 1:
-            return _keys_of(self.whole)
-        columns = self._alike()
+            return _keys_of(self.single_block)
+        columns = self._keys_of_one_type()
         if any(pc.count_distinct(column).as_py() < len(column) for column in columns):
-            raise InputError("A key names two records of this party: one record a person can be linked.")
+            raise InputError("A key names two records of this party: only one record per person is linked.")
         return KeyColumn(pc.unique(pa.chunked_array(columns)))
 
     def places_of_keys(self) -> list[NDArray[np.integer[Any]]]:
-        """Return, for every block, the place of each record's key among `keys`."""
+        """Return, for every block, the index of each record's key among `keys`."""
         listed = self.keys().column
-        return [pc.index_in(column, value_set=listed).to_numpy() for column in self._alike()]
+        return [pc.index_in(column, value_set=listed).to_numpy() for column in self._keys_of_one_type()]
 
-    def _alike(self) -> list[pa.Array]:
-        """Return the keys of every block as one type: whole numbers stand for their digits among texts."""
+    def _keys_of_one_type(self) -> list[pa.Array]:
+        """Return the keys of every block as one type; integers become text if another block has text."""
         columns = [_keys_of(block).column for block in self.blocks]
         if len({column.type for column in columns}) == 1:
             return columns
@@ -151,22 +189,25 @@ class LocalData:
         return [column.cast(pa.string()) for column in columns]
 
     def source(self, memo: Memo) -> Records:
-        """Return a source over own records: clear, or their reports where the policy disguises."""
-        block = self.whole
+        """Return a source over the local records: clear, or their reports if the policy disguises."""
+        block = self.single_block
         if not self.policy.disguised:
             return Records(block.codes, self.policy)
         reports = disguise_codes(block.codes, self.policy, self.draws(memo, block))
-        memo.saved(self.memo_id)
+        memo.save(self.memo_id)
         return Records(reports, self.policy)
 
     def draws(self, memo: Memo, block: RecordBlock, rows: NDArray[np.integer[Any]] | None = None) -> Draws:
-        """Return draws for some rows that a memo repeats: a person's value is disguised once and for all."""
+        """Return the draws for `rows`, from the memo, so that a person's value is disguised only once.
+
+        A second, independent report of the same value would let an observer average the noise away.
+        """
         if block.keys is None:
             if self.policy.disguised:
                 raise InputError("Disguising needs to know whose record it is: data.key in the settings.")
             return fresh_draws(Keystream())
         keys = block.keys if rows is None else block.keys.take(pa.array(rows))
-        let_go()
+        release_pages()
         draws, places = memo.draws(self.memo_id, _person_names(keys), "key"), self.places
 
         def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
@@ -176,9 +217,9 @@ class LocalData:
 
 
 def _person_names(keys: pa.Array) -> pa.Array | pa.ChunkedArray:
-    """Return what the memo knows people by: keys as they are linked, so that a respelling is nobody else."""
+    """Return the names of people in the memo: normalized keys, so that a respelled key is the same person."""
     if pa.types.is_integer(keys.type):
-        return keys  # the memo takes them for their digits
+        return keys  # in the memo, an integer key is its decimal digits
     listed, names = KeyColumn(keys), []
     for begin in range(0, len(keys), KEYS_AT_ONCE):
         data, offsets = listed.forms(begin, begin + KEYS_AT_ONCE, lead=0)
@@ -195,21 +236,39 @@ def _keys_of(block: RecordBlock) -> KeyColumn:
     return KeyColumn(block.keys)
 
 
-def brought(whole: Policy, variables: Sequence[str], needed: Sequence[str] | None = None) -> Policy:
-    """Return the policy of what a party brings: of the variables it consents to those that are needed.
+def restrict_policy(whole: Policy, variables: Sequence[str], needed: Sequence[str] | None = None) -> Policy:
+    """Return the policy of the variables that a party brings into a session.
 
-    What is disguised together with them comes, too; of a policy with strata all.
+    Parameters
+    ----------
+    whole : Policy
+        The policy of the party.
+    variables : sequence of str
+        Variables that the party consents to.
+    needed : sequence of str, optional
+        Variables that the session needs; without it, all. Variables that are disguised together with them
+        are added. A policy with strata is never restricted.
+
+    Returns
+    -------
+    Policy
+        The restricted policy.
+
+    Raises
+    ------
+    InputError
+        If `variables` contains only part of a set that is disguised together or shares strata.
     """
     for name in variables:
         whole.schema[name]
-    policy = whole if set(variables) == set(whole.schema) else restricted(whole, variables)
+    policy = whole if set(variables) == set(whole.schema) else restrict_to_variables(whole, variables)
     if set(policy.schema) != set(variables):
         extra = sorted(set(policy.schema) - set(variables))
         raise InputError(f"{', '.join(map(repr, extra))} is disguised together with others: consent to all.")
     if whole.stratum_variable is not None and policy is not whole:
         raise InputError("A policy with strata is consented to as a whole: list all of its variables.")
     if needed is not None and whole.stratum_variable is None and set(needed) != set(variables):
-        return restricted(whole, needed)
+        return restrict_to_variables(whole, needed)
     return policy
 
 
@@ -219,15 +278,28 @@ def read_local_data(
     needed: Sequence[str] | None = None,
     *,
     apart: bool,
-    scratch: Scratch = HELD,
+    scratch: Scratch = MEMORY_ONLY,
 ) -> LocalData:
-    """Read the variables of a session from the files of a party; `apart` keeps the files as blocks.
+    """Read the variables of a session from the files of a party.
 
-    Of the `variables` that are consented to those are read that are `needed`, and what is disguised together
-    with them; of a policy with strata all. Long columns are held in `scratch`.
+    Parameters
+    ----------
+    settings : DataSettings
+        Files, policy and key of the party.
+    variables, needed
+        As for `restrict_policy`.
+    apart : bool
+        Return one block per file instead of one block.
+    scratch : Scratch, optional
+        Storage for long columns.
+
+    Returns
+    -------
+    LocalData
+        The records of the session.
     """
     whole = Policy.load(settings.policy)
-    policy = brought(whole, variables, needed)
+    policy = restrict_policy(whole, variables, needed)
     paths = [str(path) for path in settings.files]
     groups = [[path] for path in paths] if apart else [paths]
     blocks = tuple(_read_block(group, settings.key, policy, some=apart, scratch=scratch) for group in groups)
@@ -245,31 +317,31 @@ def read_local_data(
             nameless.update(hashlib.file_digest(file, "sha256").digest())
     content = nameless.hexdigest() if settings.key is None else ""
     shared = None if settings.linking_key is None else settings.linking_key.read_bytes()
-    return LocalData(policy, blocks, whole.id, places, content, shared, scratch)
+    return LocalData(policy, blocks, whole.id, places, content, shared, scratch, whole, settings)
 
 
-def people_digest(keys: pa.Array, scratch: Scratch = HELD) -> str:
-    """Return the sha256 of keys as texts in order; a second copy of many is in `scratch`."""
-    found = hashlib.sha256()
-    if pa.types.is_large_string(keys.type):  # digests of earlier versions have that none is missing
-        found.update(np.packbits(np.ones(len(keys), np.uint8), bitorder="little").data)
-    _hash_runs(found, sorted_keys(keys, scratch))
-    return found.hexdigest()
+def people_digest(keys: pa.Array, scratch: Scratch = MEMORY_ONLY) -> str:
+    """Return the SHA-256 of sorted keys as text; long columns are sorted in `scratch`."""
+    digest = hashlib.sha256()
+    if pa.types.is_large_string(keys.type):  # as earlier versions: a validity bitmap of ones
+        digest.update(np.packbits(np.ones(len(keys), np.uint8), bitorder="little").data)
+    _hash_runs(digest, sorted_keys(keys, scratch))
+    return digest.hexdigest()
 
 
-def _hash_texts(found: hashlib._Hash, keys: pa.Array) -> None:
-    """Hash keys as texts, in their order."""
+def _hash_texts(digest: hashlib._Hash, keys: pa.Array) -> None:
+    """Hash keys as text, in their order."""
     if pa.types.is_integer(keys.type) and keys.buffers()[0] is None:
-        _hash_runs(found, keys)
+        _hash_runs(digest, keys)
         return
     if keys.type != pa.string() or keys.offset or keys.buffers()[0] is not None:
         keys = pa.concat_arrays([keys.cast(pa.string())])
     for buffer in keys.buffers():
-        found.update(b"" if buffer is None else buffer)
+        digest.update(b"" if buffer is None else buffer)
 
 
-def _hash_runs(found: hashlib._Hash, keys: pa.Array) -> None:
-    """Hash where each of some texts ends, then the texts, so many at a time."""
+def _hash_runs(digest: hashlib._Hash, keys: pa.Array) -> None:
+    """Hash the end offset of each text, then the texts, `KEYS_AT_ONCE` at a time."""
 
     def texts() -> Iterator[tuple[NDArray[np.int64], memoryview]]:
         for at in range(0, len(keys), KEYS_AT_ONCE):
@@ -277,26 +349,26 @@ def _hash_runs(found: hashlib._Hash, keys: pa.Array) -> None:
             _, offsets, text = run.buffers()
             cuts = np.frombuffer(offsets, np.int32)[run.offset : run.offset + len(run) + 1].astype(np.int64)
             yield cuts[1:] - cuts[0], memoryview(b"" if text is None else text)[cuts[0] : cuts[-1]]
-            let_go()
+            release_pages()
 
     reached = 0
-    found.update(bytes(4))
+    digest.update(bytes(4))
     for ends, _ in texts():
-        found.update((reached + ends).astype("<i4").data)
+        digest.update((reached + ends).astype("<i4").data)
         reached += int(ends[-1])
     for _, text in texts():
-        found.update(text)
+        digest.update(text)
 
 
 def _read_block(
     paths: Sequence[str], key: str | None, policy: Policy, *, some: bool, scratch: Scratch
 ) -> RecordBlock:
-    """Read the columns of a policy (those that are there, if `some` suffice) and the key."""
+    """Read the key and the columns of a policy; with `some`, only those that the files have."""
     with open_batches(paths, None) as opened:
         parts = {name: scratch.column() for name in policy.schema if not some or name in opened.file_names}
         keys = GrowingKeys(scratch)
         batches = opened.select([*parts, *([] if key is None else [key])])
-        refuse_disguised(batches.metadata, paths[0])
+        refuse_disguised(batches.tell_missing(missing_texts_of(policy.fields)).metadata, paths[0])
         for batch in batches:
             for read in policy.fields:
                 name = read.variable.name
@@ -304,7 +376,7 @@ def _read_block(
                     try:
                         parts[name].append(encode(batch.column(name), read, text=batches.text))
                     except UnknownValue as error:
-                        raise error.shifted(batches.rows_before, batches.file) from None
+                        raise error.shift_rows(batches.rows_before, batches.file) from None
             if key is not None:
                 keys.append(batch.column(key))
     if keys.missing:
@@ -312,18 +384,18 @@ def _read_block(
     joined = keys.array()
     read_rows = next(iter(parts.values())).rows if parts else 0
     codes = {name: parts.pop(name).array() for name in [*parts]}
-    pa.default_memory_pool().release_unused()  # what was read is not held a second time
+    pa.default_memory_pool().release_unused()  # frees the reader's buffers, which were copied
     return RecordBlock(codes, joined, read_rows if joined is None else len(joined))
 
 
 def check_records(settings: PartySettings) -> None:
-    """Refuse records that lack a column of the policy or the key, and consents to variables that are none."""
+    """Raise InputError if a consent lists an unknown variable, or files lack its columns or the key."""
     data, policy = settings.data, Policy.load(settings.data.policy)
     for consent in settings.consents:
         for name in consent.variables:
             if name not in policy.schema:
                 raise InputError(
-                    f"consents: session {consent.session!r} lists {name!r}, which is no variable of "
+                    f"consents: session {consent.session!r} lists {name!r}, which is not a variable of "
                     f"{data.policy}.{did_you_mean(name, policy.schema)}"
                 )
         if consent.rules is not None and find(consent.protocol).partition is Partition.ROWS:
@@ -336,4 +408,4 @@ def check_records(settings: PartySettings) -> None:
     columns = list(dict.fromkeys([*names, *([] if data.key is None else [data.key])]))
     for paths in [[path] for path in data.files] if scattered else [data.files]:
         with open_batches([str(path) for path in paths], columns):
-            pass  # a file or column that is missing has been named by now
+            pass  # opening raises if a file or column is missing

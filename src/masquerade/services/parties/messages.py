@@ -1,4 +1,4 @@
-"""What a convener and a party say around a protocol's own messages: small JSON objects, read strictly."""
+"""Control messages between the convener and the members of a session: small JSON objects, read strictly."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties.session import SessionSpec
 
-EPOCH_SIZE = 16
+EPOCH_SIZE = 16  # bytes
 M = TypeVar("M", bound=Strict)
 
 
 class InEpoch(Strict):
-    """A message of a session, in an epoch of it.
+    """A message in one epoch of a session.
 
-    Nothing more is said where linking is done and records are to be settled, and where a session ends.
+    It has no further fields where it asks to settle the linked records, or to end or cancel the session.
     """
 
     epoch: str = Field(pattern=r"^[0-9a-f]{32}$")
 
 
 class Begin(InEpoch):
-    """A session is to begin, or to go on, in an epoch."""
+    """A request to start or continue a session in an epoch."""
 
     spec: SessionSpec
 
 
 class Begun(Strict):
-    """A party takes part: the policy of its variables, signed, and whether its records are still linked.
+    """The reply to `Begin`: the signed policy of a party's variables, and whether its records are linked.
 
-    Or the session has `ended` here, in this very epoch.
+    `ended` is True if the session has ended here, in the same epoch.
     """
 
     policy: dict[str, Any] | None
@@ -43,7 +43,7 @@ class Begun(Strict):
 
 
 class Settled(Strict):
-    """How many records take part, and the digest of their pseudonyms, signed."""
+    """The number of linked records and the digest of their pseudonyms, signed by the party."""
 
     records: int
     alignment: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -51,7 +51,7 @@ class Settled(Strict):
 
 
 class Arrange(InEpoch):
-    """What everybody's variables are, and which records take part, each signed by its party."""
+    """The policies of all parties and the records that take part, each signed by its party."""
 
     policies: dict[str, dict[str, Any]]
     signatures: dict[str, str]
@@ -61,9 +61,10 @@ class Arrange(InEpoch):
 
 
 class Learn(InEpoch):
-    """Learn own nodes: their parents by K2 in an order, or their parameters in a structure.
+    """A request to a party to learn its own nodes, or to count tables.
 
-    Or count tables of columns: own ones, and others' reports.
+    With `order`, it finds the parents of its nodes by K2; with `structure`, their parameters; with `tables`,
+    it counts tables of its own columns and of others' reports.
     """
 
     order: tuple[str, ...] | None = None
@@ -73,19 +74,19 @@ class Learn(InEpoch):
 
 
 class Learnt(Strict):
-    """What a party found out about its own nodes, parents or parameters; or `counts`, table by table."""
+    """The reply to `Learn`: parents or parameters by node, or `counts` by table."""
 
     nodes: dict[str, Any]
 
 
 class Share(InEpoch):
-    """The model that was learnt, for everybody."""
+    """The model, for all members."""
 
     model: dict[str, Any]
 
 
-class Ledger(Strict):
-    """The end of a member's release ledger, as it signed it."""
+class LedgerEnd(Strict):
+    """The end of a member's release ledger, signed by the member."""
 
     end: str = Field(max_length=400)
 
@@ -93,7 +94,7 @@ class Ledger(Strict):
 class Witness(InEpoch):
     """An end of a member's ledger that the convener has seen, with the convener's signature.
 
-    At the beginning of a session it is the last one seen: a ledger without it was rolled back.
+    When a session starts it is the last end seen: a ledger that does not contain it was rolled back.
     """
 
     end: str = Field(max_length=400)
@@ -101,7 +102,7 @@ class Witness(InEpoch):
 
 
 class Done(Strict):
-    """Nothing more to say."""
+    """An acknowledgement."""
 
 
 def encode(message: Strict) -> bytes:
@@ -110,7 +111,7 @@ def encode(message: Strict) -> bytes:
 
 
 def decode(data: bytes, kind: type[M]) -> M:
-    """Read a message; what is not one is a `DecodingError` that says where, never what it was."""
+    """Return the message; raise DecodingError with the position of a problem, never with the value."""
     try:
         return kind.model_validate(parse_json(data))
     except ValidationError as error:
@@ -118,4 +119,4 @@ def decode(data: bytes, kind: type[M]) -> M:
         place = ".".join(map(str, first["loc"]))
         raise DecodingError(f"The message is wrong at {place or 'its top'}: {first['msg']}.") from None
     except (ValueError, RecursionError):
-        raise DecodingError("The message is no JSON object.") from None
+        raise DecodingError("The message is not a JSON object.") from None

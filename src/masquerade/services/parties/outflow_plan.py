@@ -1,6 +1,6 @@
-"""What a party would send in a session, told before it consents: from its own files, nobody is asked.
+"""Outflows of a session, computed before a party consents, from its own files and without a connection.
 
-It is the most that can leave: what is sent is written into the release ledger, and never more than this.
+They are an upper bound: every release that the ledger records in the session is covered by one of them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ import yaml
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
-from masquerade.services.common.release_ledger import Entry
+from masquerade.disguising.memo import Memo
+from masquerade.services.common.release_ledger import FILE, Entry, inspect
 from masquerade.services.parties.kinds import Outflow
-from masquerade.services.parties.linkage import MASKED_KEYS, PSEUDONYMS
-from masquerade.services.parties.local_data import brought
+from masquerade.services.parties.linkage import linking_outflows
+from masquerade.services.parties.local_data import MEMO, restrict_policy
+from masquerade.services.parties.person_limit import SessionTotal, limit_of, session_total
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.settings import PartySettings, SessionNodeSettings, consent_values
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """Something that would leave: to whom, what, of which variables, γ, and whether it has left before.
+class PlannedOutflow:
+    """An expected release: recipient, kind, variables, γ, and whether it has been released before.
 
-    Reports that a recipient has already are the same ones: sent again they tell nothing new.
+    Reports that the recipient already has are repeated, not drawn again: they reveal nothing new.
     """
 
     recipient: str
@@ -37,7 +39,20 @@ class Planned:
     before: bool = False
 
     def covers(self, recipient: str, kind: str, variables: Iterable[str], gamma: Fraction | None) -> bool:
-        """Tell whether a release is part of it."""
+        """Return True if a release has the same recipient, kind and γ, and no further variables.
+
+        Parameters
+        ----------
+        recipient, kind, gamma
+            Of the release.
+        variables : iterable of str
+            Variables that were released.
+
+        Returns
+        -------
+        bool
+            Whether this outflow covers the release.
+        """
         same = (self.recipient, self.kind, self.gamma) == (recipient, kind, gamma)
         return same and set(variables) <= set(self.variables)
 
@@ -55,48 +70,92 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class OutflowPlan:
-    """All that a party would send: the policy of what it brings, what leaves, what is not needed.
+    """All outflows of a party in a session.
 
-    `differences` are what its consent says otherwise than the session: with any, nothing leaves.
+    Attributes
+    ----------
+    policy : Policy
+        The policy of the variables that the party brings.
+    items : tuple of PlannedOutflow
+        The expected releases.
+    unneeded : tuple of str
+        Variables that the party consents to and the session does not need.
+    differences : tuple of str
+        Fields in which the party's consent differs from the session; with any, nothing leaves.
+    consented : bool
+        Whether the party's file has a consent to the session.
+    person : SessionTotal
+        What the session and everything before it reveal about one person.
     """
 
     policy: Policy
-    items: tuple[Planned, ...]
+    items: tuple[PlannedOutflow, ...]
     unneeded: tuple[str, ...]
     differences: tuple[str, ...]
     consented: bool
+    person: SessionTotal
 
 
-def planned(spec: SessionSpec, settings: PartySettings, left: Sequence[Entry] = ()) -> OutflowPlan:
-    """Return what a party would send in a session; `left` is what has left it before.
+def plan_outflows(spec: SessionSpec, settings: PartySettings, left: Sequence[Entry] = ()) -> OutflowPlan:
+    """Return the outflows of a party in a session.
 
-    Without a consent in its file, it is what would leave if it consented to all variables of its policy.
+    Parameters
+    ----------
+    spec : SessionSpec
+        The session.
+    settings : PartySettings
+        The party's file. Without a consent to the session, consent to all variables of its policy is assumed.
+    left : sequence of Entry, optional
+        The party's release ledger.
+
+    Returns
+    -------
+    OutflowPlan
+        The outflows, the variables that are not needed, and differences from the consent.
+
+    Raises
+    ------
+    InputError
+        If the node is not a party of the session.
     """
     if settings.name not in spec.parties:
-        raise InputError(f"{settings.name!r} is no party of session {spec.session!r}.")
+        raise InputError(f"{settings.name!r} is not a party of session {spec.session!r}.")
     whole, consent = Policy.load(settings.data.policy), settings.consent(spec.session)
     variables = whole.schema.names if consent is None else consent.variables
-    policy = brought(whole, variables, spec.needed(variables))
-    asked = set(spec.learn.needed(policy.schema.names))
-    items = []
-    for recipient, item in (*_linking(spec), *spec.kind.sends(spec, settings.name, policy)):
+    policy = restrict_policy(whole, variables, spec.needed_variables(variables))
+    asked = set(spec.learn.needed_variables(policy.schema.names))
+    items, sends = [], tuple(spec.kind.sends(spec, settings.name, policy))
+    for recipient, item in (*_linking(spec), *sends):
         releases = [entry.release for entry in left if entry.release.recipient == recipient]
         before = item.policy is not None and any(
             (it.kind, it.variables, it.gamma) == (item.kind, item.variables, item.gamma) and it.policy
             for it in releases
         )
-        items.append(Planned(recipient, item.kind, item.variables, item.gamma, before))
+        items.append(PlannedOutflow(recipient, item.kind, item.variables, item.gamma, before))
     return OutflowPlan(
         policy,
         tuple(dict.fromkeys(items)),
         tuple(name for name in variables if name not in asked),
         () if consent is None else tuple(consent.differences(spec)),
         consent is not None,
+        session_total(
+            (entry.release for entry in left),
+            sends,
+            whole,
+            draw=_draw(settings, whole),
+            limit=limit_of(settings.limit, whole),
+        ),
     )
 
 
-def written_consent(spec: SessionSpec, settings: SessionNodeSettings) -> dict[str, Any]:
-    """Return the consent of a party or helper to exactly this session, with the variables that it needs."""
+def _draw(settings: PartySettings, policy: Policy) -> str:
+    """Return the name of the draw of a party's reports; without a memo, they are yet to be drawn."""
+    memo = settings.state / MEMO
+    return f"{Memo.load(memo).id if memo.exists() else 'new'}:{policy.id}"
+
+
+def draft_consent(spec: SessionSpec, settings: SessionNodeSettings) -> dict[str, Any]:
+    """Return the consent of a party or helper to exactly this session, with the variables it needs."""
     name = settings.name
     if name == spec.helper:
         return consent_values(spec)
@@ -107,23 +166,33 @@ def written_consent(spec: SessionSpec, settings: SessionNodeSettings) -> dict[st
     if not isinstance(settings, PartySettings):
         raise InputError(f"{name!r} is a party of session {spec.session!r}, but its file has no data.")
     variables = Policy.load(settings.data.policy).schema.names
-    needed = spec.needed(variables)
+    needed = spec.needed_variables(variables)
     return consent_values(spec, variables if needed is None else needed)
 
 
-def consent_text(spec: SessionSpec, values: dict[str, Any], file: str) -> str:
-    """Return a consent as YAML for a node's file, with what it is to in words above."""
+def _person_lines(spec: SessionSpec, settings: SessionNodeSettings) -> list[str]:
+    """Describe the total for one person of a session and everything before it; empty at a helper."""
+    if not isinstance(settings, PartySettings) or settings.name not in spec.parties:
+        return []
+    left = inspect(settings.state)[0] if (settings.state / FILE).exists() else ()
+    return plan_outflows(spec, settings, left).person.lines()
+
+
+def consent_text(spec: SessionSpec, values: dict[str, Any], file: str, settings: SessionNodeSettings) -> str:
+    """Return a consent as YAML for a node's file, below comments that describe the session."""
     goal = json.dumps(spec.learn.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
     lines = [
         f"# Consent to session {spec.session!r} by {spec.protocol}, convened by {spec.convener}.",
         f"# Learnt, and nothing else: {goal}",
+        *(f"# {line}" for line in _person_lines(spec, settings)),
         f"# Put it below consents: in {file}",
     ]
     return "\n".join(lines) + "\n" + yaml.safe_dump([values], sort_keys=False, allow_unicode=True)
 
 
 def _linking(spec: SessionSpec) -> Iterator[tuple[str, Outflow]]:
-    """Yield what linking takes; pseudonyms of a shared key leave with cells, if any do."""
+    """Yield the outflows of linking; pseudonyms of a keyed session leave with cells, if at all."""
     if spec.linking == "intersection":
-        yield spec.convener, MASKED_KEYS
-        yield spec.convener, PSEUDONYMS
+        for number in range(spec.linking_rounds):
+            for item in linking_outflows(spec, number):
+                yield spec.convener, item

@@ -1,24 +1,30 @@
-"""One session at one node: the roles it plays, made when they are needed and forgotten at the end."""
+"""State of one session at one node: its records, and its roles, created on demand and deleted at the end."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, PolicyMismatch, RoundAborted
 from masquerade.core.query import Query
 from masquerade.core.util.scratch import Scratch
 from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import verify_signature
+from masquerade.protocols.linkage.derived_keys import keys_left
 from masquerade.protocols.linkage.pseudonyms import keyed_pseudonyms
 from masquerade.protocols.linkage.psi import LinkingParty
+from masquerade.protocols.linkage.record_keys import Key
 from masquerade.protocols.vertical.disguised_cells import Room
 from masquerade.protocols.wire.codec import SESSION_SIZE
 from masquerade.services.parties.kinds import Player, Role
-from masquerade.services.parties.linkage import LINKING, Linkage
+from masquerade.services.parties.linkage import LINKINGS, Linkage
 from masquerade.services.parties.local_data import LocalData, RecordBlock
 from masquerade.services.parties.messages import Arrange
 from masquerade.services.parties.session import JointSchema, SessionSpec
@@ -29,23 +35,38 @@ from masquerade.sources.control.inference_control import InferenceControl
 if TYPE_CHECKING:
     from masquerade.services.parties.party import Party
 
-POLICY, RECORDS = "text of a party's policy", "records of a party"  # what signatures are about
+POLICY, RECORDS = "text of a party's policy", "records of a party"  # labels of signatures: part of the format
 
 
-class Participant:
-    """A node in one session and one epoch: its records, what was linked of them, and the roles it plays.
+class SessionParticipant:
+    """A node in one session and one epoch: its records, their linkage, and the roles it plays.
 
-    Each party signs its policy and which records take part, so that whoever convenes can tell nobody anything
-    else. `joint` is what all agreed on, None before that. Keys of roles live in memory only: a node that was
-    restarted begins them anew, in a new epoch. What was linked survives, and reports come from the memo, so
-    that nothing is disguised twice. Messages are answered under a `lock`; while it is `learning`, a party
-    asks others itself. Of the `node` a role needs its `name`, its `identity`, `identities_of` others, and its
-    memo, `kept_memo`.
+    Each party signs its policy and the records that take part, so that the convener cannot show different
+    ones to different parties. Keys of roles are in memory only: after a restart they are created again, in a
+    new epoch. The linkage survives a restart, and reports come from the memo, so no value is disguised twice.
 
-    A helper has no `data`: parties say how many `agreed_records` take part, in which `agreed_alignment`.
+    Attributes
+    ----------
+    node : Party
+        The node. Roles use its `name`, `identity`, `identities_of` other parties, and memo (`kept_memo`).
+    joint : JointSchema or None
+        The policies that all parties signed, None before the session is arranged.
+    linkage : Linkage or None
+        The linked records, None before they are linked.
+    lock : RLock
+        Held while a message is answered.
+    learning : bool
+        True while this party queries others to learn its own nodes.
+    is_beyond_limit : bool
+        True if reports are above the node's limit for a person, and count as exact.
+    ledger_checked : int
+        Line of the release ledger up to which reports were added up for the limit.
+    agreed_records, agreed_alignment
+        At a helper, which has no `data`: the number and alignment of records that the parties signed.
     """
 
     agreed_records, agreed_alignment = 0, b""
+    is_beyond_limit, ledger_checked = False, 0
 
     def __init__(self, node: Party, spec: SessionSpec, epoch: bytes, data: LocalData | None = None) -> None:
         self.node, self.spec, self.epoch, self._data = node, spec, epoch, data
@@ -54,19 +75,20 @@ class Participant:
         self.linkage = node.store.linkage(spec.session, epoch, self.scratch)
         self.joint: JointSchema | None = None
         self._players: dict[str, Player] = {}
+        self._offered: dict[int, NDArray[np.int64]] = {}
         self._people: tuple[Linkage | None, str] | None = None
         self._noted: set[Query] = set()
         self._control: InferenceControl | None = None
         self.lock, self.learning, self.cancelled = threading.RLock(), False, False
 
     def check_wanted(self) -> None:
-        """Go no further where the session was cancelled meanwhile."""
+        """Raise RoundAborted if the session was cancelled."""
         if self.cancelled:
             raise RoundAborted(f"Session {self.spec.session!r} was cancelled.", spent=False)
 
     @property
     def helps(self) -> bool:
-        """Tell whether this node holds no records, and helps."""
+        """Return True if this node is the helper, which holds no records."""
         return self._data is None
 
     @property
@@ -78,65 +100,76 @@ class Participant:
 
     @property
     def policy_text(self) -> dict[str, Any]:
-        """Return the policy of the variables that this party brings, nothing if it brings none."""
+        """Return the policy of the variables that this party brings, empty if it brings none."""
         policy = self.data.policy
         return policy.to_dict() if len(policy.schema) else {}
 
     @property
     def roles(self) -> Mapping[str, Role]:
-        """Return the roles of this session by name, linking among them at a party."""
-        linking = () if self.helps or self.spec.linking != "intersection" else (LINKING,)
+        """Return the roles of this session by name, at a party including linking."""
+        links = not self.helps and self.spec.linking == "intersection"
+        linking = LINKINGS[: self.spec.linking_rounds] if links else ()
         return {role.name: role for role in (*self.spec.kind.roles, *linking)}
 
     @property
     def records(self) -> int:
-        """Return how many records take part."""
+        """Return the number of records that take part."""
         return self.data.rows if self.linkage is None else len(self.linkage.rows)
 
     @property
     def draw(self) -> str:
-        """Return what names the draws behind reports: another secret in the memo means other draws."""
+        """Return the name of the draws of reports: the memo, whose secret determines them, and the policy."""
         return f"{self.node.kept_memo().id}:{self.data.memo_id}"
 
     @property
     def least_people(self) -> int:
-        """Return how many people at least are told apart from others in what is counted here."""
+        """Return the least number of people in a group that is counted separately."""
         consent = self.node.settings.consent(self.spec.session)
         return 1 if consent is None else consent.least_records
 
     @property
     def room(self) -> Room:
-        """Return how much this party takes of another one."""
+        """Return the most rows and bytes that this party accepts from another."""
         return Room(self.limits.rows, self.limits.arrow_bytes)
 
     def people(self, linkage: Linkage | None) -> tuple[str, bool]:
-        """Return the digest of who takes part, of all here or of those that were linked.
+        """Return the digest of the people that take part, and whether results about them are exact.
 
-        And whether results are exact: two of them then differ by what is true of whom they differ in.
+        The people are all of this party, or those of the `linkage`. Two exact results about different sets
+        of people reveal, by their difference, values of the people in which the sets differ.
         """
         if self._people is None or self._people[0] is not linkage:
             self._people = (linkage, self.data.people(None if linkage is None else linkage.rows))
-        return self._people[1], self.spec.kind.exact(self.data.policy)
+        return self._people[1], self.is_beyond_limit or self.spec.kind.exact(self.data.policy)
 
     def admit(self, questions: Sequence[Query], peer: str, rules: RulesSettings | None) -> None:
-        """Refuse counts that the rules of this node's consent do not allow; note those that may leave.
+        """Record counts that may leave; raise QueryRefused if the rules of this node's consent forbid them.
 
-        What is agreed to counts as answered, whoever else may refuse it. Without rules it is noted all the
-        same: later sessions may have some.
+        Admitted counts are recorded as answered even if another party refuses them. They are recorded
+        without rules, too, since a later session may have rules.
+
+        Parameters
+        ----------
+        questions : sequence of Query
+            The counts.
+        peer : str
+            The recipient.
+        rules : RulesSettings or None
+            The rules of the consent.
         """
         joint = self.joint
         schema = self.data.policy.observed if joint is None else self.spec.kind.schema(self.spec, joint)
         new = [
             it for it in dict.fromkeys(questions) if it not in self._noted and set(it.names) <= set(schema)
         ]
-        if not new:  # what has other names is refused by the role
+        if not new:  # the role itself refuses unknown variables
             return
         for query in new:
             query.check(schema)
         if rules is not None:
             if self._control is None:
                 counts = self.data.source(self.node.kept_memo()) if rules.data_dependent is not None else None
-                self._control = self.node.store.control(schema, rules.rules(), counts)
+                self._control = self.node.store.control(schema, rules.rules(), counts, self.records)
             self._control.admit(new, recipient=peer, purpose=self.spec.session)
         else:
             names = dict.fromkeys(name for query in new for name in query.names)
@@ -144,91 +177,147 @@ class Participant:
             self.node.store.answered.append(Answered(tuple(new), variables, peer, self.spec.session))
         self._noted.update(new)
 
-    def keep_found(self, model: Mapping[str, Any]) -> None:
-        """Have it on the disk which model this party found itself, where parties compute together."""
-        self.node.store.keep_found(self.spec.session, self.epoch, text_digest(model))
+    def store_model_digest(self, model: Mapping[str, Any]) -> None:
+        """Persist the digest of the model that this party computed itself with the others."""
+        self.node.store.store_model_digest(self.spec.session, self.epoch, text_digest(model))
+
+    def burn_run(self, run: bytes) -> None:
+        """Persist that a computation starts; raise QueryRefused if no further one may open results."""
+        self.node.store.burn_run(self.spec.session, run, self._most_openings)
 
     def burn_opening(self) -> None:
-        """Have it on the disk that what was drawn in this session opens; a second time it is refused."""
-        self.node.store.burn_opening(self.spec.session)
+        """Persist that a computation opens a result; raise QueryRefused if no further computation may."""
+        self.node.store.burn_opening(self.spec.session, self._most_openings)
 
-    def check_found(self, model: Mapping[str, Any]) -> None:
-        """Refuse another model than this party found itself in this epoch; a restarted one knows it still."""
-        found = self.node.store.found(self.spec.session, self.epoch)
-        if found is None:
-            raise self._accused("This party has found no model in this session: it takes nobody's word.")
-        if found != text_digest(model):
-            raise self._accused("The model is another than this party found with the others.")
+    @property
+    def _most_openings(self) -> int:
+        """Return the number of computations that may open a result."""
+        consent = self.node.settings.consent(self.spec.session)
+        return 1 if consent is None else consent.openings
+
+    def check_model_digest(self, model: Mapping[str, Any]) -> None:
+        """Raise RoundAborted if a model differs from the one that this party computed in this epoch.
+
+        The digest is durable, so a party that was restarted still knows it.
+        """
+        digest = self.node.store.model_digest(self.spec.session, self.epoch)
+        if digest is None:
+            raise self._accuse_convener(
+                "This party has computed no model in this session, and accepts none from the convener."
+            )
+        if digest != text_digest(model):
+            raise self._accuse_convener("The model differs from the one that this party computed.")
 
     def player(self, role: str) -> Any:
-        """Return who answers the messages of a role."""
+        """Return the object that answers messages of a role, created when the first message arrives."""
         if role not in self._players:
             if self.helps:
                 raise RoundAborted(f"There is no role {role!r} here, or it is not arranged yet.", spent=False)
             self._players[role] = self.roles[role].player(self)
         return self._players[role]
 
-    def found_links(self) -> Linkage:
-        """Return which records linking came to."""
+    def compute_linkage(self) -> Linkage:
+        """Return the linkage: pseudonyms under the shared key, or the result of PSI."""
         data = self.data
         if self.spec.linking == "keyed":
             if data.linking_key is None:
                 raise InputError("This party has no linking key: data.linking_key in the settings.")
             keys = data.keys()
-            # of this text and this epoch: pseudonyms of two sessions have nothing to do with each other
+            # derived from the session's text and epoch: pseudonyms of two sessions cannot be linked
             session = hashlib.sha256(bytes.fromhex(self.spec.digest) + self.epoch).digest()[:SESSION_SIZE]
             tags = keyed_pseudonyms(
                 keys, data.linking_key, session, most=self.limits.rows, scratch=self.scratch
             )
             return Linkage.of(None, tags, self.scratch)
-        linker = self._players.get(LINKING.name)
-        if not isinstance(linker, LinkingParty):
+        linkers = [self._players.get(role.name) for role in LINKINGS[: self.spec.linking_rounds]]
+        rounds = [linker for linker in linkers if isinstance(linker, LinkingParty)]
+        if len(rounds) < len(linkers):
             raise _not_linked()
+        if self.spec.link_by:
+            rows = [self._offered[number][linker.rows] for number, linker in enumerate(rounds)]
+            tags = np.concatenate([linker.common_tags for linker in rounds])
+            return Linkage.of(np.concatenate(rows), tags, self.scratch)
+        [linker] = rounds
         if self.spec.kind.same_records:
             return Linkage.of(linker.rows, linker.common_tags, self.scratch)
         return Linkage.of(None, linker.tags, self.scratch)
 
-    def settle_links(self, found: Linkage) -> None:
-        """Fix which records take part and under which pseudonyms, and let go of the masks of linking."""
-        self.linkage = found
+    def keys_to_link(self, number: int) -> Sequence[Key]:
+        """Return the keys that this party offers in a round of linking.
+
+        Derived keys are those of records that earlier rounds have not linked, and that no other such record
+        has. A random key is added, so that the set is never empty.
+        """
+        if not self.spec.link_by:
+            return self.data.keys()
+        taken: set[int] = set()
+        for before in range(number):
+            linker = self._players.get(LINKINGS[before].name)
+            if not isinstance(linker, LinkingParty):
+                raise _not_linked()
+            taken.update(self._offered[before][linker.rows].tolist())
+        fields, dates = self.data.link_fields()
+        left = keys_left(fields, self.spec.link_by[number], taken, dates)
+        self._offered[number] = np.array([at for _, at in left] + [-1], dtype=np.int64)
+        return [*(key for key, _ in left), os.urandom(16).hex()]
+
+    def keys_offered(self, number: int) -> int:
+        """Return the number of derived keys that this party offered in a round."""
+        return len(self._offered[number]) - 1
+
+    def settle_links(self, linkage: Linkage) -> None:
+        """Fix the linkage, and destroy the secret masks of PSI."""
+        self.linkage = linkage
         self._forget_masks()
 
-    def linked(self) -> Linkage:
-        """Return which records take part, once they are linked."""
+    def require_linkage(self) -> Linkage:
+        """Return the linkage; raise RoundAborted if records are not linked yet."""
         if self.linkage is None:
             raise _not_linked()
         return self.linkage
 
-    def aligned(self) -> RecordBlock:
+    def align_records(self) -> RecordBlock:
         """Return the linked records, in the order that all parties share."""
-        return self.data.whole.take(self.linked().rows)
+        return self.data.single_block.take(self.require_linkage().rows)
 
     def columns(self) -> dict[str, Any]:
-        """Return what all agreed on about columns of linked records: schema, owners and alignment."""
-        joint, alignment = self.arranged(), self.agreed_alignment if self.helps else self.linked().alignment
+        """Return the agreed schema, owners and alignment of linked columns, as keyword arguments."""
+        joint, alignment = (
+            self.require_joint_schema(),
+            self.agreed_alignment if self.helps else self.require_linkage().alignment,
+        )
         return {"schema": joint.schema, "owners": joint.owners, "alignment": alignment}
 
-    def arranged(self) -> JointSchema:
-        """Return what all agreed on."""
+    def require_joint_schema(self) -> JointSchema:
+        """Return the policies of all parties; raise RoundAborted if they are not arranged yet."""
         if self.joint is None:
             raise RoundAborted("The variables of this session are not arranged here.", spent=False)
         return self.joint
 
     def arrange(self, message: Arrange) -> None:
-        """Take what all agreed on, if they signed it for this epoch and it is what this node has.
+        """Accept the policies and records of all parties after checking their signatures for this epoch.
 
-        Building a policy may cost much: none is built before its party is known to have signed its text.
+        Raises
+        ------
+        InputError
+            If a party has no policy, or a policy has no party.
+        PolicyMismatch
+            If the policy of this party is not its own.
+        RoundAborted
+            If a signature is missing or not valid, or the records are not those linked here.
         """
         spec = self.spec
         if set(message.policies) != set(spec.parties):
-            raise InputError("An arrangement has a policy for every party, and for nobody else.")
+            raise InputError("An arrangement has exactly one policy for every party.")
         digests = {party: text_digest(policy) for party, policy in message.policies.items()}
         if not self.helps and digests[self.node.name] != text_digest(self.policy_text):
-            raise PolicyMismatch("The arrangement names another policy for this party than it has.")
+            raise PolicyMismatch("The arrangement has a policy for this party that is not its own.")
+        # signatures first: building a policy can be expensive, so an unsigned text must not reach it
         for party, digest in digests.items():
             if not self._signed(party, POLICY, digest, message.signatures):
-                raise self._accused(f"The policy shown for party {party!r} is not signed by it.")
-        joint = JointSchema.from_dict(message.policies)
+                raise self._accuse_convener(f"The policy shown for party {party!r} is not signed by it.")
+        local = {} if self.helps else {self.node.name: self.data.policy}  # the same text, as compared above
+        joint = JointSchema.from_dict(message.policies, local)
         spec.check(joint)
         if spec.kind.same_records:
             self._check_records(message)
@@ -238,40 +327,42 @@ class Participant:
             self._players = dict.fromkeys(self.roles, spec.kind.helper(self))
 
     def sign(self, label: str, what: bytes) -> str:
-        """Return this node's word for something, in an epoch of a session."""
+        """Return this node's signature of `what` under a label, bound to the session, epoch and node."""
         return self.node.identity.sign(label, *self._facts(self.node.name, what)).hex()
 
     def renew(self) -> None:
-        """Let go of keys, so that roles begin anew; linked records and drawn reports stay."""
+        """Delete keys, so that roles start again; the linkage and drawn reports stay."""
         self._forget_masks()
         self._players.clear()
         self.joint = None
 
     def forget(self) -> None:
-        """Destroy keys and pseudonyms."""
+        """Delete keys and pseudonyms."""
         self.renew()
         self.linkage = None
 
     def _forget_masks(self) -> None:
-        linker = self._players.pop(LINKING.name, None)
-        if isinstance(linker, LinkingParty):
-            linker.forget()
+        for role in LINKINGS:
+            linker = self._players.pop(role.name, None)
+            if isinstance(linker, LinkingParty):
+                linker.forget()
+        self._offered.clear()
 
     def _check_records(self, message: Arrange) -> None:
-        """Refuse unless every party signed that these very records take part, those that all have.
+        """Raise RoundAborted unless every party signed the same records, and they are those linked here.
 
-        A helper, who has linked none, takes the parties' word.
+        A helper has linked no records and relies on the parties' signatures.
         """
         alignment = bytes.fromhex(message.alignment)
         own = None if self.linkage is None else self.linkage.alignment
         if self.node.name in self.spec.parties and own != alignment:
-            raise self._accused("The arrangement is about other records than were linked here.")
+            raise self._accuse_convener("The arrangement names records that differ from those linked here.")
         for party in self.spec.parties:
             if not self._signed(party, RECORDS, alignment, message.aligned):
-                raise self._accused(f"Party {party!r} did not sign that the same records take part.")
+                raise self._accuse_convener(f"Party {party!r} did not sign that the same records take part.")
 
     def _signed(self, party: str, label: str, what: bytes, signatures: Mapping[str, str]) -> bool:
-        """Tell whether a party signed something; of its own word a node needs no proof."""
+        """Return True if the signature of a party is valid; for this node itself none is needed."""
         if party == self.node.name:
             return True
         known = self.node.identities_of(self.spec.parties)[party]
@@ -285,12 +376,12 @@ class Participant:
     def _facts(self, party: str, what: bytes) -> tuple[bytes, ...]:
         return bytes.fromhex(self.spec.digest), self.epoch, party.encode(), what
 
-    def _accused(self, reason: str) -> RoundAborted:
+    def _accuse_convener(self, reason: str) -> RoundAborted:
         return RoundAborted(reason, spent=False, culprits=(self.spec.convener,))
 
 
 def text_digest(values: Mapping[str, Any]) -> bytes:
-    """Return the SHA-256 of a policy's or a model's text as it is sent: no more than reading it costs."""
+    """Return the SHA-256 of the JSON text of a policy or model, without building the object."""
     text = json.dumps(json.loads(json.dumps(values)), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()
 

@@ -1,8 +1,7 @@
-"""What a node answers as a party: only sessions its own file consents to, only to whom they are with."""
+"""Answers of a node as a party, only in sessions that its own file consents to and only to their members."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from masquerade.core.errors import FileError, InputError, PolicyMismatch, RoundAborted
+from masquerade.core.errors import FileError, InputError, PolicyMismatch, QueryRefused, RoundAborted
 from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.scratch import Scratch
 from masquerade.crypto.errors import DecodingError
@@ -24,25 +23,24 @@ from masquerade.services.common.problems import TooLarge
 from masquerade.services.common.release_ledger import WITNESS, SignedMark
 from masquerade.services.common.settings import Strict
 from masquerade.services.parties import messages as say
-from masquerade.services.parties.kinds import Partition
-from masquerade.services.parties.linkage import LINKING
-from masquerade.services.parties.local_data import LocalData, read_local_data
-from masquerade.services.parties.participant import POLICY, RECORDS, Participant, text_digest
+from masquerade.services.parties.kinds import Outflow, Partition
+from masquerade.services.parties.linkage import LinkingRole
+from masquerade.services.parties.local_data import MEMO, LocalData, read_local_data
+from masquerade.services.parties.participant import POLICY, RECORDS, SessionParticipant, text_digest
 from masquerade.services.parties.session import JointSchema, SessionSpec
 from masquerade.services.parties.session_store import SessionStore
-from masquerade.services.parties.settings import Consent, PartySettings, SessionNodeSettings
+from masquerade.services.parties.settings import PartySettings, SessionConsent, SessionNodeSettings
 
-MEMO = "memo.json"
-CANCEL = "cancel"  # the role of a convener who no longer wants a session
-MOST_OF_CONTROL, MOST_OF_MODEL = 1 << 20, 1 << 23  # bytes: JSON takes up to thirty times as much in memory
+CANCEL = "cancel"  # role of the message with which a convener cancels a session
+MOST_OF_CONTROL, MOST_OF_MODEL = 1 << 20, 1 << 23  # bytes: parsed JSON takes up to 30 times the memory
 Connector = Callable[[SessionSpec], AbstractContextManager[Callable[[str], Transport]]]
 
 
 class _WhileWanted(NamedTuple):
-    """How others are asked in a session until it is cancelled."""
+    """Transport to other parties that raises RoundAborted once the session is cancelled."""
 
     others: Transport
-    part: Participant
+    part: SessionParticipant
 
     def exchange(self, party: str, message: bytes) -> bytes:
         self.part.check_wanted()
@@ -50,9 +48,20 @@ class _WhileWanted(NamedTuple):
 
 
 class Party:
-    """Answers for one node. `connect` reaches other parties, where a kind lets parties ask each other.
+    """Answers the messages of all sessions of one node.
 
-    `tell` is told, for the operator alone, what is wrong with the node's own records.
+    Parameters
+    ----------
+    settings : SessionNodeSettings
+        The node's file.
+    identity : SigningKey
+        Signs policies and records of this party.
+    store : SessionStore
+        Stored sessions and release ledger.
+    connect : callable
+        Opens transports to other parties, for session types in which parties query each other.
+    tell : callable, optional
+        Receives problems of the node's own records, which only its operator may see.
     """
 
     def __init__(
@@ -64,12 +73,14 @@ class Party:
         tell: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.settings, self.name = settings, settings.name
-        if isinstance(settings, PartySettings):
-            self.kept_memo()  # before any session: two that begin at once draw from the same one
+        # created before any session, so that sessions that start in parallel draw from the same memo
+        self._memo = (
+            Memo.load_or_create(settings.state / MEMO) if isinstance(settings, PartySettings) else None
+        )
         self.identity, self.store, self._connect, self._tell = identity, store, connect, tell
-        self._open: dict[str, Participant] = {}
+        self._open: dict[str, SessionParticipant] = {}
         self._guard = threading.Lock()
-        self._control: dict[str, tuple[type[say.InEpoch], Callable[[Participant, Any], Strict]]] = {
+        self._control: dict[str, tuple[type[say.InEpoch], Callable[[SessionParticipant, Any], Strict]]] = {
             "settle": (say.InEpoch, self._settle),
             "arrange": (say.Arrange, self._arrange),
             "learn": (say.Learn, self._learn),
@@ -80,19 +91,39 @@ class Party:
         }
 
     def receive(self, peer: str, session: str, role: str, body: bytes) -> bytes:
-        """Answer a message of a session; a refused one changes nothing and reveals nothing."""
+        """Answer a message of a session; a message that is refused changes nothing and reveals nothing.
+
+        Parameters
+        ----------
+        peer : str
+            The sender, authenticated by the service.
+        session, role : str
+            The session and role that the message is addressed to.
+        body : bytes
+            The message.
+
+        Returns
+        -------
+        bytes
+            The reply.
+
+        Raises
+        ------
+        MasqueradeError
+            If the message is refused.
+        """
         most = MOST_OF_MODEL if role == "model" else MOST_OF_CONTROL
         if (role in {"begin", CANCEL} or role in self._control) and len(body) > most:
             raise TooLarge(f"A message of this kind has at most {most:,} bytes.")
         if role == "begin":
             return say.encode(self._begin(peer, session, say.decode(body, say.Begin)))
-        part = self._opened(session)
-        if role == CANCEL:  # at once, whatever else goes on
+        part = self._require_open(session)
+        if role == CANCEL:  # without the lock: a running answer must not delay it
             return say.encode(self._cancel(peer, part, say.decode(body, say.InEpoch)))
-        if part.learning:  # it asks others meanwhile: two that wait for each other would wait for long
+        if part.learning:  # two parties that learn in parallel would wait for each other: a deadlock
             raise RoundAborted(
-                f"Party {self.name!r} is learning about its own nodes at this moment, and answers nothing "
-                "else in this session: whoever convenes lets one party learn at a time.",
+                f"Party {self.name!r} is learning its own nodes, and answers nothing else in this session "
+                "until it is done: the convener lets one party learn at a time.",
                 spent=False,
                 culprits=(part.spec.convener,),
             )
@@ -112,42 +143,47 @@ class Party:
                     part.forget()
 
     def cancel(self, session: str) -> None:
-        """Withdraw from a session for good, as this node's operator wishes; what works for it stops."""
+        """Withdraw from a session permanently, at the request of this node's operator."""
         if self.settings.consent(session) is None:
             raise InputError(
-                f"There is no session {session!r} in this node's file, and none that it convenes."
+                f"This node's file has no session {session!r}, and the node convenes none of that name."
             )
         self.store.cancel(session)
         part = self._open.get(session)
         if part is not None:
             self._drop(part)
 
-    def _cancel(self, peer: str, part: Participant, message: say.InEpoch) -> say.Done:
-        """Let go of a session that its convener no longer wants; it may begin again."""
+    def _cancel(self, peer: str, part: SessionParticipant, message: say.InEpoch) -> say.Done:
+        """Drop a session that its convener cancels; the convener may start it again."""
         self._check_convener(peer, part.spec)
         _check_epoch(part, message)
         self.store.unlink(part.spec.session)
         self._drop(part)
         return say.Done()
 
-    def _drop(self, part: Participant) -> None:
-        """Let work for a session stop at its next message or reply, and destroy keys and pseudonyms."""
+    def _drop(self, part: SessionParticipant) -> None:
+        """Stop work for a session at its next message or reply, and delete its keys and pseudonyms."""
         part.cancelled = True
         with self._guard:
             if self._open.get(part.spec.session) is part:
                 del self._open[part.spec.session]
-        if part.lock.acquire(blocking=False):  # else whoever has it sees to it
+        if part.lock.acquire(blocking=False):  # else the thread that holds the lock deletes them
             try:
                 part.forget()
             finally:
                 part.lock.release()
 
     def kept_memo(self) -> Memo:
-        """Return the memo that reports of all sessions are drawn from, made when the node first starts."""
-        return Memo.kept(self.settings.state / MEMO)
+        """Return the memo from which reports of all sessions are drawn, created at the node's first start.
+
+        Its file is read once. If the file is replaced while the node runs, `Memo.save` raises an error.
+        """
+        if self._memo is None:
+            raise InputError("This node holds no records.")
+        return self._memo
 
     def identities_of(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Return the identities of others; one that is not known is refused."""
+        """Return the identities of other nodes; raise InputError if this node's file lacks one."""
         known = {name: peer.identity for name, peer in self.settings.peers.items() if peer.identity}
         missing = [name for name in names if name != self.name and name not in known]
         if missing:
@@ -155,29 +191,29 @@ class Party:
         return {name: bytes.fromhex(known[name]) for name in names if name != self.name}
 
     def identities(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Return the identities of parties, this node's own among them if it is one."""
+        """Return the identities of nodes, including this node if it is named."""
         own = {self.name: self.identity.public} if self.name in names else {}
         return self.identities_of(names) | own
 
     def own_codes(self, session: str) -> Mapping[str, Codes]:
-        """Return the linked records of this node in a session that it convenes itself."""
-        return self._opened(session).aligned().codes
+        """Return the linked records of this node, in a session that it convenes as a party."""
+        return self._require_open(session).align_records().codes
 
     def model_file(self, session: str) -> Path:
-        """Return where the model of a session is kept."""
+        """Return the path of the model of a session."""
         folder = self.settings.state / "models"
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder / f"{session}.json"
 
     def keep_model(self, session: str, model: dict[str, Any]) -> None:
-        """Have the model of a session on the disk."""
+        """Write the model of a session to its file, atomically."""
         text = json.dumps(model, ensure_ascii=False, indent=1) + "\n"
         write_whole(self.model_file(session), text, private=True)
 
-    def _opened(self, session: str) -> Participant:
+    def _require_open(self, session: str) -> SessionParticipant:
         part = self._open.get(session)
         if part is None:
-            ended = self.store.ended(session)
+            ended = self.store.ended_epoch(session)
             state = "has ended here" if ended else "has not begun here, or was interrupted"
             if self.store.cancelled(session):
                 state = "was cancelled here by this node's operator"
@@ -186,21 +222,24 @@ class Party:
 
     def _begin(self, peer: str, session: str, message: say.Begin) -> say.Begun:
         spec, epoch = message.spec, bytes.fromhex(message.epoch)
+        earlier = self._open.get(session)
+        if earlier is not None and earlier.spec == spec:
+            spec = earlier.spec  # a repeated message: reuse the digest that was computed
         if spec.session != session:
-            raise InputError("The message is about another session than its place says.")
+            raise InputError("The message names a session that differs from the one in its path.")
         self._check_convener(peer, spec)
-        consent = self._consented(spec)
+        consent = self._require_consent(spec)
         if self.store.cancelled(session):
-            raise spec.refused("this node's operator has cancelled it; another run needs another name")
-        ended = self.store.ended(session)
+            raise spec.refusal("this node's operator has cancelled it; another run needs another name")
+        ended = self.store.ended_epoch(session)
         if ended == epoch:
             return say.Begun(policy=None, linked=False, ended=True)
         if ended is not None:
-            raise spec.refused("it has ended here; another run needs another name")
+            raise spec.refusal("it has ended here; another run needs another name")
         with self._guard:
             part = self._open.get(session)
             if part is None or part.epoch != epoch or part.spec != spec:
-                part = self._started(spec, epoch, consent)
+                part = self._start(spec, epoch, consent)
         with part.lock:
             part.renew()
         if part.helps:
@@ -209,112 +248,138 @@ class Party:
         signature = part.sign(POLICY, text_digest(text))
         return say.Begun(policy=text, linked=part.linkage is not None, signature=signature)
 
-    def _started(self, spec: SessionSpec, epoch: bytes, consent: Consent) -> Participant:
-        """Let a session begin: everything that could refuse it comes before anything is remembered."""
+    def _start(self, spec: SessionSpec, epoch: bytes, consent: SessionConsent) -> SessionParticipant:
+        """Start a session; all checks that could refuse it run before anything is stored."""
         records = ""
         if spec.helper == self.name:
-            part = Participant(self, spec, epoch)
+            part = SessionParticipant(self, spec, epoch)
         elif isinstance(self.settings, PartySettings):
-            part = Participant(self, spec, epoch, self._read(self.settings, spec, consent))
+            part = SessionParticipant(self, spec, epoch, self._read(self.settings, spec, consent))
             pinned, policy, records = spec.policies.get(self.name), part.data.policy, part.data.digest
             if pinned is not None and pinned != policy.id:
                 raise PolicyMismatch(
                     f"The session pins policy {pinned[:12]}…, this party disguises under {policy.id[:12]}…."
                 )
-            if spec.linking is None:  # nobody arranges anything: all have what this party has
+            if spec.linking is None:  # there is no `Arrange`: all parties have the same policy
                 spec.check(JointSchema({self.name: policy} if len(policy.schema) else {}))
             if policy.disguised:
                 self.store.check_draw(part.draw, part.data.memo_id)
+            self._check_person(part, consent)
         else:
-            raise spec.refused("this node holds no records")
+            raise spec.refusal("this node holds no records")
         self.store.begin(spec, epoch, records)
         self._open[spec.session] = part
         return part
 
-    def _read(self, settings: PartySettings, spec: SessionSpec, consent: Consent) -> LocalData:
-        """Read the records; what is wrong with them is this node's own affair, and said here alone."""
+    def _check_person(self, part: SessionParticipant, consent: SessionConsent) -> None:
+        """Raise QueryRefused if the session would take a person beyond the limit of this node."""
+        total, part.ledger_checked = self.store.total_with(part)
+        try:
+            total.check(part.spec, is_clear_accepted=consent.clear is not None)
+        except QueryRefused:
+            self._tell(f"session {part.spec.session!r} was refused: {' '.join(total.lines())}")
+            raise
+        part.is_beyond_limit = not total.total.is_within(total.limit)
+
+    def _check_person_again(self, part: SessionParticipant, leaving: Sequence[Outflow]) -> None:
+        """Check the limit again before reports leave, if other sessions sent something meanwhile."""
+        sent = any(item.policy is not None for item in leaving)
+        if sent and self.store.ledger_line != part.ledger_checked:
+            self._check_person(part, self._require_consent(part.spec))
+
+    def _read(self, settings: PartySettings, spec: SessionSpec, consent: SessionConsent) -> LocalData:
+        """Read the records; their problems go to this node's operator, never to the convener."""
         apart = spec.kind.partition is Partition.CELLS
         try:
-            needed = spec.needed(consent.variables)
+            needed = spec.needed_variables(consent.variables)
             scratch = Scratch(settings.state)
             return read_local_data(settings.data, consent.variables, needed, apart=apart, scratch=scratch)
         except InputError as error:
             self._tell(f"session {spec.session!r} cannot begin: {error}")
             raise RoundAborted(
-                "Its records do not fit its settings or its policy; what it prints says how.", spent=False
+                "Its records do not fit its settings or its policy; its own output has the details.",
+                spent=False,
             ) from None
 
-    def _consented(self, spec: SessionSpec) -> Consent:
+    def _require_consent(self, spec: SessionSpec) -> SessionConsent:
         consent = self.settings.consent(spec.session)
         if consent is None:
-            raise spec.refused("no session of that name is in this node's file")
+            raise spec.refusal("no session of that name is in this node's file")
         differences = consent.differences(spec)
         if differences:
-            raise spec.refused(f"this node's file says otherwise about {', '.join(differences)}")
+            raise spec.refusal(f"its consent in this node's file differs in {', '.join(differences)}")
         if self.store.has_released_otherwise(spec):
-            raise spec.refused("something has left under another text; a new text needs a new name")
+            raise spec.refusal("data has left under a different text; a changed text needs a new name")
         return consent
 
-    def _answer(self, peer: str, part: Participant, name: str, body: bytes) -> bytes:
-        """Let a role answer, and write down what leaves before it does."""
+    def _answer(self, peer: str, part: SessionParticipant, name: str, body: bytes) -> bytes:
+        """Answer a message of a role; releases are written to the ledger before the reply is returned."""
         spec, role = part.spec, part.roles.get(name)
         if role is None:
             raise InputError(f"There is no role {name!r} in a session of {spec.protocol}.")
         if peer not in role.askers(spec, self.name):
-            raise spec.refused(f"{peer!r} may not ask for this")
+            raise spec.refusal(f"{peer!r} may not ask for this")
         if not part.helps:
             role.check(part, peer, body)
+        # consent is to one model: tables it does not need are refused, even from the convener
         for names in role.tables(body):
             if not spec.learn.allows(names):
-                raise spec.refused("this is not what it is to learn")
+                raise spec.refusal("the session's model does not need this")
         if part.helps:
             return bytes(part.player(name).receive(body))
-        if role is not LINKING:
+        if not isinstance(role, LinkingRole):  # before linking the people are not known
             self._check_whom(part)
-        questions = role.questions(body)
+        questions, leaving = role.questions(body), role.outflows(part, body)
+        self._check_person_again(part, leaving)
         if questions:
-            part.admit(questions, peer, self._consented(spec).rules)
+            part.admit(questions, peer, self._require_consent(spec).rules)
         reply = bytes(part.player(name).receive(body))
         part.check_wanted()
-        question = hashlib.sha256(body).hexdigest() if role.fresh else ""
-        for item in role.outflows(part, body):
-            draw = part.draw if item.policy is not None else part.epoch.hex()
-            self.store.released(spec, peer, item, reply, rows=part.records, draw=draw, question=question)
+        question = role.question(part, body)
+        # recorded before the reply leaves: a crash may leave an entry without a release, never the reverse
+        for item in leaving:
+            draw = _draw_name(part, item)
+            self.store.record_release(
+                spec, peer, item, reply, rows=part.records, draw=draw, question=question
+            )
         return reply
 
-    def _check_whom(self, part: Participant) -> None:
-        """Let results be about the people that all parties signed, the same ones ever after."""
+    def _check_whom(self, part: SessionParticipant) -> None:
+        """Bind results of this session to the people that all parties signed.
+
+        Raises RoundAborted or QueryRefused if they differ from those of earlier results.
+        """
         if part.spec.linking is not None:
-            part.arranged()
-        others = self._consented(part.spec).other_people
+            part.require_joint_schema()
+        others = self._require_consent(part.spec).other_people
         self.store.bind_people(part.spec.session, *part.people(part.linkage), others=others)
 
     def _check_convener(self, peer: str, spec: SessionSpec) -> None:
         if peer != spec.convener:
-            raise spec.refused(f"{peer!r} does not convene it")
+            raise spec.refusal(f"{peer!r} does not convene it")
 
-    def _settle(self, part: Participant, _message: say.InEpoch) -> say.Settled:
+    def _settle(self, part: SessionParticipant, _message: say.InEpoch) -> say.Settled:
         session, linkage = part.spec.session, part.linkage
         if linkage is None:
-            linkage, consent = part.found_links(), self._consented(part.spec)
+            linkage, consent = part.compute_linkage(), self._require_consent(part.spec)
             self.store.check_people(session, *part.people(linkage), others=consent.other_people)
             self.store.keep_linkage(session, linkage, consent.least_records)
         part.settle_links(linkage)
         signature = part.sign(RECORDS, linkage.alignment)
         return say.Settled(records=len(linkage.rows), alignment=linkage.alignment.hex(), signature=signature)
 
-    def _arrange(self, part: Participant, message: say.Arrange) -> say.Done:
+    def _arrange(self, part: SessionParticipant, message: say.Arrange) -> say.Done:
         part.arrange(message)
         return say.Done()
 
-    def _learn(self, part: Participant, message: say.Learn) -> say.Learnt:
-        """Learn about own nodes, where a kind lets parties learn for themselves."""
+    def _learn(self, part: SessionParticipant, message: say.Learn) -> say.Learnt:
+        """Learn this party's nodes or count tables, for session types without a miner."""
         spec, learner = part.spec, part.spec.kind.learner(part)
         learner.check(message)
         self._check_whom(part)
         questions = learner.questions(message)
         if questions:
-            part.admit(questions, spec.convener, self._consented(spec).rules)
+            part.admit(questions, spec.convener, self._require_consent(spec).rules)
         part.learning = True
         try:
             with self._connect(spec) as members:
@@ -322,41 +387,43 @@ class Party:
             part.check_wanted()
         finally:
             part.learning = False
-        told, draw = say.Learnt(nodes=nodes), part.epoch.hex()
-        self.store.released(spec, spec.convener, item, say.encode(told), rows=part.records, draw=draw)
-        return told
+        reply, draw = say.Learnt(nodes=nodes), part.epoch.hex()
+        self.store.record_release(spec, spec.convener, item, say.encode(reply), rows=part.records, draw=draw)
+        return reply
 
-    def _model(self, part: Participant, message: say.Share) -> say.Done:
-        """Keep the model that the session came to."""
-        if "tables" not in message.model:
-            model_of(message.model)  # what is no model is refused, not kept
+    def _model(self, part: SessionParticipant, message: say.Share) -> say.Done:
+        """Store the model of the session."""
+        if "result" in message.model:
+            check_result(message.model)
+        elif "tables" not in message.model:
+            model_of(message.model)  # raises InputError if it is not a valid model
         if not part.helps:
             part.spec.kind.check_model(part, message.model)
         self.keep_model(part.spec.session, message.model)
         return say.Done()
 
-    def _ledger_end(self, _part: Participant, _message: say.InEpoch) -> say.Ledger:
-        return say.Ledger(end=self.store.ledger_end().encode().decode("ascii"))
+    def _ledger_end(self, _part: SessionParticipant, _message: say.InEpoch) -> say.LedgerEnd:
+        return say.LedgerEnd(end=self.store.ledger_end().encode().decode("ascii"))
 
-    def _witness(self, part: Participant, message: say.Witness) -> say.Done:
-        """Take an end of the own ledger that the convener has seen; a ledger without it was rolled back."""
+    def _witness(self, part: SessionParticipant, message: say.Witness) -> say.Done:
+        """Check that this node's ledger has an end that the convener has seen; else it was rolled back."""
         try:
             end = SignedMark.decode(message.end.encode())
         except FileError:
             end = None
         if end is None or not end.signature:
-            raise DecodingError("The message is no signed end of a release ledger.")
+            raise DecodingError("The message is not a signed end of a release ledger.")
         convener = part.spec.convener
-        identity = self.identities([convener])[convener]  # refuses one that is not known: nothing is kept
+        identity = self.identities([convener])[convener]  # raises for an unknown identity: nothing is stored
         verify_signature(identity, bytes.fromhex(message.signature), WITNESS, end.encode())
         try:
-            self.store.witnessed(convener, end, message.signature)
+            self.store.store_witness(convener, end, message.signature)
         except RoundAborted as error:
             self._tell(f"session {part.spec.session!r} was refused: {error}")
             raise
         return say.Done()
 
-    def _end(self, part: Participant, _message: say.InEpoch) -> say.Done:
+    def _end(self, part: SessionParticipant, _message: say.InEpoch) -> say.Done:
         part.forget()
         self.store.end(part.spec, part.epoch)
         with self._guard:
@@ -364,6 +431,42 @@ class Party:
         return say.Done()
 
 
-def _check_epoch(part: Participant, message: say.InEpoch) -> None:
+def _draw_name(part: SessionParticipant, item: Outflow) -> str:
+    """Return the name of the draw of an outflow: releases of one draw count once."""
+    if item.epsilon is not None:  # ε is of all tables of the session together
+        return f"noise {part.spec.digest}"
+    return part.draw if item.policy is not None else part.epoch.hex()
+
+
+def _check_epoch(part: SessionParticipant, message: say.InEpoch) -> None:
     if message.epoch != part.epoch.hex():
         raise InputError("The message belongs to another epoch of this session.")
+
+
+def check_result(values: Mapping[str, Any], depth: int = 1) -> None:
+    """Raise InputError if values are not a result of statistics: a title, rows and notes.
+
+    Parameters
+    ----------
+    values : mapping
+        Plain values that another node sent.
+    depth : int
+        The most results that may be nested inside, such as the tests of survival curves.
+    """
+    rows: Any = values.get("rows")
+    notes: Any = values.get("notes")
+    texts = [values.get("result"), values.get("title"), *(notes if isinstance(notes, list) else [None])]
+    cells = [cell for row in rows for cell in row.values()] if _are_rows(rows) else [()]
+    inner = [it for name, it in values.items() if name not in {"result", "title", "rows", "notes"}]
+    if (
+        not all(isinstance(text, str) for text in texts)
+        or not all(cell is None or isinstance(cell, str | int | float) for cell in cells)
+        or not all(isinstance(it, dict) and depth > 0 for it in inner)
+    ):
+        raise InputError("A result of statistics has a title, rows of numbers or texts, and notes.")
+    for it in inner:
+        check_result(it, depth - 1)
+
+
+def _are_rows(rows: Any) -> bool:
+    return isinstance(rows, list) and all(isinstance(row, dict) for row in rows)

@@ -1,12 +1,13 @@
 """A person's side: one request to the randomness server, and one report to the collector after the closing.
 
-What leaves this machine, and when: a blinded element, from which nobody learns anything; then, only after the
-randomness server has signed that the key of the epoch is destroyed, the report. Both servers see the network
-address that a message comes from, unless something in between hides it.
+First a blinded element leaves this machine, which reveals nothing. The report leaves only after the
+randomness server has signed that the key of the epoch is destroyed. Both servers see the network address of
+each message, unless a proxy hides it.
 """
 
 from __future__ import annotations
 
+import math
 import secrets as randomness
 import time
 from collections.abc import Mapping, Sequence
@@ -15,19 +16,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from masquerade.core.errors import FileError, InputError, QueryRefused, Refusal, RoundAborted
+from masquerade.core.record_gamma import describe_gamma
 from masquerade.core.schema import Field
 from masquerade.core.util.json_text import parse_json, read_text
 from masquerade.crypto import symmetric
 from masquerade.crypto.errors import SealBroken
 from masquerade.frames.file_reader import open_batches
 from masquerade.frames.label_codes import encode
-from masquerade.protocols.k_anonymity.threshold.messages import Closing, Credential, Layout, Notice
+from masquerade.protocols.k_anonymity.threshold.messages import Closing, Credential, Notice, ReportLayout
 from masquerade.protocols.k_anonymity.threshold.roles import Client, tag_in
 from masquerade.protocols.k_anonymity.threshold.row_schema import Form
+from masquerade.protocols.people.roster import PERSON_NAME
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer, TlsFiles
-from masquerade.services.threshold.enrolment_office import ENDING, PERSON_NAME, read_credential
-from masquerade.services.threshold.messages import Batch, ClientRecord, OpenTags, ShownNotice, mark_of
+from masquerade.services.threshold.enrolment_office import ENDING, read_credential
+from masquerade.services.threshold.messages import ClientRecord, OpenTags, RequestBatch, ShownNotice, mark_of
 from masquerade.services.threshold.settings import CollectionSettings, load_form
 
 MOST_JSON: Final = 1 << 20
@@ -35,14 +38,14 @@ PERSON: Final = "person"
 RANDOMNESS: Final = "randomness server"
 COLLECTOR: Final = "collector"
 AGREEMENT: Final = "whoever has the rows of two epochs may have mine as their difference"
-NOT_YET: Final = frozenset({"epoch_open", "key_lost"})  # of a closing: the operator has not closed the epoch
+NOT_YET: Final = frozenset({"epoch_open", "key_lost"})  # refusals until the operator has closed the epoch
 
 
 class Collection(HttpTransport):
-    """A collection as a person sees it: its form and terms, and connections to its two servers.
+    """A collection from a person's view: its form and terms, and connections to its two servers.
 
-    Each person who shares nothing with others uses a collection of its own: one connection tells the
-    collector that what comes over it has one sender.
+    Use one object per person, unless the people share a machine: the collector can tell that messages over
+    one connection have the same sender.
     """
 
     def __init__(
@@ -56,59 +59,60 @@ class Collection(HttpTransport):
         }
         self._notice: bytes | None = None
         self._open_tags: frozenset[bytes] | None = None
-        known_digest = settings.notice if level == 0 else None  # each level has a notice of its own
-        self._published = None if known_digest is None else bytes.fromhex(known_digest)
-        known = ((RANDOMNESS, settings.randomness), (COLLECTOR, settings.collector))
-        peers = [Peer(name, server.url, server.fingerprints) for name, server in known]
+        digest = settings.notice if level == 0 else None  # each level has a different notice
+        self._published = None if digest is None else bytes.fromhex(digest)
+        servers = ((RANDOMNESS, settings.randomness), (COLLECTOR, settings.collector))
+        peers = [Peer(name, server.url, server.fingerprints) for name, server in servers]
         tls = TlsFiles(authority=settings.authority)
         super().__init__("a person", peers, tls=tls, timeout=timeout, retries=retries)
 
     def notice(self) -> bytes:
-        """Return the epoch's notice, after making sure that it is the one that everybody is shown.
+        """Return the epoch's notice, after checking that all people get the same notice.
 
-        It is compared with the digest that was published, and with what the collector was shown.
+        It is compared with the published digest, and with the notice that the collector received.
         """
         if self._notice is not None:
             return self._notice
         notice = self.exchange(RANDOMNESS, self.terms.epoch.encode(), place="notice")
-        said = Notice.decode(notice)
-        said.verify(self.identities[RANDOMNESS])
-        if said.terms != self.terms:
+        decoded = Notice.decode(notice)
+        decoded.verify(self.identities[RANDOMNESS])
+        if decoded.terms != self.terms:
             raise InputError(
-                "The randomness server's notice is for another k or form than yours: nothing was asked."
+                "The k or the form in the randomness server's notice differs from yours: nothing was sent."
             )
-        if self._published is not None and not symmetric.same(said.digest, self._published):
+        if self._published is not None and not symmetric.same(decoded.digest, self._published):
             raise SealBroken(
-                "The notice is not the one that was published: the server may tell people apart."
+                "The notice differs from the published one: the server may try to distinguish people."
             )
         shown = ShownNotice.decode(self.exchange(COLLECTOR, b"", place="notice"))
         shown.verify(self.identities[COLLECTOR])
         if Notice.decode(shown.notice).terms.epoch != self.terms.epoch:
-            reason = f"The collector collects another epoch than {self.terms.epoch!r} at this moment."
+            reason = f"The collector is on a different epoch at this moment, not on {self.terms.epoch!r}."
             raise QueryRefused([Refusal("unknown_epoch", reason)])
         if not symmetric.same(shown.notice, notice):
             raise SealBroken(
-                "The collector was shown another notice: the randomness server may tell people apart."
+                "The collector received a different notice: the randomness server may try to distinguish "
+                "people."
             )
         self._notice = notice
         return notice
 
     def closing(self, notice: bytes) -> bytes | None:
-        """Return the server's signed word that the key of a notice is destroyed, None until it is."""
+        """Return the server's signed statement that the key of a notice is destroyed, None until then."""
         try:
             closing = self.exchange(RANDOMNESS, self.terms.epoch.encode(), place="closing")
         except QueryRefused as refused:
             if {refusal.code for refusal in refused.refusals} <= NOT_YET:
                 return None
             raise
-        said = Closing.decode(closing)
-        said.verify(self.identities[RANDOMNESS])
-        if said.notice != Notice.decode(notice).digest:
-            raise SealBroken("The closing is of another epoch, or of another key: nothing was reported.")
+        decoded = Closing.decode(closing)
+        decoded.verify(self.identities[RANDOMNESS])
+        if decoded.notice != Notice.decode(notice).digest:
+            raise SealBroken("The closing belongs to another epoch or key: nothing was reported.")
         return closing
 
-    def opened(self, notice: bytes) -> frozenset[bytes] | None:
-        """Return the tags of the classes that opened, as the collector signed them; None until they have."""
+    def fetch_open_tags(self, notice: bytes) -> frozenset[bytes] | None:
+        """Return the tags of open classes, signed by the collector; None until it has opened classes."""
         if self._open_tags is not None:
             return self._open_tags
         try:
@@ -117,23 +121,51 @@ class Collection(HttpTransport):
             if {refusal.code for refusal in refused.refusals} == {"not_opened"}:
                 return None
             raise
-        said = OpenTags.decode(reply)
-        said.verify(self.identities[COLLECTOR])
-        if said.notice != Notice.decode(notice).digest:
-            raise SealBroken("The open classes are of another epoch, or of another key.")
-        self._open_tags = said.listed
+        decoded = OpenTags.decode(reply)
+        decoded.verify(self.identities[COLLECTOR])
+        if decoded.notice != Notice.decode(notice).digest:
+            raise SealBroken("The open classes belong to another epoch or key.")
+        self._open_tags = decoded.split_tags()
         return self._open_tags
 
 
+def disclosure(settings: CollectionSettings) -> str:
+    """Describe in plain words what a row reveals once its class has opened: nothing in it is disguised."""
+    form, k = load_form(settings.form), settings.epoch.k
+    quasi, sensitive = ", ".join(form.quasi), ", ".join(form.sensitive)
+    seen = f"The collector sees {quasi} of everyone. " if settings.epoch.shown else ""
+    return (
+        f"In clear: {seen}If at least {k} people share {quasi}, the collector sees {sensitive} of each of "
+        f"them, without names. {describe_gamma(math.inf)}"
+    )
+
+
 class Submission:
-    """One person's row in one epoch: `ask` first, `deliver` once it is closed; both may be repeated.
+    """One person's row in one epoch: `ask` first, then `deliver` once the epoch is closed.
 
-    `record` is a file of this person and epoch alone. It is written before anything leaves, so that whatever
-    happens, the same request and the same report are sent again and no others.
+    Both can be repeated safely. A person does not know who else participates, and cannot see whether two
+    epochs differ by one person only. People who participate again must therefore agree explicitly.
 
-    Nobody knows who else takes part, so nobody can see whether two epochs differ by one person alone. Whoever
-    is asked again (the collection repeats, or there is a record of `another` epoch) agrees in the `words` of
-    `AGREEMENT`, or nothing leaves.
+    Parameters
+    ----------
+    row : mapping of str to object
+        A label for each variable of the form.
+    credential : bytes
+        The person's credential.
+    to : Collection
+        The collection.
+    record : str or Path
+        File of this person and epoch. It is written before anything is sent, so that a repeated run sends the
+        same request and the same report.
+    words : str, optional
+        The text of `AGREEMENT`, required if the collection repeats or there was another epoch.
+    another : bool
+        True if there is a record of another epoch.
+
+    Raises
+    ------
+    InputError
+        If the record belongs to another collection, epoch or row, or the agreement is missing.
     """
 
     def __init__(
@@ -154,34 +186,38 @@ class Submission:
         if self._record is not None:
             if Notice.decode(self._record.notice).terms != to.terms:
                 raise InputError(f"{self._path}: is the record of another collection or epoch.")
-            if not symmetric.same(self._record.mark, self._mark):
+            if not self._record.delivered and not symmetric.same(self._record.mark, self._mark):
                 raise InputError(
-                    f"{self._path}: another row was begun with this credential; an epoch takes one a person."
+                    f"{self._path}: another row was started with this credential; an epoch accepts one row "
+                    "per person."
                 )
         elif (to.repeated or another) and words != AGREEMENT:
             raise InputError(
-                "This collection has several epochs, whose rows differ by those of whoever came or left. "
-                f"Nothing was asked; who agrees to that says so in these words (--agree): {AGREEMENT!r}."
+                "This collection has several epochs, whose rows differ by those of people who joined or "
+                f"left. Nothing was sent. To agree to that, repeat this sentence (--agree): {AGREEMENT!r}."
             )
 
     def ask(self) -> None:
-        """Have the blinded quasi-identifier evaluated, and keep the report that follows.
+        """Request the evaluation of the blinded quasi-identifier, and store the report made from it.
 
-        Raises `QueryRefused` where the server refuses: ``already_spent`` means that this credential was used
-        without this record, by somebody else or before the record was lost.
+        Raises
+        ------
+        QueryRefused
+            If the server refuses. ``already_spent`` means that this credential was used without this record:
+            by another person, or before the record was lost.
         """
         if self._record is None:
             notice = self._to.notice()
             client = self._client(notice)
             request = client.request(self._quasi)
-            self._save(ClientRecord(notice, self._mark, client.kept()))
+            self._save(ClientRecord(notice, self._mark, client.stored_state()))
         elif self._record.report:
             return
         else:
             client = self._client(self._record.notice)
             request = client.resume(self._quasi, self._record.kept)
-        reply = self._to.exchange(RANDOMNESS, Batch((request,)).encode(), place="evaluate")
-        replies = Batch.decode(reply).items
+        reply = self._to.exchange(RANDOMNESS, RequestBatch((request,)).encode(), place="evaluate")
+        replies = RequestBatch.decode(reply).items
         if len(replies) != 1:
             reason = "The randomness server did not give one reply to one request."
             raise RoundAborted(reason, spent=True, culprits=(RANDOMNESS,))
@@ -190,10 +226,10 @@ class Submission:
         self._save(replace(self._record, kept=b"", report=report))
 
     def deliver(self) -> bool:
-        """Send the report if the epoch is closed; return whether the collector has it."""
+        """Send the report if the epoch is closed; return True if the collector has it."""
         record = self._record
         if record is None or not record.report:
-            raise InputError("A report comes after the evaluation: ask first.")
+            raise InputError("There is no report before the evaluation: ask first.")
         if record.delivered:
             return True
         closing = self._to.closing(record.notice)
@@ -206,26 +242,27 @@ class Submission:
                 raise
             self._to.exchange(COLLECTOR, closing, place="begin")
             self._to.exchange(COLLECTOR, record.report, place="reports")
-        self._save(replace(record, delivered=True))
+        self._save(replace(record, delivered=True, mark=bytes(len(record.mark))))
         return True
 
     def is_open(self) -> bool | None:
-        """Tell whether the own class has opened; None until the collector has opened classes.
+        """Return True if this person's class has opened; None until the collector has opened classes.
 
-        A report that came too late for that is closed as others are, and never sent.
+        The class of a report that is too late counts as closed, and the report is never sent.
         """
         record = self._record
         if record is None or not record.report:
-            raise InputError("Whether a row is open shows after its report was made: ask first.")
-        tags = self._to.opened(record.notice)
+            raise InputError("There is no class before the evaluation: ask first.")
+        tags = self._to.fetch_open_tags(record.notice)
         if tags is None:
             return None
-        own = tag_in(Layout.of(Notice.decode(record.notice)), record.report)
-        return record.delivered and own in tags
+        tag = tag_in(ReportLayout.of(Notice.decode(record.notice)), record.report)
+        return record.delivered and tag in tags
 
     def _client(self, notice: bytes) -> Client:
-        identity, compared = self._to.identities[RANDOMNESS], Notice.decode(notice).digest  # when it was got
-        return Client(self._credential.encode(), notice, identity=identity, published=compared)
+        # the notice was compared with the published digest when it was fetched
+        identity, digest = self._to.identities[RANDOMNESS], Notice.decode(notice).digest
+        return Client(self._credential.encode(), notice, identity=identity, published=digest)
 
     def _save(self, record: ClientRecord) -> None:
         record.save(self._path)
@@ -233,12 +270,12 @@ class Submission:
 
 
 def deliver_all(submissions: Sequence[Submission], wait: float = 0.0, pause: float = 2.0) -> int:
-    """Send the reports of people who asked, in random order; wait so many seconds for the epoch's closing.
+    """Send reports in random order; wait at most `wait` seconds for the epoch's closing.
 
-    Return how many still wait: call again later, with the same records.
+    Return the number of reports that still wait: call this again later, with the same records.
     """
     left = list(submissions)
-    randomness.SystemRandom().shuffle(left)  # their order would tell whose report is whose
+    randomness.SystemRandom().shuffle(left)  # their order would reveal whose report is whose
     until = time.monotonic() + wait
     while left := [one for one in left if not one.deliver()]:
         if time.monotonic() >= until:
@@ -248,7 +285,7 @@ def deliver_all(submissions: Sequence[Submission], wait: float = 0.0, pause: flo
 
 
 def read_row(path: str | Path) -> dict[str, Any]:
-    """Return the row in a JSON file: an object of labels by variable."""
+    """Read a row from a JSON file: an object of labels by variable."""
     place = Path(path)
     try:
         row = parse_json(read_text(place, most=MOST_JSON))
@@ -257,13 +294,13 @@ def read_row(path: str | Path) -> dict[str, Any]:
     except InputError:
         row = None
     if not isinstance(row, dict):
-        raise FileError(f"{place}: must be one JSON object, a label for each variable of the form.")
+        raise FileError(f"{place}: must be one JSON object with a label for each variable of the form.")
     return row
 
 
 def read_rows(path: str | Path, form: Form, key: str = PERSON) -> list[tuple[str, dict[str, Any]]]:
-    """Return the rows of a table (CSV, Parquet, Arrow) with the person that each is of."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    """Read a table (CSV, Parquet, Arrow); return each row with the name of its person, in column `key`."""
+    rows: list[tuple[str, dict[str, Any]]] = []
     with open_batches(str(path), [key, *form.schema]) as batches:
         for batch in batches:
             people = [str(value) for value in batch.column(key).to_pylist()]
@@ -273,24 +310,24 @@ def read_rows(path: str | Path, form: Form, key: str = PERSON) -> list[tuple[str
             }
             for i, person in enumerate(people):
                 labels = {name: form.schema[name].categories[codes[i]] for name, codes in columns.items()}
-                found.append((person, labels))
-    if len({person for person, _ in found}) < len(found):
-        raise InputError(f"{path}: a person has several rows; each reports one.")
-    return found
+                rows.append((person, labels))
+    if len({person for person, _ in rows}) < len(rows):
+        raise InputError(f"{path}: a person has several rows; each person reports one.")
+    return rows
 
 
 def to_submit(
     rows: Path, credential: Path, form: Form, key: str = PERSON
 ) -> list[tuple[str, dict[str, Any], bytes]]:
-    """Return people with their rows and credentials, all of them read before anything is sent.
+    """Return people with their rows and credentials; all files are read before anything is sent.
 
-    A JSON file is the row of the one person whose credential it is; a table comes with a folder of them.
+    A JSON file is the row of one person, and `credential` is a file. For a table, it is a folder.
     """
     if rows.suffix.lower() == ".json":
         return [(credential.stem, read_row(rows), read_credential(credential))]
-    found = read_rows(rows, form, key)
+    people = read_rows(rows, form, key)
     if not credential.is_dir():
-        raise InputError(f"{credential}: for a table, give the folder that holds everybody's credential.")
-    if not all(PERSON_NAME.fullmatch(person) for person, _ in found):
-        raise InputError(f"{rows}: column {key!r}: a name that the office could not have given.")
-    return [(person, row, read_credential(credential / f"{person}{ENDING}")) for person, row in found]
+        raise InputError(f"{credential}: for a table, give the folder with all people's credentials.")
+    if not all(PERSON_NAME.fullmatch(person) for person, _ in people):
+        raise InputError(f"{rows}: column {key!r} contains a name that the office does not allow.")
+    return [(person, row, read_credential(credential / f"{person}{ENDING}")) for person, row in people]

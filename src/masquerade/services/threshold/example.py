@@ -1,4 +1,4 @@
-"""A whole collection on one machine: certificates, identities, settings, a form and made-up people."""
+"""An example collection on one machine: certificates, identities, settings, a form and synthetic people."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ WEIGHTS: Final[Mapping[str, tuple[float, ...]]] = {
 }
 
 
-def made_up(people: int, *, seed: int = 1) -> list[dict[str, str]]:
-    """Return rows of made-up people, each with the name that the office knows them by."""
+def draw_example_rows(people: int, *, seed: int = 1) -> list[dict[str, str]]:
+    """Draw rows of synthetic people, each with the name under which the office enrols them."""
     generator = np.random.default_rng(seed)
     labels = {**FORM["quasi"], **FORM["sensitive"]}
-    drawn = {
+    codes = {
         name: generator.choice(len(labels[name]), people, p=weights) for name, weights in WEIGHTS.items()
     }
     return [
-        {"person": f"P{i + 1:05d}", **{name: labels[name][codes[i]] for name, codes in drawn.items()}}
+        {"person": f"P{i + 1:05d}", **{name: labels[name][column[i]] for name, column in codes.items()}}
         for i in range(people)
     ]
 
@@ -53,7 +53,28 @@ def write_collection(
     epoch: str = "example",
     ports: Mapping[str, int] | None = None,
 ) -> dict[str, Path]:
-    """Write everything into a folder for each role; return the file of each role, rows and names."""
+    """Write the files of all roles, in a subfolder per server; return the settings file of each role.
+
+    Parameters
+    ----------
+    folder : Path
+        New folder.
+    k : int
+        Least size of a class that opens.
+    rows : sequence of mapping
+        Rows with the key "person".
+    form : mapping, optional
+        Variables with their categories; by default an example.
+    epoch : str
+        Name of the epoch.
+    ports : mapping of str to int, optional
+        Port of each server; by default free ports.
+
+    Returns
+    -------
+    dict of str to Path
+        Files by role; also "collection", "rows" and "names".
+    """
     made = ExampleDeployment(folder, (RANDOMNESS, COLLECTOR), (OFFICE,), ports)
     known = made.known
     made.write("form.yaml", {"masquerade": 1, **(form or FORM)})
@@ -95,7 +116,7 @@ def write_collection(
 
 
 def commands(folder: Path, files: Mapping[str, Path]) -> list[str]:
-    """Return the commands that run a collection that was written, in their order."""
+    """Return the commands that run an example collection, in order."""
     credentials, begin = folder / "credentials", "masquerade collect"
     sent = f"{begin} submit {files['rows']} --collection {files['collection']} --credential {credentials}"
     return [
@@ -103,7 +124,7 @@ def commands(folder: Path, files: Mapping[str, Path]) -> list[str]:
         f"{begin} collector serve {files[COLLECTOR]} &",
         f"{begin} status --node {files[RANDOMNESS]}",
         f"{begin} enrol --from {files['names']} --office {files[OFFICE]} --out {credentials}",
-        f"{sent} || true  # everybody has asked; reports wait for the closing",
+        f"{sent} || true  # all requests are sent; reports wait for the closing",
         f"{begin} close --node {files[RANDOMNESS]}",
         sent,
         f"{begin} open --node {files[COLLECTOR]} --out {folder / 'rows.csv'}",

@@ -1,7 +1,7 @@
-"""Taking people through a collection: one epoch, or level after level where its form has hierarchies.
+"""Participation of people in a collection: one epoch, or one epoch per level if its form has hierarchies.
 
-Whoever's class has opened sends nothing more; everybody else's row goes again, coarser by a level, once both
-servers collect that one. The row is generalised here, on the machine of whoever holds it.
+A person whose class has opened sends nothing more. All other rows are sent again, generalised by one level,
+once both servers collect that level. Rows are generalised here, on the machine of their owner.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ People = Sequence[Person]
 
 @dataclass(slots=True)
 class Progress:
-    """How far people are: at the last `level` that was tried so many asked, delivered and wait, and for what.
+    """Progress of people at the last `level` that was tried.
 
-    `opened` is how many rows are known to have opened, level by level, where there are several.
+    `asked`, `delivered` and `waiting` are numbers of people, and `waits_for` is the reason to wait. `opened`
+    has the number of rows that opened at each level, if there are several levels.
     """
 
     level: int = 0
@@ -39,10 +40,10 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Participation:
-    """People who take part in a collection: their rows, credentials, and the folder of what was sent.
+class CollectionRun:
+    """People who participate in a collection: their rows, credentials, and the folder of their records.
 
-    `words` are what they agree to, where there are several epochs; `key` is the column that names them.
+    `words` is the agreement to several epochs. `key` is the column with the names of people.
     """
 
     settings: CollectionSettings
@@ -53,9 +54,9 @@ class Participation:
     words: str | None = None
 
     def submit(self, wait: float = 0.0) -> Progress:
-        """Ask and report at every level that is due, waiting so many seconds for an epoch's closing.
+        """Send requests and reports at every current level; wait at most `wait` seconds for a closing.
 
-        Run again, it goes on where it was, and sends nothing twice.
+        A repeated call continues where the last one stopped, and sends nothing twice.
         """
         levels = load_levels(self.settings.form)
         progress = Progress()
@@ -73,23 +74,23 @@ class Participation:
     def _through(
         self, to: Collection, people: People, levels: GeneralisedForm | None, wait: float, progress: Progress
     ) -> People:
-        """Take people through a level; return those that go on to the next one, none where somebody waits."""
+        """Run one level; return the people who continue with the next, nobody while people wait."""
         begun: list[tuple[Person, Submission]] = []
         level, last = progress.level, 0 if levels is None else levels.levels - 1
         for item in people:
-            one = self._begun(to, item, levels, level)
+            one = self._start_submission(to, item, levels, level)
             try:
                 one.ask()
             except QueryRefused as refused:
                 if level == 0 or {refusal.code for refusal in refused.refusals} != {"unknown_epoch"}:
                     raise
-                progress.waiting, progress.waits_for = len(people), f"level {level} has not begun"
+                progress.waiting, progress.waits_for = len(people), f"level {level} has not started"
                 return []
             begun.append((item, one))
         progress.asked = len(begun)
-        # who comes when classes are open already is too late for this level
-        due = [one for _, one in begun if level == last or one.is_open() is None]
-        progress.waiting = deliver_all(due, wait)
+        # once classes are open, it is too late to report at this level
+        pending = [one for _, one in begun if level == last or one.is_open() is None]
+        progress.waiting = deliver_all(pending, wait)
         progress.delivered = len(begun) - progress.waiting
         if progress.waiting or level == last:
             progress.waits_for = "the epoch is still open"
@@ -101,10 +102,12 @@ class Participation:
         progress.opened.append(states.count(True))
         return [item for (item, _), is_open in zip(begun, states, strict=True) if not is_open]
 
-    def _begun(self, to: Collection, item: Person, levels: GeneralisedForm | None, level: int) -> Submission:
-        """Return what a person sends at a level; records of other levels are not of another epoch.
+    def _start_submission(
+        self, to: Collection, item: Person, levels: GeneralisedForm | None, level: int
+    ) -> Submission:
+        """Return the submission of a person at a level; records of other levels are not another epoch.
 
-        What they are is what their notices say: an epoch before this one may have been called like a level.
+        The notice in a record decides that: an earlier epoch may have the name of a level.
         """
         person, row, secret = item
         forms = [to.form] if levels is None else [levels.at(one) for one in range(levels.levels)]
@@ -113,6 +116,6 @@ class Participation:
         for file in self.folder.glob(f"{glob.escape(person)}.*.record"):
             record = ClientRecord.load(file)
             another |= record is not None and Notice.decode(record.notice).terms not in terms
-        shown = row if levels is None else levels.row(row, level)
+        generalised = row if levels is None else levels.row(row, level)
         place = self.folder / f"{person}.{to.terms.epoch}.record"
-        return Submission(shown, secret, to, place, words=self.words, another=another)
+        return Submission(generalised, secret, to, place, words=self.words, another=another)

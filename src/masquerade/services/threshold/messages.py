@@ -1,4 +1,4 @@
-"""What people and the two servers send each other, and keep, beyond the protocol's own messages."""
+"""Messages and records of the services, in addition to the messages of the protocol."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _OPEN: Final = "collect open tags"
 NoticeBytes = Annotated[bytes, Blob(2 * MOST_BYTES)]
 
 
-class Batch(Message, tag=b"collect batch 1"):
-    """Several requests, or the replies to them in the same order."""
+class RequestBatch(Message, tag=b"collect batch 1"):
+    """Several requests, or their replies in the same order."""
 
     items: Annotated[tuple[Annotated[bytes, Blob(_LARGEST)], ...], Many(MOST_TOGETHER)]
 
 
 class ShownNotice(Message, tag=b"collect notice shown 1"):
-    """The notice that the collector was shown, signed by the collector.
+    """The notice that the collector received, signed by the collector.
 
-    A person who was shown another one knows that the randomness server tells people apart, and both
-    signatures together are evidence.
+    A person who received a different notice knows that the randomness server distinguishes people, and both
+    signatures together prove it.
     """
 
     notice: NoticeBytes
     signature: Signature
 
     @classmethod
-    def signed(cls, notice: bytes, key: SigningKey) -> ShownNotice:
-        """Return a notice with the collector's signature."""
+    def sign(cls, notice: bytes, key: SigningKey) -> ShownNotice:
+        """Sign a notice with the collector's key."""
         return cls(notice, key.sign(_SHOWN, notice))
 
     def verify(self, identity: bytes) -> None:
@@ -50,10 +50,10 @@ class ShownNotice(Message, tag=b"collect notice shown 1"):
 
 
 class OpenTags(Message, tag=b"collect open tags 1"):
-    """Which classes opened, by their tags, signed by the collector: random bytes to all but their members.
+    """Tags of open classes, signed by the collector; they are random bytes to all but a class's members.
 
-    Only collections whose form has hierarchies have it: who is not among them reports again, coarser. A
-    member of a class whose row was published and whose tag is missing holds evidence against the collector.
+    They exist only if the form has hierarchies: members of other classes report again at a coarser level. If
+    a row was published and the tag of its class is missing, a member of the class can prove the fraud.
     """
 
     notice: Digest
@@ -61,8 +61,8 @@ class OpenTags(Message, tag=b"collect open tags 1"):
     signature: Signature
 
     @classmethod
-    def signed(cls, notice: bytes, tags: frozenset[bytes], key: SigningKey) -> OpenTags:
-        """Return tags with the collector's signature; `notice` is the digest of the epoch's notice."""
+    def sign(cls, notice: bytes, tags: frozenset[bytes], key: SigningKey) -> OpenTags:
+        """Sign tags with the collector's key; `notice` is the digest of the epoch's notice."""
         run = b"".join(sorted(tags))
         return cls(notice, run, key.sign(_OPEN, notice, run))
 
@@ -70,18 +70,18 @@ class OpenTags(Message, tag=b"collect open tags 1"):
         """Raise `SealBroken` unless the collector of this identity signed them."""
         verify_signature(identity, self.signature, _OPEN, self.notice, self.tags)
 
-    @property
-    def listed(self) -> frozenset[bytes]:
-        """Return the tags one by one."""
+    def split_tags(self) -> frozenset[bytes]:
+        """Split the concatenated tags."""
         return frozenset(self.tags[at : at + TAG_SIZE] for at in range(0, len(self.tags), TAG_SIZE))
 
 
 class ClientRecord(Message, tag=b"collect record 1"):
-    """How far a person has come in an epoch: asking (`kept`), reporting (`report`), or `delivered`.
+    """State of a person in an epoch: asking (`kept`), reporting (`report`), or `delivered`.
 
-    It is on the disk before anything leaves, so a retry never asks twice. The number that hides the request
-    is there until the report is made; the row itself never is. The mark tells another row from the first one
-    without holding either: it is keyed with the credential.
+    It is durable before anything is sent, so that a retry never makes a second request. It contains the blind
+    of the request until the report is made, and never the row itself. The mark detects a different row. Until
+    the report is delivered and the mark removed, anyone who has the record and the credential can test
+    guesses of the row with it.
     """
 
     notice: NoticeBytes
@@ -91,13 +91,13 @@ class ClientRecord(Message, tag=b"collect record 1"):
     delivered: bool = False
 
     def __repr__(self) -> str:
-        """Show how far it is, nothing of what it holds."""
+        """Show the state and no content."""
         state = "delivered" if self.delivered else "reporting" if self.report else "asking"
         return f"ClientRecord({state})"
 
     @classmethod
     def load(cls, path: Path) -> ClientRecord | None:
-        """Return the record in a file, None if there is none yet."""
+        """Load the record from a file, None if the file does not exist."""
         try:
             return cls.decode(path.read_bytes())
         except FileNotFoundError:
@@ -108,11 +108,11 @@ class ClientRecord(Message, tag=b"collect record 1"):
             raise FileError(f"{path}: is damaged, or not the record of a collection.") from None
 
     def save(self, path: Path) -> None:
-        """Write the record; it is on the disk when this returns."""
+        """Write the record durably."""
         write_whole(path, self.encode(), private=True)
 
 
 def mark_of(credential: Credential, quasi: bytes, sensitive: bytes) -> bytes:
-    """Return what tells a row from another one, to the holder of the credential alone."""
+    """Return a code of a row that only the owner of the credential can compute."""
     parts = b"".join([len(part).to_bytes(4, "big") + part for part in (quasi, sensitive)])
     return symmetric.code(credential.key, b"collect record 1" + parts)

@@ -1,13 +1,13 @@
 """The randomness server as a service.
 
-It evaluates once for each credential in each epoch, remembered in the part of its state that no backup brings
-back. The key of an epoch is in the memory of this process and, where the settings name a file for `sealing`,
-sealed in that same part: then an epoch goes on after a restart. Without it a server that is started again has
-lost the key, says so, and can only close the epoch. A new epoch has a new name.
+It evaluates its pseudorandom function once per credential and epoch. The ledger of evaluations is in the part
+of its state that backups do not contain. The key of an epoch is in the memory of this process and, if the
+settings name a file for `sealing`, sealed in that same part: then an epoch continues after a restart.
+Otherwise a restarted server has lost the key, and can only close the epoch. A new epoch needs a new name.
 
-Credentials follow from a secret in the same part of the state, not from the identity: backups, which have the
-identity, make none. Where that part is lost, the office enrols all people again. A person's new credential
-has the old one's name, so that an epoch still serves the person once.
+Credentials are derived from a secret in the same part of the state, not from the identity: backups, which
+contain the identity, cannot make credentials. If that part is lost, the office enrols all people again. A new
+credential has the same name as the old one, so that an epoch still serves each person once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from masquerade.protocols.k_anonymity.threshold.sealed_keys import SealedKeys
 from masquerade.services.common.client import json_object, peer_transport
 from masquerade.services.common.jobs import Call
 from masquerade.services.common.problems import NotAdmitted
-from masquerade.services.threshold.messages import MOST_ENROLLED, Batch
+from masquerade.services.threshold.messages import MOST_ENROLLED, RequestBatch
 from masquerade.services.threshold.server import CollectServer, digest_of
 from masquerade.services.threshold.settings import RandomnessSettings
 
@@ -39,14 +39,14 @@ _TELL_SECONDS = 5.0
 
 
 class RandomnessService(CollectServer):
-    """Anybody: notice, evaluate, closing. The enrolment office: enrol. The operator: close, status."""
+    """Endpoints for all callers: notice, evaluate, closing. Office: enrol. Operator: close, status."""
 
     settings: RandomnessSettings
 
     def __init__(self, settings: RandomnessSettings) -> None:
         super().__init__(settings, settings.collector)
         self.places = {
-            "notice": lambda call: self._server.notice(self._named(call)),
+            "notice": lambda call: self._server.notice(self._epoch_of(call)),
             "evaluate": self._evaluate,
             "closing": self._closing,
             "enrol": self._enrol,
@@ -54,10 +54,10 @@ class RandomnessService(CollectServer):
         self.operations = {"close": self._close, "status": self._status}
 
     def begin(self, files: ExitStack) -> None:
-        """Open the epoch of the settings, unless it has been open before."""
+        """Open the epoch of the settings, unless it was opened before."""
         super().begin(files)
         self._ledger = files.enter_context(closing(EvaluationLedger(self.once / LEDGER)))
-        # a credential that is free again would let a person ask twice
+        # if an entry is lost, a person could use a credential twice
         is_complete = self.state.watch("evaluations", self._ledger.store, self._ledger.changes)
         self.check_complete(is_complete, LEDGER)
         seed = derive(self.identity.reveal(), "collect randomness server")
@@ -66,24 +66,25 @@ class RandomnessService(CollectServer):
             self._ledger,
             signing=self.identity,
             credentials=self._credential_secret(),
-            sealed=self._sealed(),
+            sealed=self._sealed_keys(),
         )
         files.callback(self._server.wipe)
-        known = self._ledger.notice(self.epoch)
-        if known is None:
-            self.check_only()
-            known = self._server.open(self.terms.encode())
-        elif Notice.decode(known).terms != self.terms:
+        notice = self._ledger.notice(self.epoch)
+        if notice is not None and Notice.decode(notice).terms != self.terms:
             raise InputError(
-                f"Epoch {self.epoch!r} began with another k or form than the settings have now: other terms "
-                "need a new name."
+                f"Epoch {self.epoch!r} started with a k or a form that differs from the settings: other "
+                "terms need a new name."
             )
-        self.remember(known)
+        if notice is None or self._server.holds(self.epoch):  # without its key an epoch serves nobody
+            self.check_only()
+        if notice is None:
+            notice = self._server.open(self.terms.encode())
+        self.remember(notice)
         if self.condition == KEY_LOST:
             self.log.warning("key lost", code=KEY_LOST)
 
     def _credential_secret(self) -> bytes:
-        """Return the secret that keys of credentials are derived from; make it if there is none."""
+        """Return the secret from which keys of credentials are derived; make it if it does not exist."""
         file, what = self.once / CREDENTIALS, "the secret of credentials"
         try:
             secret = read_private(file, what)
@@ -96,15 +97,15 @@ class RandomnessService(CollectServer):
             raise FileError(f"{file}: is not {what}. Without it, the office enrols all people again.")
         return secret
 
-    def _sealed(self) -> SealedKeys | None:
-        """Return where keys are sealed; one that is sealed already is not given up for want of the secret."""
+    def _sealed_keys(self) -> SealedKeys | None:
+        """Return the store of sealed keys; raise InputError if a key is sealed and its secret is missing."""
         file = self.settings.sealing
         if file is not None:
             return SealedKeys(self.once, read_private(file, "a secret for sealing").strip())
         if SealedKeys.has(self.once, self.epoch) and not self._ledger.finished(self.epoch):
             raise InputError(
-                f"The key of epoch {self.epoch!r} is sealed, and the settings no longer name the file that "
-                "it was sealed under (sealing). Name it again."
+                f"The key of epoch {self.epoch!r} is sealed, and the settings no longer name the secret file "
+                "for it (sealing). Name it again."
             )
         return None
 
@@ -116,39 +117,39 @@ class RandomnessService(CollectServer):
         return OPEN if self._server.holds(self.epoch) else KEY_LOST
 
     def may_open(self, epoch: str, notice: bytes) -> bool:  # noqa: ARG002
-        """Tell whether an earlier epoch was closed, or is not known: no report leaves before that."""
+        """Return True if an earlier epoch was closed or is unknown; before closing, no reports are sent."""
         return self._ledger.finished(epoch) or self._ledger.notice(epoch) is None
 
     def finished(self, epoch: str) -> bool:
-        """Tell whether the key of an earlier epoch is destroyed."""
+        """Return True if the key of an earlier epoch is destroyed."""
         return self._ledger.finished(epoch)
 
     def ready(self) -> bool:
-        """Tell whether people can ask or learn that the epoch is closed."""
+        """Return True unless the key of the epoch is lost."""
         return self.condition != KEY_LOST
 
-    def described(self) -> str:
-        """Return what the operator makes public when the service starts."""
+    def describe(self) -> str:
+        """Return a line for the operator at the start, with the digest to publish."""
         if self.condition == KEY_LOST:
             return (
-                f"epoch {self.epoch!r}: the key was lost when this server stopped, nobody can be served any "
-                "more; close the epoch, and name a new one"
+                f"epoch {self.epoch!r}: the key was lost when this server stopped, and nobody else can be "
+                "served; close the epoch, and name a new one"
             )
         digest = digest_of(self._server.notice(self.epoch))
         head = f"epoch {self.epoch!r} is {self.condition}, k = {self.terms.k}"
         return f"{head}; its notice, to be published: {digest}"
 
     def _evaluate(self, call: Call) -> bytes:
-        return Batch(tuple(self._server.evaluate(Batch.decode(call.body).items))).encode()
+        return RequestBatch(tuple(self._server.evaluate(RequestBatch.decode(call.body).items))).encode()
 
     def _closing(self, call: Call) -> bytes:
-        epoch = self._named(call)
+        epoch = self._epoch_of(call)
         if self._ledger.finished(epoch):
             return self._server.close(epoch)
-        self._server.notice(epoch)  # refuses what has never been
+        self._server.notice(epoch)  # refuses unknown epochs
         if epoch != self.epoch or self.condition == KEY_LOST:
             raise QueryRefused([Refusal(KEY_LOST, REFUSALS[KEY_LOST])])
-        raise QueryRefused([Refusal("epoch_open", f"Epoch {epoch!r} is still open: no report is due yet.")])
+        raise QueryRefused([Refusal("epoch_open", f"Epoch {epoch!r} is still open: send no report yet.")])
 
     def _enrol(self, call: Call) -> bytes:
         if call.peer.name != self.settings.office:
@@ -160,30 +161,30 @@ class RandomnessService(CollectServer):
             or not all(isinstance(one, str) and 0 < len(one) <= _LONGEST_NAME for one in people)
         ):
             raise InputError(
-                f"'people' is a list of 1 to {MOST_ENROLLED:,} names, each at most 200 letters long."
+                f"'people' must be a list of 1 to {MOST_ENROLLED:,} names, each at most 200 characters long."
             )
         return json.dumps({"credentials": [self._server.enrol(one).hex() for one in people]}).encode()
 
     def _close(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Destroy the key for good, and hand the signed closing to the collector if it can be reached."""
+        """Destroy the key permanently, and send the signed closing to the collector if it is reachable."""
         epoch = given.get("epoch", self.epoch)
         if not isinstance(epoch, str):
             raise InputError("Name an epoch.")
-        SealedKeys.destroy_in(self.once, epoch)  # whether or not it is this start's settings that seal
+        SealedKeys.destroy_in(self.once, epoch)  # even if the current settings do not seal keys
         closing = self._server.close(epoch)
-        problem = self._handed_on(closing) if epoch == self.epoch else None
-        said = Closing.decode(closing)
-        self.log.info("epoch closed", number=said.evaluations)
+        problem = self._send_closing(closing) if epoch == self.epoch else None
+        evaluations = Closing.decode(closing).evaluations
+        self.log.info("epoch closed", number=evaluations)
         return {
             "epoch": epoch,
-            "evaluations": said.evaluations,
+            "evaluations": evaluations,
             "closing": closing.hex(),
             "collector_told": problem is None and epoch == self.epoch,
             "problem": problem,
         }
 
-    def _handed_on(self, closing: bytes) -> str | None:
-        """Tell the collector; if that fails, people bring it the closing themselves."""
+    def _send_closing(self, closing: bytes) -> str | None:
+        """Send the closing to the collector; return the error if that fails; clients then deliver it."""
         try:
             with peer_transport(self.settings, self.peers, timeout=_TELL_SECONDS) as http:
                 http.exchange(self.settings.collector, closing, place="begin")
@@ -195,15 +196,15 @@ class RandomnessService(CollectServer):
         return {
             "epoch": self.epoch,
             "state": self.condition,
-            "evaluations": self._ledger.spent(self.epoch),
+            "evaluations": self._ledger.count_spent(self.epoch),
             "notice": digest_of(self._server.notice(self.epoch)),
         }
 
-    def _named(self, call: Call) -> str:
-        """Return the epoch that a caller means, the current one if it names none."""
+    def _epoch_of(self, call: Call) -> str:
+        """Return the epoch that a request names, by default the current one."""
         if len(call.body) > _LONGEST_NAME:
             raise InputError("The name of an epoch has at most 200 bytes.")
         try:
             return call.body.decode() or self.epoch
         except UnicodeDecodeError:
-            raise InputError("The name of an epoch is text in UTF-8.") from None
+            raise InputError("The name of an epoch must be text in UTF-8.") from None

@@ -1,4 +1,4 @@
-"""What the collector's operator gets: the open rows, what did not open counted, and bad reports named."""
+"""Results for the collector's operator: open rows, counts of closed rows, and a list of invalid reports."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from masquerade.frames.file_writer import AtomicWriter
 from masquerade.frames.label_codes import decode
 from masquerade.frames.metadata import INCOMPLETE
 from masquerade.protocols.k_anonymity.threshold.class_opening import Opening, Verdict
-from masquerade.protocols.k_anonymity.threshold.messages import Terms
+from masquerade.protocols.k_anonymity.threshold.messages import ThresholdTerms
 from masquerade.protocols.k_anonymity.threshold.row_schema import Form
 from masquerade.sources.people.opened import OpenedRows
 
-MOST_NAMED: Final = 1000  # bad reports that are listed one by one
+MOST_NAMED: Final = 1000  # invalid reports that are listed
 MOST_SHOWN: Final = 20
 _FIELDS: Final = {
     "quasi": "u1",
@@ -34,7 +34,7 @@ _FIELDS: Final = {
 
 
 def summary_of(opening: Opening, evaluations: int) -> dict[str, Any]:
-    """Return what became of the reports, in numbers; and which ones are wrong, by their place."""
+    """Summarise an opening: counts of reports by result, and the positions of invalid reports."""
     faults = opening.faults()
     return {
         "epoch": opening.terms.epoch,
@@ -54,11 +54,12 @@ def summary_of(opening: Opening, evaluations: int) -> dict[str, Any]:
             {"report": fault.report + 1, "reason": fault.verdict.reason} for fault in faults[:MOST_NAMED]
         ],
         "more_reports_than_evaluations": max(0, opening.received - evaluations),
+        "contested_classes": opening.contested_classes,
     }
 
 
-def packed(opening: Opening) -> dict[str, Any]:
-    """Return an opening as JSON values."""
+def pack_opening(opening: Opening) -> dict[str, Any]:
+    """Encode an opening as JSON values."""
     arrays = {
         name: base64.b64encode(np.ascontiguousarray(getattr(opening, name), dtype=kind).tobytes()).decode()
         for name, kind in _FIELDS.items()
@@ -67,37 +68,37 @@ def packed(opening: Opening) -> dict[str, Any]:
     return {"terms": opening.terms.encode().hex(), "small": small, **arrays}
 
 
-def unpacked(values: Mapping[str, Any]) -> Opening:
-    """Return the opening that JSON values stand for."""
+def unpack_opening(values: Mapping[str, Any]) -> Opening:
+    """Decode an opening from JSON values."""
     try:
-        terms = Terms.decode(bytes.fromhex(values["terms"]))
-        found = {
+        terms = ThresholdTerms.decode(bytes.fromhex(values["terms"]))
+        arrays = {
             name: np.frombuffer(base64.b64decode(values[name], validate=True), kind)
             for name, kind in _FIELDS.items()
         }
         small = {int(size): int(number) for size, number in values["small"].items()}
-        found["quasi"] = found["quasi"].reshape(-1, terms.quasi_size)
-        found["sensitive"] = found["sensitive"].reshape(-1, terms.sensitive_size)
+        arrays["quasi"] = arrays["quasi"].reshape(-1, terms.quasi_size)
+        arrays["sensitive"] = arrays["sensitive"].reshape(-1, terms.sensitive_size)
     except DecodingError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError):
-        raise DecodingError("The collector's result is not one.") from None
-    classes, places = found["class_of"], range(len(found["quasi"]))
+        raise DecodingError("The collector's result is not valid.") from None
+    classes, places = arrays["class_of"], range(len(arrays["quasi"]))
     outside = len(classes) and (classes.min() not in places or classes.max() not in places)
-    if len(classes) != len(found["sensitive"]) or outside:
-        raise DecodingError("An opening has a class for every row.")
-    return Opening(terms, **found, small=small)
+    if len(classes) != len(arrays["sensitive"]) or outside:
+        raise DecodingError("An opening must have a class for every row.")
+    return Opening(terms, **arrays, small=small)
 
 
 def opened_rows(result: Mapping[str, Any], form: Form, *, accept_incomplete: bool = False) -> OpenedRows:
-    """Return the collector's result as a `Tally` that says that rows are missing, and not at random."""
+    """Return the collector's result as a `Tally`, which reports that rows are missing not at random."""
     if "opening" not in result:
-        raise InputError("The collector gave no rows: the classes have not been opened yet.")
-    return OpenedRows(unpacked(result["opening"]), form, accept_incomplete=accept_incomplete)
+        raise InputError("The collector returned no rows: the classes have not been opened yet.")
+    return OpenedRows(unpack_opening(result["opening"]), form, accept_incomplete=accept_incomplete)
 
 
 def write_rows(rows: OpenedRows, path: str | Path, *, overwrite: bool = False) -> None:
-    """Write the open rows as CSV, Parquet or Arrow; that rows are missing travels with them."""
+    """Write the open rows as CSV, Parquet or Arrow; the metadata state that rows are missing."""
     columns = {name: decode(rows.codes[name], rows.schema[name].categories) for name in rows.schema}
     table = pa.table(columns)
     terms = rows.opening.terms
@@ -107,8 +108,8 @@ def write_rows(rows: OpenedRows, path: str | Path, *, overwrite: bool = False) -
             target.write(batch)
 
 
-def described(result: Mapping[str, Any], out: str) -> list[str]:
-    """Return what became of the reports, in words."""
+def describe_result(result: Mapping[str, Any], out: str) -> list[str]:
+    """Describe a result in sentences."""
     closed = result["received"] - result["opened"]
     rows, classes = counted(result["opened"], "row"), counted(result["classes"], "class", "classes")
     lines = [
@@ -119,15 +120,20 @@ def described(result: Mapping[str, Any], out: str) -> list[str]:
     ]
     if result["more_reports_than_evaluations"]:
         lines.append(
-            f"there are {result['more_reports_than_evaluations']:,} more reports than evaluations: somebody "
-            "sent made-up ones, or several."
+            f"there are {result['more_reports_than_evaluations']:,} more reports than evaluations: a person "
+            "sent forged or repeated reports."
+        )
+    if result["contested_classes"]:
+        lines.append(
+            f"{result['contested_classes']:,} open classes share their quasi-identifier with another class: "
+            "of each such group, all but one are forged."
         )
     if closed and result.get("coarser"):
         level = result["level"] + 1
         lines.append(
-            f"the form has a coarser level for them: say 'level: {level}' of the epoch in the settings of "
-            "both servers, start them again, and let people submit again."
+            f"the form has a coarser level for them: set 'level: {level}' of the epoch in the settings of "
+            "both servers, restart them, and let people submit again."
         )
     if closed:
-        lines.append("rows are missing, and not at random: rare quasi-identifiers are missing most.")
+        lines.append("rows are missing, and not at random: mostly those with rare quasi-identifiers.")
     return lines

@@ -1,4 +1,4 @@
-"""The files of a collection: the form, the two servers, the enrolment office, and what people are given."""
+"""Settings of a collection: the form, the two servers, the enrolment office, and the file for all people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, model_v
 from masquerade.core.errors import InputError
 from masquerade.core.schema import Schema, Variable
 from masquerade.protocols.k_anonymity.threshold.generalisation import GeneralisedForm
-from masquerade.protocols.k_anonymity.threshold.messages import MOST_K, Terms
+from masquerade.protocols.k_anonymity.threshold.messages import MOST_K, ThresholdTerms
 from masquerade.protocols.k_anonymity.threshold.row_schema import Form
 from masquerade.services.common import settings as common
 
@@ -22,18 +22,18 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class FormSettings(common.Strict):
-    """The form that everybody fills in: variables with their categories, in two parts."""
+    """The form that all people fill in: variables with their categories, in two parts."""
 
     masquerade: Literal[1]
     """The version of the format, 1."""
     quasi: dict[str, Categories] = Field(min_length=1)
-    """By variable, the categories of what makes a class: rows open if at least k people share all of it."""
+    """Categories of each quasi-identifier: rows open if at least k people share all quasi-identifiers."""
     sensitive: dict[str, Categories] = Field(min_length=1)
-    """By variable, the categories of the rest of a row, which is seen only where its class opens."""
+    """Categories of each other variable of a row, which is visible only if its class opens."""
     hierarchies: dict[str, tuple[dict[StrictStr | StrictInt | StrictBool, Categories], ...]] = Field(
         default_factory=dict
     )
-    """By quasi-identifier, groupings from fine to coarse: labels of groups with the categories in each."""
+    """Groupings of each quasi-identifier, from fine to coarse: labels of groups with their categories."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -41,99 +41,99 @@ class FormSettings(common.Strict):
         return self
 
     def levels(self) -> GeneralisedForm | None:
-        """Return the form at its levels, None where there is one only; what is wrong is an error here."""
+        """Return the form at all levels, None without hierarchies; raise InputError if it is not valid."""
         form = self.form()
         return GeneralisedForm(form, self.hierarchies) if self.hierarchies else None
 
     def form(self) -> Form:
-        """Return the form; what is wrong with it is an error here."""
+        """Return the form; raise InputError if it is not valid."""
         parts = (self.quasi, self.sensitive)
         variables = [Variable(name, labels) for part in parts for name, labels in part.items()]
         return Form(Schema(variables), tuple(self.quasi), tuple(self.sensitive))
 
 
 def load_form(path: str | Path, level: int = 0) -> Form:
-    """Return the form in a file, at a level of its hierarchies."""
+    """Load a form from a file, at a level of its hierarchies."""
     levels = load_levels(path)
     most = 0 if levels is None else levels.levels - 1
     if level > most:
-        raise InputError(f"{path}: level {level} is asked for, and its hierarchies end at level {most}.")
+        raise InputError(f"{path}: has no level {level}; its hierarchies end at level {most}.")
     return common.load(path, FormSettings, environment={}).form() if levels is None else levels.at(level)
 
 
 def load_levels(path: str | Path) -> GeneralisedForm | None:
-    """Return the form in a file at all levels, None where it has no hierarchies."""
+    """Load a form from a file at all levels, None if it has no hierarchies."""
     return common.load(path, FormSettings, environment={}).levels()
 
 
 class EpochSettings(common.Strict):
-    """One round of collecting, the same for both servers and everybody."""
+    """One round of collecting, the same for both servers and all people."""
 
     name: common.Name
-    """Its name, which is used once."""
+    """Its name, which can be used only once."""
     k: int = Field(ge=2, le=MOST_K)
-    """The least number of rows of a class that open."""
+    """The least number of rows in a class that opens."""
     shown: bool = False
-    """Whether quasi-identifiers travel in clear, as in the talk; the collector then sees all of them."""
+    """Whether quasi-identifiers are sent in clear; the collector then sees all of them."""
     repeated: bool = False
-    """Whether other epochs ask some of the same people: rows then differ by those of whoever came or left."""
+    """Whether other epochs ask some of the same people: rows then differ by those who joined or left."""
     level: int = Field(0, ge=0)
-    """Of both servers, where the form has hierarchies: the level that is collected, 0 first, then coarser."""
+    """For both servers, if the form has hierarchies: the level that is collected, 0 first, then coarser."""
 
-    def terms(self, form: Form, level: int | None = None) -> Terms:
-        """Return the terms that follow for a form at a level, that of the settings if none is named."""
+    def terms(self, form: Form, level: int | None = None) -> ThresholdTerms:
+        """Return the terms for a form at a level, by default the level of the settings."""
         return form.terms(self.name_at(self.level if level is None else level), self.k, shown=self.shown)
 
     def name_at(self, level: int) -> str:
-        """Return what a level is called: an epoch of its own, with a key and tags of its own."""
+        """Return the name of a level, which is a separate epoch with its own key and tags."""
         return self.name if level == 0 else f"{self.name}-level-{level}"
 
 
 class OpenLimits(common.Limits):
-    """Limits of a service that takes requests from anybody."""
+    """Limits of a service that accepts requests from anyone."""
 
     body_bytes: common.Bytes = 1 * common.MIB
-    """The longest message, taken or sent."""
+    """The longest message, accepted or sent."""
     concurrency: int = Field(default=32, ge=1, le=1024)
-    """The most requests worked on at once; whoever comes then is told to ask later."""
+    """The most requests processed at the same time; further callers are asked to retry later."""
     seconds: float = Field(default=30.0, gt=0, le=86_400, allow_inf_nan=False)
-    """Seconds for a message to arrive, and for its caller to wait."""
+    """The most seconds for a message to arrive, and for its caller to wait."""
 
 
 class CollectSettings(common.NodeSettings):
-    """What both servers have; the other server is one of the peers."""
+    """Settings that both servers have; the other server is one of the peers."""
 
     form: common.PublicFile
-    """The form that everybody fills in."""
+    """The form that all people fill in."""
     epoch: EpochSettings
     """The round of collecting."""
     limits: OpenLimits = OpenLimits()
-    """How much is taken, given and worked on."""
+    """Limits on messages and load."""
     retries: int = Field(1, ge=0, le=20)
-    """Of the randomness server alone: how often it tries again to tell the collector of the closing."""
+    """For the randomness server: how often it retries to send the closing to the collector."""
 
     @model_validator(mode="before")
     @classmethod
     def _no_consents(cls, values: Any) -> Any:
         if isinstance(values, dict) and values.get("consents"):
-            raise ValueError("consents: a server of a collection takes part in no sessions")
+            raise ValueError("consents: a server of a collection does not participate in sessions")
         return values
 
     def _other(self, name: str, role: str) -> common.PeerSettings:
-        """Return the other server, which must be somebody else, somewhere else."""
+        """Return the other server, which must have another address."""
         peer = self.peers.get(name)
         if peer is None or peer.url is None:
             raise ValueError(f"{role} must name a peer that has a url")
         if peer.url.startswith("https://") and not peer.fingerprints:
             raise ValueError(f"{role}: this peer needs the fingerprints of its certificate")
-        own = "loopback" if common.is_loopback(self.listen.host) else self.listen.host.lower()
-        if self.listen.port != 0 and _place_of(peer.url) == (own, self.listen.port):
+        host = "loopback" if common.is_loopback(self.listen.host) else self.listen.host.lower()
+        if self.listen.port != 0 and _place_of(peer.url) == (host, self.listen.port):
             raise ValueError(f"{role}: the two servers must not run at the same address")
         return peer
 
 
 class RandomnessSettings(CollectSettings):
-    """The randomness server: it evaluates once for each person enrolled."""
+    """The randomness server: it evaluates once for each enrolled person."""
 
     STARTED_BY = "masquerade collect randomness serve"
     office: common.Name
@@ -142,27 +142,27 @@ class RandomnessSettings(CollectSettings):
     """The other server, a peer with a `url` and, for https://, `fingerprints`."""
 
     sealing: common.SecretFile | None = None
-    """A passphrase or random bytes, at least 16: sealed under it, the epoch's key survives a restart."""
+    """A file with at least 16 secret bytes that encrypt the epoch's key, so that it survives a restart."""
 
     @model_validator(mode="after")
     def _others(self) -> Self:
         self._other(self.collector, "collector")
         office = self.peers.get(self.office)
         if office is None or not (office.fingerprints or office.token_digest):
-            raise ValueError("office must name a peer that is known by fingerprints or a token_digest")
+            raise ValueError("office must name a peer that has fingerprints or a token_digest")
         if self.office == self.collector:
-            raise ValueError("office: the collector must not enrol people, or it opens any class it can name")
+            raise ValueError("office: the collector must not enrol people, or it could open any class")
         return self
 
 
 class CollectorSettings(CollectSettings):
-    """The collector: it takes reports and opens classes that reached k."""
+    """The collector: it accepts reports and opens classes of at least k rows."""
 
     STARTED_BY = "masquerade collect collector serve"
     randomness: common.Name
     """The other server, a peer with a `url`, an `identity` and, for https://, `fingerprints`."""
     most_reports: int = Field(default=2_000_000, ge=1)
-    """The most reports of an epoch; beyond, none is taken."""
+    """The most reports that an epoch accepts."""
 
     @model_validator(mode="after")
     def _others(self) -> Self:
@@ -172,38 +172,38 @@ class CollectorSettings(CollectSettings):
 
 
 class OfficeSettings(common.Strict):
-    """The enrolment office: how it shows itself to the randomness server."""
+    """The enrolment office: how it authenticates to the randomness server."""
 
     masquerade: Literal[1]
     """The version of the format, 1."""
     name: common.Name
-    """What the office is called in messages about what went wrong."""
+    """The name of the office in error messages."""
     tls: common.Tls | None = None
-    """The certificate that the office shows; not needed where it shows a token."""
+    """The certificate of the office; not needed if it uses a token."""
     authority: common.PublicFile | None = None
-    """Without `tls`: who signs the randomness server's certificate (PEM), if not the system's authorities."""
+    """Without `tls`: the authority of the randomness server's certificate (PEM), by default the system's."""
     randomness: common.PeerSettings
-    """The randomness server: its `url` and `fingerprints`, and a `token_file` if the office shows a token."""
+    """The randomness server: its `url` and `fingerprints`, and a `token_file` if the office uses a token."""
 
 
 class ServerSettings(common.Strict):
-    """A server as people know it: its address, its certificate and its identity."""
+    """A server for its clients: its address, its certificate and its identity."""
 
     url: common.Url
-    """Where it is reached."""
+    """Its address."""
     fingerprints: tuple[common.Digest, ...] = ()
-    """Its certificate is pinned by these (`masquerade tls fingerprint`); for https:// there must be one."""
+    """Fingerprints that pin its certificate (`masquerade tls fingerprint`); required for https://."""
     identity: common.PublicKey
     """Its public signing key (`masquerade tls identity` prints it)."""
 
 
 class CollectionSettings(common.Strict):
-    """What every person is given, the same file for all."""
+    """The file for all people who participate in a collection."""
 
     masquerade: Literal[1]
     """The version of the format, 1."""
     form: common.PublicFile
-    """The form that everybody fills in."""
+    """The form that all people fill in."""
     epoch: EpochSettings
     """The round of collecting."""
     randomness: ServerSettings
@@ -211,15 +211,15 @@ class CollectionSettings(common.Strict):
     collector: ServerSettings
     """The collector, which must be another server."""
     authority: common.PublicFile | None = None
-    """Who signs both servers' certificates (PEM); without it, the system's authorities."""
+    """The authority of both servers' certificates (PEM), by default the system's."""
     notice: common.PublicKey | None = None
-    """The digest of the randomness server's notice, as published; the collector's copy is compared, too."""
+    """The published digest of the randomness server's notice; the collector's copy is compared as well."""
 
     @model_validator(mode="after")
     def _two_servers(self) -> Self:
         first, second = self.randomness, self.collector
         if self.epoch.level:
-            raise ValueError("epoch.level: what people are given names no level; they are taken through all")
+            raise ValueError("epoch.level: people submit at all levels; omit it in their file")
         if _place_of(first.url) == _place_of(second.url):
             raise ValueError(
                 "randomness and collector have the same address: one server would see everything"
@@ -232,7 +232,7 @@ class CollectionSettings(common.Strict):
 
 
 def _place_of(url: str) -> tuple[str, int]:
-    """Return host and port of an address; all names of this machine are one."""
+    """Return host and port of an address; all loopback names are equal."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower().rstrip(".")
     return "loopback" if common.is_loopback(host) else host, parts.port or DEFAULT_PORTS.get(parts.scheme, 0)

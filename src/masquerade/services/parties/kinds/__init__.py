@@ -1,7 +1,7 @@
-"""The kinds of sessions: one module each, found by the name that session files have for them.
+"""Session types, one module each, found by their name in session files.
 
-Another package adds a kind of its own by an entry point of the group ``masquerade.session_kinds``, named as
-the kind is and leading to its class; `base` says what a kind states. A kind is loaded when it is named.
+Another package adds a type by an entry point of the group ``masquerade.session_kinds``, which has the name of
+the type and refers to its class. `base` documents the class. A type is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from masquerade.services.parties.kinds.base import (
     Partition,
     Player,
     Role,
+    RoleStep,
     SessionKind,
-    Step,
 )
 
-__all__ = ["Convener", "Outflow", "Partition", "Player", "Role", "SessionKind", "Step", "find", "names"]
+__all__ = ["Convener", "Outflow", "Partition", "Player", "Role", "RoleStep", "SessionKind", "find", "names"]
 
-OURS = {
+BUILT_IN = {
     "pooled-counts": "pooled.PooledCounts",
     "vertical-with-miner": "with_miner.WithMiner",
     "vertical-without-miner": "without_miner.WithoutMiner",
@@ -36,33 +36,52 @@ OURS = {
     "hidden-k-means": "hidden_k_means.HiddenKMeans",
     "hidden-tree": "hidden_tree.HiddenTree",
 }
-EXAMPLE = "vertical-with-miner"  # of `masquerade session example`, unless another one is named
+EXAMPLE = "vertical-with-miner"  # default of `masquerade session example`
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all kinds, our own first; nothing is loaded.
+    """Return the names of all session types, built-in types first, without loading them.
 
+    Examples
+    --------
     >>> mq.parties.names()[:3]
     ('pooled-counts', 'vertical-with-miner', 'vertical-without-miner')
     """
-    return tuple(dict.fromkeys((*OURS, *plugins("session_kinds"))))
+    return tuple(dict.fromkeys((*BUILT_IN, *plugins("session_kinds"))))
 
 
 def find(name: str) -> SessionKind:
-    """Return a kind by its name; nobody else's kind takes the place of one of ours.
+    """Return a session type by its name; a plug-in cannot replace a built-in type.
 
+    Parameters
+    ----------
+    name : str
+        As `protocol:` in a session file.
+
+    Returns
+    -------
+    SessionKind
+        The session type.
+
+    Raises
+    ------
+    InputError
+        If there is no session type of that name.
+
+    Examples
+    --------
     >>> mq.parties.find("pooled-counts").partition
     <Partition.ROWS: 'different people at each party, all with the same columns; nobody is linked'>
     """
     if name not in names():
         raise InputError(f"There is no session kind {name!r}.{did_you_mean(name, names())}")
-    return _loaded(name)
+    return _load(name)
 
 
 @cache
-def _loaded(name: str) -> SessionKind:
-    if name in OURS:
-        module, _, kind = OURS[name].partition(".")
+def _load(name: str) -> SessionKind:
+    if name in BUILT_IN:
+        module, _, kind = BUILT_IN[name].partition(".")
         found = getattr(import_module(f"{__name__}.{module}"), kind)
     else:
         found = load_plugin("session_kinds", name, lambda part: _problem(part, name))
@@ -71,10 +90,10 @@ def _loaded(name: str) -> SessionKind:
 
 
 def _problem(part: object, name: str) -> str | None:
-    """Return what is wrong with somebody's kind."""
+    """Return the problem of a plug-in's session type, None if it is valid."""
     if not (isinstance(part, type) and issubclass(part, SessionKind)):
-        return "it is no subclass of SessionKind"
-    said = [item for item in ("name", "why", "partition", "roles") if hasattr(part, item)]
-    if part.__abstractmethods__ or len(said) < 4:
+        return "it is not a subclass of SessionKind"
+    stated = [item for item in ("name", "why", "partition", "roles") if hasattr(part, item)]
+    if part.__abstractmethods__ or len(stated) < 4:
         return "it does not state its name, why, partition, roles and model"
     return None if part.name == name else f"the class calls itself {part.name!r}"

@@ -1,7 +1,8 @@
-"""Any cell at any party, and no miner: tables are counted by whoever holds most of their variables.
+"""Session type with any cell at any party and no miner.
 
-What a party holds it counts as it is, what others hold as they report it. Of a variable that several hold
-some of, it has both; it counts people apart by which of these it holds, and the estimates of both add.
+A table is counted by the party that holds most of its variables, from its own clear cells and the reports of
+others. A party may hold a variable for some people and have reports for the rest: it counts these strata
+separately, and their estimates are added.
 """
 
 from __future__ import annotations
@@ -9,40 +10,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from masquerade.services.parties.coordinator import are_cells, no_tables_of
+from masquerade.services.parties.coordinator import are_cells, invalid_tables
 from masquerade.services.parties.kinds.any_cells import ScatteredCellsRole, schema_of_cells
 from masquerade.services.parties.kinds.base import Partition, SessionKind, Tables
 from masquerade.services.parties.kinds.without_miner import (
     CrossParentsRole,
-    OwnNodes,
+    LocalNodes,
     WithoutMiner,
     crossing_of,
     seen_without_miner,
 )
-from masquerade.sources.parties.own_tables import OwnTablesOfStrata, Stratum, counted, shared_by
+from masquerade.sources.parties.own_tables import OwnTablesOfStrata, Stratum, count_reports, shared_by
 from masquerade.sources.parties.scattered_cells import ScatteredCells
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Schema
     from masquerade.protocols.wire.session import Transport
     from masquerade.services.parties.coordinator import Coordinator
-    from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.participant import SessionParticipant
     from masquerade.services.parties.session import JointSchema, SessionSpec
 
 TOLD = "counts of own cells beside others' reports, by who holds what of whom"
 
 
-class _OwnCells(OwnNodes):
-    """A party that sends others what they count with, and counts itself."""
+class _LocalCells(LocalNodes):
+    """A party that sends other parties the cells they need, and counts its own tables."""
 
     told = TOLD
     _seen: ScatteredCells | None = None
 
-    def _counted(self, tables: Tables, members: Callable[[str], Transport]) -> dict[str, Any]:
-        """Count tables of own clear and others' disguised cells, stratum by stratum."""
+    def _count_tables(self, tables: Tables, members: Callable[[str], Transport]) -> dict[str, Any]:
+        """Count tables of local clear cells and others' disguised cells, stratum by stratum."""
         part = self._part
         if self._seen is None:
-            joint = part.arranged()
+            joint = part.require_joint_schema()
             self._seen = ScatteredCells(
                 self._site,
                 joint.policies,
@@ -54,32 +55,35 @@ class _OwnCells(OwnNodes):
         strata = self._seen.strata
         return {
             "strata": [[list(names), records.n] for names, records in strata.items()],
-            "counts": [[counted(records, [names])[0] for records in strata.values()] for names in tables],
+            "counts": [
+                [count_reports(records, [names])[0] for records in strata.values()] for names in tables
+            ],
         }
 
 
 class _CrossingCellsRole(CrossParentsRole, ScatteredCellsRole):
-    """Parties send each other reports of the cells that the other counts with."""
+    """A party sends another reports of the cells that the other needs for its tables."""
 
-    def player(self, part: Participant) -> _OwnCells:
-        return _OwnCells(part, self)
+    def player(self, part: SessionParticipant) -> _LocalCells:
+        return _LocalCells(part, self)
 
 
 class AnyCellsWithoutMiner(WithoutMiner):
-    """Everybody learns the model, and of records the reports of cells that cross to it."""
+    """All parties learn the model; a party also receives reports of the cells that its tables need."""
 
     name = "arbitrary-without-miner"
     why = "one party has nobody to learn from"
     partition = Partition.CELLS
     roles = (_CrossingCellsRole(),)
     told = TOLD
+    em = SessionKind.em
 
     def schema(self, spec: SessionSpec, joint: JointSchema) -> Schema:  # noqa: ARG002
-        """Return the variables of everybody, of which several may hold one."""
+        """Return the variables of all parties; several parties may hold cells of the same variable."""
         return schema_of_cells(joint)
 
     def faults(self, spec: SessionSpec, joint: JointSchema) -> Iterator[str]:
-        """Yield shared variables that are reported together with others, or under another name."""
+        """Yield shared variables that are reported together with others or under a different name."""
         yield from SessionKind.faults(self, spec, joint)
         for party, policy in joint.policies.items():
             for name in shared_by(party, joint.policies):
@@ -91,24 +95,24 @@ class AnyCellsWithoutMiner(WithoutMiner):
                     )
 
     def model(self, run: Coordinator) -> dict[str, Any]:
-        """Let whoever holds most of a table's variables count it, and learn from that."""
+        """Request each table from the party with most of its variables, and learn from the counts."""
         run.note("parties count tables")
         crossing = crossing_of(run.spec, run.joint)
         seen = seen_without_miner(run.joint, crossing, run.spec.convener, TOLD)
 
         def strata(party: str) -> list[Stratum]:
-            told: Any = run.counted_by(party, ()).get("strata")
+            reply: Any = run.request_counts(party, ()).get("strata")
             try:
-                return [Stratum(tuple(names), people) for names, people in told if type(people) is int]
+                return [Stratum(tuple(names), people) for names, people in reply if type(people) is int]
             except (TypeError, ValueError):
-                raise no_tables_of(party) from None
+                raise invalid_tables(party) from None
 
         def tables(party: str, asked: Sequence[tuple[str, ...]]) -> list[list[list[int]]]:
-            counts = run.counted_by(party, asked).get("counts")
+            counts = run.request_counts(party, asked).get("counts")
             if not isinstance(counts, list) or not all(
                 isinstance(parts, list) and all(map(are_cells, parts)) for parts in counts
             ):
-                raise no_tables_of(party)
+                raise invalid_tables(party)
             return counts
 
-        return run.learnt_from(OwnTablesOfStrata(run.joint.policies, crossing, strata, tables, seen))
+        return run.learn_from(OwnTablesOfStrata(run.joint.policies, crossing, strata, tables, seen))

@@ -1,4 +1,4 @@
-"""A decision tree over columns of several parties, grown on shares: splits and classes open, counts never."""
+"""Session type for decision trees in MPC, over columns of several parties: splits and classes are opened."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from masquerade.core.errors import InputError
 from masquerade.learn.classifiers.label_tree import LabelNode, LabelTree
 from masquerade.learn.classifiers.prediction_rows import chosen_features
 from masquerade.learn.classifiers.tree_model import DecisionTree
-from masquerade.protocols.mpc.dealer_engine import MOST_RECORDS, HelpedEngine
+from masquerade.protocols.mpc.dealer_engine import HelpedEngine
 from masquerade.protocols.mpc.engine import Steps
 from masquerade.protocols.mpc.family_counts import HiddenColumns
 from masquerade.protocols.mpc.guarantee import tree_guarantee
@@ -18,19 +17,24 @@ from masquerade.protocols.mpc.tree import Growth, tree
 from masquerade.protocols.vertical.columns import product_agreement
 from masquerade.protocols.wire.session import agreement_of
 from masquerade.services.parties.kinds.base import Partition
-from masquerade.services.parties.kinds.hidden_computation import COST, HiddenKind, carried
+from masquerade.services.parties.kinds.hidden_computation import (
+    COST,
+    HiddenKind,
+    count_records,
+    run_computation,
+)
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Schema
     from masquerade.services.parties.coordinator import Coordinator
-    from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.participant import SessionParticipant
     from masquerade.services.parties.session import JointSchema, SessionSpec
 
 OPENED = "which feature splits every node and the class of every leaf, and no count or gain"
 
 
-class _Terms:
-    """What all members know of a tree before it grows."""
+class _TreeComputation:
+    """Public parameters of a tree, known to all members before it is grown."""
 
     def __init__(self, spec: SessionSpec, columns: Mapping[str, Any], records: int) -> None:
         self._spec, self._n = spec, records
@@ -47,12 +51,13 @@ class _Terms:
         held = product_agreement(self.schema, self._held, str(self._spec.helper), self._n, self._alignment)
         return agreement_of("hidden tree", self._spec.digest, held.hex())
 
-    def program(self, part: Participant, key: Callable[[str, int], bytes]) -> Steps[str]:
-        """Grow the tree; the same text at every party."""
-        name, codes = part.node.name, part.aligned().codes
+    def program(self, part: SessionParticipant, key: Callable[[str, int], bytes]) -> Steps[str]:
+        """Grow the tree; the result is the same text at every party."""
+        name, codes = part.node.name, part.align_records().codes
         holder = {own: owner for owner, names in self._held.items() for own in names}
         columns = HiddenColumns(self.sizes, holder, {own: codes[own] for own in self._held[name]}, self._n)
-        nodes = yield from tree(HelpedEngine(name, self.owners, key, self._n), columns, self.growth)
+        engine = HelpedEngine(name, self.owners, key, self._n)
+        nodes = yield from tree(engine, columns, self.growth, before_opening=part.burn_opening)
         found = LabelTree(
             self.schema[self.growth.target],
             tuple(self.schema[feature] for feature in self.growth.features),
@@ -62,35 +67,37 @@ class _Terms:
         return json.dumps(found.to_dict(), sort_keys=True)
 
     def model(self, found: str) -> dict[str, Any]:
-        """Return the tree."""
+        """Return the tree as plain values."""
         return LabelTree.from_dict(json.loads(found)).to_dict()
 
 
 def _growth(spec: SessionSpec, schema: Schema) -> Growth:
-    told = spec.learn.read(schema)
-    wanted = chosen_features(schema, told["target"], told["features"])
-    features = [name for name in schema if name in wanted]
-    return Growth.of(told["target"], features, told["max_depth"], told["min_records"])
+    options = spec.learn.read(schema)
+    chosen = chosen_features(schema, options["target"], options["features"])
+    features = [name for name in schema if name in chosen]
+    return Growth.of(options["target"], features, options["max_depth"], options["min_records"])
 
 
 class HiddenTree(HiddenKind):
-    """Everybody learns which feature splits every node, and leaves' classes; counts and gains never open."""
+    """All parties learn the feature of every split and the class of every leaf, but no counts or gains."""
 
     name = "hidden-tree"
     why = "one party counts alone"
     partition = Partition.COLUMNS
     opens = "tree"
 
-    def terms(self, part: Participant) -> _Terms:
-        """Return what is computed; a helper takes the parties' word for the number of records."""
-        return _Terms(part.spec, part.columns(), part.agreed_records if part.helps else part.records)
+    def terms(self, part: SessionParticipant) -> _TreeComputation:
+        """Return the parameters of the computation; a helper uses the number of records parties signed."""
+        return _TreeComputation(
+            part.spec, part.columns(), part.agreed_records if part.helps else part.records
+        )
 
-    def opened(self, spec: SessionSpec) -> list[str]:  # noqa: ARG002
-        """Return that splits and classes open; how much that tells follows from everybody's variables."""
+    def describe_openings(self, spec: SessionSpec) -> list[str]:  # noqa: ARG002
+        """Return the description of splits and classes."""
         return [OPENED]
 
     def problems(self, spec: SessionSpec) -> Iterator[str]:
-        """Yield what is wrong with a tree that is to be grown on shares."""
+        """Yield problems of a session for a tree."""
         yield from super().problems(spec)
         goal = spec.learn
         if goal.learner.model is None or goal.learner.model() is not DecisionTree:
@@ -99,28 +106,20 @@ class HiddenTree(HiddenKind):
         if spec.hide_order or spec.open_counts:
             yield f"{self.name} has neither hide_order nor open_counts: splits and classes open"
         if goal.options.get("significance") != 1:
-            yield f"{self.name} tests no split, since tests need counts: say significance: 1"
+            yield f"{self.name} tests no split, since tests need counts: set significance: 1"
         if goal.options.get("criterion", "gain") != "gain" or goal.options.get("prune") is not None:
-            yield f"{self.name} is ID3: it knows neither gain_ratio nor prune"
+            yield f"{self.name} is ID3: it supports neither gain_ratio nor prune"
 
-    def faults(self, spec: SessionSpec, joint: JointSchema) -> Iterator[str]:
-        """Yield that too few bring something, and tables that would be too large."""
-        yield from super().faults(spec, joint)
-        if len(joint.policies) < 2:
-            yield "Hidden counts need columns of at least two parties; one counts alone."
-        try:
-            _growth(spec, joint.schema).check({one.name: len(one) for one in joint.schema.variables})
-        except InputError as error:
-            yield str(error)
+    def check(self, spec: SessionSpec, joint: JointSchema) -> None:
+        """Raise InputError if tables would be too large."""
+        _growth(spec, joint.schema).check({one.name: len(one) for one in joint.schema.variables})
 
     def model(self, run: Coordinator) -> dict[str, Any]:
-        """Carry the rounds of the computation, and return what all parties found."""
-        spec, n = run.spec, run.records or 0
-        if not 0 < n < MOST_RECORDS:
-            raise InputError(f"Hidden counts are of at least one and fewer than {MOST_RECORDS:,} records.")
-        terms = _Terms(spec, run.columns(), n)
+        """Relay the rounds of the computation, and return the parties' result."""
+        spec = run.spec
+        terms = _TreeComputation(spec, run.columns(), count_records(run))
         guarantee = tree_guarantee(
             terms.owners, terms.sizes, terms.growth, helper=str(spec.helper), convener=spec.convener
         )
-        text, took = carried(run, terms, guarantee)
+        text, took = run_computation(run, terms, guarantee)
         return {**terms.model(text), COST: took}

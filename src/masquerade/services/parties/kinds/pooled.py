@@ -1,37 +1,55 @@
-"""Sums of counts over parties that hold different people: nobody sees the counts of one of them."""
+"""Session type for secure sums of counts over parties with different people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.core.errors import InputError, PolicyMismatch
 from masquerade.core.query import Query
-from masquerade.protocols.secure_sum import CountRequest, MaskedSum, PoolingParty
-from masquerade.protocols.vertical.disguised_cells import restricted
+from masquerade.protocols.noise_shares import NoiseBudget, NoiseShares
+from masquerade.protocols.secure_sum import LEAST_WITH_NOISE, CountRequest, MaskedSum, PoolingParty
+from masquerade.protocols.vertical.disguised_cells import restrict_to_variables
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import Proposal
-from masquerade.services.parties.kinds.base import Outflow, Partition, Role, SessionKind, Step, proposed
-from masquerade.sources.parties.pooled import PooledTally, pooling_party
+from masquerade.services.parties.kinds.base import (
+    Outflow,
+    Partition,
+    Role,
+    RoleStep,
+    SessionKind,
+    list_batch_tables,
+)
+from masquerade.sources.parties.pooled import NoisyPool, PooledTally, pooling_party
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Schema
     from masquerade.services.parties.coordinator import Coordinator
-    from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.participant import SessionParticipant
     from masquerade.services.parties.session import JointSchema, SessionSpec
 
 MASKED = "counts under masks that cancel in the sum"
 
 
-def _counted(part: Participant, message: CountRequest) -> list[Outflow]:
-    policy, asked = part.data.policy, proposed(message)
-    return _masked(policy, tuple(name for name in policy.schema if any(name in some for some in asked)))
+NOISY = "counts with noise that nobody knows"
 
 
-def _masked(policy: Policy, names: tuple[str, ...]) -> list[Outflow]:
-    """Return what counts give away: of reports what the reports do, of clear records anything."""
+def _count_outflows(part: SessionParticipant, message: CountRequest) -> list[Outflow]:
+    """Return the outflows of counts of the variables that a message requests."""
+    policy, tables = part.data.policy, list_batch_tables(message)
+    if part.spec.noise is not None:
+        whole = _noisy_outflow(part.spec, _restrict_to_goal(part.spec, policy).schema.names)
+        return [whole] if any(tables) else [Outflow(MASKED, (), None)]
+    return _masked_outflows(
+        policy, tuple(name for name in policy.schema if any(name in table for table in tables))
+    )
+
+
+def _masked_outflows(policy: Policy, names: tuple[str, ...]) -> list[Outflow]:
+    """Return the outflows of masked counts: with the γ of the reports, or unbounded for clear records."""
     if not names or not policy.disguised:
         return [Outflow(MASKED, names, None)]
     return [
@@ -41,20 +59,42 @@ def _masked(policy: Policy, names: tuple[str, ...]) -> list[Outflow]:
     ]
 
 
+def _noisy_outflow(spec: SessionSpec, names: tuple[str, ...]) -> Outflow:
+    """Return the outflow of all tables of a session with noise together; γ = 1 besides ε and δ."""
+    terms = spec.noise_terms
+    if terms is None:
+        raise InputError("This session adds no noise.")
+    stated = f"{terms.number} tables, ε = {terms.epsilon:g}, δ = {terms.delta:g} a record"
+    kind = f"{NOISY} ({stated}, standard deviation {terms.deviation:.1f} a cell)"
+    bounds = (Fraction(str(terms.epsilon)), Fraction(str(terms.delta)))
+    return Outflow(kind, names, Fraction(1), None, *bounds)
+
+
 class _PoolRole(Role):
-    """A party adds its counts, under masks that cancel; its reports come from the memo."""
+    """A party sends its counts under masks that cancel in the sum; its reports come from the memo."""
 
     name = "pooling"
-    steps = (Step(Proposal, proposed), Step(CountRequest, proposed, _counted))
+    steps = (
+        RoleStep(Proposal, list_batch_tables),
+        RoleStep(CountRequest, list_batch_tables, _count_outflows),
+    )
 
     def questions(self, message: bytes) -> list[Query]:
-        """Return the questions as they are asked: only their cells are added up."""
+        """Return the queries of a message unchanged, since only their cells are summed."""
         kinds: dict[bytes, type[Proposal] | type[CountRequest]]
         kinds = {Proposal.TAG: Proposal, CountRequest.TAG: CountRequest}
-        asked = kinds.get(tag_of(message))
-        return [] if asked is None else list(asked.decode(message).batch.queries)
+        kind = kinds.get(tag_of(message))
+        return [] if kind is None else list(kind.decode(message).batch.queries)
 
-    def player(self, part: Participant) -> PoolingParty:
+    def player(self, part: SessionParticipant) -> PoolingParty:
+        noise, terms = None, part.spec.noise_terms
+        if terms is not None:
+            consent = part.node.settings.consent(part.spec.session)
+            stated = None if consent is None else consent.budget
+            budget = None if stated is None else NoiseBudget(stated.epsilon, stated.delta)
+            noise = NoiseShares(
+                terms, part.node.store.noise_ledger(), bytes.fromhex(part.spec.digest), budget
+            )
         return pooling_party(
             part.node.name,
             part.data.source(part.node.kept_memo()),
@@ -63,20 +103,21 @@ class _PoolRole(Role):
             roster=part.spec.parties,
             earlier=part.earlier_pools,
             most_cells=part.limits.cells,
+            noise=noise,
         )
 
 
-def _needed(spec: SessionSpec, policy: Policy) -> Policy:
-    """Return the policy of what is needed; strata stay together."""
-    names = spec.learn.needed(policy.schema.names)
-    return policy if policy.stratum_variable is not None else restricted(policy, names)
+def _restrict_to_goal(spec: SessionSpec, policy: Policy) -> Policy:
+    """Return the policy of the variables that the model needs; a policy with strata is not restricted."""
+    names = spec.learn.needed_variables(policy.schema.names)
+    return policy if policy.stratum_variable is not None else restrict_to_variables(policy, names)
 
 
 class PooledCounts(SessionKind):
-    """The convener learns sums over all parties, exact ones or of reports, and nothing else."""
+    """The convener learns sums of counts over all parties, exact or of reports, and nothing else."""
 
     name = "pooled-counts"
-    why = "of a sum of two, each subtracts its own counts and has the other's"
+    why = "with two parties, each could subtract its own counts from the sum"
     partition = Partition.ROWS
     least_parties = 3
     pooled = True
@@ -84,39 +125,61 @@ class PooledCounts(SessionKind):
     roles = (_PoolRole(),)
 
     def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:  # noqa: ARG002
-        """Yield counts of what is needed; and how many records there are."""
-        for item in (Outflow(MASKED, (), None), *_masked(policy, _needed(spec, policy).schema.names)):
+        """Yield masked counts of the needed variables, and of the number of records."""
+        names = _restrict_to_goal(spec, policy).schema.names
+        counts = _masked_outflows(policy, names) if spec.noise is None else [_noisy_outflow(spec, names)]
+        for item in (Outflow(MASKED, (), None), *counts):
             yield spec.convener, item
 
+    def problems(self, spec: SessionSpec) -> Iterator[str]:
+        """Yield problems of a session; with noise two parties are enough, and none may be disguised."""
+        if spec.noise is None:
+            yield from super().problems(spec)
+            return
+        without = spec.model_copy(update={"noise": None, "parties": (*spec.parties, "", "")})
+        yield from super().problems(without)
+        if len(spec.parties) < LEAST_WITH_NOISE:
+            yield f"{self.name} with noise needs at least {LEAST_WITH_NOISE} parties"
+        elif spec.noise.colluders >= len(spec.parties):
+            yield f"of {len(spec.parties)} parties at most {len(spec.parties) - 1} may collude"
+        else:
+            try:
+                _ = spec.noise.terms(len(spec.parties)).stages
+            except InputError as error:
+                yield str(error)
+
     def exact(self, policy: Policy) -> bool:
-        """Tell whether some variable is counted in clear."""
+        """Return True if a variable is counted in clear."""
         return any(item.gamma is None for item in guarantee_of(policy).disclosures)
 
     def schema(self, spec: SessionSpec, joint: JointSchema) -> Schema:
-        """Return the variables that are needed of those that every party has, all under one policy."""
+        """Return the needed variables; raise PolicyMismatch if parties have different policies."""
         if not joint.policies:
-            raise InputError("No party brings anything that is to be learnt.")
+            raise InputError("No party brings any of the variables to learn.")
         (first, policy), *others = joint.policies.items()
         for party, other in others:
             if other.id != policy.id:
                 raise PolicyMismatch(
-                    f"Parties {first!r} and {party!r} have other variables or channels: a pool has one "
+                    f"Parties {first!r} and {party!r} have different variables or channels: a pool has one "
                     "policy."
                 )
-        return _needed(spec, policy).schema
+        return _restrict_to_goal(spec, policy).schema
 
     def faults(self, spec: SessionSpec, joint: JointSchema) -> Iterator[str]:
-        """Yield parties that bring nothing."""
+        """Yield parties that bring none of the needed variables."""
         yield from super().faults(spec, joint)
+        if spec.noise is not None and any(policy.disguised for policy in joint.policies.values()):
+            yield "Noise is added to counts of clear records, and a policy disguises variables."
         for party in spec.parties:
             if joint.policies and party not in joint.policies and len(joint.policies) > 1:
-                yield f"Party {party!r} brings nothing that is to be learnt: {self.why}."
+                yield f"Party {party!r} brings none of the variables to learn: {self.why}."
 
     def model(self, run: Coordinator) -> dict[str, Any]:
-        """Learn from sums, all parties having one policy."""
+        """Learn the model from sums over all parties."""
         run.note("pooling counts")
         policy = run.joint.policies[run.spec.parties[0]]
-        pool = MaskedSum(run.spec.parties, run.transport("pooling"), policy, session=run.epoch)
-        source = PooledTally(pool, _needed(run.spec, policy))
+        noise, needed = run.spec.noise_terms, _restrict_to_goal(run.spec, policy)
+        pool = MaskedSum(run.spec.parties, run.transport("pooling"), policy, session=run.epoch, noise=noise)
+        source = PooledTally(pool, needed) if noise is None else NoisyPool(pool, needed)
         run.records = source.n
-        return run.learnt_from(source)
+        return run.learn_from(source)

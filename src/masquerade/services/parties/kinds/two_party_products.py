@@ -1,8 +1,9 @@
-"""Exact counts over columns of two parties: one counts with the other's Paillier ciphertexts."""
+"""Session type for exact counts over columns of two parties: one uses the other's Paillier ciphertexts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -14,56 +15,61 @@ from masquerade.protocols.vertical.paillier_products import (
 )
 from masquerade.protocols.wire.session import Proposal
 from masquerade.services.parties.kinds import base
-from masquerade.services.parties.kinds.base import Outflow, Step
+from masquerade.services.parties.kinds.base import Outflow, RoleStep
 from masquerade.sources.parties.products import RevealedVerticalCounts
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
     from masquerade.services.parties.coordinator import Coordinator
-    from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.participant import SessionParticipant
     from masquerade.services.parties.session import SessionSpec
 
 ENCRYPTED = "columns under Paillier encryption"
+SHARED = "the model, learnt from exact counts"
 DECRYPTED = Outflow("exact counts, decrypted under masks of whoever asks", (), None)
 
 
 class _EncryptionRole(base.Role):
-    """A party encrypts its columns, and decrypts sums of them under the other's masks."""
+    """A party encrypts its columns, and decrypts sums of them under masks of the other party."""
 
     name = "paillier"
     steps = (
-        Step(Proposal, base.proposed),
-        Step(
+        RoleStep(Proposal, base.list_batch_tables),
+        RoleStep(
             EncryptionRequest,
             lambda it: [it.names],
             lambda _, it: [Outflow(ENCRYPTED, it.names, Fraction(1))],
         ),
-        Step(Ciphertexts, outflows=lambda _part, _message: [DECRYPTED]),
+        RoleStep(Ciphertexts, outflows=lambda _part, _message: [DECRYPTED]),
     )
 
-    def player(self, part: Participant) -> KeyOwner:
-        return KeyOwner(part.node.name, part.aligned().codes, **part.columns())
+    def player(self, part: SessionParticipant) -> KeyOwner:
+        return KeyOwner(part.node.name, part.align_records().codes, **part.columns())
 
 
 class CountsOfTwo(base.SessionKind):
-    """One of the two learns exact counts of whatever is asked, without a helper."""
+    """The convener, one of two parties, learns exact counts of its queries, without a helper."""
 
     name = "revealed-counts-of-two"
     why = "one of the two counts with the other's ciphertexts"
     partition = base.Partition.COLUMNS
     convener = base.Convener.ONE_OF_TWO
-    rules_unkept = "a party decrypts what it cannot look into, whatever the other one has multiplied"
+    rules_unkept = "a party decrypts masked sums without knowing what the other party has multiplied"
     roles = (_EncryptionRole(),)
 
     def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:
-        """Yield encrypted columns and exact counts, of the one who does not count."""
+        """Yield encrypted columns and exact counts; of the convener the model, which the other party gets."""
+        names = policy.schema.names
         if party != spec.convener:
-            yield spec.convener, Outflow(ENCRYPTED, policy.schema.names, Fraction(1))
-            yield spec.convener, DECRYPTED
+            yield spec.convener, Outflow(ENCRYPTED, names, Fraction(1))
+            yield spec.convener, replace(DECRYPTED, variables=names)
+        else:
+            other = next(name for name in spec.parties if name != party)
+            yield other, Outflow(SHARED, names, None)
 
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from products under encryption."""
         run.note("multiplying under encryption")
         over = run.transport("paillier")
         products = PaillierProducts(run.spec.convener, run.own_codes(), over, **run.columns())
-        return run.learnt_from(RevealedVerticalCounts(products))
+        return run.learn_from(RevealedVerticalCounts(products))

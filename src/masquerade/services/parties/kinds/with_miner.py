@@ -1,4 +1,4 @@
-"""Disguised columns of the same people, joined by a miner who cannot tell whose rows they are (Model II)."""
+"""Session type with a miner that joins disguised columns of the same people by pseudonym (Model II)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from masquerade.protocols.vertical.disguised_cells import (
     DescriptionRequest,
     RepeatedCells,
     Site,
-    restricted,
+    restrict_to_variables,
 )
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.parties.kinds.base import (
@@ -23,24 +23,24 @@ from masquerade.services.parties.kinds.base import (
     Partition,
     Player,
     Role,
+    RoleStep,
     SessionKind,
-    Step,
 )
 from masquerade.services.parties.linkage import PSEUDONYMS, Linkage
-from masquerade.sources.parties.joined import Miner
+from masquerade.sources.parties.joined import JoiningMiner
 
 if TYPE_CHECKING:
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.local_data import RecordBlock
-    from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.participant import SessionParticipant
     from masquerade.services.parties.session import SessionSpec
 
 
-PARTS_AHEAD = 1  # a party draws and sends the next part while one is joined
+PARTS_AHEAD = 1  # parties draw and send the next part while the miner joins the current one
 
 
-def cells_of(spec: SessionSpec, policy: Policy) -> list[Outflow]:
-    """Return what cells give away: every group its own bound; pseudonyms, unless linking showed them."""
+def cell_outflows(spec: SessionSpec, policy: Policy) -> list[Outflow]:
+    """Return the outflows of cells: a bound per group, and pseudonyms unless linking revealed them."""
     reports = [
         Outflow(item.kind, item.variables, item.gamma, policy.id) for item in guarantee_of(policy).disclosures
     ]
@@ -48,78 +48,79 @@ def cells_of(spec: SessionSpec, policy: Policy) -> list[Outflow]:
     return reports if compared else [*reports, PSEUDONYMS]
 
 
-def _sent(part: Participant, message: CellRequest) -> list[Outflow]:
+def _requested_outflows(part: SessionParticipant, message: CellRequest) -> list[Outflow]:
+    """Return the outflows of the cells that a message requests."""
     policy = part.data.policy
-    return cells_of(part.spec, restricted(policy, message.names or policy.schema.names))
+    return cell_outflows(part.spec, restrict_to_variables(policy, message.names or policy.schema.names))
 
 
 class CellsRole(Role):
-    """A party sends reports of its cells under the pseudonyms of this session, drawn once and for all."""
+    """A party sends reports of its cells under the pseudonyms of this session; each is drawn only once."""
 
     name = "cells"
     fresh = False
-    steps = (Step(CellRequest, outflows=_sent),)
+    steps = (RoleStep(CellRequest, outflows=_requested_outflows),)
 
-    def player(self, part: Participant) -> Player:
+    def player(self, part: SessionParticipant) -> Player:
         """Return the site that releases reports of linked records."""
         return self.site(part)
 
-    def site(self, part: Participant) -> Site:
-        """Return a site; its draws come from the memo, and what was linked names its records."""
-        memo = part.node.kept_memo().saved(part.data.memo_id)
+    def site(self, part: SessionParticipant) -> Site:
+        """Return the site of this party: draws come from the memo, pseudonyms from the linkage."""
+        memo = part.node.kept_memo().save(part.data.memo_id)
         held = [
             RepeatedCells(block.codes, found.tags, found.rows, partial(part.data.draws, memo, block))
             for block, found in self.blocks(part)
         ]
         return Site(part.node.name, part.data.policy, held, part.epoch)
 
-    def blocks(self, part: Participant) -> Sequence[tuple[RecordBlock, Linkage]]:
-        """Return the records that are held and which of them take part, block by block."""
-        block, found = part.data.whole, part.linked()
+    def blocks(self, part: SessionParticipant) -> Sequence[tuple[RecordBlock, Linkage]]:
+        """Return the records of this party and their linkage, block by block."""
+        block, found = part.data.single_block, part.require_linkage()
         if block.rows <= SORTED_AT_ONCE:
             return [(block, found)]
-        # in the order of pseudonyms a part is one piece of every column
+        # sorted by pseudonym, each part that the miner requests is one contiguous piece of every column
         return [(block.in_order(found.rows, part.scratch), found.in_place(part.scratch))]
 
-    def check(self, part: Participant, peer: str, message: bytes) -> None:
-        """Let cells go to whoever asks for them."""
-        if cells_asked(message).recipient != peer:
-            raise part.spec.refused("cells go to whoever asks for them, and to nobody else")
+    def check(self, part: SessionParticipant, peer: str, message: bytes) -> None:
+        """Raise QueryRefused unless the recipient named in the message is its sender."""
+        if decode_cell_request(message).recipient != peer:
+            raise part.spec.refusal("cells go only to the peer that requests them")
 
 
-def cells_asked(message: bytes) -> DescriptionRequest | CellRequest:
-    """Return the question for cells that a message is."""
+def decode_cell_request(message: bytes) -> DescriptionRequest | CellRequest:
+    """Return the request for cells, or for their description."""
     described = tag_of(message) == DescriptionRequest.TAG
     return DescriptionRequest.decode(message) if described else CellRequest.decode(message)
 
 
 class WithMiner(SessionKind):
-    """The convener, who is no party, gets the reports of all columns side by side."""
+    """The convener, a miner outside the parties, receives the reports of all columns side by side."""
 
     name = "vertical-with-miner"
-    why = "the miner sees everybody's disguised columns side by side"
+    why = "the miner sees the disguised columns of all parties side by side"
     partition = Partition.COLUMNS
     convener = Convener.OUTSIDER
     roles = (CellsRole(),)
 
     def exact(self, policy: Policy) -> bool:  # noqa: ARG002
-        """Tell that results are about reports, which are seen record by record."""
+        """Return False: results are about reports, which the miner sees record by record."""
         return False
 
     def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:  # noqa: ARG002
-        """Yield reports of all that a party brings."""
-        for item in cells_of(spec, policy) if len(policy.schema) else ():
+        """Yield reports of all variables that a party brings."""
+        for item in cell_outflows(spec, policy) if len(policy.schema) else ():
             yield spec.convener, item
 
     def model(self, run: Coordinator) -> dict[str, Any]:
         """Learn from joined reports."""
         run.note("joining disguised records")
         agreed = {party: policy.id for party, policy in run.joint.policies.items()}
-        miner = Miner(agreed, run.epoch, name=run.spec.convener, room=run.room)
+        miner = JoiningMiner(agreed, run.epoch, name=run.spec.convener, room=run.room)
         source = miner.records(
             run.transport("cells"),
             run.parts(),
             parts_ahead=PARTS_AHEAD,
             progress=lambda done, parts: run.note(f"joining disguised records: part {done} of {parts}"),
         )
-        return run.learnt_from(source)
+        return run.learn_from(source)

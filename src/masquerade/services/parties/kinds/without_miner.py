@@ -1,6 +1,7 @@
-"""Columns of the same people, and no miner (Model I).
+"""Session type for columns of the same people without a miner (Model I).
 
-Each party learns its own nodes of a network; for other models it counts the tables of which it holds most.
+Each party learns its own nodes of a network. For other models it counts the tables most of whose variables
+it holds.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from masquerade.core.guarantee import Disclosure, Guarantee
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.learn import model_file
+from masquerade.learn.catalogue import EM
+from masquerade.learn.missing_cells import network_with_missing
 from masquerade.learn.networks.network import BayesianNetwork, bayesian_network
 from masquerade.learn.networks.structure_search import structure
 from masquerade.protocols.vertical.disguised_cells import (
@@ -23,14 +26,14 @@ from masquerade.protocols.vertical.disguised_cells import (
     Structure,
     cross_parents,
     own_families,
-    restricted,
+    restrict_to_variables,
     seen_by,
 )
 from masquerade.services.parties.kinds.base import Outflow, Partition, SessionKind, Tables
-from masquerade.services.parties.kinds.with_miner import CellsRole, cells_asked, cells_of
+from masquerade.services.parties.kinds.with_miner import CellsRole, cell_outflows, decode_cell_request
 from masquerade.sources.engines.engine import Engine
 from masquerade.sources.parties.joined import LearningSite
-from masquerade.sources.parties.own_tables import OwnTables, counted, foreign
+from masquerade.sources.parties.own_tables import OwnTables, count_reports, foreign
 from masquerade.sources.records import Records
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from masquerade.protocols.wire.session import Transport
     from masquerade.services.parties.coordinator import Coordinator
     from masquerade.services.parties.messages import Learn
-    from masquerade.services.parties.participant import Participant
+    from masquerade.services.parties.participant import SessionParticipant
     from masquerade.services.parties.session import JointSchema, SessionSpec
 
 
@@ -46,12 +49,12 @@ NODES = "the model: parents and parameters of every node"
 BESIDE = "counts of own columns beside others' reports"
 
 
-class OwnNodes:
-    """A party that sends others the cells that their nodes need, and learns its own nodes."""
+class LocalNodes:
+    """A party that sends other parties the cells that their nodes need, and learns its own nodes."""
 
     told = BESIDE
 
-    def __init__(self, part: Participant, cells: CellsRole) -> None:
+    def __init__(self, part: SessionParticipant, cells: CellsRole) -> None:
         self._part, self._cells = part, cells
         self._own = part.data.policy.schema.names
         self._parents: dict[str, Any] | None = None
@@ -62,39 +65,44 @@ class OwnNodes:
         return self._cells.site(self._part)
 
     def receive(self, message: bytes) -> bytes:
-        """Send cells to whoever needs them."""
+        """Answer a request for cells."""
         return self._site.receive(message)
 
     def check(self, message: Learn) -> None:
-        """Refuse to be asked for more than the session is to learn.
+        """Raise QueryRefused if a message requests more than the session's model needs.
 
-        Parents are asked for in the order agreed on; parameters for the structure agreed on, or for the
-        parents that the party itself found for its own nodes. Tables are those that other models need.
+        Parents may be requested in the agreed order only. Parameters may be requested for the agreed
+        structure, or for the parents that this party found for its own nodes. Tables may be requested only
+        if the model needs them.
         """
         if not _by_nodes(self._part.spec) or message.tables is not None:
             self._check_tables(message)
             return
-        goal = self._part.spec.learn.read(self._part.arranged().schema)
+        goal = self._part.spec.learn.read(self._part.require_joint_schema().schema)
         if goal["structure"] is not None:
-            due = message.order is None and message.structure == goal["structure"]
+            is_needed = message.order is None and message.structure == goal["structure"]
         elif message.structure is None:
-            due = (message.order, message.max_parents) == (goal["order"], goal["max_parents"])
+            is_needed = (message.order, message.max_parents) == (goal["order"], goal["max_parents"])
         else:
-            asked = {name: list(message.structure.get(name, ())) for name in self._own}
-            due = message.order is None and asked == self._parents
+            parents = {name: list(message.structure.get(name, ())) for name in self._own}
+            is_needed = message.order is None and parents == self._parents
         missing = [name for name in self._own if name not in (message.structure or self._own)]
         if missing:
-            raise self._part.spec.refused(f"its structure lacks {missing[0]!r}, which takes part here")
-        if not due:
-            raise self._part.spec.refused("this is not what it is to learn")
+            raise self._part.spec.refusal(f"its structure lacks {missing[0]!r}, which takes part here")
+        if not is_needed:
+            raise self._part.spec.refusal("the session's model does not need this")
 
     def questions(self, message: Learn) -> list[Query]:
-        """Return the tables that are counted, or the families whose parameters are told.
+        """Return the tables that are counted, or the families whose parameters are sent.
 
-        Reports of others count as what they are reports of: what they leave open is no protection here.
+        Reports of others are treated as their true values: the uncertainty of a channel is not relied on.
         """
         if message.tables is not None:
-            groups = [group for policy in self._part.arranged().policies.values() for group in policy.groups]
+            groups = [
+                group
+                for policy in self._part.require_joint_schema().policies.values()
+                for group in policy.groups
+            ]
             of = {report: group.names for group in groups for report in group.reports}
             columns = [[name for column in table for name in of[column]] for table in message.tables]
         else:
@@ -103,49 +111,51 @@ class OwnNodes:
         return [Query(by=tuple(dict.fromkeys(names))) for names in columns]
 
     def _check_tables(self, message: Learn) -> None:
-        """Let tables be asked for that are needed, of those who hold most of their variables."""
-        part, due = (
-            self._part,
-            not _by_nodes(self._part.spec) and (message.order, message.structure) == (None, None),
-        )
-        joint = part.arranged()
+        """Raise QueryRefused unless the message requests tables that the model needs, and nothing else."""
+        part = self._part
+        is_needed = not _by_nodes(part.spec) and (message.order, message.structure) == (None, None)
+        joint = part.require_joint_schema()
         groups = [group for policy in joint.policies.values() for group in policy.groups]
         for columns in message.tables or ():
-            # of variables that are reported together, or as they are, whoever counts sees each
-            alone = [name for name in columns if any(group.names == (name,) for group in groups)]
-            due = due and all(any(name in group.reports for group in groups) for name in columns)
-            due = due and part.spec.learn.allows(alone)
-        if message.tables is None or not due:
-            raise part.spec.refused("this is not what it is to learn")
+            # variables that are reported together arrive together, so the counting party sees each of them
+            # anyway: only those reported by themselves are compared with the model
+            single = [name for name in columns if any(group.names == (name,) for group in groups)]
+            is_needed = is_needed and all(any(name in group.reports for group in groups) for name in columns)
+            is_needed = is_needed and part.spec.learn.allows(single)
+        if message.tables is None or not is_needed:
+            raise part.spec.refusal("the session's model does not need this")
 
-    def _counted(self, tables: Tables, members: Callable[[str], Transport]) -> dict[str, Any]:
-        """Count tables of own clear and others' disguised columns, which are fetched once."""
+    def _count_tables(self, tables: Tables, members: Callable[[str], Transport]) -> dict[str, Any]:
+        """Count tables of local clear columns and others' disguised columns, which are fetched once."""
         part = self._part
         if self._view is None:
-            others = {p: q for p, q in part.arranged().policies.items() if p != part.node.name}
-            crossing = crossing_of(part.spec, part.arranged())
+            others = {p: q for p, q in part.require_joint_schema().policies.items() if p != part.node.name}
+            crossing = crossing_of(part.spec, part.require_joint_schema())
             needed = [n for (_, to), names in crossing.items() if to == part.node.name for n in names]
-            wanted = {self._own[0]: tuple(needed), **dict.fromkeys(needed, ())}  # as if own, with parents
+            # a structure in which one local node has all needed columns as parents fetches all of them
+            family = {self._own[0]: tuple(needed), **dict.fromkeys(needed, ())}
             site = LearningSite(self._site, others, room=part.room)
-            self._view = site.source(members("cells"), wanted)
+            self._view = site.source(members("cells"), family)
         if not isinstance(self._view, Records):
             raise InputError("Tables are counted in memory.")
-        return {"counts": counted(self._view, tables)}
+        return {"counts": count_reports(self._view, tables)}
 
     def learn(self, message: Learn, members: Callable[[str], Transport]) -> tuple[dict[str, Any], Outflow]:
-        """Learn own nodes from own clear and others' disguised columns, or count."""
+        """Learn this party's nodes from its clear and others' disguised columns, or count tables."""
         if message.tables is not None:
             tables = list(message.tables)
             names = tuple(name for name in self._own if any(name in columns for columns in tables))
-            return self._counted(tables, members), Outflow(self.told, names, None)
+            return self._count_tables(tables, members), Outflow(self.told, names, None)
         part = self._part
-        others = {p: q for p, q in part.arranged().policies.items() if p != part.node.name}
+        others = {p: q for p, q in part.require_joint_schema().policies.items() if p != part.node.name}
         site = LearningSite(self._site, others, room=part.room)
         source = site.source(members("cells"), message.structure)
-        goal = part.spec.learn.read(part.arranged().schema)
+        goal = part.spec.learn.read(part.require_joint_schema().schema)
         if message.structure is not None:
-            told = {name: goal[name] for name in ("prior", "equivalent_size", "nonnegative")}
-            values = _own_parameters(source, message.structure, self._own, told)
+            options = {name: goal[name] for name in ("prior", "equivalent_size", "nonnegative")}
+            if goal.get("missing") in EM:
+                options = {"tables": EM[goal["missing"]], "prior": goal["prior"]}
+            values = _local_parameters(source, message.structure, self._own, options)
             return values, Outflow("parameters of own nodes", self._own, None)
         found = structure(
             source,
@@ -159,52 +169,58 @@ class OwnNodes:
 
 
 class CrossParentsRole(CellsRole):
-    """Parties send each other reports of the columns that are parents of the other's nodes."""
+    """A party sends another reports of the columns that are parents of the other's nodes."""
 
-    def player(self, part: Participant) -> OwnNodes:
-        """Return who sends cells, and learns."""
-        return OwnNodes(part, self)
+    def player(self, part: SessionParticipant) -> LocalNodes:
+        """Return the object that sends cells, and learns."""
+        return LocalNodes(part, self)
 
     def askers(self, spec: SessionSpec, name: str) -> Collection[str]:
-        """Let the other parties ask, and nobody else."""
+        """Return the other parties."""
         return {*spec.parties} - {name}
 
-    def check(self, part: Participant, peer: str, message: bytes) -> None:
-        """Let cross parents cross to the party that needs them, and nothing else."""
+    def check(self, part: SessionParticipant, peer: str, message: bytes) -> None:
+        """Raise QueryRefused unless the peer needs the requested variables and may combine them.
+
+        The rules of this party's consent apply to all variables that the peer holds or receives, since it
+        could combine them.
+        """
         super().check(part, peer, message)
-        crossing = crossing_of(part.spec, part.arranged())
-        names = cells_asked(message).names
+        crossing = crossing_of(part.spec, part.require_joint_schema())
+        names = decode_cell_request(message).names
         if not names or not set(names) <= set(crossing.get((part.node.name, peer), ())):
-            raise part.spec.refused(f"what is to be learnt gives {peer!r} no need of these variables")
+            raise part.spec.refusal(f"the model gives {peer!r} no need of these variables")
         consent = part.node.settings.consent(part.spec.session)
         if consent is not None and consent.rules is not None:
-            beside = {name for (_, to), columns in crossing.items() if to == peer for name in columns}
-            seen = beside.union(part.arranged().owners.get(peer, ()))
+            received = {name for (_, to), columns in crossing.items() if to == peer for name in columns}
+            seen = received.union(part.require_joint_schema().owners.get(peer, ()))
             if consent.rules.shows(names, seen):
-                raise part.spec.refused(
-                    f"{peer!r} would have reports of {', '.join(names)} beside variables with which they "
+                raise part.spec.refusal(
+                    f"{peer!r} could combine reports of {', '.join(names)} with variables with which they "
                     "must stay undetermined"
                 )
 
 
 class WithoutMiner(SessionKind):
-    """Everybody learns the model, and of records the reports of columns that cross to it."""
+    """All parties learn the model; a party also receives reports of the columns that its nodes need."""
 
     name = "vertical-without-miner"
     why = "one party has nobody to learn from"
     partition = Partition.COLUMNS
+    sends_columns = True
     roles = (CrossParentsRole(),)
     told: ClassVar[str] = BESIDE
     rules_kept = (
         "each party refuses what it would count itself, and sends no reports to a party that could "
         "combine them into what must stay undetermined"
     )
+    em: ClassVar[tuple[str, ...]] = ("em",)  # no party has columns of all variables
     answers_tables = True  # counts, or parameters that are counts, though no message of a role asks for them
 
     def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:
-        """Yield reports of what may cross, to whoever needs it, and what is told about own variables.
+        """Yield reports of columns that other parties may need, and results about local variables.
 
-        Before parties have met, nobody knows what others hold: whatever no other party can need is left out.
+        It is not yet known what other parties hold, so only columns that none of them can need are omitted.
         """
         names = policy.schema.names
         if not names:
@@ -215,37 +231,37 @@ class WithoutMiner(SessionKind):
             crossing = tuple(name for name in names if name in others)
         for other in spec.parties:
             if other != party and crossing:
-                for item in cells_of(spec, restricted(policy, crossing)):
+                for item in cell_outflows(spec, restrict_to_variables(policy, crossing)):
                     yield other, item
-        told = ["parents of own nodes"] * (parents is None) + ["parameters of own nodes"]
-        for kind in told if _by_nodes(spec) else [self.told]:
+        results = ["parents of own nodes"] * (parents is None) + ["parameters of own nodes"]
+        for kind in results if _by_nodes(spec) else [self.told]:
             yield spec.convener, Outflow(kind, names, None)
 
-    def learner(self, part: Participant) -> OwnNodes:
-        """Return who learns own nodes, once it is known who holds which."""
+    def learner(self, part: SessionParticipant) -> LocalNodes:
+        """Return the object that learns this party's nodes; raise InputError before they are arranged."""
         if part.joint is None:
             super().learner(part)
-        found: OwnNodes = part.player("cells")
+        found: LocalNodes = part.player("cells")
         return found
 
     def model(self, run: Coordinator) -> dict[str, Any]:
-        """Let every party learn its own nodes, first their parents if they are not known; or count tables."""
+        """Request every party's nodes, first their parents unless these are given, or its tables."""
         crossing = crossing_of(run.spec, run.joint)
         if not _by_nodes(run.spec):
             run.note("parties count tables")
             seen = seen_without_miner(run.joint, crossing, run.spec.convener, BESIDE)
             policies, records = run.joint.policies, run.records or 0
-            return run.learnt_from(OwnTables(policies, crossing, records, run.own_tables, seen))
+            return run.learn_from(OwnTables(policies, crossing, records, run.request_tables, seen))
         goal = run.spec.learn.read(run.joint.schema)
         parents: Mapping[str, Any] | None = goal["structure"]
         if parents is None:
             run.note("parties learn the structure")
-            parents = run.own_nodes(order=goal["order"], max_parents=goal["max_parents"])
-        run.reveals(seen_without_miner(run.joint, crossing, run.spec.convener))
+            parents = run.learn_local_nodes(order=goal["order"], max_parents=goal["max_parents"])
+        run.add_guarantee(seen_without_miner(run.joint, crossing, run.spec.convener))
         run.note("parties learn parameters")
-        nodes = run.own_nodes(structure=dict(parents))
+        nodes = run.learn_local_nodes(structure=dict(parents))
         values = {**model_file.header("bayesian_network"), "nodes": [nodes[name] for name in parents]}
-        return BayesianNetwork.from_dict(values).to_dict()  # what does not fit together is refused
+        return BayesianNetwork.from_dict(values).to_dict()  # raises InputError if nodes do not fit together
 
 
 def _is_network(spec: SessionSpec) -> bool:
@@ -253,17 +269,18 @@ def _is_network(spec: SessionSpec) -> bool:
 
 
 def _by_nodes(spec: SessionSpec) -> bool:
-    """Tell whether each party learns its own part of the model: of a network, its nodes.
+    """Return True if each party learns its own nodes of a network.
 
-    Where any cell may be at any party, nobody's nodes are its own.
+    If any cell may be at any party, a node belongs to no single party.
     """
     return _is_network(spec) and spec.kind.partition is Partition.COLUMNS
 
 
 def crossing_of(spec: SessionSpec, joint: JointSchema) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return what crosses, by who gives and who receives; all can tell before anything does.
+    """Return the columns that parties send each other, by sender and receiver.
 
-    Where it is not known which tables will be asked for, parties look at everything, disguised.
+    All parties can compute it in advance. If the tables are not known in advance, because the learner
+    searches, every party receives reports of all columns of the others.
     """
     owners, goal = joint.owners, spec.learn
     parents = goal.options.get("structure")
@@ -279,24 +296,39 @@ def crossing_of(spec: SessionSpec, joint: JointSchema) -> dict[tuple[str, str], 
 def seen_without_miner(
     joint: JointSchema, crossing: Mapping[tuple[str, str], Sequence[str]], convener: str, told: str = NODES
 ) -> Guarantee:
-    """Return who learns what without a miner: parties what crosses to them, everybody the model.
+    """Return the disclosures of a session without a miner.
 
-    `crossing` are the variables by sender and receiver; `told` is what whoever convenes hears of parties.
+    Parameters
+    ----------
+    joint : JointSchema
+        The policies of all parties.
+    crossing : mapping
+        The variables of reports, by sender and receiver.
+    convener : str
+        The convener.
+    told : str, optional
+        Description of the parties' results; the model, which all parties learn, or counts for the convener.
+
+    Returns
+    -------
+    Guarantee
+        One disclosure of the results, and those of the reports that each party receives.
     """
     role = f"{convener} and all parties" if told == NODES else convener
     everything = dict.fromkeys(name for own in joint.owners.values() for name in own)
     found = Guarantee((Disclosure(role, told, tuple(everything), None),))
     for (sender, receiver), names in crossing.items():
-        found = found.combine(seen_by(receiver, restricted(joint.policies[sender], names)))
+        found = found.combine(seen_by(receiver, restrict_to_variables(joint.policies[sender], names)))
     return found
 
 
-def _own_parameters(
-    source: Tally, parents: Structure, own: Sequence[str], told: Mapping[str, Any]
+def _local_parameters(
+    source: Tally, parents: Structure, own: Sequence[str], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the conditional tables of a party's own nodes, as plain values."""
+    """Return the conditional tables of the nodes `own`, as plain values."""
+    estimate = network_with_missing if "tables" in options else bayesian_network
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        values = bayesian_network(source, own_families(parents, own), **told).to_dict()
+        values = estimate(source, own_families(parents, own), **options).to_dict()
     nodes = {node["variable"]["name"]: node for node in json.loads(json.dumps(values))["nodes"]}
     return {name: nodes[name] for name in own}
