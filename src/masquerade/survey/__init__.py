@@ -1,8 +1,8 @@
 """Surveys whose answers are disguised on the respondent's own device, before anything leaves it.
 
-A *survey file* says what is asked and under which policy; `build` makes of it one page that stands alone,
-with the exact sampler of `masquerade.disguising` in JavaScript, and everything to check and print beside it.
-`masquerade.survey.collector` collects what such pages send.
+A *survey file* contains the questions and names the policy. `build` turns it into one self-contained page,
+with the exact sampler of `masquerade.disguising` in JavaScript, and the files to check and print with it.
+`masquerade.survey.collector` collects the reports that such pages send.
 """
 
 from typing import TYPE_CHECKING

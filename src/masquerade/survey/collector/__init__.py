@@ -1,12 +1,13 @@
-"""The collector of a survey: it takes what pages drew, and never sees what people answered.
+"""The collector of a survey: it stores the reports that pages drew, and never sees an answer.
 
-`collector` answers pages and the fieldwork team, `store` keeps reports and invitations apart, `settings` say
-where; `export` writes what was collected, `figures` estimates it, `batches` and `publication` decide what is
-shown of it while the survey is open, `example` is a whole survey.
+`collector` serves pages and the fieldwork team. `store` keeps reports and invitations apart, where `settings`
+say. `export` writes the reports to a file, `figures` computes estimates, and `batches` and `publication`
+decide what is shown while the survey is open. `example` writes a complete survey.
 
-What the collector learns: reports, by day, under which policy and by whose chance they were drawn.
-Invitations are exchanged for blind tokens (RFC 9497): it knows who was invited and who asked for a token,
-and that each report came with a token of its own, not with whose. No address and no time is kept or logged.
+The collector learns the reports, and of each its policy and its mode (the source of its randomness).
+Invitations are exchanged for blind tokens (RFC 9497): the collector knows who was invited and who requested a
+token. It knows that each report came with a token of its own, not whose token it was. It counts reports by
+day, and neither stores nor logs addresses or times.
 """
 
 from masquerade.core.util.lazy_exports import public_modules

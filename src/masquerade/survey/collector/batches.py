@@ -1,23 +1,25 @@
-"""Batches: numbers of an open survey change only by `k` reports or more.
+"""Batches: the numbers of an open survey change only by `k` reports or more.
 
-A *cell* is a group of reports by what is not disguised: all reports of a version, those of one mode, those
-with one category of a clear variable, those that a quota counts. All numbers of one moment are computed from
-one set of published reports, so that sums and differences of them say nothing more. The next set is the
-largest one for which every cell gains and loses 0 reports, or `k` and more in all: valid sets are closed
-under union, so it is found by leaving out, again and again, the reports of cells with fewer. A withdrawn
-report counts until a batch takes it out. Reports of equal content are exchangeable: counts of contents do.
+A *cell* is a group of reports defined by undisguised facts: all reports of a version, of one mode, with one
+category of a clear variable, or counted by a quota. All numbers shown at one time are computed from one set
+of published reports, so that their sums and differences reveal nothing more. The next set is the largest one
+for which each cell either stays the same or gains and loses at least `k` reports in total. Valid sets are
+closed under union, so removing the reports of cells with too few changes, until none is left, finds the
+largest. A withdrawn report counts until a batch removes it. Equal reports are exchangeable, so counts of
+equal reports suffice.
 
-Where rows are exported while the survey is open, cells are the combinations of version, mode and all clear
+If rows are exported while the survey is open, cells are the combinations of version, mode and all clear
 variables (`joint`), because a row shows all of them together. Every other cell is a union of these.
 
-Nothing of this is written to a disk: published counts next to all reports would tell which came last. So
-after a restart it is not known what was shown before, and reports that arrived since the start are the only
-ones that certainly were not. Versions (or combinations) that had reports at the start are *sealed*: no number
+Published sets are kept in memory only: stored next to all reports, they would show which reports came last.
+After a restart it is therefore unknown what was shown before, and only reports that arrived since the start
+are certain to be new. Versions (or combinations) that had reports at the start are *sealed*: no number
 depends on them until `k` reports have arrived in them. Then all their reports count, and a table is shown if
-each of its cells had `k` arrivals, or never had a report. A lost or restored store changes nothing in that.
+each of its cells has had `k` arrivals or has never had a report. This holds even if the store was lost or
+restored.
 
-Batches hide who and when, the channel's γ hides what. An attacker who can submit k - 1 reports learns the
-k-th, as it was disguised.
+Batches hide who answered and when; the channel's γ hides the answer. An attacker who can submit k - 1 reports
+learns the k-th report, which is disguised.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ Content = tuple[int, tuple[int, ...]]  # mode and codes
 Counts = Mapping[str, Mapping[Content, int]]  # number of equal reports, by policy
 Dimension = tuple[str | int, ...]
 Cell = tuple[Dimension, int]  # a dimension and one of its categories
-Block = tuple[str | int, ...]  # reports that are published without regard to others
+Block = tuple[str | int, ...]  # reports that are published independently of others
 TOTAL: Final[Cell] = (("total",), 0)
 MODES_DIMENSION: Final[Dimension] = ("mode",)
 
@@ -102,7 +104,7 @@ class CellPlan:
                 )
                 for i, it in enumerate(quotas)
                 if it.variable in columns
-                and not (joint and it.variable in clear)  # whole blocks meet it, or do not
+                and not (joint and it.variable in clear)  # a quota on a clear variable counts entire blocks
                 and it.category in policy.observed[it.variable].categories
             ]
             sizes = {dimension: 2 for dimension, _, _ in self._counted[name]}
@@ -127,7 +129,7 @@ class CellPlan:
         return cells
 
     def categories(self, policy: str, dimension: Dimension) -> int:
-        """Return the number of cells of a dimension within a block, 0 if whole blocks make up its cells."""
+        """Return the number of cells of a dimension within a block, 0 if its cells are entire blocks."""
         return self._sizes[policy].get(dimension, 0)
 
     def __contains__(self, policy: str) -> bool:
@@ -135,7 +137,7 @@ class CellPlan:
 
 
 class ReportBatches:
-    """The published reports of an open survey, in memory alone.
+    """The published reports of an open survey, kept in memory only.
 
     Parameters
     ----------
@@ -144,7 +146,7 @@ class ReportBatches:
     k : int
         Least number of reports by which a cell changes.
     start : mapping
-        Reports that exist at the start; what was published of them before is not known.
+        Reports that exist at the start. It is unknown which of them were published before.
     untouched : bool
         True if no report was ever withdrawn before the start.
 
@@ -164,9 +166,9 @@ class ReportBatches:
                 block = plan.block(policy, content)
                 self._sealed.add(block)
                 self._before.update((block, cell) for cell in plan.cells(policy, content))
-        self._blocks: set[Block] = set()  # that were published
+        self._blocks: set[Block] = set()  # blocks with published reports
         self._sizes: Counter[tuple[Block, Cell]] = Counter()
-        self._arrived: Counter[tuple[Block, Cell]] = Counter()  # published, and arrived since the start
+        self._arrived: Counter[tuple[Block, Cell]] = Counter()  # published reports, new since the start
         self._known: set[tuple[Block, Cell]] = set()  # cells with `k` arrivals at some time
 
     def advance(self, counts: Counts) -> bool:
@@ -188,7 +190,7 @@ class ReportBatches:
                 return False
             self._sealed.remove(block)
             batch = changes
-            for content, number in self._base[policy].items():  # now all of the block counts
+            for content, number in self._base[policy].items():  # from now on the entire block counts
                 if self._plan.block(policy, content) == block:
                     self._count(block, content, number, arrived=0)
         else:
@@ -212,7 +214,7 @@ class ReportBatches:
             self._arrived[block, cell] += arrived
 
     def _largest(self, policy: str, changes: Mapping[Content, int]) -> dict[Content, int]:
-        """Return the largest part of some changes in which no cell has 1 to k - 1."""
+        """Return the largest subset of `changes` in which no cell changes by 1 to k - 1 reports."""
         batch, cells = dict(changes), {it: self._plan.cells(policy, it) for it in changes}
         sizes: Counter[Cell] = Counter()
         for content, change in batch.items():
@@ -226,7 +228,7 @@ class ReportBatches:
         return batch
 
     def published_counts(self) -> dict[str, dict[Content, int]]:
-        """Return the published reports: the only ones that numbers are computed from."""
+        """Return the published reports. All numbers shown are computed from these alone."""
         counts: dict[str, dict[Content, int]] = {}
         for policy, reports in self._base.items():
             if (policy,) in self._blocks:
@@ -238,7 +240,7 @@ class ReportBatches:
         return {policy: reports for policy, reports in counts.items() if reports}
 
     def shows(self, policy: str, dimension: Dimension, code: int | None = None) -> bool:
-        """Return True if a dimension, or one of its cells, may be shown of a version that is published."""
+        """Return True if a dimension of a published version, or one of its cells, may be shown."""
         codes = [it for it in range(self._plan.categories(policy, dimension)) if code in (None, it)]
         blocks = [block for block in self._blocks if block[0] == policy]
         return all(self._is_known(block, (dimension, code)) for block in blocks for code in codes)
@@ -250,7 +252,7 @@ class ReportBatches:
 
 
 class SteppedCount:
-    """A number of events that is shown in steps of at least `k`; None until `k` happened since the start.
+    """A count that is shown in steps of at least `k`; None until `k` events have occurred since the start.
 
     >>> begun = SteppedCount(10, start=3)
     >>> [begun.advance(number) for number in (4, 12, 13, 20, 23)]

@@ -1,4 +1,4 @@
-"""Asking the running collector of a survey, from the same machine, for what it has published."""
+"""Requests to the running collector on this machine, for what it has published."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from masquerade.survey.collector.export import OPEN
 from masquerade.survey.collector.settings import SurveySettings
 
 _SECONDS: Final = 60.0
-_ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  (what it listens at, not we)
+_ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  (a key: nothing listens here)
 
 
 def fetch_figures(settings: SurveySettings) -> dict[str, Any]:
@@ -30,15 +30,15 @@ def fetch_figures(settings: SurveySettings) -> dict[str, Any]:
     Raises
     ------
     PartyUnreachable
-        If no collector answers, or its settings have no token of the team.
+        If no collector answers, or the settings have no team token.
     """
     if settings.team_token is None:
-        raise PartyUnreachable("The settings have no team_token, by which a running collector is asked.")
+        raise PartyUnreachable("The settings have no team_token, which requests to the collector need.")
     return _ask(settings, "team", settings.team_token)
 
 
 def fetch_reports(settings: SurveySettings) -> dict[str, dict[tuple[int, tuple[int, ...]], int]]:
-    """Return the published reports of an open survey, by policy: how often each mode and codes came.
+    """Return the published reports of an open survey: by policy, the count of each mode and codes.
 
     Raises
     ------
@@ -57,12 +57,15 @@ def fetch_reports(settings: SurveySettings) -> dict[str, dict[tuple[int, tuple[i
 
 
 def _ask(settings: SurveySettings, place: str, token: Path) -> dict[str, Any]:
-    """Post to a place of the collector, which is on this machine: settings of others send a token nowhere."""
+    """Post to an endpoint of the collector on this machine.
+
+    A token is never sent elsewhere, even if an untrusted author wrote the settings.
+    """
     host = _ANY_ADDRESS.get(settings.listen.host, settings.listen.host)
     scheme = "http" if settings.tls is None else "https"
     address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.listen.port}"
     if not _is_here(host):
-        raise PartyUnreachable(f"{address} is not on this machine: ask where the collector runs.")
+        raise PartyUnreachable(f"{address} is not on this machine: run this where the collector runs.")
     bearer = read_private(token, "a token").decode("ascii", "replace").strip()
     try:
         with httpx.Client(
@@ -71,7 +74,7 @@ def _ask(settings: SurveySettings, place: str, token: Path) -> dict[str, Any]:
             reply = http.post(f"/v1/{place}", headers={"Authorization": f"Bearer {bearer}"})
     except httpx.TransportError:
         raise PartyUnreachable(
-            f"No collector of this survey answers at {address}: masquerade survey serve starts it."
+            f"No collector of this survey answers at {address}: start it with masquerade survey serve."
         ) from None
     if reply.status_code != 200:
         raise problems.decode(reply.status_code, reply.content, party=settings.name)
@@ -79,7 +82,7 @@ def _ask(settings: SurveySettings, place: str, token: Path) -> dict[str, Any]:
 
 
 def _context(settings: SurveySettings, address: str) -> ssl.SSLContext | bool:
-    """Return TLS to a collector that shows the very certificate of the settings, whatever name it is for."""
+    """Return a TLS context that accepts exactly the certificate of the settings, whatever its host name."""
     if settings.tls is None:
         return True
     context = PinnedContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -90,7 +93,7 @@ def _context(settings: SurveySettings, address: str) -> ssl.SSLContext | bool:
 
 
 def _is_here(host: str) -> bool:
-    """Return True if an address belongs to this machine: only then a socket can be bound to it."""
+    """Return True if an address belongs to this machine: only then can a socket be bound to it."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:

@@ -1,7 +1,7 @@
-"""Figures of a survey for the fieldwork team: counts, estimates with intervals, and doubts about reports.
+"""Figures of a survey for the fieldwork team: counts, estimates with intervals, and goodness of fit.
 
-While the survey is open they are computed from published reports alone (`batches`), and tables whose cells
-may not be shown say so.
+While the survey is open, figures are computed only from published reports (`batches`). If the cells of a
+table may not be shown, the table contains the reason instead.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from masquerade.survey.collector.export import MODE, complete
 from masquerade.survey.collector.quotas import QuotaCounts
 from masquerade.survey.collector.store import MODES, SurveyStore
 from masquerade.survey.forms.survey_file import Survey
+from masquerade.survey.page.team_words import say_among, say_guarantee, team_words
 
-LEAST: Final = 10  # reports below which nothing is estimated
+LEAST: Final = 10  # least number of reports for estimates
 LEVEL: Final = 0.95
 POOLED: Final = "pooled"
 MOST_STRATA: Final = 6
-DOUBTFUL: Final = 0.001  # a misfit this unlikely is said
-WAITING: Final = "Shown again when a whole batch has come for each answer since the collector was started."
+DOUBTFUL: Final = 0.001  # p-value of the goodness of fit below which a question is flagged
 
 
 @dataclass(frozen=True)
 class FigureSource:
     """Reports and counts that figures are computed from.
 
-    `counts` are the reports, `facts` the counts that stand above the estimates, `quotas` the count of each
-    quota. `shows` returns True if the cells of a dimension of a version may be shown.
+    `counts` are the reports, `facts` the counts of the entire survey, `quotas` the count of each quota.
+    `shows` returns True if the cells of a dimension of a version may be shown.
     """
 
     counts: Counts
@@ -67,7 +67,7 @@ def show_nothing(store: SurveyStore, batch: int) -> FigureSource:
     """Return the state of an open survey without its running collector: no number of reports."""
     facts: dict[str, Any] = {"batch": batch, "versions": {}, "modes": {}}
     facts |= dict.fromkeys(("reports", "withdrawn", "begun", "closed"))
-    facts["invited"] = store.invited()["invited"]
+    facts["invited"] = store.count_invitations()["invited"]
     quotas: list[int | None] = [] if store.quotas is None else [None] * len(store.quotas.quotas)
     return FigureSource({}, facts, quotas, lambda _, __: False)
 
@@ -75,9 +75,9 @@ def show_nothing(store: SurveyStore, batch: int) -> FigureSource:
 def show_batches(
     batches: ReportBatches, quotas: QuotaCounts | None, facts: Mapping[str, Any]
 ) -> FigureSource:
-    """Return the published reports of an open survey, and what may be shown of them.
+    """Return the published reports of an open survey, and which of their cells may be shown.
 
-    A number that no batch has reached yet is None, whether there are few reports or none.
+    A number without a published batch is None, whether there are few reports or none.
     """
     counts = batches.published_counts()
     modes = dict.fromkeys(MODES, 0)
@@ -85,13 +85,13 @@ def show_batches(
         for (mode, _), number in reports.items():
             modes[MODES[mode]] += number
     has_modes = all(batches.shows(name, MODES_DIMENSION) for name in counts)
-    own_facts = {
+    published_facts = {
         "reports": total(counts.values()) or None,
         "versions": {name: total([reports]) for name, reports in counts.items()},
         "modes": {mode: number for mode, number in modes.items() if number} if has_modes else {},
         "closed": None,
     }
-    return FigureSource(counts, {**facts, **own_facts}, count_quotas(batches, quotas), batches.shows)
+    return FigureSource(counts, {**facts, **published_facts}, count_quotas(batches, quotas), batches.shows)
 
 
 def count_quotas(
@@ -99,8 +99,8 @@ def count_quotas(
 ) -> list[int | None]:
     """Return the published count of each quota, None if it may not be shown.
 
-    With `code` 1 only the reports that a quota counts matter, as for a refusal: the count itself, next to all
-    reports, shows the number of others as well.
+    With `code` 1, which decides about refusals, only the cell of reports that the quota counts must be
+    publishable. A count that is shown needs both cells: subtracting it from the total reveals the other cell.
     """
     if quotas is None:
         return []
@@ -112,44 +112,54 @@ def count_quotas(
 
 
 def figures(
-    source: FigureSource, survey: Survey, versions: Mapping[str, Policy], quotas: QuotaCounts | None = None
+    source: FigureSource,
+    survey: Survey,
+    versions: Mapping[str, Policy],
+    quotas: QuotaCounts | None = None,
+    language: str | None = None,
 ) -> dict[str, Any]:
     """Return counts and, for every version with enough reports, estimated shares with 95% intervals.
 
-    Versions of an amended survey are pooled, too, where they ask the same. Strata are whose chance drew, and
-    the variables that are not disguised.
+    Versions of an amended survey are also pooled if their questions are equal. Strata are the modes (sources
+    of randomness) and the variables that are not disguised. Texts are in `language`, by default the first.
     """
-    language = survey.languages[0]
+    language = language or survey.languages[0]
     words = _Words(
         {question.name: question.text[language] for question in survey.questions},
         {question.name: question.answers[language] for question in survey.questions},
+        {question.name: say_among(survey, question, language) for question in survey.questions},
+        team_words(language),
     )
     sources = {
         name: _Version(policy, source.counts[name], _list_hidden(source, name, policy))
         for name, policy in versions.items()
         if total([source.counts.get(name, {})]) >= LEAST
     }
-    found: list[dict[str, Any]] = []
-    alike = {version.policy.schema for version in sources.values()}
-    if len(sources) > 1 and len(alike) == 1:
+    estimates: list[dict[str, Any]] = []
+    schemas = {version.policy.schema for version in sources.values()}
+    if len(sources) > 1 and len(schemas) == 1:
         pooled = Merged([version.source for version in sources.values()])
         hidden = {name for version in sources.values() for name in version.hidden}
-        found.append({"policy": POOLED, "questions": _estimates(pooled, next(iter(alike)), words, hidden)})
+        questions = _estimates(pooled, next(iter(schemas)), words, hidden)
+        estimates.append({"policy": POOLED, "questions": questions})
     for name, version in sources.items():
         questions = _estimates(version.source, version.policy.schema, words, version.hidden)
-        found.append({"policy": name, "questions": questions, "strata": _strata(version, words)})
+        estimates.append({"policy": name, "questions": questions, "strata": _strata(version, words)})
     return {
         "title": survey.text(survey.spec.title)[language],
+        "language": language,
+        "guarantee": say_guarantee(survey, language),
+        "open_link": survey.spec.issuer is None,
         **source.facts,
         "closes": survey.spec.closes,
         "delete_after": survey.spec.delete_after,
         "quotas": [] if quotas is None else quotas.figures(source.quotas),
-        "estimates": found,
+        "estimates": estimates,
     }
 
 
 def _list_hidden(source: FigureSource, name: str, policy: Policy) -> set[str]:
-    """Return the clear variables, and `mode`, whose cells may not be source."""
+    """Return the clear variables, and `mode`, whose cells may not be shown."""
     hidden = {it for it in clear_variables(policy) if not source.shows(name, variable_dimension(it))}
     return hidden if MODE in policy.observed or source.shows(name, MODES_DIMENSION) else {*hidden, MODE}
 
@@ -158,14 +168,20 @@ def _list_hidden(source: FigureSource, name: str, policy: Policy) -> set[str]:
 class _Words:
     names: dict[str, str]
     answers: dict[str, tuple[str, ...]]
+    among: dict[str, str | None]
+    team: dict[str, str]
+
+    def place_of(self, name: str) -> int:
+        """Return the place of a question in the survey file; variables of earlier versions come last."""
+        return list(self.names).index(name) if name in self.names else len(self.names)
 
     def answers_of(self, variable: Variable) -> tuple[str, ...]:
-        told = self.answers.get(variable.name, ())
-        return told if len(told) == len(variable) else tuple(map(str, variable.categories))
+        texts = self.answers.get(variable.name, ())
+        return texts if len(texts) == len(variable) else tuple(map(str, variable.categories))
 
 
 class _Version:
-    """The reports of one version, as codes, and what answers for them."""
+    """The reports of one version as codes, and the source that answers queries about them."""
 
     def __init__(self, policy: Policy, counted: Mapping[Content, int], hidden: Collection[str]) -> None:
         times = list(counted.values())
@@ -186,13 +202,17 @@ class _Version:
 
 
 def _strata(version: _Version, words: _Words) -> list[dict[str, Any]]:
-    """Return estimates within groups that everybody may know: whose chance drew, and undisguised answers."""
-    policy, found = version.policy, []
+    """Return estimates within groups that are not secret: modes, and categories of clear variables."""
+    policy, strata = version.policy, []
     clear = clear_variables(policy)
     for by in [*([] if MODE in policy.observed else [MODE]), *clear][:MOST_STRATA]:
         if by in version.hidden:
             continue
-        shown = words.answers_of(policy.schema[by]) if by in policy.schema else tuple(MODES)
+        shown = (
+            words.answers_of(policy.schema[by])
+            if by in policy.schema
+            else tuple(words.team[f"mode_{mode}"] for mode in MODES)
+        )
         groups = []
         for code, text in enumerate(shown):
             part = version.only(by, code)
@@ -200,8 +220,8 @@ def _strata(version: _Version, words: _Words) -> list[dict[str, Any]]:
                 questions = _estimates(part, policy.schema, words, (), only=policy.disguised)
                 groups.append({"label": text, "n": part.n, "questions": questions})
         if len(groups) > 1:
-            found.append({"by": by, "text": words.names.get(by, by), "groups": groups})
-    return found
+            strata.append({"by": by, "text": words.names.get(by, by), "groups": groups})
+    return strata
 
 
 def _estimates(
@@ -211,16 +231,19 @@ def _estimates(
     hidden: Collection[str],
     only: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
-    found = []
-    for name in schema if only is None else [name for name in schema if name in only]:
+    questions = []
+    ordered = sorted(schema, key=words.place_of)
+    for name in ordered if only is None else [name for name in ordered if name in only]:
         entry: dict[str, Any] = {"name": name, "text": words.names.get(name, name)}
+        if words.among.get(name) is not None:
+            entry["among"] = words.among[name]
         if name in hidden:
-            found.append(entry | {"refused": WAITING})
+            questions.append(entry | {"refused": words.team["waiting"]})
             continue
         try:
             [table] = source.answer([Query(by=(name,))])
         except QueryRefused as refused:
-            found.append(entry | {"refused": str(refused)})
+            questions.append(entry | {"refused": str(refused)})
             continue
         low, high = table.conf_int(LEVEL)
         entry["shares"] = [
@@ -235,16 +258,16 @@ def _estimates(
             )
         ]
         entry["doubt"] = _doubt(source, name)
-        found.append(entry)
-    return found
+        questions.append(entry)
+    return questions
 
 
 def _doubt(source: Any, name: str) -> float | None:
-    """Return how unlikely the reports of a question are under any truth at all, if that is very unlikely."""
+    """Return the p-value of the goodness of fit if it is very small: no true shares explain the reports."""
     if not hasattr(source, "misfit"):
         return None
     try:
-        found = source.misfit((name,))
+        misfit = source.misfit((name,))
     except (InputError, QueryRefused):
         return None
-    return float(found.p_value) if found.reliable and found.p_value < DOUBTFUL else None
+    return float(misfit.p_value) if misfit.reliable and misfit.p_value < DOUBTFUL else None

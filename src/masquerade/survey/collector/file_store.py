@@ -1,17 +1,17 @@
-"""Reports and invitations of a survey in two SQLite files, neither of which has an order of arrival.
+"""Reports and invitations of a survey in two SQLite files, neither of which keeps the order of arrival.
 
-`reports.sqlite` holds a slot for every report (`SlotTable`): its id, its token and its codes in one record at
-a random place. A report that is withdrawn leaves its id and its token there, and nothing else. Days are
-counted apart from the rows. Ids and tokens are looked up in memory: an index in the file would be filled in
-the order of arrival.
+`reports.sqlite` has one slot per report (`SlotTable`): id, token and codes in one record in a random slot.
+Only the id and the token of a withdrawn report remain. Reports per day are counted in another table. Ids and
+tokens are looked up in memory: an index in the file would be filled in the order of arrival.
 
-`invitations.sqlite` holds a row for every invitation from the day it is made, in the order of digests. What
-the invitation was exchanged for overwrites bytes of that row, and moves none.
+`invitations.sqlite` has one row per invitation as soon as it is made, in the order of digests. The element
+that an invitation is exchanged for overwrites bytes of that row, and moves none.
 """
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 import struct
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 from masquerade.core.errors import FileError, InputError
 from masquerade.protocols.wire.durable_store import DurableStore, Layout
 from masquerade.protocols.wire.slot_table import SlotTable
-from masquerade.survey.collector.report_counts import Key
 
+Key = tuple[str, int, str]  # policy, mode, codes as text
 ID_BYTES: Final = 16
 _KEPT, _WITHDRAWN = 1, 2
 _HEAD: Final = struct.Struct(
@@ -35,7 +35,7 @@ _UNUSED: Final = bytes(32 + _CHECK_BYTES)
 
 
 class NewReport(NamedTuple):
-    """A report as it is kept: `content` is its policy, its mode and its codes as text."""
+    """A report as it is stored: `content` is its policy, its mode and its codes as text."""
 
     id: bytes
     token: bytes | None
@@ -43,7 +43,7 @@ class NewReport(NamedTuple):
 
 
 def _make_report_tables(store: DurableStore) -> None:
-    """Bring a file whose rows lay in the order of arrival into slots, at random places."""
+    """Convert a file of version 1, with rows in the order of arrival, to slots at random places."""
     tokens = {bytes(name): bytes(token) for token, name in store.run("SELECT token, id FROM spent")}
     days: Counter[str] = Counter()
     records = []
@@ -63,7 +63,7 @@ def _make_report_tables(store: DurableStore) -> None:
 
 
 def _make_invitation_tables(store: DurableStore) -> None:
-    """Bring a file that laid exchanges in the order of arrival into rows that lie in the order of digests."""
+    """Convert a file of version 1, with exchanges in order of arrival, to rows in the order of digests."""
     exchanged = {bytes(name): bytes(value) for name, value in store.run("SELECT * FROM exchanged")}
     digests = sorted(bytes(name) for (name,) in store.run("SELECT digest FROM invitations"))
     for table in ("exchanged", "invitations"):
@@ -100,14 +100,14 @@ INVITATIONS: Final = Layout(
 
 
 class _SurveyFile(DurableStore):
-    """One of the two files; nothing of an older layout, or of what was deleted, stays in it."""
+    """One of the two files; opening it removes traces of an older layout and of deleted rows."""
 
     def __init__(self, path: Path, layout: Layout) -> None:
         super().__init__(path, layout)
         self.tidy()
 
     def tidy(self) -> None:
-        """Write the file again if it has pages that were given up."""
+        """Rewrite the file if it has free pages, which still contain deleted rows."""
         if self.value("PRAGMA freelist_count"):
             self.run("VACUUM")
 
@@ -126,7 +126,7 @@ class FileReports(_SurveyFile):
 
     @contextmanager
     def adding(self, reports: Sequence[NewReport]) -> Iterator[None]:
-        """Open a transaction in which these reports can be looked up and kept."""
+        """Open a transaction in which these reports can be looked up and stored."""
         longest = max((len(_encode(report)) for report in reports), default=0)
         with self._guard, self._reload_on_failure():
             while True:
@@ -139,24 +139,24 @@ class FileReports(_SurveyFile):
                     self._refresh()
                     self._slots.make_room(len(reports), longest)
                     self._day_slots.make_room(1, _DAY.size)
-                    self._seen = None  # places have changed
+                    self._seen = None  # the slots of records have changed
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Open a transaction in which everything is as the file has it."""
+        """Open a transaction that reads the current state of the file."""
         with self._guard, self._reload_on_failure(), self.transaction():
             self._refresh()
             yield
 
     @contextmanager
     def removing(self) -> Iterator[None]:
-        """Open a transaction in which a report can be withdrawn, or all be deleted."""
+        """Open a transaction in which one report can be withdrawn, or all reports deleted."""
         with self._guard, self._reload_on_failure(), self.overwriting():
             self._refresh()
             yield
 
     def make_room(self, longest: Key) -> None:
-        """Make slots in which reports of this length fit."""
+        """Make slots that are large enough for reports of this length."""
         with self.adding([NewReport(bytes(ID_BYTES), bytes(ID_BYTES), longest)]):
             pass
 
@@ -169,11 +169,11 @@ class FileReports(_SurveyFile):
         return {name for name in ids if name in self._withdrawn}
 
     def find_spent(self, tokens: Iterable[bytes]) -> Mapping[bytes, bytes]:
-        """Return the ids of the reports that tokens came with."""
+        """Return the ids of the reports that were sent with these tokens."""
         return {digest: self._spent[digest] for digest in tokens if digest in self._spent}
 
     def insert(self, reports: Sequence[NewReport], day: str) -> None:
-        """Keep reports, at random places; `adding` has made room."""
+        """Store reports at random places; `adding` has made room."""
         places = self._slots.add([_encode(report) for report in reports])
         for report, place in zip(reports, places, strict=True):
             self._places[report.id] = place
@@ -182,7 +182,7 @@ class FileReports(_SurveyFile):
         self._count(day)
 
     def remove(self, name: bytes) -> Key | None:
-        """Delete a report but for its id and token; return its content, None if it is unknown."""
+        """Delete a report except its id and token; return its content, or None if the id is unknown."""
         if name not in self._places:
             return None
         place = self._places.pop(name)
@@ -193,7 +193,7 @@ class FileReports(_SurveyFile):
         return _decode(record)
 
     def clear(self) -> int:
-        """Delete everything that was reported; return the number of reports."""
+        """Delete all reports; return their number."""
         number = len(self._places)
         self._slots.clear()
         self._day_slots.clear()
@@ -201,7 +201,7 @@ class FileReports(_SurveyFile):
         return number
 
     def totals(self) -> tuple[int, int]:
-        """Return the number of reports, and of those that were withdrawn."""
+        """Return the number of reports, and of withdrawn reports."""
         return len(self._places), len(self._withdrawn)
 
     def rows(self) -> Iterator[tuple[bytes, Key]]:
@@ -216,12 +216,12 @@ class FileReports(_SurveyFile):
         return dict(Counter(content for _, content in self.rows()))
 
     def days(self) -> dict[str, int]:
-        """Return the number of reports that came on each day."""
+        """Return the number of reports that arrived on each day."""
         return {day: number for day, (_, number) in sorted(self._days.items()) if number}
 
     @contextmanager
     def _reload_on_failure(self) -> Iterator[None]:
-        """Read the file again after what failed: memory may be ahead of it."""
+        """Read the file again after a failure: memory may be ahead of it."""
         try:
             yield
         except BaseException:
@@ -229,7 +229,7 @@ class FileReports(_SurveyFile):
             raise
 
     def _load(self) -> list[tuple[int, bytes]]:
-        """Return place and content of every record, after a look at its form."""
+        """Return place and content of every record; raise FileError if one does not have a valid form."""
         records = self._slots.load()
         if not all(_is_whole(record) for _, record in records):
             raise FileError(f"{self.path}: is damaged: a record is not a report.")
@@ -239,7 +239,7 @@ class FileReports(_SurveyFile):
         return self._slots.has_room(number, longest) and self._day_slots.has_room(1, _DAY.size)
 
     def _refresh(self) -> None:
-        """Read the file unless memory has what is in it; within a transaction."""
+        """Read the file if another process changed it; call this within a transaction."""
         version = int(self.value("PRAGMA data_version"))
         if version == self._seen:
             return
@@ -258,7 +258,7 @@ class FileReports(_SurveyFile):
         self._seen = version
 
     def _count(self, day: str) -> None:
-        """Count the reports of a day; those that a crash left uncounted are of the day of the next write."""
+        """Count the reports of a day; after a crash, uncounted reports go to the day of the next write."""
         arrived = len(self._places) + len(self._withdrawn)
         place, _ = self._days.get(day, (0, 0))
         number = max(0, arrived - sum(count for other, (_, count) in self._days.items() if other != day))
@@ -277,25 +277,34 @@ class FileInvitations(_SurveyFile):
         super().__init__(folder / "invitations.sqlite", INVITATIONS)
 
     def invite(self, digests: Iterable[bytes]) -> None:
-        """Keep new invitations."""
+        """Store new invitations."""
         with self.transaction():
             rows = [(name, _UNUSED) for name in sorted(digests)]
             self.run_all("INSERT INTO invitations (digest, used_for) VALUES (?, ?)", rows)
 
-    def exchange(self, name: bytes, blinded: bytes) -> bool | None:
-        """Use an invitation for one element; None if it is unknown, False if it was used for another."""
+    def exchange(self, names: Sequence[bytes], blinded: bytes) -> bool | None:
+        """Exchange one of a link's invitations for an element, or find the one that was.
+
+        Returns None if they are unknown, and False if all were used for other elements. The invitation is
+        chosen by chance: in sequence they would show the order of arrival.
+        """
+        holes = ", ".join("?" * len(names))
         with self.overwriting():
-            before = self.value("SELECT used_for FROM invitations WHERE digest = ?", (name,))
-            if before is None:
+            statement = f"SELECT digest, used_for FROM invitations WHERE digest IN ({holes})"  # noqa: S608
+            before = {bytes(name): bytes(mark) for name, mark in self.run(statement, names)}
+            if not before:
                 return None
             mark = _mark_of(blinded)
-            if _is_mark(bytes(before)):
-                return bytes(before) == mark
-            self.run("UPDATE invitations SET used_for = ? WHERE digest = ?", (mark, name))
+            if mark in before.values():
+                return True
+            unused = [name for name, one in before.items() if not _is_mark(one)]
+            if not unused:
+                return False
+            self.run("UPDATE invitations SET used_for = ? WHERE digest = ?", (mark, secrets.choice(unused)))
             return True
 
     def totals(self) -> tuple[int, int]:
-        """Return the number of invitations, and of those that were used."""
+        """Return the number of invitations, and of used invitations."""
         [(number, used)] = self.run("SELECT count(*), total(used_for <> ?) FROM invitations", (_UNUSED,))
         return int(number), int(used)
 
@@ -310,7 +319,7 @@ def _encode(report: NewReport) -> bytes:
     name = policy.encode()
     token = report.token or bytes(ID_BYTES)
     if len(report.id) != ID_BYTES or len(token) != ID_BYTES:
-        raise InputError(f"The id of a report, and the digest of a token, have {ID_BYTES} bytes.")
+        raise InputError(f"The id of a report and the digest of a token must have {ID_BYTES} bytes.")
     head = _HEAD.pack(_KEPT, report.token is not None, report.id, token, mode, len(name))
     return head + name + codes.encode()
 
@@ -326,7 +335,7 @@ def _decode(record: bytes) -> Key:
 
 
 def _is_whole(record: bytes) -> bool:
-    """Return True if a record has the form of a report, or of one that was withdrawn."""
+    """Return True if a record has the form of a report, or of a withdrawn report."""
     if len(record) < _HEAD.size:
         return False
     state, *_, length = _HEAD.unpack_from(record)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from masquerade.survey.collector.file_store import NewReport
+from masquerade.survey.collector.file_store import Key, NewReport
 from masquerade.survey.collector.postgres_tables import PostgresTables
-from masquerade.survey.collector.report_counts import Key
 
 REPORT_TABLES: Final = {
     "reports": "id BYTEA PRIMARY KEY, policy TEXT NOT NULL, mode INTEGER NOT NULL, codes TEXT NOT NULL",
@@ -22,7 +22,7 @@ INVITATION_TABLES: Final = {
     "invitations": "digest BYTEA PRIMARY KEY",
     "exchanged": "digest BYTEA PRIMARY KEY, blinded BYTEA NOT NULL",
 }
-POOLED: Final = ("reports", "spent", "withdrawn", "exchanged")  # tables that grow one by one
+POOLED: Final = ("reports", "spent", "withdrawn", "exchanged")  # tables to which rows are added one by one
 
 
 class PostgresReports(PostgresTables):
@@ -33,19 +33,19 @@ class PostgresReports(PostgresTables):
         self._count_days_apart()
 
     def adding(self, reports: Sequence[NewReport]) -> AbstractContextManager[object]:  # noqa: ARG002
-        """Open a transaction in which these reports can be looked up and kept."""
+        """Open a transaction in which these reports can be looked up and stored."""
         return self.transaction()
 
     def removing(self) -> AbstractContextManager[object]:
-        """Open a transaction in which a report can be withdrawn, or all be deleted."""
+        """Open a transaction in which one report can be withdrawn, or all reports deleted."""
         return self.transaction()
 
     def reading(self) -> AbstractContextManager[object]:
-        """Open a transaction in which everything can be read, and versions and facts be written."""
+        """Open a transaction that reads everything, and may write versions and facts."""
         return self.transaction()
 
     def make_room(self, longest: Key) -> None:
-        """Do nothing: rows have any length."""
+        """Do nothing: rows can have any length."""
 
     def find_contents(self, ids: Sequence[bytes]) -> dict[bytes, Key]:
         """Return the contents of the reports with these ids."""
@@ -57,17 +57,17 @@ class PostgresReports(PostgresTables):
         return {bytes(name) for (name,) in self._rows("id", "withdrawn", ids)}
 
     def find_spent(self, tokens: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        """Return the ids of the reports that tokens came with."""
+        """Return the ids of the reports that were sent with these tokens."""
         return {bytes(token): bytes(name) for token, name in self._rows("token, id", "spent", tokens)}
 
     def insert(self, reports: Sequence[NewReport], day: str) -> None:
-        """Keep reports."""
+        """Store reports."""
         self.add("reports", [(report.id, *report.content) for report in reports])
         self.add("spent", [(report.token, report.id) for report in reports if report.token is not None])
         self._count(day, len(reports))
 
     def remove(self, name: bytes) -> Key | None:
-        """Delete a report but for its id and token; return its content, None if it is unknown."""
+        """Delete a report except its id and token; return its content, or None if the id is unknown."""
         content = self.find_contents([name]).get(name)
         if content is not None:
             self.run("DELETE FROM reports WHERE id = ?", (name,))
@@ -75,14 +75,14 @@ class PostgresReports(PostgresTables):
         return content
 
     def clear(self) -> int:
-        """Delete everything that was reported; return the number of reports."""
+        """Delete all reports; return their number."""
         number, _ = self.totals()
         for table in ("reports", "spent", "withdrawn", "days"):
             self.run(f"DELETE FROM {table}")  # noqa: S608  (our own names)
         return number
 
     def totals(self) -> tuple[int, int]:
-        """Return the number of reports, and of those that were withdrawn."""
+        """Return the number of reports, and of withdrawn reports."""
         [(reports, withdrawn)] = self.run(
             "SELECT (SELECT count(*) FROM reports), (SELECT count(*) FROM withdrawn)"
         )
@@ -99,11 +99,11 @@ class PostgresReports(PostgresTables):
         return {(str(policy), int(mode), str(codes)): int(number) for policy, mode, codes, number in rows}
 
     def days(self) -> dict[str, int]:
-        """Return the number of reports that came on each day."""
+        """Return the number of reports that arrived on each day."""
         return {str(day): int(number) for day, number in self.run("SELECT day, number FROM days ORDER BY 1")}
 
     def _rows(self, columns: str, table: str, keys: Sequence[bytes]) -> Sequence[tuple[Any, ...]]:
-        """Return columns of the rows with these keys, the first column being the key."""
+        """Return columns of the rows with these keys; the first column is the key."""
         if not keys:
             return []
         marks, key = ", ".join("?" * len(keys)), columns.partition(",")[0]
@@ -117,7 +117,7 @@ class PostgresReports(PostgresTables):
         )
 
     def _count_days_apart(self) -> None:
-        """Take the day out of the rows of an older survey, where it told who came before whom."""
+        """Remove the day from the rows of an older survey, where it revealed the order of reports."""
         column = (
             "SELECT 1 FROM pg_attribute WHERE attrelid = 'reports'::regclass "
             "AND attname = 'day' AND NOT attisdropped"
@@ -138,23 +138,32 @@ class PostgresInvitations(PostgresTables):
         super().__init__(url, INVITATION_TABLES, POOLED, accept)
 
     def invite(self, digests: Iterable[bytes]) -> None:
-        """Keep new invitations."""
+        """Store new invitations."""
         with self.transaction():
             self.run_all("INSERT INTO invitations VALUES (?)", [(name,) for name in sorted(digests)])
 
-    def exchange(self, name: bytes, blinded: bytes) -> bool | None:
-        """Use an invitation for one element; None if it is unknown, False if it was used for another."""
+    def exchange(self, names: Sequence[bytes], blinded: bytes) -> bool | None:
+        """Exchange one of a link's invitations for an element, or find the one that was.
+
+        Returns None if they are unknown, and False if all were used for other elements.
+        """
+        holes = ", ".join("?" * len(names))
         with self.transaction():
-            if not self.run("SELECT 1 FROM invitations WHERE digest = ?", (name,)):
+            existing = self.run(f"SELECT digest FROM invitations WHERE digest IN ({holes})", names)  # noqa: S608
+            if not existing:
                 return None
-            before = self.run("SELECT blinded FROM exchanged WHERE digest = ?", (name,))
-            if before:
-                return bytes(before[0][0]) == blinded
-            self.add("exchanged", [(name, blinded)])
+            statement = f"SELECT digest, blinded FROM exchanged WHERE digest IN ({holes})"  # noqa: S608
+            before = {bytes(name): bytes(element) for name, element in self.run(statement, names)}
+            if blinded in before.values():
+                return True
+            unused = [bytes(name) for (name,) in existing if bytes(name) not in before]
+            if not unused:
+                return False
+            self.add("exchanged", [(secrets.choice(unused), blinded)])
             return True
 
     def totals(self) -> tuple[int, int]:
-        """Return the number of invitations, and of those that were used."""
+        """Return the number of invitations, and of used invitations."""
         [(invited, used)] = self.run(
             "SELECT (SELECT count(*) FROM invitations), (SELECT count(*) FROM exchanged)"
         )

@@ -1,11 +1,15 @@
-"""Tables in PostgreSQL, without the order in which their rows came.
+"""Tables in PostgreSQL that do not reveal the order in which their rows arrived.
 
-PostgreSQL marks every row with the transaction that wrote it (`xmin`) and lays it where it was written
-(`ctid`): whoever reads the tables could put invitations and reports in the order of their coming, and join
-them. So the latest rows are a pool. Whoever adds to it writes all of it again, in the order of random keys;
-when it has grown to twice `LEAST_HIDDEN` rows, all but `LEAST_HIDDEN`, chosen at random, leave it. Every row
-shares its transaction with at least that many others, or with all there are. `tidy` writes all rows again in
-one transaction: rows that left the pool early then look like those that left it late.
+PostgreSQL stores with every row the transaction that wrote it (`xmin`) and its position (`ctid`): a reader of
+the tables could sort invitations and reports by arrival and link them. So the latest rows form a pool. Each
+insertion rewrites the entire pool, sorted by random keys. When it has twice `LEAST_HIDDEN` rows, all but
+`LEAST_HIDDEN` of them, chosen at random, leave it. Every row thus shares its transaction with at least that
+many others, or with all rows. `tidy` rewrites all rows in one transaction, so that rows that left the pool
+early look like those that left it late.
+
+The pool is emptied before it is written: a server with `wal_level = minimal` then writes none of its rows to
+the write-ahead log. Columns have no planner statistics, because these contain samples of values, even of rows
+that have been deleted.
 """
 
 from __future__ import annotations
@@ -18,15 +22,16 @@ from typing import Any, Final, Self
 from masquerade.core.errors import FileError, InputError
 from masquerade.disguising.columns import permutation
 from masquerade.sources.engines.connections import PATIENT, why_not
-from masquerade.survey.collector.postgres_checks import check_server
+from masquerade.survey.collector.postgres_checks import POOL, check_address, check_server
 
 LEAST_HIDDEN: Final = 128
-POOL: Final = "_pool"
-_LOCK: Final = 0x6D717376  # "mqsv": writers of one database take turns
+# With a larger threshold, a server with `wal_level = minimal` would log small tables instead of syncing them.
+_SESSION: Final = "SET synchronous_commit = on; SET client_min_messages = warning; SET wal_skip_threshold = 0"
+_LOCK: Final = 0x6D717376  # "mqsv", an advisory lock: one writer per database at a time
 
 
 class PostgresTables:
-    """A connection that is opened again when it breaks; statements have `?` where values go."""
+    """Tables of a database, with reconnection after a failure; `?` in statements is a parameter."""
 
     def __init__(
         self, url: str, tables: Mapping[str, str], pools: Collection[str], accept: Collection[str]
@@ -42,34 +47,51 @@ class PostgresTables:
         self._url, self._guard, self._depth = url, threading.RLock(), 0
         self._connection: Any = None
         self._pools, self._accept = frozenset(pools), frozenset(accept)
+        check_address(url, self._accept)
         self.committing: Callable[[], object] = lambda: None
         self.committed: Callable[[], object] = lambda: None
         self._columns = {
             name: [column.split()[0] for column in columns.split(",")] for name, columns in tables.items()
         }
+        try:
+            self._make_tables(tables)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_tables(self, tables: Mapping[str, str]) -> None:
         with self.transaction():
             for name, columns in tables.items():
                 self.run(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
-                if name in pools:
+                if name in self._pools:
                     key = f"PRIMARY KEY ({self._columns[name][0]})"
                     self.run(f"CREATE TABLE IF NOT EXISTS {name}{POOL} ({key}) INHERITS ({name})")
+                self._stop_statistics(name, columns)
 
-    def _connected(self) -> Any:
+    def _stop_statistics(self, table: str, columns: str) -> None:
+        """Disable planner statistics for the columns of a table and its pool, and delete existing ones."""
+        statement = (
+            "SELECT 1 FROM pg_attribute WHERE attrelid IN (?::regclass, to_regclass(?)) AND attname = ? "
+            "AND coalesce(attstattarget, -1) <> 0"
+        )
+        for name, kind in (column.split()[:2] for column in columns.split(",")):
+            if self.run(statement, (table, table + POOL, name)):
+                self.run(f"ALTER TABLE {table} ALTER COLUMN {name} SET STATISTICS 0")
+                self.run(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {kind}")  # deletes its statistics
+
+    def _connect(self) -> Any:
+        """Return the open connection; open it if it is missing or closed."""
         if self._connection is None or self._connection.closed:
             try:
                 self._connection = self._driver.connect(self._url, autocommit=True, **PATIENT)
-                self._connection.execute("SET synchronous_commit = on; SET client_min_messages = warning")
-                check_server(self._connection, self._accept)
+                self._connection.execute(_SESSION)
             except self._driver.Error as error:
                 raise FileError(f"store: no connection to PostgreSQL: {why_not(error)}.") from None
-            except FileError:
-                self._connection.close()
-                raise
         return self._connection
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """Do everything inside together, durably, or nothing; other writers wait meanwhile."""
+        """Run the block as one durable transaction; other writers wait until it ends."""
         with self._guard:
             if self._depth:
                 yield self
@@ -78,6 +100,8 @@ class PostgresTables:
             self._depth = 1
             try:
                 self.run(f"SELECT pg_advisory_xact_lock({_LOCK})")
+                with self._translate_errors():  # in each transaction: settings of a running server can change
+                    check_server(self._connection, self._columns, self._accept)
                 yield self
                 self.committing()
                 self.run("COMMIT")
@@ -94,52 +118,51 @@ class PostgresTables:
         """Run one statement and return its rows."""
         with self._guard:
             if self._depth and (self._connection is None or self._connection.closed):
-                raise FileError("store: PostgreSQL broke off; nothing was kept.")
-            connection = self._connected()
-            with self._told():
+                raise FileError("store: the connection to PostgreSQL broke; nothing was stored.")
+            connection = self._connect()
+            with self._translate_errors():
                 done = connection.execute(statement.replace("?", "%s"), list(values))
                 return done.fetchall() if done.description is not None else []
 
     def run_all(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
-        """Run one statement for every row of values; return how many rows it changed."""
-        with self._guard, self._told(), self._connected().cursor() as cursor:
+        """Run one statement for every row of values; return the number of rows it changed."""
+        with self._guard, self._translate_errors(), self._connect().cursor() as cursor:
             cursor.executemany(statement.replace("?", "%s"), list(rows))
             return int(cursor.rowcount)
 
     def value(self, statement: str, values: Sequence[object] = ()) -> Any:
-        """Return the first value of the first row, None if there is none."""
+        """Return the first value of the first row, None without rows."""
         rows = self.run(statement, values)
         return rows[0][0] if rows else None
 
     def add(self, table: str, rows: Sequence[Sequence[object]]) -> None:
-        """Within a transaction: add rows to a pool, write it again, and let some leave it."""
+        """Add rows to a pool: rewrite it, and move rows out of it if it is full. Needs a transaction."""
         if not rows:
             return
         names = self._columns[table]
-        marks = ", ".join("?" * len(names))
-        self.run_all(f"INSERT INTO {table}{POOL} ({', '.join(names)}) VALUES ({marks})", rows)  # noqa: S608
-        self._mingle(table)
-
-    def _mingle(self, table: str) -> None:
-        names = self._columns[table]
-        rows = self.run(f"SELECT {', '.join(names)} FROM {table}{POOL}")  # noqa: S608  (our own names)
+        pool = self.run(f"SELECT {', '.join(names)} FROM {table}{POOL}")  # noqa: S608  (our own names)
+        mixed: list[tuple[Any, ...]] = [*pool, *map(tuple, rows)]
         self.run(f"TRUNCATE {table}{POOL}")
-        leave = len(rows) - LEAST_HIDDEN if len(rows) >= 2 * LEAST_HIDDEN else 0
-        dealt = [rows[i] for i in permutation(len(rows)).tolist()]
-        for name, some in ((table, dealt[:leave]), (f"{table}{POOL}", dealt[leave:])):
+        leave = len(mixed) - LEAST_HIDDEN if len(mixed) >= 2 * LEAST_HIDDEN else 0
+        shuffled = [mixed[i] for i in permutation(len(mixed)).tolist()]
+        for name, some in ((table, shuffled[:leave]), (f"{table}{POOL}", shuffled[leave:])):
             statement = f"COPY {name} ({', '.join(names)}) FROM STDIN"
-            with self._told(), self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+            with (
+                self._translate_errors(),
+                self._connection.cursor() as cursor,
+                cursor.copy(statement) as copy,
+            ):
                 for row in sorted(some):
                     copy.write_row(row)
 
     def tidy(self) -> None:
-        """Write all tables again: nothing deleted is left in them, and all rows are of one transaction."""
+        """Rewrite all tables in one transaction: no deleted row remains, and all have the same `xmin`."""
         with self.transaction():
             for table in self._columns:
                 self._rewrite(table)
 
     def _rewrite(self, table: str) -> None:
-        """Write all rows of a table again, in the order of keys; some, chosen at random, are its pool."""
+        """Rewrite all rows of a table in the order of keys; random rows form its pool."""
         columns, key = ", ".join(self._columns[table]), self._columns[table][0]
         self.run(f"CREATE TEMPORARY TABLE mixed ON COMMIT DROP AS SELECT {columns} FROM {table}")  # noqa: S608
         self.run(f"TRUNCATE {table}")
@@ -153,14 +176,14 @@ class PostgresTables:
         self.run("DROP TABLE mixed")
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         with self._guard:
             if self._connection is not None:
                 self._connection.close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Say what failed in words of our own: a driver's may quote what was to be kept."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Replace the driver's messages, which may quote values of a report."""
         try:
             yield
         except self._driver.Error as error:

@@ -1,7 +1,7 @@
-"""What a collector shows of a survey: figures and reports that move in batches, until it is closed.
+"""Publication of a survey: figures and reports that change in batches until the survey is closed.
 
-One process at a time publishes a survey. Two would move at different reports, and the difference of what they
-show could be a single one: so a second collector of the same store does not start.
+One process at a time publishes a survey. Two processes would publish different batches, and the difference
+between them could be a single report: so a second collector of the same store does not start.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from masquerade.survey.forms.survey_file import Survey
 
 LOCK: Final = "collector.lock"
 _LOCK_NUMBER: Final = 0x6D717062  # "mqpb"
-_TAKEN: Final = "another collector of this survey is running; one at a time shows its figures."
+_TAKEN: Final = "another collector of this survey is running; only one at a time may show its figures."
 
 
 class PublishingLock(Protocol):
-    """The right to publish a survey, which one process has."""
+    """A lock that gives one process the right to publish a survey."""
 
     def held(self) -> bool:
-        """Return True if no other process can have had it since it was taken."""
+        """Return True if no other process can have had the lock since it was taken."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Release the lock."""
 
 
 class FolderLock:
-    """The right to publish a survey that is kept in a folder: a lock that ends with the process."""
+    """The lock of a survey in a folder: a file lock that ends with the process."""
 
     def __init__(self, folder: Path) -> None:
         self._handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -51,19 +51,19 @@ class FolderLock:
             raise
 
     def held(self) -> bool:
-        """Return True: the lock lasts."""
+        """Return True: a file lock cannot get lost."""
         return True
 
     def close(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         os.close(self._handle)
 
 
 class PostgresLock:
-    """The right to publish a survey in PostgreSQL: a lock of its database and schema, for one connection."""
+    """The lock of a survey in PostgreSQL: an advisory lock on its database and schema, for one connection."""
 
     def __init__(self, url: str) -> None:
-        import psycopg  # noqa: PLC0415  (an extra, which the store has asked for)
+        import psycopg  # noqa: PLC0415  (an extra, which the store has already required)
 
         self._driver: Any = psycopg
         self._url = url
@@ -82,7 +82,7 @@ class PostgresLock:
         return connection
 
     def held(self) -> bool:
-        """Return True if the connection lasted; after a break take the lock again, or raise FileError."""
+        """Return True if the connection persisted; otherwise take the lock again, or raise FileError."""
         try:
             self._connection.execute("SELECT 1")
         except self._driver.Error:
@@ -92,12 +92,12 @@ class PostgresLock:
         return True
 
     def close(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         self._connection.close()
 
 
 class Publication:
-    """Figures and reports that are shown, as of the last `advance`.
+    """The published figures and reports, as of the last `advance`.
 
     Parameters
     ----------
@@ -137,25 +137,25 @@ class Publication:
             raise
 
     def _start(self) -> None:
-        """Begin with reports of which it is not known what was shown before."""
+        """Start from the stored reports; it is unknown which of them were published before."""
         store, k = self._store, self._k
         quotas = () if store.quotas is None else store.quotas.quotas
         plan = CellPlan(self._versions, len(MODES), quotas, joint=self._rows)
-        counts, self._counted = store.counts(), store.counted()
+        counts, self._counted = store.counts(), store.count_reports()
         self._batches = ReportBatches(plan, k, self._counted, untouched=not counts["withdrawn"])
         self._withdrawn, self._begun = (SteppedCount(k, counts[name]) for name in ("withdrawn", "begun"))
-        self._state: object = None  # of what is shown; None: it is to be computed again
+        self._state: object = None  # what the published figures are based on; None: compute them again
 
     def advance(self) -> None:
-        """Publish what makes whole batches by now; once the survey is closed, everything.
+        """Publish the next batch; once the survey is closed, publish everything.
 
-        It is called by the clock, never by a request.
+        The clock calls this, never a request: the time of a change must not depend on a caller.
         """
         with self._guard:
             if not self._lock.held():
                 self._start()  # another process may have published in between
-            before, self._counted = self._counted, self._store.counted()
-            closed = self._store.closed
+            before, self._counted = self._counted, self._store.count_reports()
+            closed = self._store.closed_on
             if closed is None:
                 self._show_batches(before)
             elif before != self._counted or self._state != closed:
@@ -164,11 +164,11 @@ class Publication:
 
     def _show_batches(self, before: Counts) -> None:
         if before != self._counted:
-            if _lacks_any(self._counted, before):  # counting all again takes longer than all the rest
+            if _lacks_any(self._counted, before):  # counting withdrawals is the slowest step: skip it if none
                 self._withdrawn.advance(self._store.counts()["withdrawn"])
             if self._batches.advance(self._counted):
                 self._state = None
-        invited = self._store.invited()
+        invited = self._store.count_invitations()
         facts = {
             "batch": self._k,
             "withdrawn": self._withdrawn.shown,
@@ -189,12 +189,12 @@ class Publication:
         self.reports_json = _encode_reports(source.counts) if rows else b""
 
     def close(self) -> None:
-        """Give the right to publish back."""
+        """Release the lock."""
         self._lock.close()
 
 
 def _lacks_any(counts: Counts, before: Counts) -> bool:
-    """Return True if there were more equal reports of some content before: one was withdrawn."""
+    """Return True if a count is smaller than before: a report was withdrawn."""
     nothing: Mapping[Content, int] = {}
     return any(
         counts.get(policy, nothing).get(content, 0) < number
@@ -204,7 +204,7 @@ def _lacks_any(counts: Counts, before: Counts) -> bool:
 
 
 def _encode_reports(counts: Counts) -> bytes:
-    """Return reports as a running collector gives them, in an order that says nothing."""
+    """Encode published reports as JSON, sorted by content so that their order reveals nothing."""
     rows = {
         policy: [[*content, number] for content, number in sorted(reports.items())]
         for policy, reports in counts.items()

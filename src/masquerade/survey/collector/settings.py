@@ -1,4 +1,4 @@
-"""What the collector of a survey is told."""
+"""Settings of the collector of a survey."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def _postgres_url(value: str) -> str:
     if parts.scheme not in ("postgresql", "postgres"):
         raise ValueError("must be an address such as postgresql://user@host/database.")
     if parts.password is not None or "password=" in parts.query:
-        raise ValueError("must not hold a password; ~/.pgpass or PGPASSWORD has it.")
+        raise ValueError("must not contain a password; put it into ~/.pgpass or PGPASSWORD.")
     return value
 
 
 def _folder_or_url(value: object, info: ValidationInfo) -> str | Path:
-    """Return an address of PostgreSQL or the path of a folder: which it is, its beginning says."""
+    """Parse an address of PostgreSQL (it contains `://`) or the path of a folder."""
     if isinstance(value, str) and "://" in value:
         return _postgres_url(value)
     return _FOLDER.validate_python(value, context=info.context)
@@ -43,27 +43,27 @@ _FOLDER: TypeAdapter[Path] = TypeAdapter(common.AnyPath)
 
 
 class SurveyLimits(common.Limits):
-    """Limits of a collector that browsers speak to."""
+    """Limits of a collector that serves browsers."""
 
     body_bytes: common.Bytes = 64 << 10
-    """The longest message that is taken."""
+    """The longest message that is accepted."""
     concurrency: int = Field(default=256, ge=1, le=1024)
-    """The most requests worked on at once; whoever comes then is told to ask later."""
+    """The most requests processed at the same time; further callers are asked to retry later."""
     seconds: float = Field(default=30.0, gt=0, le=86_400, allow_inf_nan=False)
-    """Seconds for a message to arrive, and for its caller to wait."""
+    """The most seconds for a message to arrive, and for its caller to wait."""
     per_minute: int = Field(default=600, ge=1)
-    """The most messages a minute from one address, which is never kept; behind a proxy all are one."""
+    """The most messages a minute from one address (or proxy); a random limit from half of this up to it."""
 
 
 class QuotaSettings(common.Strict):
-    """At most so many reports with an answer; whoever comes then is told that the survey is closed."""
+    """At most `most` reports with an answer; later respondents with that answer see a closed survey."""
 
     variable: str
     """A column of the reports."""
     answer: bool | int | str
-    """One of its categories: of a disguised variable that of the report, which chance drew."""
+    """One of its categories. Of a disguised variable it is the category that was drawn."""
     most: int = Field(ge=1)
-    """How many are taken; those that wait for a batch are taken beyond."""
+    """The number of reports to accept; those that wait for a batch are accepted in addition."""
 
 
 class SurveySettings(common.Strict):
@@ -72,60 +72,62 @@ class SurveySettings(common.Strict):
     masquerade: Literal[1]
     """The version of the format, 1."""
     name: common.Name = "survey"
-    """What this service is called."""
+    """The name of this service."""
     survey: common.PublicFile
-    """The survey file; the page is built of it and served."""
+    """The survey file, from which the page is built."""
     listen: common.Listen = common.Listen()
-    """Where pages reach the collector."""
+    """The address at which pages reach the collector."""
     tls: common.Tls | None = None
-    """Its certificate and key; without them it listens on this machine alone, behind a proxy that has one."""
+    """Its certificate and key. Without them it listens on this machine only, behind a proxy that has them."""
     state: common.AnyPath | None = None
-    """A folder for reports and invitations, made if it is not there; or else `store`."""
+    """A folder for reports and invitations, created if it does not exist. Give either this or `store`."""
     store: PostgresUrl | None = None
-    """PostgreSQL for the reports, `postgresql://user@host/database`; `~/.pgpass` has the password."""
+    """PostgreSQL for the reports, `postgresql://user@host/database`; the password is in `~/.pgpass`."""
     invitations: FolderOrUrl | None = None
-    """A folder, or another PostgreSQL server, for the invitations; with `store` and `token_key` required."""
+    """A folder, or another PostgreSQL server, for the invitations; required with `store` and `token_key`."""
     accept: tuple[Trace, ...] = ()
-    """What a PostgreSQL server may do although it keeps the order in which people came."""
+    """Settings of a PostgreSQL server to accept although they keep the order in which reports arrived."""
     token_key: common.SecretFile | None = None
-    """The key that signs blind tokens (`masquerade survey init` makes it); without it anybody may answer."""
+    """The key that signs blind tokens (`masquerade survey init` makes it); without it anyone can answer."""
     team_token: common.SecretFile | None = None
-    """The token of the fieldwork team, for the page that shows how far it is (`masquerade tls token`)."""
+    """The token of the fieldwork team, for the page with the figures (`masquerade tls token`)."""
     batch: Annotated[int, AfterValidator(check_batch)] = LEAST_BATCH
-    """While the survey is open every number changes by this many reports or more; at least 10."""
+    """While the survey is open, every number changes by this many reports or more; at least 10."""
     export_token: common.SecretFile | None = None
     """The token for exports while the survey is open, in batches by combination of clear answers."""
     quotas: tuple[QuotaSettings, ...] = ()
-    """Answers of which enough is enough: when the published count is reached, no more are taken."""
+    """Limits by answer: when the published count reaches a limit, no more such reports are accepted."""
     limits: SurveyLimits = SurveyLimits()
-    """How much is taken and worked on."""
+    """Limits on messages and load."""
 
     @property
     def place(self) -> str | Path:
-        """Return where reports and invitations are kept."""
-        kept = self.store or self.state
-        assert kept is not None  # noqa: S101  (checked below)
-        return kept
+        """Return the folder or the address of the server in which reports are stored."""
+        place = self.store or self.state
+        assert place is not None  # noqa: S101  (checked below)
+        return place
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if (self.state is None) == (self.store is None):
-            raise ValueError("needs a state (a folder) or a store (postgresql://…), one of them.")
+            raise ValueError("needs either a state (a folder) or a store (postgresql://…).")
         return self
 
     @model_validator(mode="after")
     def _invitations_apart(self) -> Self:
         if self.store is not None and self.token_key is not None and self.invitations is None:
             raise ValueError(
-                "invitations must name a folder or another server: beside the reports in PostgreSQL its log "
-                "would join them."
+                "invitations must name a folder or another server: if they are in the same PostgreSQL server "
+                "as the reports, its log links them."
             )
         return self
 
     @model_validator(mode="after")
     def _local_without_tls(self) -> Self:
         if self.tls is None and not common.is_loopback(self.listen.host):
-            raise ValueError("listen.host must be of this machine, such as 127.0.0.1, without tls.")
+            raise ValueError(
+                "listen.host must be an address of this machine, such as 127.0.0.1, without tls."
+            )
         return self
 
 

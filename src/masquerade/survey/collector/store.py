@@ -1,8 +1,8 @@
-"""What a collector keeps: reports in one place, invitations in another, and nothing that joins them.
+"""Store of a survey: reports in one place, invitations in another, and nothing that links them.
 
-Two SQLite files, or PostgreSQL for the reports and a file or another server for the invitations. Neither has
-an order of arrival (`file_store`, `postgres_store`); of times only the number of reports of a day is kept.
-Reports are written in groups: all that arrive while one write is under way go into the next, and each is
+The store is two SQLite files, or PostgreSQL for the reports and a file or another server for the invitations.
+Neither keeps the order of arrival (`file_store`, `postgres_store`), nor any time beyond the number of reports
+per day. Reports are written in groups: all that arrive during one write go into the next, and each is
 acknowledged when it is durable.
 """
 
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
@@ -26,52 +26,57 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import FileError, InputError
 from masquerade.crypto.errors import KeySpent
 from masquerade.services.common.problems import Ended
-from masquerade.survey.collector.file_store import FileInvitations, FileReports, NewReport
+from masquerade.survey.collector.file_store import FileInvitations, FileReports, Key, NewReport
 from masquerade.survey.collector.postgres_checks import check_clusters
 from masquerade.survey.collector.postgres_store import PostgresInvitations, PostgresReports
 from masquerade.survey.collector.quotas import Quota, QuotaCounts
-from masquerade.survey.collector.report_counts import Key, ReportCounts
 
 MODES: Final = ("device", "spinner", "dice", "birthday")
 MOST_IN_GROUP: Final = 1000
-_USED: Final = "This invitation was used already."
+MOST_USES: Final = 1000
+MOST_INVITATIONS: Final = 1_000_000
+USES_MARK: Final = "~"  # between the code of a link and its number of uses
+Stamp = tuple[int, int]  # number of reports, and of withdrawn reports
+_CONSENT: Final = "consent "
+_USED: Final = "This invitation was used already, as often as it may be."
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a page sent: codes in the order of the policy's columns, under an id that it drew at random."""
+    """The report of a page: codes in the order of the policy's columns, under a random id."""
 
     id: bytes
     policy: str
     mode: int
     codes: tuple[int, ...]
     token: bytes | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
-        """Return the codes as they are kept."""
-        return _codes_text(self.codes)
+        """Return the codes, and the texts if there are any, as they are stored."""
+        return encode_content(self.codes, self.texts)
 
     @property
     def row(self) -> NewReport:
-        """Return the report as it is kept."""
+        """Return the report as it is stored."""
         return NewReport(self.id, self.token, (self.policy, self.mode, self.text))
 
 
 class ReportKeeper(Protocol):
-    """Where reports are kept. All but the three transactions are called within one of them."""
+    """Storage of reports. All methods except the three transactions are called within a transaction."""
 
     committing: Callable[[], object]
     committed: Callable[[], object]
 
     def adding(self, reports: Sequence[NewReport]) -> AbstractContextManager[object]:
-        """Open a transaction in which these reports can be looked up and kept."""
+        """Open a transaction in which these reports can be looked up and stored."""
 
     def removing(self) -> AbstractContextManager[object]:
-        """Open a transaction in which a report can be withdrawn, or all be deleted."""
+        """Open a transaction in which one report can be withdrawn, or all reports deleted."""
 
     def reading(self) -> AbstractContextManager[object]:
-        """Open a transaction in which everything can be read, and versions and facts be written."""
+        """Open a transaction that reads everything, and may write versions and facts."""
 
     def make_room(self, longest: Key) -> None:
         """Prepare for reports of this length."""
@@ -83,19 +88,19 @@ class ReportKeeper(Protocol):
         """Return the ids whose reports were withdrawn."""
 
     def find_spent(self, tokens: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        """Return the ids of the reports that tokens came with."""
+        """Return the ids of the reports that were sent with these tokens."""
 
     def insert(self, reports: Sequence[NewReport], day: str) -> None:
-        """Keep reports."""
+        """Store reports."""
 
     def remove(self, name: bytes) -> Key | None:
-        """Delete a report but for its id and token; return its content, None if it is unknown."""
+        """Delete a report except its id and token; return its content, or None if the id is unknown."""
 
     def clear(self) -> int:
-        """Delete everything that was reported; return the number of reports."""
+        """Delete all reports; return their number."""
 
     def totals(self) -> tuple[int, int]:
-        """Return the number of reports, and of those that were withdrawn."""
+        """Return the number of reports, and of withdrawn reports."""
 
     def rows(self) -> Iterable[tuple[bytes, Key]]:
         """Return id and content of every report."""
@@ -104,57 +109,112 @@ class ReportKeeper(Protocol):
         """Return the number of reports of each content."""
 
     def days(self) -> dict[str, int]:
-        """Return the number of reports that came on each day."""
+        """Return the number of reports that arrived on each day."""
 
     def run(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, with `?` where values go, and return its rows."""
+        """Run one statement, in which `?` is a parameter, and return its rows."""
 
     def value(self, statement: str, values: Sequence[object] = ()) -> Any:
-        """Return the first value of the first row, None if there is none."""
+        """Return the first value of the first row, None without rows."""
 
     def tidy(self) -> None:
-        """Leave nothing of what was deleted, and no order, between transactions."""
+        """Remove remains of deleted rows and traces of order; call it outside transactions."""
 
     def close(self) -> None:
         """Close files and connections."""
 
 
 class InvitationKeeper(Protocol):
-    """Where invitations are kept."""
+    """Storage of invitations."""
 
     def invite(self, digests: Iterable[bytes]) -> None:
-        """Keep new invitations."""
+        """Store new invitations."""
 
-    def exchange(self, name: bytes, blinded: bytes) -> bool | None:
-        """Use an invitation for one element; None if it is unknown, False if it was used for another."""
+    def exchange(self, names: Sequence[bytes], blinded: bytes) -> bool | None:
+        """Exchange one of a link's invitations for an element, or find the one that was.
+
+        Returns None if they are unknown, and False if all were used for other elements.
+        """
 
     def totals(self) -> tuple[int, int]:
-        """Return the number of invitations, and of those that were used."""
+        """Return the number of invitations, and of used invitations."""
 
     def clear(self) -> None:
         """Delete every invitation."""
 
     def tidy(self) -> None:
-        """Leave nothing of what was deleted, and no order."""
+        """Remove remains of deleted rows and traces of order."""
 
     def close(self) -> None:
         """Close files and connections."""
 
 
-class SurveyStore:
-    """What one survey keeps, in a folder or at ``postgresql://…``; `close` it, or use it in a with statement.
+class ReportCounts:
+    """Counts of equal reports, and the state of the store that they belong to.
 
-    In PostgreSQL a survey has a database, or a schema (`?options=-csearch_path%3Dname`), of its own.
+    Live figures read these counts instead of every report. Each report that is added or withdrawn changes the
+    stamp, and no two states have the same stamp, because a report is withdrawn at most once. If the stamp
+    differs from the store's, another process changed the store, and all reports are counted again.
+    """
+
+    def __init__(self) -> None:
+        # held while reports are written and counted, and while counts are read
+        self.changing = threading.RLock()
+        self._counts: dict[str, dict[tuple[int, tuple[int, ...]], int]] | None = None
+        self._stamp: Stamp = (0, 0)
+
+    def add(self, keys: Iterable[Key]) -> None:
+        """Count reports that were stored."""
+        if self._counts is not None:
+            reports, withdrawn = self._stamp
+            self._stamp = (reports + sum(self._move(key, 1) for key in keys), withdrawn)
+
+    def remove(self, key: Key) -> None:
+        """Stop counting a report that was withdrawn."""
+        if self._counts is not None:
+            self._move(key, -1)
+            self._stamp = (self._stamp[0] - 1, self._stamp[1] + 1)
+
+    def forget(self) -> None:
+        """Discard the counts: the next query counts all reports again."""
+        self._counts = None
+
+    def now(
+        self, stamp: Stamp, recount: Callable[[], Mapping[Key, int]]
+    ) -> dict[str, dict[tuple[int, tuple[int, ...]], int]]:
+        """Return, by policy, the number of reports of each mode and codes."""
+        if self._counts is None or self._stamp != stamp:
+            self._counts, self._stamp = {}, stamp
+            for key, number in recount().items():
+                self._move(key, number)
+        return {policy: dict(counts) for policy, counts in self._counts.items() if counts}
+
+    def _move(self, key: Key, by: int) -> int:
+        assert self._counts is not None  # noqa: S101  (checked by the callers)
+        policy, mode, text = key
+        counts, content = self._counts.setdefault(policy, {}), (mode, decode_content(text)[0])
+        number = counts.get(content, 0) + by
+        if number:
+            counts[content] = number
+        else:
+            counts.pop(content, None)
+        return by
+
+
+class SurveyStore:
+    """Store of one survey, in a folder or in PostgreSQL. Close it, or use it in a with statement.
+
+    In PostgreSQL each survey needs its own database or schema (`?options=-csearch_path%3Dname`).
 
     Parameters
     ----------
     place : str or Path
-        Where reports are kept: a folder, or the address of a PostgreSQL server.
+        Folder for the reports, or the address of a PostgreSQL server (``postgresql://…``).
     invitations : str or Path, optional
-        Where invitations are kept, likewise. Without it they are in the folder of the reports; a survey whose
-        reports are in PostgreSQL then has none.
+        The same for invitations. Without it they are in the folder of the reports; a survey whose reports are
+        in PostgreSQL then has no invitations.
     accept : collection of str
-        What a server may do although it keeps the order of arrival, see `postgres_checks.TRACES`.
+        Traces of the order of arrival that a server may keep, from `postgres_checks.TRACES`.
 
     Raises
     ------
@@ -193,7 +253,7 @@ class SurveyStore:
         self._starting = threading.Lock()
 
     def close(self) -> None:
-        """Write what waits, and let go of the files."""
+        """Write waiting reports, and close files and connections."""
         if self._writer is not None:
             self._waiting.put(None)
             self._writer.join()
@@ -209,48 +269,68 @@ class SurveyStore:
 
     # versions and times
 
-    def register(self, policy: Policy) -> None:
-        """Take reports under this policy, too: a survey that was amended has a version more."""
+    def register(self, policy: Policy, longest_texts: Mapping[str, int] | None = None) -> None:
+        """Accept reports under this policy from now on: an amended survey has several versions.
+
+        `longest_texts` has the most bytes of each text, so that there is room for all of them from the start.
+        """
         content = json.dumps(policy.to_dict())
-        longest = _codes_text([len(variable) - 1 for variable in policy.observed.variables])
+        texts = {name: "x" * number for name, number in (longest_texts or {}).items()}
+        longest = encode_content([len(variable) - 1 for variable in policy.observed.variables], texts)
         self._reports.make_room((policy.id, 0, longest))
         with self._reports.reading():
             statement = "INSERT INTO versions VALUES (?, ?) ON CONFLICT DO NOTHING"
             self._reports.run(statement, (policy.id, content))
 
     def versions(self) -> dict[str, Policy]:
-        """Return the policies that reports came under, by id."""
+        """Return the registered policies by id."""
         rows = self._reports.run("SELECT policy, content FROM versions ORDER BY policy")
         return {str(name): Policy.from_dict(json.loads(content)) for name, content in rows}
 
+    def register_consent(self, digest: str | None) -> None:
+        """Accept reports with this consent from now on; None stands for a survey without a box to tick."""
+        with self._reports.reading():
+            statement = "INSERT INTO facts VALUES (?, ?) ON CONFLICT DO NOTHING"
+            self._reports.run(statement, (f"{_CONSENT}{digest or ''}", ""))
+
+    def consents(self) -> frozenset[str | None]:
+        """Return the digests of all consents that this survey has asked for."""
+        names = [str(name) for (name,) in self._reports.run("SELECT name FROM facts")]
+        return frozenset(name.removeprefix(_CONSENT) or None for name in names if name.startswith(_CONSENT))
+
     def limit(self, quotas: Sequence[Quota]) -> None:
-        """Take no more than quotas allow; versions are registered before."""
+        """Enforce quotas; register all versions first."""
         self.quotas = QuotaCounts(quotas, self.versions())
         self.quotas.recount(self.reports())
 
     def end(self) -> None:
-        """Take nothing more, for good: no report, no token, and no withdrawal."""
+        """Close the survey permanently: it accepts no report, no token request and no withdrawal."""
         with self._reports.reading():
             self._reports.run("INSERT INTO facts VALUES ('closed', ?) ON CONFLICT DO NOTHING", (today(),))
         self.tidy()
 
     @property
-    def closed(self) -> str | None:
+    def closed_on(self) -> str | None:
         """Return the day on which the survey was closed, None while it is open."""
-        found = self._reports.value("SELECT value FROM facts WHERE name = 'closed'")
-        return None if found is None else str(found)
+        day = self._reports.value("SELECT value FROM facts WHERE name = 'closed'")
+        return None if day is None else str(day)
 
     # reports
 
     def add(self, report: Report) -> bool:
-        """Keep a report; it is on the disk when this returns. False: it had been kept before.
+        """Store a report durably; return False if it was stored before.
 
-        `KeySpent` where its token, or its id, came with another report; `Ended` after the survey was closed.
+        Raises
+        ------
+        KeySpent
+            If its token or its id belongs to another report.
+        Ended
+            If the survey is closed, or a quota is full.
         """
         return self.submit(report).result()
 
     def submit(self, report: Report) -> Future[bool]:
-        """Keep a report with others that come meanwhile, as `add` does; the result comes when it is kept."""
+        """Queue a report for the next write; the future completes as `add` does, once it is durable."""
         done: Future[bool] = Future()
         with self._starting:
             if self._writer is None:
@@ -260,7 +340,7 @@ class SurveyStore:
         return done
 
     def _write(self) -> None:
-        """Write groups of reports until told to end."""
+        """Write groups of reports until `close` ends the queue."""
         ending = False
         while not ending:
             group = [self._waiting.get()]
@@ -273,10 +353,10 @@ class SurveyStore:
         outcomes: list[bool | Exception] = []
         try:
             with self._counts.changing:
-                outcomes = self._kept([report for report, _ in group])
-                kept = [one for (one, _), told in zip(group, outcomes, strict=True) if told is True]
-                self._counts.add((one.policy, one.mode, one.text) for one in kept)
-        except Exception as error:  # noqa: BLE001  (whoever waits is told, and the writer goes on)
+                outcomes = self._insert_group([report for report, _ in group])
+                new = [one for (one, _), outcome in zip(group, outcomes, strict=True) if outcome is True]
+                self._counts.add((one.policy, one.mode, one.text) for one in new)
+        except Exception as error:  # noqa: BLE001  (every waiting caller gets it, and the writer continues)
             outcomes = [error] * len(group)
             self._recount()
         for (_, done), outcome in zip(group, outcomes, strict=True):
@@ -285,11 +365,11 @@ class SurveyStore:
             else:
                 done.set_result(outcome)
 
-    def _kept(self, group: Sequence[Report]) -> list[bool | Exception]:
-        """Keep reports in one write; return of each whether it is new, or why it is not kept."""
+    def _insert_group(self, group: Sequence[Report]) -> list[bool | Exception]:
+        """Store reports in one write; return for each whether it is new, or the reason of its refusal."""
         rows = [one.row for one in group]
         with self._reports.adding(rows):
-            if self.closed:
+            if self.closed_on:
                 return [Ended("The survey is closed.")] * len(group)
             names, tokens = [one.id for one in group], [one.token for one in group if one.token is not None]
             contents = dict(self._reports.find_contents(names))
@@ -301,9 +381,9 @@ class SurveyStore:
                 if one.token is not None and spent.get(one.token, one.id) != one.id:
                     outcome = KeySpent(_USED)
                 elif one.id in contents and contents[one.id] != row.content:
-                    outcome = KeySpent("Another report came under this id.")
+                    outcome = KeySpent("Another report has this id.")
                 elif one.id not in contents and one.id not in withdrawn:
-                    outcome = self._admitted(one) or True
+                    outcome = self._count_in_quotas(one) or True
                 if outcome is True:
                     new.append(row)
                     contents[one.id] = row.content
@@ -314,27 +394,30 @@ class SurveyStore:
                 self._reports.insert(new, today())
             return outcomes
 
-    def _admitted(self, report: Report) -> Exception | None:
-        """Return why a new report exceeds a quota; None if it does not, and is counted."""
+    def _count_in_quotas(self, report: Report) -> Exception | None:
+        """Count a new report; return the refusal instead if a quota is full."""
         if self.quotas is None:
             return None
-        refused = self.quotas.refused(report.policy, report.codes)
-        if refused is None:
+        refusal = self.quotas.find_refusal(report.policy, report.codes)
+        if refusal is None:
             self.quotas.count(report.policy, report.codes)
-        return refused
+        return refusal
 
     def _recount(self) -> None:
-        """After a transaction that was undone: count what is there, as soon as it can be read."""
+        """Count the quotas again, after a transaction was rolled back."""
         if self.quotas is not None:
             with suppress(FileError):
                 self.quotas.recount(self.reports())
 
     def withdraw(self, secret: bytes) -> bool:
-        """Delete the report of a withdrawal code; tell whether there was one. It never comes back."""
+        """Delete the report of a withdrawal code; return False if there is no such report.
+
+        A withdrawn report cannot be submitted again.
+        """
         name = report_id(secret)
         with self._counts.changing:
             with self._reports.removing():
-                closed = self.closed is not None
+                closed = self.closed_on is not None
                 content = None if closed else self._reports.remove(name)
             if closed:
                 raise Ended("The survey is closed: reports can no longer be withdrawn.")
@@ -343,11 +426,11 @@ class SurveyStore:
             self._counts.remove(content)
         self._reports.tidy()
         if self.quotas is not None:
-            self.quotas.count(content[0], json.loads(content[2]), -1)
+            self.quotas.count(content[0], decode_content(content[2])[0], -1)
         return True
 
     def erase(self) -> int:
-        """Delete every report, token and invitation: the end of the time for which they may be kept."""
+        """Delete every report, token and invitation when their time is over; return the number of reports."""
         self._counts.forget()
         with self._reports.removing():
             number = self._reports.clear()
@@ -358,7 +441,7 @@ class SurveyStore:
         return number
 
     def tidy(self) -> None:
-        """Leave nothing of what was deleted, and of the order in which rows were written, beside the rows."""
+        """Remove remains of deleted rows, and traces of the order in which rows were written."""
         self._reports.tidy()
         if self._invitations is not None:
             self._invitations.tidy()
@@ -368,21 +451,27 @@ class SurveyStore:
         with self._reports.reading():
             rows = sorted(self._reports.rows())
         for _, (policy, mode, codes) in rows:
-            yield policy, mode, tuple(json.loads(codes))
+            yield policy, mode, decode_content(codes)[0]
 
-    def counted(self) -> dict[str, dict[tuple[int, tuple[int, ...]], int]]:
-        """Return, by policy, how often reports of a mode and codes came; they are read once, then kept."""
+    def texts(self) -> list[tuple[str, str]]:
+        """Return name and content of every text in people's own words, sorted, without their reports."""
+        with self._reports.reading():
+            contents = [content for _, content in self._reports.rows()]
+        return sorted(pair for _, _, text in contents for pair in decode_content(text)[1].items())
+
+    def count_reports(self) -> dict[str, dict[tuple[int, tuple[int, ...]], int]]:
+        """Return, by policy, the number of reports of each mode and codes; repeated calls use memory."""
         with self._counts.changing, self._reports.reading():
-            return self._counts.now(self._reports.totals(), self._grouped)
+            return self._counts.now(self._reports.totals(), self._count_equal)
 
-    def _grouped(self) -> dict[Key, int]:
+    def _count_equal(self) -> dict[Key, int]:
         return self._reports.count_equal()
 
     def counts(self) -> dict[str, Any]:
-        """Return the number of reports, by version and mode, and of those that came on each day."""
+        """Return the number of reports by version, by mode and by day, and of invitations."""
         with self._counts.changing, self._reports.reading():
             reports, withdrawn = self._reports.totals()
-            counted = self._counts.now((reports, withdrawn), self._grouped)
+            counted = self._counts.now((reports, withdrawn), self._count_equal)
             days = self._reports.days()
         modes: Counter[str] = Counter()
         for equal in counted.values():
@@ -394,60 +483,85 @@ class SurveyStore:
             "versions": {policy: sum(equal.values()) for policy, equal in sorted(counted.items())},
             "modes": dict(modes),
             "days": days,
-            "closed": self.closed,
-            **self.invited(),
+            "closed": self.closed_on,
+            **self.count_invitations(),
         }
 
     # invitations
 
-    def invite(self, number: int) -> list[str]:
-        """Make so many new invitations and return their codes; of each only a digest is kept."""
-        if not 1 <= number <= 1_000_000:
-            raise InputError("Make from 1 to 1,000,000 invitations at once.")
+    def invite(self, number: int, uses: int = 1) -> list[str]:
+        """Make `number` new links and return their codes; only digests are stored.
+
+        Each link contains `uses` invitations: it admits that many reports.
+        """
+        if not 1 <= uses <= MOST_USES:
+            raise InputError(f"A link admits from 1 to {MOST_USES:,} reports.")
+        if number < 1 or number * uses > MOST_INVITATIONS:
+            raise InputError(f"Make from 1 to {MOST_INVITATIONS:,} invitations at a time.")
         if self._invitations is None:
             raise InputError(
-                "This survey has no place for invitations: name a folder, or a server of their own, as "
-                "'invitations' in its settings."
+                "This survey cannot store invitations: name a folder, or another server, as 'invitations' in "
+                "its settings."
             )
-        codes = [secrets.token_urlsafe(18) for _ in range(number)]
-        self._invitations.invite(map(_digest, codes))
+        end = "" if uses == 1 else f"{USES_MARK}{uses}"
+        codes = [secrets.token_urlsafe(18) + end for _ in range(number)]
+        self._invitations.invite(name for code in codes for name in _digests(code))
         return codes
 
     def exchange(self, code: str, blinded: bytes) -> None:
-        """Let an invitation be exchanged for a token, once; for the same element as often as asked."""
-        if self.closed:
+        """Use an invitation of a link for a token: each is valid for one element, which may be sent again."""
+        if self.closed_on:
             raise Ended("The survey is closed.")
-        outcome = None if self._invitations is None else self._invitations.exchange(_digest(code), blinded)
+        outcome = None if self._invitations is None else self._invitations.exchange(_digests(code), blinded)
         if outcome is None:
             raise InputError("This is not an invitation to this survey.")
         if not outcome:
             raise KeySpent(_USED)
 
-    def invited(self) -> Mapping[str, int]:
-        """Return the number of people who were invited, and how many of them asked for a token."""
+    def count_invitations(self) -> Mapping[str, int]:
+        """Return the number of invitations, and of those that were exchanged for a token."""
         invited, begun = (0, 0) if self._invitations is None else self._invitations.totals()
         return {"invited": invited, "begun": begun}
 
 
 def is_postgres(place: str | Path) -> bool:
-    """Tell whether a place is the address of a PostgreSQL server, not a folder."""
+    """Return True if a place is the address of a PostgreSQL server, not a folder."""
     return isinstance(place, str) and place.startswith(("postgresql://", "postgres://"))
 
 
 def _folder(place: str | Path) -> Path:
-    """Return a folder, which is made if it is not there."""
+    """Return a folder; create it if it does not exist."""
     folder = Path(place)
     if not folder.is_dir():
         folder.mkdir(mode=0o700, parents=True)
     return folder
 
 
-def _codes_text(codes: Sequence[int]) -> str:
-    return json.dumps(codes, separators=(",", ":"))
+def encode_content(codes: Sequence[int], texts: Mapping[str, str]) -> str:
+    """Encode codes, and texts after them if there are any, as they are stored."""
+    values: list[Any] = [*codes, dict(sorted(texts.items()))] if texts else [*codes]
+    return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
 
 
-def _digest(code: str) -> bytes:
-    return hashlib.sha256(code.encode()).digest()
+def decode_content(text: str) -> tuple[tuple[int, ...], dict[str, str]]:
+    """Return the codes and the texts of a stored report.
+
+    >>> decode_content(encode_content([0, 2], {"remarks": "None."}))
+    ((0, 2), {'remarks': 'None.'})
+    """
+    values = json.loads(text)
+    texts = values.pop() if values and isinstance(values[-1], dict) else {}
+    return tuple(values), texts
+
+
+def _digests(code: str) -> list[bytes]:
+    """Return the digests of the invitations of a link; its code states how many they are."""
+    _, mark, number = code.partition(USES_MARK)
+    uses = (
+        int(number) if number.isascii() and number.isdecimal() and len(number) <= len(str(MOST_USES)) else 1
+    )
+    names = [f"{code} {i}" for i in range(max(1, min(uses, MOST_USES)))] if mark else [code]
+    return [hashlib.sha256(name.encode()).digest() for name in names]
 
 
 def report_id(secret: bytes) -> bytes:
@@ -456,5 +570,5 @@ def report_id(secret: bytes) -> bytes:
 
 
 def today() -> str:
-    """Return the day, in UTC: all that is kept of when something came."""
+    """Return the current day in UTC, the only time that is stored."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -1,7 +1,8 @@
-"""The terms that an organisation publishes: one file, the same for everybody, that a device takes part by.
+"""Published terms: one file, the same for all people, from which a device makes its report.
 
-It says who asks and what for, where reports go, what each question may be answered with, and the mechanism
-that reports are drawn by. Read strictly and without NumPy: a file that says anything else is refused whole.
+The file states who asks and why, the address of the collector, the questions with their answers, and
+the mechanism that draws reports. It is parsed strictly, without NumPy: a file with anything else in it is
+rejected.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from masquerade.core.errors import FileError, InputError, did_you_mean
+from masquerade.core.record_gamma import FollowUp, deciding_variables, describe_gamma
 from masquerade.core.util.formatting import gamma_text
 from masquerade.core.util.json_text import parse_json, read_text
 from masquerade.survey.device.device_mechanism import Mechanism
@@ -31,29 +33,39 @@ ADDRESS: Final = re.compile(
     r"https://[A-Za-z0-9.-]+(?::\d{1,5})?|http://(?:localhost|127\.0\.0\.1)(?::\d{1,5})?"
 )
 DIGEST: Final = re.compile("[0-9a-f]{64}")
+CONSENT: Final = re.compile("[0-9a-f]{32}")
+AGREED: Final = "agreed"  # only if people must agree to a text: its digest
+QUESTION_KEYS: Final = {"name", "text", "labels", "shown", "not_asked"}
 FORMS: Final = {
-    ADDRESS: "an address such as https://gather.example.org, or of this machine",
+    ADDRESS: "an address such as https://gather.example.org, or one on this machine",
     DIGEST: "64 hexadecimal digits",
+    CONSENT: "32 hexadecimal digits",
 }
-_BAD: Final = "is no file of terms that this version reads: {}."
+_BAD: Final = "is not a file of terms that this version can read: {}."
 
 
 @dataclass(frozen=True)
-class Question:
-    """A variable: its words, what it may be answered with, and of whom it is not asked."""
+class TermsQuestion:
+    """A question: variable, text, labels of its answers, and the condition under which it is asked.
+
+    If no answer is given, the first of `missing` is sent, through the channel like any answer.
+    """
 
     name: str
     text: str
     labels: tuple[bool | int | str, ...]
     shown: Mapping[str, tuple[int, ...]]
     not_asked: int | None
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What a device needs to know to take part; `load` it from the file that was published.
+class DeviceTerms:
+    """Published terms under which devices report; `load` them from the published file.
 
-    Example: `docs/howto/gather-from-devices.md`.
+    Examples
+    --------
+    >>> print(mq.people.DeviceTerms.load("terms.json").summary())  # doctest: +SKIP
     """
 
     title: str
@@ -65,14 +77,15 @@ class Terms:
     authority: str | None
     issuer: bytes | None
     policy: str
-    questions: tuple[Question, ...]
+    questions: tuple[TermsQuestion, ...]
     mechanism: Mechanism
     size: int
+    agreed: str | None
     digest: str
 
     @classmethod
-    def load(cls, path: str | Path) -> Terms:
-        """Return the terms in a file, after checking all of it."""
+    def load(cls, path: str | Path) -> DeviceTerms:
+        """Load terms from a file; raise FileError if any part of it is not valid."""
         text = read_text(Path(path), most=MOST_TERMS)
         try:
             return cls.parse(text)
@@ -80,14 +93,14 @@ class Terms:
             raise FileError(f"{path}: {error}") from None
 
     @classmethod
-    def parse(cls, text: str) -> Terms:
-        """Return the terms that a text holds."""
+    def parse(cls, text: str) -> DeviceTerms:
+        """Parse terms from the text of their file; raise InputError if any part is not valid."""
         values = parse_json(text, most=MOST_TERMS)
         if not isinstance(values, dict) or values.get("masquerade_gather") != FORMAT:
-            raise InputError(_BAD.format("it does not begin with 'masquerade_gather': 1"))
-        if set(values) != KEYS:
-            other = sorted(set(values) ^ KEYS)
-            raise InputError(_BAD.format(f"more or less is said than has to be: {', '.join(other[:5])}"))
+            raise InputError(_BAD.format("it does not contain 'masquerade_gather': 1"))
+        if set(values) - {AGREED} != KEYS:
+            other = sorted((set(values) - {AGREED}) ^ KEYS)
+            raise InputError(_BAD.format(f"keys are missing or unknown: {', '.join(other[:5])}"))
         questions = _questions(values["questions"])
         sizes = {question.name: len(question.labels) for question in questions}
         issuer = _text(values, "issuer", absent=True, form=DIGEST)
@@ -95,7 +108,7 @@ class Terms:
         if type(size) is not int or not 0 < size <= MOST_BODY:
             raise InputError(_BAD.format(f"'size' must be from 1 to {MOST_BODY:,}"))
         if not isinstance(report_sizes, list) or not all(type(n) is int and n >= 1 for n in report_sizes):
-            raise InputError(_BAD.format("'report_sizes' must be whole numbers"))
+            raise InputError(_BAD.format("'report_sizes' must be a list of integers"))
         return cls(
             title=_text(values, "title"),
             contact=_text(values, "contact"),
@@ -109,22 +122,55 @@ class Terms:
             questions=questions,
             mechanism=Mechanism.of(values["mechanism"], sizes, report_sizes),
             size=size,
+            agreed=_text(values, AGREED, form=CONSENT) if AGREED in values else None,
             digest=sha256(text.encode()).hexdigest(),
         )
 
     @cached_property
     def gammas(self) -> dict[str, Fraction | float]:
-        """By variable how far a report shifts the odds about it at most, worked out on this device."""
+        """γ of the report about each variable, computed on this device."""
         return self.mechanism.gammas()
 
-    def codes(self, row: Mapping[str, object]) -> dict[str, int]:
-        """Return a row of labels as codes; an error says all that is wrong with it, and shows no value.
+    @cached_property
+    def record_gamma(self) -> Fraction | float:
+        """γ of the whole report, given the variables in clear, computed on this device."""
+        follow_ups = [
+            FollowUp(one.name, one.shown, one.not_asked)
+            for one in self.questions
+            if one.not_asked is not None
+        ]
+        return self.mechanism.record_gamma(follow_ups)
 
-        Whoever is not asked a question, by answers before it, has the answer that stands for that.
+    @cached_property
+    def clear_variables(self) -> tuple[str, ...]:
+        """The variables that are sent in clear, and those that decide who is asked one of these."""
+        clear = self.mechanism.clear_variables()
+        conditions = {one.name: list(one.shown) for one in self.questions}
+        parents = [parent for name in clear for parent in deciding_variables(name, conditions)]
+        return tuple(dict.fromkeys((*clear, *parents)))
+
+    def disclosure(self) -> str:
+        """Describe in plain words what the report reveals: first the variables in clear, then the bound."""
+        clear = f"Sent in clear: {', '.join(self.clear_variables)}. " if self.clear_variables else ""
+        if len(self.clear_variables) == len(self.questions):
+            return clear.strip()
+        return f"{clear}{describe_gamma(self.record_gamma)} (γ = {gamma_text(self.record_gamma)} per person)"
+
+    def codes(self, row: Mapping[str, object]) -> dict[str, int]:
+        """Encode a row of labels as codes.
+
+        A question that is skipped because of earlier answers gets the code for "not asked".
+
+        Raises
+        ------
+        InputError
+            If labels are missing or unknown. The message lists all problems, and contains no value.
         """
         names = [question.name for question in self.questions]
         problems = [
-            f"there is no variable {name!r}.{did_you_mean(name, names)}" for name in row if name not in names
+            f"{name!r} is not a known variable.{did_you_mean(name, names)}"
+            for name in row
+            if name not in names
         ]
         codes: dict[str, int] = {}
         for one in self.questions:
@@ -132,37 +178,40 @@ class Terms:
             if one.not_asked is not None and unmet:
                 codes[one.name] = one.not_asked
                 continue
+            if one.missing and row.get(one.name) is None:
+                codes[one.name] = one.missing[0]
+                continue
             if one.name not in row:
                 problems.append(f"{one.name!r} is not answered.")
                 continue
             code = _code(one.labels, row[one.name])
             if code is None:
-                problems.append(
-                    f"{one.name!r} is not answered with one of: {', '.join(map(str, one.labels))}."
-                )
+                problems.append(f"{one.name!r} must be one of: {', '.join(map(str, one.labels))}.")
             else:
                 codes[one.name] = code
         if problems:
-            raise InputError("The row cannot be reported, and nothing was drawn: " + " ".join(problems))
+            raise InputError("The row does not match the terms, and nothing was drawn: " + " ".join(problems))
         return codes
 
     def summary(self) -> str:
-        """Return who asks, what leaves the device, and what it gives away at most."""
-        lines = [self.title, "", self.consent.strip(), "", f"Asked by: {self.contact}"]
-        lines.append(f"Reports go to {self.collector}" + (" with an invitation." if self.issuer else "."))
+        """Describe for the device's owner who asks, what leaves the device, and how much it can reveal."""
+        lines = [self.title, "", self.consent.strip(), "", f"Contact: {self.contact}"]
+        lines.append(
+            f"Reports are sent to {self.collector}" + (" with an invitation." if self.issuer else ".")
+        )
         if self.closes is not None:
             lines.append(f"They can be withdrawn until {self.closes}.")
         if self.delete_after is not None:
-            lines.append(f"All are deleted after {self.delete_after}.")
-        lines += ["", "What leaves this device, drawn here at random:"]
+            lines.append(f"All reports are deleted after {self.delete_after}.")
+        lines += ["", self.disclosure(), "", "What leaves this device, drawn at random here:"]
         for one in self.questions:
             gamma = self.gammas[one.name]
             if gamma == float("inf"):
-                told = "sent so that somebody may be certain of the answer"
+                bound = "a reader of the report may be certain of the answer"
             else:
                 sure = gamma / (1 + gamma)
-                told = f"γ = {gamma_text(gamma)}: who was in two minds is at most {float(sure):.1%} sure"
-            lines.append(f"- {one.name} ({', '.join(map(str, one.labels))}): {told}. {one.text}")
+                bound = f"γ = {gamma_text(gamma)}: a 50:50 guess becomes at most {float(sure):.1%} sure"
+            lines.append(f"- {one.name} ({', '.join(map(str, one.labels))}): {bound}. {one.text}")
         lines += ["", f"Policy {self.policy}", f"sha256 of these terms {self.digest}"]
         return "\n".join(lines) + "\n"
 
@@ -177,7 +226,7 @@ def _code(labels: tuple[bool | int | str, ...], value: object) -> int | None:
 def _text(
     values: Mapping[str, Any], name: str, *, absent: bool = False, form: re.Pattern[str] | None = None
 ) -> str:
-    """Return a text; where it may be absent, an empty one for none."""
+    """Return the text of a key; empty if the value is null and the key is optional."""
     value = values[name]
     if value is None and absent:
         return ""
@@ -187,43 +236,48 @@ def _text(
     return value
 
 
-def _questions(values: Any) -> tuple[Question, ...]:
+def _questions(values: Any) -> tuple[TermsQuestion, ...]:
     if not isinstance(values, list) or not values:
         raise InputError(_BAD.format("'questions' must be a list"))
-    found: dict[str, Question] = {}
+    questions: dict[str, TermsQuestion] = {}
     for entry in values:
-        if not isinstance(entry, dict) or set(entry) != {"name", "text", "labels", "shown", "not_asked"}:
+        if not isinstance(entry, dict) or set(entry) - {"missing"} != QUESTION_KEYS:
             raise InputError(
-                _BAD.format("a question has a name, a text, labels, and of whom it is not asked")
+                _BAD.format("a question must have the keys name, text, labels, shown and not_asked")
             )
         name = _text(entry, "name")
-        if name in found:
+        if name in questions:
             raise InputError(_BAD.format(f"{name!r} is asked twice"))
         labels = _labels(entry["labels"], name)
-        shown, not_asked = _condition(entry, len(labels), {one: len(found[one].labels) for one in found})
-        found[name] = Question(name, _text(entry, "text"), labels, shown, not_asked)
-    return tuple(found.values())
+        sizes = {earlier: len(question.labels) for earlier, question in questions.items()}
+        shown, not_asked = _condition(entry, len(labels), sizes)
+        missing = entry.get("missing", [])
+        if not isinstance(missing, list) or not all(_is_code(code, len(labels)) for code in missing):
+            raise InputError(_BAD.format(f"the missing answers of {name!r} must be codes of its labels"))
+        text = _text(entry, "text")
+        questions[name] = TermsQuestion(name, text, labels, shown, not_asked, tuple(missing))
+    return tuple(questions.values())
 
 
 def _labels(values: Any, name: str) -> tuple[bool | int | str, ...]:
     if not isinstance(values, list) or not all(type(label) in (bool, int, str) for label in values):
-        raise InputError(_BAD.format(f"the labels of {name!r} must be texts or whole numbers"))
+        raise InputError(_BAD.format(f"the labels of {name!r} must be texts or integers"))
     if not values or len({(type(label), label) for label in values}) < len(values):
-        raise InputError(_BAD.format(f"a label of {name!r} stands twice, or there is none"))
+        raise InputError(_BAD.format(f"the labels of {name!r} must be distinct, and at least one"))
     return tuple(values)
 
 
 def _condition(
     entry: Mapping[str, Any], size: int, before: Mapping[str, int]
 ) -> tuple[dict[str, tuple[int, ...]], int | None]:
-    """Return which answers to questions before one admit it, and what is sent where they do not."""
+    """Return the earlier answers under which a question is asked, and the code that is sent otherwise."""
     shown, not_asked = entry["shown"], entry["not_asked"]
     if not isinstance(shown, dict) or (not _is_code(not_asked, size) if shown else not_asked is not None):
-        raise InputError(_BAD.format(f"{entry['name']!r} must say what is sent for whom it is not asked"))
+        raise InputError(_BAD.format(f"'not_asked' of {entry['name']!r} does not match its condition"))
     for other, codes in shown.items():
-        known = before.get(other)
-        if known is None or not isinstance(codes, list) or not all(_is_code(code, known) for code in codes):
-            raise InputError(_BAD.format(f"{entry['name']!r} depends on an answer that is not before it"))
+        answers = before.get(other)
+        if answers is None or not isinstance(codes, list) or not all(_is_code(it, answers) for it in codes):
+            raise InputError(_BAD.format(f"{entry['name']!r} depends on an answer that does not precede it"))
     return {other: tuple(codes) for other, codes in shown.items()}, not_asked
 
 

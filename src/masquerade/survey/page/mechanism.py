@@ -1,7 +1,7 @@
-"""A policy as a page applies it: channels as whole numbers in text, and vectors that show it is the same.
+"""A policy as a page applies it: channels with integer weights in text, and test vectors for the sampler.
 
-The page draws as Python does, from 64-bit words; `panel_draws` are Python's draws for a panel's key, and
-`vectors` words with their reports, for `check this page`, for Node and for browsers.
+The page samples as Python does, from 64-bit words. `panel_draws` are Python's draws for the key of a panel
+member. `vectors` are words with their reports, for "Check this page" and for tests in Node and browsers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.channels.channel import Channel
+from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.policy import Group, Policy
 from masquerade.core.errors import InputError
 from masquerade.crypto.keys import derive
@@ -28,15 +29,15 @@ PANEL: Final = "survey panel"
 
 
 def mechanism(policy: Policy) -> dict[str, Any]:
-    """Return groups of variables by stratum with columns and channels, as `masquerade.js` reads them."""
+    """Return groups of variables by stratum with columns and channels, in the format of `masquerade.js`."""
     strata = policy.strata or (None,)
     place_of = {name: place for place, name in enumerate(policy.observed)}
     groups = [[_group(group, place_of) for group in policy.groups_of(label)] for label in strata]
-    size = sum(_entries(group) for own in groups for group in own)
+    size = sum(_entries(group) for stratum in groups for group in stratum)
     if size > MOST_WEIGHTS:
         raise InputError(
-            f"The channels have {size:,} weights; a page takes at most {MOST_WEIGHTS:,}. Disguise variables "
-            "alone, or deal them in blocks."
+            f"The channels have {size:,} weights; a page can have at most {MOST_WEIGHTS:,}. Disguise "
+            "variables separately, or deal them in blocks."
         )
     return {"by": policy.stratum_variable, "groups": groups}
 
@@ -47,30 +48,36 @@ def _entries(group: dict[str, Any]) -> int:
 
 
 def _group(group: Group, place_of: dict[str, int]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "names": list(group.names),
         "columns": [place_of[name] for name in group.reports],
         "sizes": list(group.sizes),
     }
     response = group.response
     if response is not None:
-        if response.blocks > MOST_BLOCKS:
-            raise InputError(f"{response.blocks:,} blocks are too many for a page (at most {MOST_BLOCKS:,}).")
-        weights = response.dealing.weights[0].tolist()
-        other = weights[-1] if len(response.by_difference) else 0
         sizes = sorted(set(response.block_classes.tolist()))
-        return found | {
-            "k": response.k,
-            "deal": [str(weights[0]), str(other)],
-            "channels": {str(size): channel_rows(response.channel_of(size)) for size in sizes},
-        }
+        channels = {str(size): channel_rows(response.channel_of(size)) for size in sizes}
+        return values | _dealing(response) | {"channels": channels}
     if not group.disguised and not group.own_report:
-        return found
-    return found | {"reportSizes": list(group.report_sizes), "channel": channel_rows(group.matrix_channel)}
+        return values
+    return values | {"reportSizes": list(group.report_sizes), "channel": channel_rows(group.matrix_channel)}
+
+
+def _dealing(response: ClassResponse) -> dict[str, Any]:
+    """Describe how blocks are dealt: by k and two weights, or as a list if units or a design require it."""
+    if response.blocks > MOST_BLOCKS:
+        raise InputError(f"{response.blocks:,} blocks are too many for a page (at most {MOST_BLOCKS:,}).")
+    weights = response.dealing.weights[0].tolist()
+    if response.design or max(map(len, response.units)) > 1:
+        absent = len(response.sizes)  # padding in the rows of smaller blocks
+        members = [[place for place in row if place < absent] for row in response.by_cells.tolist()]
+        return {"blocks": members, "weights": list(map(str, weights))}
+    other = weights[-1] if len(response.by_difference) else 0
+    return {"k": response.k, "deal": [str(weights[0]), str(other)]}
 
 
 def channel_rows(channel: Channel) -> list[Any]:
-    """Return the rows of a channel, [[report, weight], …] each; a symmetric one as [size, same, other]."""
+    """Return the rows of a channel, each [[report, weight], …]; of a symmetric one [size, same, other]."""
     size = channel.truths
     straight = channel.reports == size and channel.outcomes.shape == (size, size)
     if straight and size > 1 and np.array_equal(channel.outcomes, np.tile(np.arange(size), (size, 1))):
@@ -86,7 +93,20 @@ def channel_rows(channel: Channel) -> list[Any]:
 
 
 def panel_key(secret: bytes, policy_id: str) -> bytes:
-    """Return the key that a recovery code gives a panel member's draws under a policy."""
+    """Derive the key of a panel member's draws from a recovery code.
+
+    Parameters
+    ----------
+    secret : bytes
+        Recovery code, decoded.
+    policy_id : str
+        Id of the policy.
+
+    Returns
+    -------
+    bytes
+        Key for `panel_draws`.
+    """
     return derive(secret, PANEL, policy_id.encode())
 
 
@@ -94,7 +114,7 @@ def panel_draws(key: bytes) -> Draws:
     """Return the draws of one panel member: the same answer always gets the same report."""
     function, tag = BlockFunction(key), np.zeros((1, TAG_BYTES), dtype=np.uint8)
 
-    def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
+    def draw_codes(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
         del rows
         reports = np.full(len(codes), -1, dtype=np.int64)
         for i, code in enumerate(codes):
@@ -105,15 +125,16 @@ def panel_draws(key: bytes) -> Draws:
                 attempt += 1
         return reports.astype(np.min_scalar_type(channel.reports - 1))
 
-    return drawn
+    return draw_codes
 
 
 def vectors(channel: Channel, name: str, words: int, most_rows: int | None = None) -> list[dict[str, Any]]:
-    """Return words and the reports they give, for rows of a channel: all ends of intervals, and others.
+    """Return test vectors for rows of a channel: words and the reports that they give.
 
-    The others follow from the name by SHA-256, so that the same file is made everywhere.
+    They contain the ends of all intervals, and `words` others that SHA-256 derives from the name, so that the
+    same file is made everywhere.
     """
-    found = []
+    rows = []
     table = channel.draw_table
     for code in range(channel.truths if most_rows is None else min(channel.truths, most_rows)):
         last = table.last[code, : table.support[code]].tolist()
@@ -124,7 +145,7 @@ def vectors(channel: Channel, name: str, words: int, most_rows: int | None = Non
         }
         chosen = np.array(sorted({*ENDS, *ends, *drawn}), dtype=np.uint64)
         reports = report_of_word(np.full(len(chosen), code), chosen, table)
-        found.append(
+        rows.append(
             {"code": code, "words": [f"{word:x}" for word in chosen.tolist()], "reports": reports.tolist()}
         )
-    return found
+    return rows

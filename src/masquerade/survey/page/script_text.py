@@ -1,7 +1,8 @@
-"""Our own scripts and styles as a page carries them: in one piece, short, and the same bytes everywhere.
+"""Minifier for the scripts and styles of a page, whose output is the same on every machine.
 
-Comments and spare blanks go, and names that a script declares itself become shorter. This is no tool for
-others' scripts: it knows the forms that ours are written in (statements end with `;`, no class, no label).
+It removes comments and unnecessary whitespace, and shortens names that a script declares itself. It is not a
+general minifier: it supports only the style of the scripts in `assets` (`;` after each statement, no class,
+no label).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PIECE: Final = re.compile(
     re.DOTALL,
 )
 TEMPLATE: Final = re.compile(r"(?:[^`\\$]|\\.|\$(?!\{))*(?:`|\$\{)", re.DOTALL)
-SHORTER: Final = {"const": "let"}  # what is never assigned again may be called so, too
+SHORTER: Final = {"const": "let"}  # equivalent here: a constant is never assigned again
 RESERVED: Final = frozenset([
     "as", "async", "await", "break", "case", "catch", "const", "continue", "do", "else", "export", "false",
     "finally", "for", "from", "function", "if", "import", "in", "instanceof", "let", "new", "null", "of",
@@ -37,7 +38,7 @@ PAIRS: Final = {"(": ")", "[": "]", "{": "}"}
 
 
 class Token(NamedTuple):
-    """A piece of a script: its kind, its text, and what stood before it: nothing, a blank or a line's end."""
+    """A piece of a script: its kind, its text, and the gap before it: nothing, a blank or a line break."""
 
     kind: str
     text: str
@@ -50,21 +51,21 @@ def asset(name: str) -> str:
 
 
 def script_of(names: Iterable[str], values: Any) -> str:
-    """Return scripts as one: each part of ours, after the survey as the constant `S`."""
-    whole = re.sub(r"^export ", "", "\n".join(map(asset, names)), flags=re.MULTILINE)
-    return f'"use strict";const S={literal(values)};\n{compact(whole)}'
+    """Combine the named assets into one script; `values` become its constant `S`."""
+    joined = re.sub(r"^export ", "", "\n".join(map(asset, names)), flags=re.MULTILINE)
+    return f'"use strict";const S={literal(values)};\n{compact(joined)}'
 
 
 def literal(values: Any) -> str:
-    """Return plain values as JavaScript that may stand inside an HTML script."""
+    """Return JSON values as JavaScript that is safe inside an HTML script element."""
     text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def compact(script: str) -> str:
-    """Return a script with short names, without comments and blanks but those that could end a statement."""
+    """Shorten the names of a script, and remove comments and whitespace that cannot end a statement."""
     result: list[str] = []
-    for kind, token, gap in _shortened(list(_tokens(script))):
+    for kind, token, gap in _shorten_names(list(_tokens(script))):
         before = result[-1][-1] if result else ""
         if gap and before:
             both = _is_word(before) and _is_word(token[0])
@@ -79,12 +80,12 @@ def compact(script: str) -> str:
 
 
 def compact_style(style: str) -> str:
-    """Return a style sheet without spare blanks."""
+    """Return a style sheet without unnecessary whitespace."""
     return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r":\s+", ":", re.sub(r"\s+", " ", style))).strip()
 
 
 def _tokens(script: str) -> Iterator[Token]:
-    """Yield the pieces of a script; a template with values in it is text, the values, and text again."""
+    """Yield the tokens of a script; a template literal with values is split into texts and values."""
     at, gap, open_braces = 0, "", [0]
     while at < len(script):
         inside = len(open_braces) > 1 and open_braces[-1] == 0 and script[at] == "}"
@@ -107,12 +108,12 @@ def _tokens(script: str) -> Iterator[Token]:
             gap = ""
 
 
-def _shortened(tokens: list[Token]) -> Iterator[Token]:
-    """Yield the same script with the names that it declares itself made short, the most frequent first."""
+def _shorten_names(tokens: list[Token]) -> Iterator[Token]:
+    """Yield the tokens with short names for all names that the script declares; frequent names first."""
     texts = [token.text for token in tokens]
     ends = _ends(texts)
     roles = [_role(texts, i, ends) if _is_name(token) else "" for i, token in enumerate(tokens)]
-    declared = set(_declared(texts, ends))
+    declared = set(_declared_names(texts, ends))
     used = Counter(texts[i] for i, role in enumerate(roles) if role in {"name", "both"})
     free = _names(RESERVED | (used.keys() - declared))
     ordered = sorted(declared & used.keys(), key=lambda name: (-used[name], name))
@@ -128,26 +129,26 @@ def _shortened(tokens: list[Token]) -> Iterator[Token]:
 def _names(taken: Iterable[str]) -> Iterator[str]:
     forbidden = frozenset(taken)
     for length in count(1):
-        found = map("".join, product(ascii_letters, repeat=length))
-        yield from (name for name in found if name not in forbidden)
+        names = map("".join, product(ascii_letters, repeat=length))
+        yield from (name for name in names if name not in forbidden)
 
 
 def _ends(texts: list[str]) -> dict[int, int]:
-    """Return where each bracket ends, and for its end where it begins."""
-    found, opened = {}, []
+    """Return the index of the matching bracket for each bracket."""
+    matches, opened = {}, []
     for i, text in enumerate(texts):
         if text in PAIRS:
             opened.append(i)
         elif opened and text == PAIRS[texts[opened[-1]]]:
             begin = opened.pop()
-            found[begin], found[i] = i, begin
+            matches[begin], matches[i] = i, begin
     if opened:
         raise ValueError("a bracket has no end")
-    return found
+    return matches
 
 
 def _role(texts: list[str], i: int, ends: dict[int, int]) -> str:
-    """Tell what a word is: a name, a property, or both (`{ name }`, which names a property and its value)."""
+    """Classify a word: "name", "property", or "both" (`{ name }` names a property and its value)."""
     before, after = texts[i - 1] if i else "", texts[i + 1] if i + 1 < len(texts) else ""
     if before == "." and texts[i - 2] != ".":
         return "property"
@@ -163,8 +164,8 @@ def _in_object(texts: list[str], i: int, ends: dict[int, int]) -> bool:
     return j > 0 and texts[j] == "{" and texts[j - 1] in OBJECT
 
 
-def _declared(texts: list[str], ends: dict[int, int]) -> Iterator[str]:
-    """Yield what is declared by const, let and function, as a parameter and in a pattern."""
+def _declared_names(texts: list[str], ends: dict[int, int]) -> Iterator[str]:
+    """Yield the names declared by const, let and function, as parameters and in patterns."""
     for i, text in enumerate(texts):
         after = texts[i + 1 : i + 3]
         if text in {"const", "let"}:
@@ -179,7 +180,7 @@ def _declared(texts: list[str], ends: dict[int, int]) -> Iterator[str]:
 
 
 def _bound(texts: list[str], at: int, end: int, ends: dict[int, int]) -> Iterator[str]:
-    """Yield the names that a list of declarations binds, with their patterns and without their values."""
+    """Yield the names that a list of declarations binds, also in patterns but not in their initial values."""
     while at < end:
         while texts[at] == ".":
             at += 1

@@ -1,5 +1,5 @@
-// qr.js: the QR code of a recovery code. Nine words of five letters are 53 bytes: just what version 3 of level L
-// (ISO/IEC 18004: 29 by 29, 55 bytes of data, 15 of correction) holds, so version, level and mask are fixed.
+// qr.js: the QR code of a recovery code. Nine words of five letters are 53 bytes, the capacity of version 3,
+// level L (ISO/IEC 18004: 29 by 29, 55 bytes of data, 15 of correction), so version, level and mask are fixed.
 export function qr(words) {
   const n = 29, dark = Array.from({ length: n }, () => []), bytes = new TextEncoder().encode(words);
   const digits = [...bytes].map((one) => one.toString(16).padStart(2, "0")).join("");

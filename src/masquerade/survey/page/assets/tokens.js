@@ -1,6 +1,6 @@
-// tokens.js: the client of RFC 9497's VOPRF over ristretto255 (RFC 9496) with SHA-512, in whole numbers.
-// Whoever signs a token cannot tell later whose it was: it saw a point times a random number.
-// A blind is used once and is known to nobody who could time this.
+// tokens.js: the client of RFC 9497's VOPRF over ristretto255 (RFC 9496) with SHA-512, on BigInt.
+// The signer cannot link a token to its request: it saw only a point times a random number.
+// BigInt arithmetic is not constant-time; a blind is used once, on the respondent's own device.
 const P = (1n << 255n) - 19n, L = (1n << 252n) + 27742317777372353535851937790883648493n;
 const mod = (a, m = P) => ((a % m) + m) % m;
 function power(a, e, m = P) {
@@ -76,7 +76,7 @@ export const randomBlind = () => {
 };
 export const blinded = async (input, blind) => encode(times(await hashed(input), number(blind)));
 
-// The token of an input, after making sure that the key that was published signed it.
+// The token of an input, after verifying that the published key signed it.
 export async function finalized(input, blind, evaluated, proof, key) {
   if (evaluated.length !== 32 || proof.length !== 64) throw new Error("not of the right length");
   const sent = await blinded(input, blind), [c, s] = [number(proof.subarray(0, 32)), number(proof.subarray(32))];
