@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from masquerade import people as people
     from masquerade import stats as stats
     from masquerade.channels.channel import Channel as Channel
+    from masquerade.channels.noise.terms import NoiseTerms as NoiseTerms
     from masquerade.channels.policy import Policy as Policy
     from masquerade.channels.policy.privacy import privacy as privacy
     from masquerade.core.covariance import Covariance as Covariance
@@ -40,12 +41,23 @@ if TYPE_CHECKING:
     from masquerade.disguising.seeded import simulate as simulate
     from masquerade.frames.baskets import basket_policy as basket_policy
     from masquerade.frames.baskets import read_baskets as read_baskets
+    from masquerade.plan.enough import visible_pairs as visible_pairs
     from masquerade.plan.planner import plan as plan
+    from masquerade.services.common.noise_ledger import NoiseLedger as NoiseLedger
+    from masquerade.sources.cell_key import PerturbationTable as PerturbationTable
+    from masquerade.sources.cell_key import cell_keyed as cell_keyed
     from masquerade.sources.control.data_dependent_rules import DataDependentRules as DataDependentRules
+    from masquerade.sources.control.disclosure_profiles import Dominance as Dominance
+    from masquerade.sources.control.disclosure_profiles import MostCategories as MostCategories
     from masquerade.sources.control.inference_control import Controlled as Controlled
     from masquerade.sources.control.inference_control import Rules as Rules
-    from masquerade.sources.parties.projection import projected as projected
-    from masquerade.sources.parties.projection_seeded import simulate_projected as simulate_projected
+    from masquerade.sources.link_error import LinkError as LinkError
+    from masquerade.sources.noise.family_stages import ask_families as ask_families
+    from masquerade.sources.noise.family_stages import structure_stages as structure_stages
+    from masquerade.sources.noise.noisy import Noisy as Noisy
+    from masquerade.sources.noise.table_plan import plan_tables as plan_tables
+    from masquerade.sources.parties.projection import projection_tally as projection_tally
+    from masquerade.sources.parties.projection_seeded import simulate_projection as simulate_projection
     from masquerade.sources.survey_records import SurveyRecords as SurveyRecords
     from masquerade.sources.tally import tally as tally
 

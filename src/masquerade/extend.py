@@ -1,7 +1,7 @@
-"""Names for authors of plug-ins: sources, channels, learners and session kinds of other packages.
+"""Names for authors of plug-ins: sources, channels, learners and session types of other packages.
 
-`docs/extending.md` shows each of them at work. A learner also needs `mq.learn.Learner` and `mq.learn.Option`,
-a session kind the names of `mq.parties`.
+`docs/extending.md` shows each of them in use. A learner also needs `mq.learn.Learner` and `mq.learn.Option`,
+a session type the names of `mq.parties`.
 """
 
 from masquerade.channels.policy.channel_models import Number, PolicyPart

@@ -1,6 +1,6 @@
 """The command line: a module for every command of `masquerade`.
 
-Other packages may add commands; what they say is written by the functions named here.
+Other packages may add commands. Their output goes through the functions exported here.
 """
 
 import signal
@@ -26,9 +26,9 @@ __getattr__, __dir__, _ = lazy_exports(__name__)
 def main() -> None:
     """Run the `masquerade` command."""
     try:
-        # a polite kill ends like an error does, so that half-written files are removed
+        # SIGTERM ends the program like an error, so that partly written files are removed
         signal.signal(signal.SIGTERM, _leave)
-        from masquerade.cli.app import app  # noqa: PLC0415  (an interrupt while loading is still one line)
+        from masquerade.cli.app import app  # noqa: PLC0415  (so that an interrupt while loading prints one line)
 
         app(prog_name="masquerade")
     except KeyboardInterrupt:
@@ -36,5 +36,5 @@ def main() -> None:
         sys.exit(130)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  (the form signal handlers have)
+def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  (signature of signal handlers)
     sys.exit(128 + number)

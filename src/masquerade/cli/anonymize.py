@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _TableOrCommand(TyperGroup):
-    """A group that is a command itself, unless its first word names one of its commands."""
+    """A group that is itself a command unless its first argument names a subcommand."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.command_follows = bool(args) and args[0] in self.commands
@@ -48,7 +48,7 @@ Quasi = Annotated[
 ]
 Sensitive = Annotated[
     list[str] | None,
-    option("Columns that nobody should be able to tell of a person, separated by commas.", "COLUMNS"),
+    option("Columns whose values must not be linked to a person, separated by commas.", "COLUMNS"),
 ]
 
 
@@ -62,44 +62,51 @@ def command(
         ),
     ] = None,
     *,
-    k: Annotated[int | None, option("How many rows must look alike, at least.", "K", "-k")] = None,
+    k: Annotated[
+        int | None, option("Least number of rows that share their quasi-identifiers.", "K", "-k")
+    ] = None,
     quasi: Quasi = None,
     sensitive: Sensitive = None,
     diverse: Annotated[
         list[str] | None,
         option(
-            "A sensitive column and how many values every class has of it at least: illness=3, "
-            "illness=entropy:2.5 or illness=recursive:C:L.",
+            "l-diversity: the least number of distinct values of a sensitive column in every class, as "
+            "illness=3, illness=entropy:2.5 or illness=recursive:C:L.",
             "COLUMN=L",
         ),
     ] = None,
     close: Annotated[
         list[str] | None,
         option(
-            "A sensitive column and how far a class may be from the table at most: illness=0.2, or by the "
-            "order of numbers income=ordered:0.2.",
+            "t-closeness: the largest distance between a class and the whole table, as illness=0.2, or "
+            "income=ordered:0.2 for the order of numbers.",
             "COLUMN=T",
         ),
     ] = None,
     hierarchies: Annotated[
-        str | None, option("How values may be generalised before they are starred (YAML or JSON).", "FILE")
+        str | None, option("How values may be generalised before they are suppressed (YAML or JSON).", "FILE")
     ] = None,
-    keep: Annotated[list[str] | None, option("Pass these columns on as they are, too.", "COLUMNS")] = None,
+    keep: Annotated[list[str] | None, option("Also pass these columns on unchanged.", "COLUMNS")] = None,
     out: Annotated[
         str | None,
-        option("Where to: .csv, .parquet, .arrow, or - for CSV on standard output.", "FILE", "--out", "-o"),
+        option(
+            "Output file: .csv, .parquet, .arrow, or - for CSV on standard output.", "FILE", "--out", "-o"
+        ),
     ] = None,
-    shuffle: Annotated[bool, flag("Mix the rows, so that order tells nothing.", "--shuffle")] = False,
+    shuffle: Annotated[
+        bool, flag("Shuffle the rows, so that their order reveals nothing.", "--shuffle")
+    ] = False,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Make every combination of quasi-identifiers occur at least K times, by starring as little as possible.
+    """Make every combination of quasi-identifiers occur at least K times, suppressing as little as possible.
 
-    A suppressed value is written as a star (*), a missing one stays missing; sensitive columns are passed on
-    in clear, others are left out. k-anonymity is not differential privacy: it bounds no belief, and where all
-    rows of a class share a sensitive value, that value is told. See: masquerade anonymize check --help
+    A suppressed value is written as a star (*); a missing value stays missing. Sensitive columns are passed
+    on in clear, all other columns are omitted. k-anonymity is not differential privacy: it bounds no belief,
+    and where all rows of a class share a sensitive value, that value is revealed. See: masquerade anonymize
+    check --help
 
-    --diverse and --close keep classes from telling it, for more stars.
+    --diverse and --close prevent this, at the cost of more suppressed values.
 
     Example: masquerade anonymize people.csv -k 10 --quasi age,sex,zip --sensitive illness --out shown.csv
     """
@@ -114,7 +121,7 @@ def command(
     by, told = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
     kept = columns_in("--keep", keep)
     _disjoint(by, told, kept)
-    required = _required(diverse, close, told)
+    required = _parse_requirements(diverse, close, told)
     output.refuse((k < 1, f"-k is a whole number, at least 1. Got {k} instead."))
     levels = None if hierarchies is None else mq.anonymity.load_hierarchies(hierarchies)
     table, columns, paths = _read(data, [*by, *told, *kept])
@@ -123,7 +130,7 @@ def command(
     how: dict[str, Any] = {"overwrite": overwrite, "inputs": [path for path in paths if path != "-"]}
     AtomicWriter(out, table.schema, {}, **how)  # refuses a target that cannot be written
     with output.progress("anonymizing"):
-        typed = _typed(table, told)  # numbers have an order, also where they are written as text
+        typed = _cast_numbers(table, told)  # numbers written as text have an order, too
         result = mq.anonymity.anonymize(typed, by, k, hierarchies=levels, sensitive=required)
     report = mq.anonymity.check(result.frame, by, told or None)
     shown = result.frame
@@ -142,7 +149,7 @@ def command(
         return
     output.say(_line(result, out, passed, left_out))
     if report.rows and not shuffle:
-        output.say("rows stand in the order of the input; --shuffle hides it.")
+        output.say("rows are in the order of the input; --shuffle hides it.")
     for warning in _warnings(report):
         output.say(warning)
 
@@ -156,13 +163,13 @@ def check(
     *,
     quasi: Quasi = None,
     sensitive: Sensitive = None,
-    report: Annotated[str | None, option("Also write a page with pictures, as .html.", "FILE")] = None,
+    report: Annotated[str | None, option("Also write a page with plots (.html).", "FILE")] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Tell how anonymous a table is: k, unique rows, and what its classes tell of sensitive columns.
+    """Measure how anonymous a table is: k, unique rows, and what its classes reveal of sensitive columns.
 
-    Rows are alike if their quasi-identifiers are written alike; a star equals a star.
+    Rows are in one class if their quasi-identifiers are written identically; stars are equal.
 
     Example: masquerade anonymize check shown.csv --quasi age,sex,zip --sensitive illness --report shown.html
     """
@@ -170,10 +177,10 @@ def check(
     by, told = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
     _disjoint(by, told)
     if report is not None and not report.lower().endswith((".html", ".htm")):
-        raise InputError(f"{report}: a report is a page; its name ends in .html.")
+        raise InputError(f"{report}: a report is a page: its name must end in .html.")
     output.check_target(report, overwrite=overwrite)
     table, _, paths = _read(data, [*by, *told])
-    found = mq.anonymity.check(_typed(table, told), by, told or None)
+    found = mq.anonymity.check(_cast_numbers(table, told), by, told or None)
     if report is not None:
         from masquerade.report.anonymity import anonymity_html  # noqa: PLC0415  (loads matplotlib)
 
@@ -190,20 +197,19 @@ def risk(
     *,
     quasi: Quasi = None,
     weight: Annotated[
-        str | None, option("The column with how many people a record of a sample stands for.", "COLUMN")
+        str | None, option("Column with the number of people that a sampled record represents.", "COLUMN")
     ] = None,
-    household: Annotated[
-        str | None, option("The column by which records belong to one household.", "COLUMN")
-    ] = None,
+    household: Annotated[str | None, option("Column that names the household of a record.", "COLUMN")] = None,
     out: Annotated[
-        str | None, option("Also write the risk of every record, in their order (.csv, .parquet).", "FILE")
+        str | None,
+        option("Also write the risk of every record, in the order of the input (.csv, .parquet).", "FILE"),
     ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Estimate how likely each record of a table is to be recognised by its quasi-identifiers.
 
-    Without --weight the table is the whole population. The estimate is a model's, no guarantee.
+    Without --weight the table is the whole population. The estimate rests on a model; it is not a guarantee.
 
     Example: masquerade anonymize risk sample.csv --quasi age,sex,zip --weight people --out risks.csv
     """
@@ -213,7 +219,7 @@ def risk(
     _disjoint(by, others)
     table, _, paths = _read(data, [*by, *others])
     found = mq.anonymity.risk(
-        _typed(table, [weight] if weight else []), by, weight=weight, household=household
+        _cast_numbers(table, [weight] if weight else []), by, weight=weight, household=household
     )
     if out is not None:
         import pyarrow as pa  # noqa: PLC0415
@@ -231,10 +237,10 @@ def risk(
     output.emit(found.to_dict() if json else output.render(found.summary()))
 
 
-def _required(
+def _parse_requirements(
     diverse: list[str] | None, close: list[str] | None, told: Sequence[str]
 ) -> dict[str, list[Requirement]]:
-    """Return what is required of classes by column, from texts like ``illness=3``."""
+    """Parse the requirements on classes, by column, from texts like ``illness=3``."""
     kinds: dict[str, dict[str, Any]] = {
         "--diverse": {
             "": lambda l: mq.anonymity.DistinctDiversity(int(l)),
@@ -253,7 +259,7 @@ def _required(
             kind, *numbers = rule.split(":") if ":" in rule else ("", rule)
             if not sign or column not in told:
                 raise InputError(
-                    f"{name}: {column or text!r} is not among --sensitive; give COLUMN=NUMBER of one that is."
+                    f"{name}: {column or text!r} is not among --sensitive; give COLUMN=L for one that is."
                 )
             try:
                 made = kinds[name][kind](*numbers)
@@ -269,7 +275,7 @@ def _required(
 
 
 def columns_in(option: str, texts: list[str] | None) -> list[str]:
-    """Return the columns in texts like ``age,sex``; a name with a comma is put in double quotes."""
+    """Parse the columns in texts like ``age,sex``; a name with a comma needs double quotes."""
     names = [
         name.strip() for text in texts or [] for name in next(csv.reader([text], skipinitialspace=True), [])
     ]
@@ -284,13 +290,13 @@ def columns_in(option: str, texts: list[str] | None) -> list[str]:
 def _disjoint(by: Sequence[str], told: Sequence[str], kept: Sequence[str] = ()) -> None:
     for name in (*told, *kept):
         if name in by:
-            raise InputError(f"{name!r} is a quasi-identifier and cannot be passed on as it is.")
+            raise InputError(f"{name!r} is a quasi-identifier and cannot be passed on unchanged.")
         if name in told and name in kept:
             raise InputError(f"{name!r} is sensitive, and passed on already; --keep is for other columns.")
 
 
 def _read(data: list[str], wanted: Sequence[str]) -> tuple[pa.Table, list[str], tuple[str, ...]]:
-    """Return the wanted columns in the order of the file, all columns that it has, and the files."""
+    """Return the wanted columns in the order of the file, the names of all its columns, and the files."""
     import pyarrow as pa  # noqa: PLC0415  (slow to load)
 
     from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
@@ -305,8 +311,8 @@ def _read(data: list[str], wanted: Sequence[str]) -> tuple[pa.Table, list[str], 
         return table, list(batches.file_names), batches.paths
 
 
-def _typed(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return the table with columns of written numbers as numbers, so that their order counts."""
+def _cast_numbers(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Convert columns of numbers that are written as text to numbers, so that their order counts."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -342,17 +348,17 @@ def _line(result: Anonymized, out: str, told: list[str], left_out: list[str]) ->
         return f"{target} has no rows, since there are none to anonymize."
     parts = [f"{target} is {result.summary()}"]
     if told:
-        parts.append(f"in clear: {output.listed(told)}")
+        parts.append(f"in clear: {output.join_names(told)}")
     if left_out:
-        parts.append(f"left out: {output.listed(left_out)}")
+        parts.append(f"omitted: {output.join_names(left_out)}")
     return "; ".join(parts) + "."
 
 
 def _warnings(report: AnonymityReport) -> list[str]:
-    """Return a line for every sensitive column that some classes tell outright."""
+    """Return one warning per sensitive column whose value some class reveals."""
     return [
-        f"warning: {own.name}: {counted(own.homogeneous_rows, 'row')} in classes with one value only, which "
-        f"is told of each of them ({counted(own.homogeneous_classes, 'such class', 'such classes')})."
+        f"warning: {own.name}: {counted(own.homogeneous_rows, 'row')} in classes with only one value, which "
+        f"is thereby revealed ({counted(own.homogeneous_classes, 'such class', 'such classes')})."
         for own in report.sensitive
         if own.homogeneous_classes
     ]

@@ -1,41 +1,67 @@
-"""The commands together; every error that was foreseen is one line on standard error and exit code 2."""
+"""The `masquerade` command: its subcommands, and errors as one line on standard error with an exit code."""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Final, cast
 
 import typer
 
 import masquerade
-from masquerade.cli.missing_package import missing_package
 from masquerade.cli.options import HELP, Json, Overwrite, PluginGroup, command_of, option
-from masquerade.cli.output import emit, say, silence_stdout
-from masquerade.core.errors import InputError, MasqueradeError
+from masquerade.cli.output import emit, join_names, say, silence_stdout
+from masquerade.core.errors import InputError, MasqueradeError, MasqueradeWarning
+from masquerade.core.util.atomic import record_published
 from masquerade.core.util.plugins import plugins
 
-MOST_NAMED = 12  # commands of a group that a message lists
+MOST_NAMED = 12  # the most commands of a group that a message lists
 BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
-# typer brings its own click or uses the installed one: the base of its usage errors, wherever it lives
+# the base class of usage errors, in the click that Typer bundles or in the installed click
 ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
+SERVICES: Final = "services"
+SERVICE_PACKAGES: Final = ("masquerade.services", "masquerade.survey.collector", "masquerade.survey.device")
+# the extra that installs each module if no service is run
+EXTRAS: Final = {
+    "coincurve": "crypto",
+    "fastapi": SERVICES,
+    "formulaic": "stats",
+    "gmpy2": SERVICES,
+    "httpx": SERVICES,
+    "ibis": "postgres",
+    "mpyc": "mpyc",
+    "onnx": "onnx",
+    "openpyxl": "files",
+    "polars": "polars",
+    "prometheus_client": SERVICES,
+    "psycopg": "postgres",
+    "pyagrum": "inference",
+    "pyreadstat": "files",
+    "pyspark": "spark",
+    "rbcl": "crypto",
+    "sklearn": "sklearn",
+    "starlette": SERVICES,
+    "uvicorn": SERVICES,
+}
 
+ELSEWHERE = {"reproduce": "masquerade-experiments"}  # commands in separate packages of this project
 
-ELSEWHERE = {"reproduce": "masquerade-experiments"}  # commands that packages of ours bring
-
-# our commands: where each is, and its line in the list of all; a module is loaded when its command is run
+# built-in commands: location, and help line in the list; a module is loaded when its command is run
 OWN = {
     "plan": (
         "plan:command",
-        "Plan a survey: two of privacy, people and error give the third, and the best policy for it.",
+        "Plan a survey: from two of privacy, people and error find the third, and the best policy.",
     ),
     "disguise": (
         "disguise:command",
-        "Disguise every variable of the policy; columns that it does not list are left out.",
+        "Disguise every variable of the policy; columns that it does not list are omitted.",
     ),
     "estimate": (
         "estimate:command",
@@ -43,7 +69,7 @@ OWN = {
     ),
     "stats": (
         "stats:app",
-        "Percentages, differences, odds ratios, tests and regression, with their uncertainty.",
+        "Estimate percentages, differences and odds ratios; test; fit regressions, with uncertainty.",
     ),
     "learn": ("learn:app", "Learn a model from disguised (or clear) records."),
     "predict": (
@@ -52,24 +78,32 @@ OWN = {
     ),
     "privacy": (
         "privacy:command",
-        "Tell what disguised records give away: by variable, over a record, and to whom.",
+        "Show what disguised records reveal: by variable, over a whole record, and to whom.",
     ),
     "audit": (
         "audit_session:audit_app",  # with its group `session`
-        "Prove a mechanism, test a pipeline, attack a release: what to do before you sign.",
+        "Before a release: prove a mechanism, test a pipeline, attack the disguised records.",
     ),
     "release": (
         "release:app",
-        "Disguised records as a folder that archives and other tools open; and is it whole?",
+        "Write disguised records as a folder for archives and other tools, or check such a folder.",
+    ),
+    "output": (
+        "output_check:output_app",
+        "Check results against disclosure rules before they are published, and decide.",
+    ),
+    "enough": (
+        "enough:command",
+        "Compute which links between variables a file can show at all, given its disguise and size.",
     ),
     "report": (
         "report:command",
-        "Write a page about records: shares, cross-tables, tests, what goes with what, and the guarantee.",
+        "Write a page about records: shares, cross-tables, tests, associations and the guarantee.",
     ),
     "show": (
         "show:command",
         (
-            "Show a saved model: its summary, its picture, or a table of it for a paper "
+            "Show a saved model: its summary, its plot, or a table of it for a paper "
             "(.tex, .md, .html, .csv, …)."
         ),
     ),
@@ -78,84 +112,98 @@ OWN = {
         "anonymize:app",
         (
             "Make every combination of quasi-identifiers occur at least K times, "
-            "by starring as little as possible."
+            "suppressing as little as possible."
         ),
     ),
     "simulate": (
         "simulate:app",
-        "Run a protocol on many people in this process: what comes out, what it costs, who is caught.",
+        "Simulate a protocol with many people in this process: its result, its cost, and who is caught.",
     ),
-    "demo": ("app:demo", "Disguise made-up people, count them, and write a report to look at."),
+    "demo": ("app:demo", "Disguise synthetic people, count them, and write a report."),
     "party": (
         "nodes:party_app",
-        "An organisation that holds records and answers for the sessions it consented to.",
+        "Run an organisation that holds records and answers the sessions it consented to.",
     ),
     "miner": (
         "nodes:miner_app",
-        "A node without records: it convenes sessions, joins disguised records, or helps.",
+        "Run a node without records: it coordinates sessions, links disguised records, or deals randomness.",
     ),
     "session": (
         "nodes:session_app",
-        "Sessions between organisations: create, run, look at and resume them.",
+        "Create, run, inspect and resume sessions between organisations.",
     ),
     "collect": (
         "collect:collect_app",
-        "Rows of people who trust nobody with them: a row opens if at least k share its quasi-identifier.",
+        "Collect rows from people who trust no server: a row opens if at least k share its quasi-identifier.",
     ),
     "count": (
         "count:count_app",
-        "Count people who each keep their own record: votes, secure aggregation, or a mix.",
+        "Count people who each keep their own record: by votes, secure aggregation or a mix.",
     ),
     "survey": (
-        "survey:survey_app",
+        "survey_tools:survey_app",  # with packages for other tools
         "Ask a sensitive question: the respondent's own browser disguises the answer before it leaves.",
     ),
     "gather": (
         "gather:gather_app",
-        "Disguised reports from people's own devices: each draws for itself, and sends what it drew.",
+        "Gather reports from people's own devices, each of which disguises its answers itself.",
     ),
     "studio": (
         "masquerade.studio.command:command",
-        "Open a page on this machine for all of it: data, policy, estimates, models, audit, release.",
+        "Open the studio in a browser on this machine: data, policy, estimates, models, audit, release.",
     ),
-    "config": ("nodes:config_app", "Settings files of services."),
+    "config": ("nodes:config_app", "Check settings files of services."),
+    "noise": ("noise:noise_app", "Budgets of noise on counts: plan, make and show them."),
     "tls": ("tls:tls_app", "Make certificates, tokens and identities for services."),
 }
+
+# commands that write no file but their results, each atomically
+WRITES_RESULTS_ONLY = frozenset(
+    {"audit", "enough", "estimate", "evaluate", "learn", "plan", "policy", "predict", "privacy", "report",
+     "reproduce", "simulate", "stats"}
+)  # fmt: skip
 
 
 @cache
 def own_command(name: str) -> Any:
-    """Return one of our commands, loaded with what it needs."""
+    """Load a built-in command."""
     module, _, attribute = OWN[name][0].partition(":")
-    # a command of a package above this one is named with it, and found when it is run
+    # a command in a higher layer is listed with its full module path, and imported when it is run
     place = module if "." in module else f"masquerade.cli.{module}"
     part = getattr(import_module(place), attribute)
     if not isinstance(part, typer.Typer):
         return command_of(name, part)
-    group = typer.main.get_group(part)  # also where it has a single command
+    group = typer.main.get_group(part)  # a group even if it has a single command
     group.name = name
     return group
 
 
+def _interrupted(command: str, written: Sequence[Path]) -> str:
+    """Describe an interrupted command: the files that are complete, or that there are none."""
+    if written:
+        return f"interrupted. Complete files: {join_names(dict.fromkeys(map(str, written)))}."
+    return "interrupted. Nothing was written." if command in WRITES_RESULTS_ONLY else "interrupted."
+
+
 class Commands(PluginGroup):
-    """A group of commands that turns errors into lines and exit codes; a command is loaded when it is run."""
+    """The top-level group: turns errors into messages and exit codes, and loads a command when it is run."""
 
     listing = False
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, with a line for every command, of which none is loaded."""
+        """Write the help with one line per command, without loading any command."""
         self.listing = True
         super().format_help(ctx, formatter)
         self.listing = False
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; where commands are listed, ours are their lines."""
+        """Return a command; while commands are listed, a stub with the help line if it is built in."""
         if cmd_name in OWN and not self.listing:
             return own_command(cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that is run; one of a package that is not installed says which."""
+        """Return the command to run; if it is in another package, name the package to install."""
         package = ELSEWHERE.get(args[0]) if args else None
         if package is not None and args[0] not in plugins("commands"):
             raise InputError(f"`masquerade {args[0]}` is in another package: pip install {package}")
@@ -173,14 +221,16 @@ class Commands(PluginGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; what can go wrong becomes one line."""
+        """Run a command; print an error as one line and exit with its code."""
+        written: list[Path] = []
         try:
-            result = super().invoke(ctx)
+            with _warnings_in_lines(), record_published() as written:
+                result = super().invoke(ctx)
             sys.stdout.flush()
         except (typer.Exit, typer.Abort, ClickError):
             raise
         except KeyboardInterrupt:
-            say("interrupted.")
+            say(_interrupted(str(ctx.invoked_subcommand), written))
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             silence_stdout()
@@ -208,8 +258,26 @@ class Commands(PluginGroup):
         return result
 
 
+@contextmanager
+def _warnings_in_lines() -> Iterator[None]:
+    """Print each masquerade warning once, on one line; Python shows other warnings as usual."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", MasqueradeWarning)
+        show, messages = warnings.showwarning, set[str]()
+
+        def show_warning(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+            if not issubclass(category, MasqueradeWarning):
+                show(message, category, *where, **more)
+            elif str(message) not in messages:
+                messages.add(str(message))
+                say(f"warning: {message}")
+
+        warnings.showwarning = show_warning
+        yield
+
+
 def _usage(error: Any) -> int:
-    """Say what is wrong with the arguments in a line; without any, show the help."""
+    """Print a usage error as one line, or the help if there were no arguments."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return BAD_INPUT
@@ -220,7 +288,7 @@ def _usage(error: Any) -> int:
 
 
 def _instead(error: Any) -> str:
-    """Return what is there instead: of a group its few commands, else the options that are required."""
+    """Return a hint: the commands of a small group, or the options that a command requires."""
     context = getattr(error, "ctx", None)
     if context is None:
         return ""
@@ -231,6 +299,33 @@ def _instead(error: Any) -> str:
         return ""
     needed = [it.opts[0] for it in context.command.params if it.required and it.param_type_name == "option"]
     return f" It needs: {', '.join(needed)}." if needed else ""
+
+
+def missing_package(error: ImportError) -> str | None:
+    """Describe how to install a missing module; return None if no extra installs it (a bug)."""
+    name, served = "", False
+    step: BaseException | None = error
+    while step is not None:
+        if isinstance(step, ModuleNotFoundError) and step.name:
+            name = step.name.partition(".")[0]
+        served = served or _is_of_service(step)
+        step = step.__cause__ or step.__context__
+    if name not in EXTRAS:
+        return None
+    # a service needs its whole extra; this was only the first of its modules to be imported
+    extra = SERVICES if served and EXTRAS[name] == "crypto" else EXTRAS[name]
+    what = "Services need packages that are" if extra == SERVICES else f"This needs {name}, which is"
+    return f"{what} not installed: pip install 'masquerade[{extra}]'"
+
+
+def _is_of_service(error: BaseException) -> bool:
+    """Return True if an error was raised in, or passed through, a module of a service."""
+    step = error.__traceback__
+    while step is not None:
+        if str(step.tb_frame.f_globals.get("__name__", "")).startswith(SERVICE_PACKAGES):
+            return True
+        step = step.tb_next
+    return False
 
 
 def _report_bug(error: Exception) -> None:
@@ -274,17 +369,17 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Learn from data nobody is allowed to see: disguise records, count them, know what is revealed."""
+    """Learn from data nobody may see: disguise records, count them, know what is revealed."""
 
 
 def demo(
     *,
-    out: Annotated[Path, option("Folder for the files it makes.", None, "--out", "-o")] = Path("demo"),
-    n: Annotated[int, option("How many people to make up.", None, "--n", min=100)] = 20_000,
+    out: Annotated[Path, option("Folder for the files.", None, "--out", "-o")] = Path("demo"),
+    n: Annotated[int, option("Number of synthetic people.", None, "--n", min=100)] = 20_000,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Disguise made-up people, count them, and write a report to look at."""
+    """Disguise synthetic people, count them, and write a report."""
     from masquerade.report.demo import run_demo  # noqa: PLC0415  (loads everything)
 
     result = run_demo(out, n, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""`masquerade audit`: prove a mechanism, test a pipeline, attack a release before others do."""
+"""`masquerade audit`: prove a mechanism, test a pipeline, attack disguised records before a release."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from masquerade.cli.options import (
     flag,
     group,
     option,
-    required,
+    required_option,
 )
 from masquerade.core.errors import InputError
 
 if TYPE_CHECKING:
     from masquerade.audit.findings import Audit
 
-app = group("Prove a mechanism, test a pipeline, attack a release: what to do before you sign.")
-canaries_app = group("Made-up records that go through a pipeline, and what came of them.")
+app = group("Before a release: prove a mechanism, test a pipeline, attack the disguised records.")
+canaries_app = group("Send synthetic records through a pipeline and test what comes out.")
 app.add_typer(canaries_app, name="canaries")
 ALPHA = 1e-5
 
-Page = Annotated[str | None, option("Also write it as a page (.html).", "FILE", "--out", "-o")]
-Quick = Annotated[bool, flag("Leave out the survey page's JavaScript.", "--no-page")]
+Page = Annotated[str | None, option("Also write the audit as a page (.html).", "FILE", "--out", "-o")]
+Quick = Annotated[bool, flag("Do not audit the JavaScript of the survey page.", "--no-page")]
 
 
 def check_page(out: str | None, *, overwrite: bool) -> None:
-    """Refuse, before any work, a page that cannot be written."""
+    """Raise an error, before any work, if the page cannot be written."""
     if out is not None and not out.lower().endswith((".html", ".htm")):
-        raise InputError(f"{out}: an audit is written as a page; its name ends in .html.")
+        raise InputError(f"{out}: an audit is written as a page: its name must end in .html.")
     output.check_target(out, overwrite=overwrite)
 
 
@@ -62,7 +62,7 @@ def policy(
     out: Page = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Prove, by walking every interval of its samplers, that a policy draws what it says.
+    """Prove that the samplers of a policy draw exactly its probabilities, by enumerating all their intervals.
 
     Example: masquerade audit policy policy.yaml --out audit.html
     """
@@ -77,8 +77,8 @@ def sampler(
     *,
     sampler: Annotated[
         str,
-        required(
-            "The function, draw(truth) or draw(truth, n); or a randomizer of another package, such as "
+        required_option(
+            "The function, draw(truth) or draw(truth, n), or a randomizer of another package such as "
             "pure-ldp:OUE.",
             "--sampler",
             metavar="MODULE:FUNCTION",
@@ -86,29 +86,30 @@ def sampler(
     ],
     import_path: Annotated[
         str | None,
-        option("Import the module from this folder, and run its code.", "FOLDER", "--import-path"),
+        option("Folder to import the module from; its code is run.", "FOLDER", "--import-path"),
     ] = None,
     truths: Annotated[
-        str, option("Its truths: how many (then 0, 1, …), or their names with commas.", "K or A,B")
+        str, option("The truths: their number (0, 1, …), or their names separated by commas.", "K or A,B")
     ] = "2",
-    epsilon: Annotated[float | None, option("The ε that is claimed.", "E", min=0.0)] = None,
+    epsilon: Annotated[float | None, option("The claimed ε.", "E", min=0.0)] = None,
     policy: Annotated[
-        str | None, option("Or: the policy whose channel of --variable is claimed.", "FILE", "--policy", "-p")
+        str | None,
+        option("Alternatively, claim the channel of --variable in this policy.", "FILE", "--policy", "-p"),
     ] = None,
     variable: Annotated[str | None, option("The variable of the policy.", "NAME")] = None,
-    draws: Annotated[int, option("Draws of every truth.", min=1000)] = 100_000,
-    alpha: Annotated[float, option("How rarely chance may contradict a claim.")] = ALPHA,
+    draws: Annotated[int, option("Number of draws per truth.", min=1000)] = 100_000,
+    alpha: Annotated[float, option("Probability of contradicting a true claim by chance.")] = ALPHA,
     json: Json = False,
     out: Page = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Bound the ε of anybody's randomizer by drawing from it.
+    """Bound the ε of any randomizer from below by drawing from it.
 
-    A module that is not installed is imported only from the folder that --import-path names.
+    A module that is not installed is imported only from the folder given with --import-path.
     Example: masquerade audit sampler --sampler mymodule:randomize --import-path . --truths 5 --epsilon 1
     """
     from masquerade.audit.foreign import FOREIGN, foreign_sampler  # noqa: PLC0415  (loads numpy)
-    from masquerade.audit.sampler import audit_sampler, sampler_named  # noqa: PLC0415  (loads numpy)
+    from masquerade.audit.sampler import audit_sampler, import_sampler  # noqa: PLC0415  (loads numpy)
 
     check_page(out, overwrite=overwrite)
     _check_alpha(alpha)
@@ -125,7 +126,7 @@ def sampler(
         drawn = foreign_sampler(sampler, len(names), float(epsilon or 0))
     else:
         _check_importable(sampler, import_path)
-        drawn = sampler_named(sampler)
+        drawn = import_sampler(sampler)
     found = audit_sampler(drawn, names, epsilon=epsilon, channel=channel, draws=draws, alpha=alpha)
     show(found, json=json, out=out, overwrite=overwrite)
 
@@ -134,15 +135,13 @@ def sampler(
 def make(
     policy: PolicyArgument,
     *,
-    out: Annotated[str, required("Where the made-up records go (.csv, …).", "--out", "-o")],
-    key: Annotated[
-        str, required("Where the key goes, by which they are read: keep it to yourself.", "--key")
-    ],
-    n: Annotated[int, option("How many canaries.", "N", "--n")] = 10_000,
+    out: Annotated[str, required_option("File for the synthetic records (.csv).", "--out", "-o")],
+    key: Annotated[str, required_option("File for the key that reads them back: keep it secret.", "--key")],
+    n: Annotated[int, option("Number of canaries.", "N", "--n")] = 10_000,
     column: Annotated[str, option("The column that names them.", "NAME")] = "canary",
     overwrite: Overwrite = False,
 ) -> None:
-    """Make canaries: made-up records to send through a pipeline, and the key to read what comes out.
+    """Make canaries: synthetic records to send through a pipeline, and the key to read them back.
 
     Example: masquerade audit canaries make policy.yaml --out canaries.csv --key canaries.key
     """
@@ -160,21 +159,19 @@ def make(
 
 @canaries_app.command("read")
 def read(
-    data: Annotated[str, argument("What came out of the pipeline.", "DATA")],
+    data: Annotated[str, argument("Output of the pipeline.", "DATA")],
     *,
     policy: PolicyFile,
-    key: Annotated[str, required("The key that `make` wrote.", "--key")],
-    second: Annotated[
-        str | None, option("What came out of a second run of the same canaries.", "FILE")
-    ] = None,
-    memo: Annotated[bool, flag("The pipeline is said to remember reports (a memo).", "--memo")] = False,
-    shuffled: Annotated[bool, flag("The pipeline is said to mix the rows.", "--shuffled")] = False,
-    alpha: Annotated[float, option("How rarely chance may contradict a claim.")] = ALPHA,
+    key: Annotated[str, required_option("The key that `make` wrote.", "--key")],
+    second: Annotated[str | None, option("Output of a second run with the same canaries.", "FILE")] = None,
+    memo: Annotated[bool, flag("Claim: the pipeline repeats reports (a memo).", "--memo")] = False,
+    shuffled: Annotated[bool, flag("Claim: the pipeline shuffles the rows.", "--shuffled")] = False,
+    alpha: Annotated[float, option("Probability of contradicting a true claim by chance.")] = ALPHA,
     json: Json = False,
     out: Page = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Read canaries that came out of a pipeline: wrong policy, clear columns, seeds, memo, order, lost rows.
+    """Check canaries after a pipeline: wrong policy, clear columns, seeds, memo, order, lost rows.
 
     Example: masquerade audit canaries read out.csv -p policy.yaml --key canaries.key --shuffled
     """
@@ -197,23 +194,23 @@ def release(
     *,
     policy: PolicyFile,
     truth: Annotated[
-        str | None, option("The clear records, in the same order or with --id: measures linkage.", "FILE")
+        str | None, option("The clear records, in the same order or with --id, to measure linkage.", "FILE")
     ] = None,
     earlier: Annotated[
         list[str] | None, option("An earlier release about the same people; repeat for more.", "FILE")
     ] = None,
-    person: Annotated[str | None, option("The column that names the person.", "COLUMN", "--id")] = None,
+    person: Annotated[str | None, option("Column that names the person.", "COLUMN", "--id")] = None,
     network: Annotated[
-        str | None, option("The population's network (.bif); without it one is learnt from DATA.", "FILE")
+        str | None, option("Bayesian network of the population (.bif); by default learnt from DATA.", "FILE")
     ] = None,
-    no_attacker: Annotated[bool, flag("Leave the attacker out.", "--no-attacker")] = False,
-    records: Annotated[int, option("Records simulated for the attacker.", min=100)] = 2000,
-    alpha: Annotated[float, option("How rarely chance may contradict a claim.")] = ALPHA,
+    no_attacker: Annotated[bool, flag("Do not simulate an attacker.", "--no-attacker")] = False,
+    records: Annotated[int, option("Number of records simulated for the attacker.", min=100)] = 2000,
+    alpha: Annotated[float, option("Probability of contradicting a true claim by chance.")] = ALPHA,
     json: Json = False,
     out: Page = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Attack a release before others do: misfit, repeats, people singled out, linkage, near-copies, guesses.
+    """Attack records before their release: misfit, repeats, singling out, linkage, near-copies, guesses.
 
     Example: masquerade audit release disguised.csv -p policy.yaml --out audit.html
     """
@@ -223,7 +220,7 @@ def release(
     _check_alpha(alpha)
     loaded = mq.Policy.load(policy)
     known = None if network is None else mq.learn.read_bif(network, loaded.schema)
-    with output.warnings_said():
+    with output.report_warnings():
         found = audit_release(
             data,
             loaded,
@@ -239,19 +236,19 @@ def release(
 
 
 def _check_importable(sampler: str, folder: str | None) -> None:
-    """Put the folder that the person named on the import path; without one refuse a module from here."""
+    """Put the folder given by the user on the import path; without one, require an installed module."""
     module, colon, _ = sampler.partition(":")
     package = module.partition(".")[0]
     if not colon or not package.isidentifier():
-        return  # the message of `sampler_named` says how a function is given
+        return  # `import_sampler` raises an error that explains the form
     if folder is not None:
         if not Path(folder).is_dir():
             raise InputError(f"--import-path {folder}: there is no such folder.")
         sys.path.insert(0, str(Path(folder).resolve()))
     elif find_spec(package) is None:
         raise InputError(
-            f"--sampler {sampler!r}: no module {package!r} is installed. Code of a folder is run only if you "
-            "name the folder: --import-path FOLDER, such as --import-path ."
+            f"--sampler {sampler!r}: no module {package!r} is installed. Code from a folder is run only if "
+            "you name the folder: --import-path FOLDER, such as --import-path ."
         )
 
 

@@ -1,4 +1,4 @@
-"""`masquerade audit session`: attacks on protocols, run against what was answered or against a trial run."""
+"""`masquerade audit session`: attacks on the answers that parties gave, or on a trial run of a protocol."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from masquerade.cli.audit import app as audit_app
 from masquerade.cli.options import Json, Overwrite, argument, group, option
 from masquerade.core.errors import InputError
 
-app = group("Attack what parties answered, or the protocols they use, before others do.")
+app = group("Attack the answers that parties gave, or the protocols they use, before others do.")
 audit_app.add_typer(app, name="session")
 
-States = Annotated[list[str], argument("State folders of parties; of one or of several.", "STATE...")]
-Parties = Annotated[int, option("How many parties the pool has.", "N", "--parties", "-p")]
-Records = Annotated[int, option("How many records are rotated.", "N", "--records", "-n")]
+States = Annotated[list[str], argument("State folders of one or more parties.", "STATE...")]
+Parties = Annotated[int, option("Number of parties in the secure sum.", "N", "--parties", "-p")]
+Records = Annotated[int, option("Number of records.", "N", "--records", "-n")]
 
 
 @app.command("answers")
@@ -23,19 +23,19 @@ def answers(
     *,
     protect: Annotated[
         list[str] | None,
-        option("Variables, comma between: no cell of all of them may follow. Repeat for more.", "NAMES"),
+        option("Variables A,B whose joint cells must not be computable; may be repeated.", "NAMES"),
     ] = None,
     most_variables: Annotated[
-        int | None, option("No cell of more variables may follow.", "N", "--most-variables")
+        int | None, option("No cell of more than N variables may be computable.", "N", "--most-variables")
     ] = None,
     json: Json = False,
     out: Page = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Work out what follows, by adding and subtracting, from all counts that parties have answered.
+    """Find the cells that follow, by adding and subtracting, from all counts that parties have answered.
 
-    Questions are read from the state folders, also while parties run; answers are kept nowhere, and needed
-    nowhere. Exit code 1 if a protected cell follows. Example: masquerade audit session answers north/state
+    Queries are read from the state folders, also while parties run. Answers are neither stored nor needed.
+    Exit code 1 if a protected cell follows. Example: masquerade audit session answers north/state
     """
     from masquerade.audit.differencing import audit_states  # noqa: PLC0415  (loads numba)
     from masquerade.sources.control.inference_control import Rules  # noqa: PLC0415
@@ -50,7 +50,7 @@ def answers(
 def coalitions(
     *, parties: Parties = 5, json: Json = False, out: Page = None, overwrite: Overwrite = False
 ) -> None:
-    """Run a secure sum of made-up parties and let every coalition take from it what it can.
+    """Run a secure sum of synthetic parties and show what every coalition of them learns.
 
     Example: masquerade audit session coalitions --parties 5
     """
@@ -65,13 +65,13 @@ def projection(
     *,
     records: Records = 60,
     known: Annotated[
-        str | None, option("How many columns are known, commas between.", "NUMBERS", "--known")
+        str | None, option("Numbers of columns that the attacker knows, as 5,15,30.", "NUMBERS", "--known")
     ] = None,
     json: Json = False,
     out: Page = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Rotate made-up columns as owners do, and guess one from others that are known in clear.
+    """Rotate synthetic columns as owners do, and guess one column from others known in clear.
 
     Example: masquerade audit session projection --records 60 --known 5,15,30
     """

@@ -1,84 +1,87 @@
-"""`masquerade collect`: rows of people who trust nobody with them; those of large enough classes open."""
+"""`masquerade collect`: threshold reporting; rows open once enough people share their quasi-identifier."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from masquerade.cli.nodes import AgreeToRestore, checked, tell_restored
-from masquerade.cli.options import WAIT, Folder, Json, Overwrite, Wait, argument, group, option, required
+from masquerade.cli.enrolment import NameFile, OfficeFile, People, ask_server, read_names
+from masquerade.cli.nodes import AgreeToRestore, confirm_restore
+from masquerade.cli.options import (
+    WAIT,
+    Folder,
+    Json,
+    Overwrite,
+    Wait,
+    argument,
+    group,
+    option,
+    required_option,
+)
 from masquerade.cli.output import check_new, check_streams, check_target, emit, say
-from masquerade.core.errors import FileError, InputError
+from masquerade.cli.settings_files import load_settings
 from masquerade.core.util.formatting import counted
 
 UNFINISHED = 1
 
 collect_app = group(
-    "Rows of people who trust nobody with them: a row opens if at least k share its quasi-identifier."
+    "Collect rows from people who trust no server: a row opens if at least k share its quasi-identifier."
 )
-randomness_app = group("The randomness server, run by somebody else than the collector.")
-collector_app = group("The collector, run by somebody else than the randomness server.")
+randomness_app = group("The randomness server. Its operator must not be the collector's.")
+collector_app = group("The collector. Its operator must not be the randomness server's.")
 collect_app.add_typer(randomness_app, name="randomness")
 collect_app.add_typer(collector_app, name="collector")
 
 SettingsFile = Annotated[Path, argument("The settings of the server (YAML).", "FILE")]
 AtNode = Annotated[
-    Path, required("The settings of the server, which must be running on this machine.", "--node")
+    Path, required_option("The settings of the server, which must be running on this machine.", "--node")
 ]
 
 
 @randomness_app.command("serve")
 def serve_randomness(file: SettingsFile) -> None:
-    """Serve as randomness server until told to stop; the epoch in the file is opened with a new key.
+    """Run the randomness server until it is stopped; the epoch in the file is opened with a new key.
 
-    Unless the file names a secret to seal the key under, it is in memory only: a server that stops before the
-    epoch is closed ends it, and a new epoch needs a new name. Example: masquerade collect randomness serve
-    randomness.yaml
+    Unless the file names a secret to seal the key under, the key is in memory only: if the server stops
+    before the epoch is closed, the epoch ends, and a new epoch needs a new name. Example: masquerade collect
+    randomness serve randomness.yaml
     """
     from masquerade.services.threshold.randomness_server import RandomnessService  # noqa: PLC0415
 
-    RandomnessService(checked(file, "randomness")).serve(say)
+    RandomnessService(load_settings(file, "randomness")).serve(say)
 
 
 @collector_app.command("serve")
 def serve_collector(file: SettingsFile) -> None:
-    """Serve as collector until told to stop; it may be started again at any time.
+    """Run the collector until it is stopped; it may be restarted at any time.
 
     Example: masquerade collect collector serve collector.yaml
     """
     from masquerade.services.threshold.collector import CollectorService  # noqa: PLC0415
 
-    CollectorService(checked(file, "collector")).serve(say)
+    CollectorService(load_settings(file, "collector")).serve(say)
 
 
 @collect_app.command("enrol")
 def enrol(
-    people: Annotated[
-        list[str] | None, argument("The office's names for people, one each.", "[PERSON]...")
-    ] = None,
+    people: People = None,
     *,
-    office: Annotated[Path, required("The settings of the enrolment office.")],
-    listed: Annotated[Path | None, option("A file with one name a line.", "FILE", "--from")] = None,
-    out: Annotated[Path, required("The folder for the credentials.", "--out", "-o", metavar="FOLDER")],
+    office: OfficeFile,
+    listed: NameFile = None,
+    out: Annotated[Path, required_option("The folder for the credentials.", "--out", "-o", metavar="FOLDER")],
     json: Json = False,
 ) -> None:
-    """Get people's credentials from the randomness server, a private file each, to be handed over.
+    """Get credentials from the randomness server, one private file per person, to be handed over.
 
-    Whoever has two credentials opens any class it can name: enrol people whom you know, each under one name.
+    Anyone with two credentials can open any class they can name: enrol people you know, each under one name.
     Example: masquerade collect enrol anna ben --office office.yaml --out credentials
     """
     from masquerade.services.threshold import enrolment_office  # noqa: PLC0415  (loads the web client)
 
-    try:
-        lines = [] if listed is None else listed.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise FileError(f"{listed}: is not a text file in UTF-8.") from None
-    names = [*(people or []), *(line.strip() for line in lines if line.strip())]
-    if not names:
-        raise InputError("Name the people to enrol, or give a file with --from.")
-    credentials = enrolment_office.enrol(names, checked(office, "office"))
+    names = read_names(people, listed)
+    credentials = enrolment_office.enrol(names, load_settings(office, "office"))
     files = enrolment_office.write_credentials(credentials, out)
     if json:
         emit({"credentials": [str(file) for file in files]})
@@ -90,34 +93,41 @@ def enrol(
 def submit(
     rows: Annotated[Path, argument("One row as .json, or a table (CSV, Parquet) of several people.", "ROWS")],
     *,
-    collection: Annotated[Path, required("What people were given (YAML).")],
+    collection: Annotated[
+        Path, required_option("The collection's file, which all participants received (YAML).")
+    ],
     credential: Annotated[
-        Path, required("The person's credential; for a table the folder of all.", metavar="PATH")
+        Path,
+        required_option(
+            "The person's credential; for a table, the folder of all credentials.", metavar="PATH"
+        ),
     ],
     records: Annotated[
         Path | None,
-        option("Where to remember what was sent; beside the credential if not given.", "FOLDER"),
+        option("Folder that stores what was sent; by default that of the credential.", "FOLDER"),
     ] = None,
     key: Annotated[str, option("The column of a table that names people.")] = "person",
     agree: Annotated[
-        str | None, option("Of a collection with several epochs: what you agree to, in its words.", "WORDS")
+        str | None, option("If the collection has several epochs: the sentence that you agree to.", "WORDS")
     ] = None,
     wait: Annotated[float, option("Seconds to wait for the epoch to be closed.", min=0)] = 0.0,
     json: Json = False,
 ) -> None:
-    """Take part: ask the randomness server once, and report to the collector after the epoch is closed.
+    """Participate: ask the randomness server once, and report to the collector after the epoch is closed.
 
-    Run it again to go on: what was sent is remembered, and nothing is sent twice. A report leaves only when
-    the randomness server has signed that the key is destroyed. Where the form has hierarchies, a row whose
-    class did not open goes again, coarser by a level, once the servers collect that one. Example: masquerade
+    Run it again to continue: it stores what was sent, and sends nothing twice. A report leaves only when the
+    randomness server has signed that the key is destroyed. If the form has hierarchies, a row whose class did
+    not open is sent again, one level coarser, once the servers collect that level. Example: masquerade
     collect submit row.json --collection collection.yaml --credential anna.credential
     """
-    from masquerade.services.threshold.levels import Participation  # noqa: PLC0415
+    from masquerade.services.threshold.client import disclosure  # noqa: PLC0415  (loads the web client)
+    from masquerade.services.threshold.levels import CollectionRun  # noqa: PLC0415
 
-    settings = checked(collection, "collection")
+    settings = load_settings(collection, "collection")
+    say(disclosure(settings))
     folder = records or (credential if credential.is_dir() else credential.absolute().parent)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = Participation(settings, rows, credential, folder, key, agree).submit(wait)
+    found = CollectionRun(settings, rows, credential, folder, key, agree).submit(wait)
     figures = {"asked": found.asked, "delivered": found.delivered, "waiting": found.waiting}
     if json:
         emit(
@@ -137,17 +147,17 @@ def submit(
 def close(
     *,
     node: AtNode,
-    epoch: Annotated[
-        str | None, option("An earlier epoch; without it the one in the settings.", "NAME")
-    ] = None,
+    epoch: Annotated[str | None, option("The epoch; by default the one in the settings.", "NAME")] = None,
     wait: Wait = WAIT,
     json: Json = False,
 ) -> None:
-    """Close the epoch at the randomness server: its key is destroyed for good, and reports may be sent.
+    """Close the epoch at the randomness server: its key is destroyed permanently, and reports may be sent.
 
     Example: masquerade collect close --node randomness.yaml
     """
-    (said,) = _asked(checked(node, "randomness"), wait, close={} if epoch is None else {"epoch": epoch})
+    (said,) = ask_server(
+        load_settings(node, "randomness"), wait, close={} if epoch is None else {"epoch": epoch}
+    )
     if json:
         emit(said)
         return
@@ -155,7 +165,7 @@ def close(
     emit(f"epoch {said['epoch']!r} is closed after {served}; its key is destroyed.\n")
     if said["problem"]:
         say(
-            f"the collector could not be told: {said['problem']} People will bring it the closing themselves."
+            f"the collector was not notified: {said['problem']} It will receive the closing with the reports."
         )
 
 
@@ -163,43 +173,40 @@ def close(
 def open_classes(
     *,
     node: AtNode,
-    out: Annotated[str, required("Where to: .csv, .parquet or .arrow.", "--out", "-o")],
+    out: Annotated[str, required_option("Output file: .csv, .parquet or .arrow.", "--out", "-o")],
     overwrite: Overwrite = False,
     wait: Wait = WAIT,
     json: Json = False,
 ) -> None:
-    """Take no more reports, open the classes that reached k, and write their rows.
+    """Stop taking reports, open the classes that reached k, and write their rows.
 
-    Rows of smaller classes are missing, and not at random. Opening again writes the same rows. Example:
+    Rows of smaller classes are missing, not at random. Opening again writes the same rows. Example:
     masquerade collect open --node collector.yaml --out rows.csv
     """
-    from masquerade.services.threshold.results import described, opened_rows, write_rows  # noqa: PLC0415
+    from masquerade.services.threshold.results import describe_result, opened_rows, write_rows  # noqa: PLC0415
     from masquerade.services.threshold.settings import load_form  # noqa: PLC0415
 
     check_streams(out, json=json)
     check_target(out, overwrite=overwrite)
-    settings = checked(node, "collector")
-    _, result = _asked(settings, wait, open={}, result={})
+    settings = load_settings(node, "collector")
+    _, result = ask_server(settings, wait, open={}, result={})
     form = load_form(settings.form, settings.epoch.level)
     write_rows(opened_rows(result, form), out, overwrite=overwrite)
     shown = {name: value for name, value in result.items() if name != "opening"}
     if json:
         emit(shown | {"out": out})
     else:
-        for line in described(shown, out):
+        for line in describe_result(shown, out):
             say(line)
 
 
 @collect_app.command("status")
 def status(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
-    """Show how far a server's epoch is.
+    """Show the progress of a server's epoch.
 
     Example: masquerade collect status --node collector.yaml
     """
-    from masquerade.services.common.settings_file import read  # noqa: PLC0415
-
-    kind = "collector" if "randomness" in read(node) else "randomness"
-    (said,) = _asked(checked(node, kind), wait, status={})
+    (said,) = ask_server(load_settings(node, _kind_of(node)), wait, status={})
     if json:
         emit(said)
         return
@@ -209,45 +216,43 @@ def status(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
 
 
 @collect_app.command("restored")
-def restored(*, node: AtNode, agree: AgreeToRestore = None, wait: Wait = WAIT) -> None:
-    """Say whether a server was restored from a backup, and agree to what that gives away.
+def restored_command(*, node: AtNode, agree: AgreeToRestore = None, wait: Wait = WAIT) -> None:
+    """Show whether a server was restored from a backup, and agree to what the restore reveals.
 
-    What has happened since the backup is not known to a restored server: the epoch is over, and no other one
-    begins until its operator agrees; the release ledger keeps the words. Example: masquerade collect restored
-    --node collector.yaml
+    A restored server does not know what happened since the backup: the epoch is over, and no other epoch
+    starts until its operator agrees. The release ledger stores the agreement. Example: masquerade collect
+    restored --node collector.yaml
     """
-    from masquerade.services.common.settings_file import read  # noqa: PLC0415
     from masquerade.services.threshold.collector import CollectorService  # noqa: PLC0415
     from masquerade.services.threshold.randomness_server import RandomnessService  # noqa: PLC0415
 
-    kind = "collector" if "randomness" in read(node) else "randomness"
+    kind = _kind_of(node)
     server = CollectorService if kind == "collector" else RandomnessService
-    tell_restored(server, checked(node, kind), node, agree, wait)
+    confirm_restore(server, load_settings(node, kind), node, agree, wait)
 
 
 @collect_app.command("example")
 def example(
     folder: Folder,
     *,
-    people: Annotated[int, option("How many made-up people.", None, "--n", min=1)] = 60,
-    k: Annotated[int, option("How many rows of a class open it, at least.", None, "-k", min=2)] = 5,
+    people: Annotated[int, option("Number of synthetic people.", None, "--n", min=1)] = 60,
+    k: Annotated[int, option("Least number of rows that open a class.", None, "-k", min=2)] = 5,
 ) -> None:
-    """Write a whole collection to try out, on this machine: two servers, an office, a form, made-up people.
+    """Write a collection to try out on this machine: two servers, an office, a form, synthetic people.
 
-    In earnest the two servers, the office and the people are on different machines, run by different people.
+    In production the two servers, the office and the people are on separate machines with separate operators.
     Example: masquerade collect example try
     """
-    from masquerade.services.threshold.example import commands, made_up, write_collection  # noqa: PLC0415
+    from masquerade.services.threshold.example import commands, draw_example_rows, write_collection  # noqa: PLC0415
 
     check_new(folder)
-    files = write_collection(folder, k=k, rows=made_up(people))
+    files = write_collection(folder, k=k, rows=draw_example_rows(people))
     say(f"wrote a collection of {counted(people, 'person', 'people')} into {folder}. To run it:")
     emit("\n".join(commands(folder, files)) + "\n")
 
 
-def _asked(settings: Any, wait: float, **what: dict[str, Any]) -> list[dict[str, Any]]:
-    """Let a server do things for its operator, one after the other, and return what it says."""
-    from masquerade.services.common.client import Operator  # noqa: PLC0415
+def _kind_of(file: Path) -> str:
+    """Return the type of server that a settings file is for."""
+    from masquerade.services.common.settings_file import read  # noqa: PLC0415
 
-    with Operator(settings, wait=wait, tell=say) as operator:
-        return [operator.ask(name, values) for name, values in what.items()]
+    return "collector" if "randomness" in read(file) else "randomness"

@@ -1,4 +1,4 @@
-"""`masquerade count`: people who each keep their own record are counted by votes, sums or a mix."""
+"""`masquerade count`: count people who each keep their own record, by votes, secure sums or a mixnet."""
 
 from __future__ import annotations
 
@@ -8,60 +8,60 @@ from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from masquerade.cli.options import WAIT, Folder, Json, Wait, argument, group, option, required
+from masquerade.cli.enrolment import NameFile, OfficeFile, People, ask_server, read_names
+from masquerade.cli.options import WAIT, Folder, Json, Wait, argument, flag, group, option, required_option
 from masquerade.cli.output import check_new, emit, say
-from masquerade.core.errors import FileError, InputError
+from masquerade.cli.record_limit import DEFAULT, AcceptGamma, OwnLimit, confirm_record_gamma
+from masquerade.core.errors import FileError
 from masquerade.core.util.formatting import counted
 
-count_app = group("Count people who each keep their own record: votes, secure aggregation, or a mix.")
+count_app = group("Count people who each keep their own record: by votes, secure aggregation or a mix.")
 
 AtNode = Annotated[
-    Path, required("The settings of the miner or leader, which must be running on this machine.", "--node")
+    Path,
+    required_option("The settings of the miner or leader, which must be running on this machine.", "--node"),
 ]
 
 
 @count_app.command("serve")
 def serve(
     file: Annotated[Path, argument("The settings of the miner, or of a leader (YAML).", "FILE")],
+    *,
+    accept_gamma: AcceptGamma = None,
 ) -> None:
-    """Serve as miner or, for a mix, as leader until told to stop; the miner may be started again at any time.
+    """Run a miner, or a leader of a mix, until it is stopped; a miner may be restarted at any time.
 
-    What it has counted it has; a round in which votes may have left is spent. The keys of a mix are in memory
-    alone: who stops in the middle of one ends it. Example: masquerade count serve miner.yaml
+    Counts are durable. A round in which votes may have been sent is not repeated. The keys of a mix are
+    in memory only: a mix ends if one of its servers stops. Example: masquerade count serve miner.yaml
     """
     server, settings = _server(file)
+    confirm_record_gamma(settings.description().load_policy(), accept_gamma)
     server(settings).serve(say)
 
 
 @count_app.command("enrol")
 def enrol(
-    people: Annotated[
-        list[str] | None, argument("The office's names for people, one each.", "[PERSON]...")
-    ] = None,
+    people: People = None,
     *,
-    office: Annotated[Path, required("The settings of the enrolment office.")],
-    listed: Annotated[Path | None, option("A file with one name a line.", "FILE", "--from")] = None,
-    out: Annotated[Path, required("The folder for people's files.", "--out", "-o", metavar="FOLDER")],
+    office: OfficeFile,
+    listed: NameFile = None,
+    out: Annotated[Path, required_option("The folder for people's files.", "--out", "-o", metavar="FOLDER")],
+    accept_gamma: AcceptGamma = None,
     wait: Wait = WAIT,
     json: Json = False,
 ) -> None:
-    """Fix who is counted, and write a private file for each person, to be handed over.
+    """Fix who is counted, and write one private file per person, to be handed over.
 
-    It is done once for a count: everybody agrees to the same people and rules, by their digest. Enrol people
-    whom you know, each under one name. Example: masquerade count enrol --from people.txt --office office.yaml
-    --out people
+    This is done once per count: all participants agree to the same people and rules by their digest. Enrol
+    people you know, each under one name. Example: masquerade count enrol --from people.txt --office
+    office.yaml --out people
     """
-    from masquerade.cli.nodes import checked  # noqa: PLC0415
+    from masquerade.cli.settings_files import load_settings  # noqa: PLC0415
     from masquerade.services.counting import office as enrolment  # noqa: PLC0415  (loads the web client)
 
-    try:
-        lines = [] if listed is None else listed.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise FileError(f"{listed}: is not a text file in UTF-8.") from None
-    names = [*(people or []), *(line.strip() for line in lines if line.strip())]
-    if not names:
-        raise InputError("Name the people to enrol, or give a file with --from.")
-    files = enrolment.enrol(names, checked(office, "count-office"), out, wait=wait, tell=say)
+    names, settings = read_names(people, listed), load_settings(office, "count-office")
+    confirm_record_gamma(settings.description().load_policy(), accept_gamma)
+    files = enrolment.enrol(names, settings, out, wait=wait, tell=say)
     if json:
         emit({"people": {name: str(file) for name, file in files.items()}})
         return
@@ -73,20 +73,29 @@ def enrol(
 def take_part(
     file: Annotated[Path, argument("The person's file, from the enrolment office.", "FILE")],
     *,
-    record: Annotated[Path, required("The person's record as JSON, a label for each variable.")],
+    record: Annotated[Path, required_option("The person's record as JSON, one label per variable.")],
     admission: Annotated[
         Path | None, option("The public file of a further count, from the same office.", "FILE")
     ] = None,
-    count: Annotated[str | None, option("Which count, if the file was admitted to several.", "NAME")] = None,
+    count: Annotated[str | None, option("The count, if the file is admitted to several.", "NAME")] = None,
     wait: Annotated[
-        float | None, option("Seconds to stay; without it until the count is over.", min=0)
+        float | None, option("Seconds to stay; by default until the count is over.", min=0)
     ] = None,
+    limit: OwnLimit = DEFAULT,
+    accept_clear: Annotated[
+        bool,
+        flag(
+            "Participate even if reports reveal more than the limit; they are then treated as clear.",
+            "--accept-clear",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Take part in a count from one's own machine, until it is over; run it again to go on.
+    """Participate in a count from this machine until the count is over; run it again to continue.
 
-    The file remembers what has left, and nothing leaves twice. Questions that would give the person away are
-    refused, whoever asks. Example: masquerade count take-part anna.person --record anna.json
+    What the reports reveal is shown first, and nothing is drawn above the limit. The file stores what
+    was sent, and nothing is sent twice. Queries that would single the person out are refused.
+    Example: masquerade count take-part anna.person --record anna.json
     """
     if not file.is_file():
         raise FileError(f"{file}: there is no such file; the enrolment office hands it over.")
@@ -96,88 +105,81 @@ def take_part(
         "admission": None if admission is None else str(admission),
         "count": count,
         "wait": wait,
+        "limit": limit,
+        "accept_clear": accept_clear,
         "json": json,
     }
-    # this process becomes one without the command line, which takes a third of what a device may need
+    # replace this process: the command line alone takes a third of a device's memory limit
     arguments = [sys.executable, "-P", "-m", "masquerade.services.counting", dumps(options)]
     os.execv(sys.executable, arguments)  # noqa: S606
 
 
 @count_app.command("close")
 def close(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
-    """End a count: devices are told; a mix is shuffled and opened now.
+    """End a count and notify the devices; a mix is shuffled and opened now.
 
     Example: masquerade count close --node miner.yaml
     """
-    _show(_asked(node, wait, "close"), json=json)
+    _show(ask_server(_server(node)[1], wait, close={})[0], json=json)
 
 
 @count_app.command("status")
 def status(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
-    """Show how far a count is, who left and who was caught cheating.
+    """Show the progress of a count, who left and who was caught cheating.
 
     Example: masquerade count status --node miner.yaml
     """
-    _show(_asked(node, wait, "status"), json=json)
+    _show(ask_server(_server(node)[1], wait, status={})[0], json=json)
 
 
 @count_app.command("restored")
-def restored(
+def restored_command(
     *,
     node: AtNode,
-    agree: Annotated[str | None, option("What you agree to, in its words.", "WORDS")] = None,
+    agree: Annotated[str | None, option("The sentence that you agree to.", "WORDS")] = None,
     wait: Wait = WAIT,
 ) -> None:
-    """Say whether a server was restored from a backup, and agree to what that gives away.
+    """Show whether a server was restored from a backup, and agree to what the restore reveals.
 
     Example: masquerade count restored --node miner.yaml
     """
-    from masquerade.cli.nodes import tell_restored  # noqa: PLC0415
+    from masquerade.cli.nodes import confirm_restore  # noqa: PLC0415
 
     server, settings = _server(node)
-    tell_restored(server, settings, node, agree, wait)
+    confirm_restore(server, settings, node, agree, wait)
 
 
 @count_app.command("example")
 def example(
     folder: Folder,
     *,
-    people: Annotated[int, option("How many made-up people.", None, "--n", min=3)] = 20,
-    protocol: Annotated[
-        Literal["frequency", "aggregation", "mix"], option("How they are counted.")
-    ] = "frequency",
+    people: Annotated[int, option("Number of synthetic people.", None, "--n", min=3)] = 20,
+    protocol: Annotated[Literal["frequency", "aggregation", "mix"], option("The protocol.")] = "frequency",
 ) -> None:
-    """Write a whole count to try out, on this machine: a miner, leaders, an office, made-up people.
+    """Write a count to try out on this machine: a miner, leaders, an office, synthetic people.
 
-    In earnest they are on different machines, run by different people. Example: masquerade count example try
+    In production they are on separate machines with separate operators. Example: masquerade count example try
     """
-    from masquerade.services.counting.example import commands, made_up, write_count  # noqa: PLC0415
+    from masquerade.services.counting.example import commands, example_records, write_count  # noqa: PLC0415
 
     check_new(folder)
-    files = write_count(folder, protocol=protocol, records=made_up(people), minimum=min(people, 10))
+    files = write_count(folder, protocol=protocol, records=example_records(people), minimum=min(people, 10))
     say(f"wrote a count of {counted(people, 'person', 'people')} into {folder}. To run it:")
     emit("\n".join(commands(folder, files)) + "\n")
 
 
 def _server(file: Path) -> tuple[Any, Any]:
-    """Return the service that a settings file is for, and the settings."""
-    from masquerade.cli.nodes import checked  # noqa: PLC0415
+    """Return the class of the service that a settings file is for, and the settings."""
+    from masquerade.cli.settings_files import load_settings  # noqa: PLC0415
     from masquerade.services.common.settings_file import read  # noqa: PLC0415
 
     if "miner" in read(file):
         from masquerade.services.counting.leader import LeaderService  # noqa: PLC0415
 
-        return LeaderService, checked(file, "count-leader")
+        return LeaderService, load_settings(file, "count-leader")
     from masquerade.services.counting.miner import MinerService  # noqa: PLC0415
 
-    return MinerService, checked(file, "count-miner")
-
-
-def _asked(node: Path, wait: float, what: str) -> dict[str, Any]:
-    from masquerade.services.common.client import Operator  # noqa: PLC0415
-
-    with Operator(_server(node)[1], wait=wait, tell=say) as operator:
-        return operator.ask(what, {})
+    return MinerService, load_settings(file, "count-miner")
 
 
 def _show(said: dict[str, Any], *, json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Records to count, wherever they lie: files, or a table that `--engine` and `--url` lead to."""
+"""The records that a command counts: files, or a table that `--engine` and `--url` name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import masquerade as mq
 from masquerade.cli import options
-from masquerade.cli.output import Watch, listed, say, warnings_said, watched
+from masquerade.cli.output import Watch, join_names, report_warnings, say, watch_progress
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.learn.option_types import names_in
 
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from masquerade.sources.report_tally import Missing
 
 TITLES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
-ELSEWHERE: Final = ("postgres", "spark")  # engines that DATA are the name of a table of
+ELSEWHERE: Final = ("postgres", "spark")  # engines for which DATA names a table
 READ: Final[dict[str, tuple[Any, Any]]] = {
     "variables": (options.Variables, None),
     "weights": (options.Weights, None),
+    "counts": (options.Counts, None),
     "person": (options.Person, None),
     "clear": (options.Clear, False),
+    "noise": (options.Noise, None),
     "accept_incomplete": (options.AcceptIncomplete, False),
     "sep": (options.Separator, None),
     "decimal": (options.Decimal, None),
@@ -48,28 +50,28 @@ READ: Final[dict[str, tuple[Any, Any]]] = {
 
 
 def own_option(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
-    """Return an option of a command."""
+    """Return a keyword parameter that Typer turns into an option."""
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
 def over_records(
     run: Callable[..., None], own: Sequence[Parameter] | None = None, told: str | None = None
 ) -> Callable[..., None]:
-    """Return a command over records: what runs it gets them as `records`, among options of its own.
+    """Return a command that reads records and passes them to `run` as its parameter `records`.
 
-    In the place of that parameter stand options that say where records are, and how they are read.
+    In the command's signature, `records` is replaced by options that locate the records and control reading.
     """
     reports = Parameter("data", Parameter.POSITIONAL_OR_KEYWORD, annotation=options.Reports)
     parameters = [reports, own_option("policy", options.CarriedPolicy, None)]
     own = own or list(signature(run, eval_str=True).parameters.values())
-    taken = {item.name for item in own}  # what a command calls so itself is its own
+    taken = {item.name for item in own}  # a command may define an option of the same name itself
     for item in own:
         named = [pair for pair in READ.items() if pair[0] not in taken] if item.name == "records" else ()
         parameters += [own_option(name, *kind) for name, kind in named] or [item]
 
     def command(data: list[str], policy: str | None, **typed: Any) -> None:
         read: dict[str, Any] = {name: None if name in taken else typed.pop(name) for name in READ}
-        run(records=Records(data, policy, **read), **typed)
+        run(records=RecordOptions(data, policy, **read), **typed)
 
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -78,18 +80,20 @@ def over_records(
 
 
 @dataclass
-class Records:
-    """The records to count, where they are counted, and how they are read.
+class RecordOptions:
+    """Options that select the records to count, the engine that counts them, and how they are read.
 
-    Once they are opened, `unsure` is what to say of records that do not say what they are.
+    After `open_source`, `unsure` is a note about records that do not state their policy, or None.
     """
 
     data: list[str]
     rules: str | None
     variables: str | None
     weights: str | None
+    counts: str | None
     person: str | None
     clear: bool
+    noise: str | None
     accept_incomplete: bool
     sep: str | None
     decimal: str | None
@@ -108,7 +112,7 @@ class Records:
 
     @cached_property
     def policy(self) -> Policy:
-        """Return the policy that records are read by: the one named, or the one that they carry."""
+        """Return the policy named by the user, or else the policy stored with the records."""
         if self.rules is not None:
             return mq.Policy.load(self.rules)
         from masquerade.frames.file_reader import open_batches  # noqa: PLC0415  (these load Arrow)
@@ -119,68 +123,92 @@ class Records:
             with open_batches(self.data, []) as batches:
                 carried = carried_policy(batches.metadata)
         if carried is None:
-            raise InputError(f"{listed(self.data)}: carries no policy along; give --policy FILE.")
+            raise InputError(
+                f"{join_names(self.data)}: no policy is stored with the records; give --policy FILE."
+            )
         return carried
 
     @cached_property
-    def chosen(self) -> tuple[str, ...]:
-        """Return the variables that were named, none where all are meant."""
+    def chosen_variables(self) -> tuple[str, ...]:
+        """Return the variables that the user named; empty means all."""
         if self.variables is None:
             return ()
         return names_in(self.variables, self.policy.schema, "--variables")
 
     @property
-    def drawn(self) -> bool:
-        """Tell whether options say how the people of a complex survey were drawn."""
+    def has_design(self) -> bool:
+        """Return True if options describe the design of a complex survey."""
         return any((self.strata, self.clusters, self.fpc, self.replicates))
 
     @contextmanager
-    def opened(self, doing: str, what: str = "results are") -> Iterator[Any]:
-        """Yield the source of counts; a bar shows how far it is, and in the end our warnings are said.
+    def open_source(self, doing: str, what: str = "results are") -> Iterator[Any]:
+        """Yield the source of counts, with a progress bar; print warnings at the end.
 
-        Connections and files live as long as it is used.
+        Connections and files are open until the context ends.
         """
         self._check()
-        with warnings_said(), watched(doing) as watch, ExitStack() as stack:
+        with report_warnings(), watch_progress(doing) as watch, ExitStack() as stack:
             if self.verbose:
-                stack.enter_context(_log_said())
+                stack.enter_context(_print_log())
             self._watch = watch
-            records, self.unsure = self._opened(stack, what)
+            records, self.unsure = self._open_records(stack, what)
             read: dict[str, Any] = {"schema": self.policy} if self.clear else {"policy": self.policy}
             read |= {"weights": self.weights, "id": self.person, "accept_incomplete": self.accept_incomplete}
+            read |= {"counts": self.counts}
             read["engine"] = "auto" if self.engine in ELSEWHERE else self.engine
-            source = self._survey(records, read) if self.drawn else mq.tally(records, **read, watch=watch)
+            source = (
+                self._survey(records, read) if self.has_design else mq.tally(records, **read, watch=watch)
+            )
             say_missing(getattr(source, "missing", None))
+            if self.noise is not None:
+                from masquerade.cli.noise import open_noise  # noqa: PLC0415  (few commands need it)
+
+                source = stack.enter_context(open_noise(source, self.noise))
             from masquerade.core.tally import Selected  # noqa: PLC0415  (loads numpy)
 
-            yield Selected(source, self.chosen) if self.chosen else source
+            yield Selected(source, self.chosen_variables) if self.chosen_variables else source
 
     def advance(self, done: int, total: int) -> None:
-        """Show how many steps of how many are done, where the source shows how far it is."""
+        """Show that `done` of `total` steps are done, if progress is shown."""
         if self._watch is not None:
             self._watch(done / total)
 
     def _check(self) -> None:
-        """Refuse what cannot work before anything is read."""
+        """Raise InputError, before anything is read, if options contradict each other."""
         if self.url is not None and self.engine not in ELSEWHERE:
-            raise InputError("--url says where a table lies: give --engine postgres or --engine spark too.")
+            raise InputError("--url says where a table is: also give --engine postgres or --engine spark.")
         if "-" in self.data and self.engine in TITLES:
             raise InputError(
-                f"{TITLES[self.engine]} cannot count standard input, which is read once only: write it to a "
-                "file, or leave --engine out."
+                f"{TITLES[self.engine]} cannot count standard input, which can be read only once: write it "
+                "to a file, or omit --engine."
             )
-        if self.drawn and (self.engine not in {"auto", "memory"} or "-" in self.data):
+        if self.has_design and (self.engine not in {"auto", "memory"} or "-" in self.data):
             raise InputError(
-                "Strata, clusters, fpc and replicates are of files that are counted in memory: leave "
-                "--engine out, and write standard input to a file."
+                "Strata, clusters, fpc and replicates need files that are counted in memory: omit --engine, "
+                "and write standard input to a file."
             )
-        if self.drawn and (self.person or self.accept_incomplete):
-            raise InputError("--id and --accept-incomplete do not go with the design of a complex survey.")
+        if self.has_design and (self.person or self.accept_incomplete):
+            raise InputError(
+                "--id and --accept-incomplete cannot be combined with the design of a complex survey."
+            )
+        if self.counts is not None and (self.weights or self.person or self.has_design):
+            raise InputError(
+                "--counts is for a frequency table, where a row represents several records. It cannot be "
+                "combined with --weights, --id or the design of a complex survey."
+            )
+        if self.counts is not None and self.engine not in {"auto", "memory"}:
+            raise InputError("--counts needs a file that is counted in memory: omit --engine.")
+        if self.noise is not None and not self.clear:
+            raise InputError(
+                "--noise protects clear records: also give --clear. Disguised ones need no noise."
+            )
+        if self.noise is not None and (self.weights or self.has_design):
+            raise InputError("--noise cannot be combined with survey weights: no count has a bound then.")
         if self.engine == "postgres" and len(self.data) > 1:
             raise InputError(f"PostgreSQL counts one table at a time. Got {len(self.data)} names instead.")
 
     def _survey(self, records: Batches, read: Mapping[str, Any]) -> Any:
-        """Return the source over records of a complex survey."""
+        """Return the source of counts for records of a complex survey."""
         from fnmatch import fnmatchcase  # noqa: PLC0415  (few commands need it)
 
         named = [name.strip() for name in (self.replicates or "").split(",") if name.strip()]
@@ -205,10 +233,11 @@ class Records:
             scale=self.replicate_scale,
         )
 
-    def _opened(self, stack: ExitStack, what: str) -> tuple[Any, str | None]:
-        """Return what is counted: opened files, an engine's table, or what another package opens."""
+    def _open_records(self, stack: ExitStack, what: str) -> tuple[Any, str | None]:
+        """Open the files, a table of the engine, or the source of another package; return it with a note."""
         from masquerade.frames.dialect import Dialect  # noqa: PLC0415  (these load Arrow)
         from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
+        from masquerade.frames.streams import is_duckdb_file  # noqa: PLC0415
         from masquerade.sources.tally import opener_of  # noqa: PLC0415
 
         if self.engine in ELSEWHERE:
@@ -217,8 +246,8 @@ class Records:
             note = self._note_of_files(what) if files else table
             return self._table(stack), note
         paths = self.data[0] if len(self.data) == 1 else self.data
-        if opener_of(paths, self.engine) is not None:
-            return paths, None if self.clear else _unsure(f"the source {listed(self.data)}", what)
+        if opener_of(paths, self.engine) is not None or is_duckdb_file(paths):
+            return paths, None if self.clear else _unsure(f"the source {join_names(self.data)}", what)
         written = Dialect(self.sep, self.decimal, self.encoding)
         batches = stack.enter_context(open_batches(self.data, [], dialect=written))
         for note in batches.notes:
@@ -226,7 +255,7 @@ class Records:
         return batches, origin_note(batches, what, clear=self.clear)
 
     def _note_of_files(self, what: str) -> str | None:
-        """Return the note about files that an engine will read without a look at what they say."""
+        """Check the metadata of files, because the engine that reads them ignores it; return a note."""
         from masquerade.core.tally import raise_refusals  # noqa: PLC0415  (these load Arrow)
         from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
         from masquerade.sources.tally import check_origin, missing_from  # noqa: PLC0415
@@ -241,27 +270,26 @@ class Records:
         return note
 
     def _table(self, stack: ExitStack) -> Any:
-        from masquerade.core.schema import Field  # noqa: PLC0415  (these load Arrow)
         from masquerade.sources.engines.connections import postgres_table, spark_table, url_of  # noqa: PLC0415
 
         url = url_of(self.url)
         if self.engine == "postgres":
             return stack.enter_context(postgres_table(self.data[0], url))
-        fields = self.policy.fields if self.clear else list(map(Field, self.policy.observed.variables))
+        fields = self.policy.fields if self.clear else self.policy.report_fields
         with _quiet(wanted=not self.verbose):
             return stack.enter_context(spark_table(self.data, url, fields))
 
 
 def origin_note(batches: Batches, what: str = "results are", *, clear: bool) -> str | None:
-    """Refuse disguised files as clear ones; return what to say of files that do not say what they are."""
+    """Raise InputError if --clear files are disguised; return a note if files do not state their policy."""
     origin = batches.metadata.get("policy")
     if clear and origin is not None:
-        raise InputError(f"{batches.file}: was disguised under policy {origin[:12]}; leave --clear out.")
+        raise InputError(f"{batches.file}: was disguised under policy {origin[:12]}; omit --clear.")
     return None if clear or origin is not None or "-" in batches.paths else _unsure(batches.file, what)
 
 
 def say_missing(missing: Missing | None) -> None:
-    """Say what is missing from records that are counted all the same."""
+    """Print which rows are missing from records that the user accepted as incomplete."""
     if missing is not None and missing.accepted:
         say(f"note: rows are missing, not at random: {missing.what}.")
 
@@ -274,8 +302,8 @@ def _unsure(name: str, what: str) -> str:
 
 
 @contextmanager
-def _log_said() -> Iterator[None]:
-    """Say what sources log about their choices, a line each."""
+def _print_log() -> Iterator[None]:
+    """Print the log messages of sources about their choices, one per line."""
     log = logging.getLogger("masquerade.sources")
     handler, level = _Said(), log.level
     log.addHandler(handler)
@@ -288,7 +316,7 @@ def _log_said() -> Iterator[None]:
 
 
 class _Said(logging.Handler):
-    """A handler whose lines look like our others."""
+    """Log handler that prints messages in the same form as the command does."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(record.getMessage())
@@ -296,7 +324,7 @@ class _Said(logging.Handler):
 
 @contextmanager
 def _quiet(*, wanted: bool) -> Iterator[None]:
-    """Let programs that are started meanwhile talk to nobody: Java greets with pages, and may quote data."""
+    """Silence standard error of child processes, because Java prints long logs that may quote data."""
     if not wanted:
         yield
         return

@@ -1,4 +1,4 @@
-"""`masquerade disguise`: clear records in, disguised records out, nothing in between."""
+"""`masquerade disguise`: read clear records, write disguised records, leave nothing else behind."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from masquerade.cli.options import (
     flag,
     option,
 )
-from masquerade.cli.output import check_streams, emit, listed, progress, say
+from masquerade.cli.output import check_streams, emit, join_names, progress, say
 from masquerade.cli.privacy import gamma_words
+from masquerade.cli.record_limit import AcceptGamma, confirm_record_gamma, confirm_total
 from masquerade.core.errors import InputError
-from masquerade.core.util.formatting import counted, epsilon_words
+from masquerade.core.record_gamma import describe_gamma
+from masquerade.core.util.formatting import counted
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
     from masquerade.disguising.earlier_draws import EarlierDraw
-    from masquerade.disguising.files import Release
+    from masquerade.disguising.files import ReleaseSummary
 
 
 def command(
@@ -38,7 +40,7 @@ def command(
     memo: Annotated[
         str | None,
         option(
-            "Secret file that makes repeated releases repeat their reports; --new-memo makes it. Guard it "
+            "Secret file by which repeated releases repeat their reports; --new-memo creates it. Protect it "
             "like the data.",
             "FILE",
         ),
@@ -46,8 +48,8 @@ def command(
     new_memo: Annotated[
         bool,
         flag(
-            "Make the file of --memo, for people who were never disguised before: under a second memo "
-            "all people are drawn again, and γ multiplies.",
+            "Create the file of --memo, for people who were never disguised before: under a second memo "
+            "everyone is drawn again, and γ multiplies.",
             "--new-memo",
         ),
     ] = False,
@@ -59,15 +61,16 @@ def command(
         option("Pass this column on in clear, though the policy does not list it.", "COLUMN"),
     ] = None,
     shuffle: Annotated[
-        bool, flag("Mix the rows (within batches), so that order tells nothing.", "--shuffle")
+        bool, flag("Shuffle the rows (within batches), so that their order reveals nothing.", "--shuffle")
     ] = False,
     sep: Separator = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
+    accept_gamma: AcceptGamma = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Disguise every variable of the policy; columns that it does not list are left out.
+    """Disguise every variable of the policy; columns that it does not list are omitted.
 
     Example: masquerade disguise people.csv --policy policy.yaml --out disguised.csv
     """
@@ -75,12 +78,20 @@ def command(
 
     check_streams(out, json=json)
     if (memo is None) != (person is None):
-        raise InputError("--memo FILE and --id COLUMN go together: the memo remembers by person.")
+        raise InputError("--memo FILE and --id COLUMN go together: the memo stores reports by person.")
     if new_memo and memo is None:
-        raise InputError("--new-memo makes the file that --memo names: give --memo FILE and --id COLUMN.")
+        raise InputError("--new-memo creates the file of --memo: give --memo FILE and --id COLUMN.")
     passed_on = list(dict.fromkeys(keep or []))
     loaded = mq.Policy.load(policy)
-    announce = _Told(out, loaded, passed_on, memo, json=json)
+    if new_memo or not _has_served(memo, loaded):
+        confirm_record_gamma(loaded, accept_gamma)
+    announce = _Announcement(out, loaded, passed_on, memo, json=json)
+
+    def confirm(release: ReleaseSummary) -> None:
+        if release.earlier:
+            say(f"{announce.describe_earlier(release)}")
+            confirm_total(loaded, release.epsilon_together, accept_gamma)
+
     try:
         with progress("disguising") as advance:
             mq.disguise_file(
@@ -95,6 +106,8 @@ def command(
                 overwrite=overwrite,
                 progress=advance,
                 dialect=Dialect(sep, decimal, encoding),
+                accept_gamma=math.inf,  # asked by `confirm`
+                before_draw=confirm,
                 before_publish=announce,
             )
     except BaseException as error:
@@ -103,34 +116,43 @@ def command(
         raise
 
 
-class _Told:
-    """Says what is released when only the name of its file is missing: if that fails nothing is released.
+def _has_served(memo: str | None, policy: Policy) -> bool:
+    """Return True if a memo has released under this policy before: its γ was accepted then."""
+    from masquerade.disguising.memo import Memo  # noqa: PLC0415  (loads Arrow)
 
-    Its figures are computed before the first row is written.
+    return memo is not None and policy.id in Memo.open(memo).releases
+
+
+class _Announcement:
+    """Announces a release just before its file gets its name: if that fails, nothing is released.
+
+    Its numbers are computed before the first row is written.
     """
 
     def __init__(
         self, out: str, policy: Policy, passed_on: list[str], memo: str | None, *, json: bool
     ) -> None:
         self._out, self._policy, self._kept, self._memo, self._json = out, policy, passed_on, memo, json
-        self._figures = mq.privacy(policy)
-        self._record = self._figures.to_dict()["record"]
-        self._gamma = gamma_words(self._figures.record_gamma)
-        groups = (entry.variables for entry in self._figures.guarantee.disclosures)
-        clear = self._figures.clear
-        self._disguised = [name for names in groups for name in names if name not in clear]
+        from masquerade.channels.policy.privacy import gamma_figures  # noqa: PLC0415  (loads numpy)
 
-    def __call__(self, release: Release) -> None:
+        gamma = policy.record_gamma
+        self._record, self._gamma = gamma_figures(gamma), gamma_words(gamma)
+        self._person = describe_gamma(gamma)
+        hidden = set(policy.disguised)
+        self._clear = list(policy.clear_variables)
+        groups = (group for stratum in policy.strata or (None,) for group in policy.groups_of(stratum))
+        named = dict.fromkeys(name for group in groups for name in group.names)
+        self._disguised = [name for name in named if name in hidden]
+
+    def __call__(self, release: ReleaseSummary) -> None:
         for note in release.notes:
             say(note)
         if self._json:
             emit(self._values(release))
         else:
             say(self._line(release))
-        if release.earlier:
-            say(f"warning: {self._earlier(release)}")
 
-    def _values(self, release: Release) -> dict[str, Any]:
+    def _values(self, release: ReleaseSummary) -> dict[str, Any]:
         together = release.epsilon_together if release.earlier else None
         return {
             "rows": release.rows,
@@ -138,7 +160,8 @@ class _Told:
             "policy": self._policy.id,
             "disguised": self._disguised,
             "record": self._record,
-            "disclosed_in_clear": [*self._figures.clear, *self._kept],
+            "disclosed_in_clear": [*self._clear, *self._kept],
+            "missing_in_clear": list(self._policy.clear_missing),
             "left_out": self._left_out(release),
             "memo": release.memo,
             "earlier_policies": list(release.earlier_policies),
@@ -154,12 +177,12 @@ class _Told:
             "epsilon_together": _finite(together),
         }
 
-    def _left_out(self, release: Release) -> list[str]:
+    def _left_out(self, release: ReleaseSummary) -> list[str]:
         return [
             name for name in release.columns if name not in self._policy.schema and name not in self._kept
         ]
 
-    def _line(self, release: Release) -> str:
+    def _line(self, release: ReleaseSummary) -> str:
         target = "standard output" if self._out == "-" else self._out
         parts = [
             f"{counted(release.rows, 'record')} disguised into {target}",
@@ -168,36 +191,39 @@ class _Told:
         ]
         if release.memo is not None:
             parts.append(f"memo {release.memo}")
-        if in_clear := [*self._figures.clear, *self._kept]:
-            parts.append(f"in clear: {listed(in_clear)}")
+        missing = [f"whether {name} is missing" for name in self._policy.clear_missing]
+        if in_clear := [*missing, *self._clear, *self._kept]:
+            parts.append(f"in clear: {join_names(in_clear)}")
         if left_out := self._left_out(release):
-            parts.append(f"left out, not in the policy: {listed(left_out)}")
-        return "; ".join(parts) + "."
+            parts.append(f"omitted, not in the policy: {join_names(left_out)}")
+        # with earlier draws, the total over all of them was stated before the draw
+        person = [self._person] if self._disguised and not release.earlier else []
+        return " ".join([*person, "; ".join(parts) + "."])
 
-    def _earlier(self, release: Release) -> str:
-        """Say which other draws there were, and what all of them multiply to."""
+    def describe_earlier(self, release: ReleaseSummary) -> str:
+        """Describe the earlier draws."""
         parts = []
         if release.earlier_policies:
-            served = listed(other[:12] for other in release.earlier_policies)
+            served = join_names(other[:12] for other in release.earlier_policies)
             parts.append(
-                f"{self._memo} has served another policy before ({served}): this is a further release about "
-                "the same people, and the γ of the releases multiply"
+                f"{self._memo} was used with another policy before ({served}): this is a further release "
+                "about the same people, and the γ of the releases multiply"
             )
         files = [draw for draw in release.earlier if draw.file is not None]
         if files:
-            drawn = listed((f"{Path(str(draw.file)).name} ({_drawn_by(draw)})" for draw in files), 4)
+            drawn = join_names((f"{Path(str(draw.file)).name} ({_drawn_by(draw)})" for draw in files), 4)
             parts.append(
-                f"other draws of these variables are here: {drawn}; about the same people γ multiplies"
+                f"other draws were found here: {drawn}; they are assumed to be about the same people, so γ "
+                "multiplies"
             )
-        if release.epsilon_together is not None:
-            parts.append(f"over all of them and this one {epsilon_words(release.epsilon_together)}")
         return "; ".join(parts) + "."
 
 
 def _drawn_by(draw: EarlierDraw) -> str:
-    return "without a memo" if draw.memo is None else f"memo {draw.memo}"
+    by = "without a memo" if draw.memo is None else f"memo {draw.memo}"
+    return by if draw.epsilon is not None else f"{by}, its policy cannot be read"
 
 
 def _finite(epsilon: float | None) -> float | None:
-    """Return ε for JSON, null where it has no bound or is not known."""
+    """Return ε for JSON: None if it is unbounded or unknown."""
     return None if epsilon is None or math.isinf(epsilon) else epsilon

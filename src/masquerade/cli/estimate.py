@@ -1,4 +1,4 @@
-"""`masquerade estimate`: how many there are, and how sure that is."""
+"""`masquerade estimate`: counts with their uncertainty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import masquerade as mq
 from masquerade.cli import output
-from masquerade.cli.data_source import Records, over_records
+from masquerade.cli.data_source import RecordOptions, over_records
 from masquerade.cli.options import Json, Out, Overwrite, flag, option
 from masquerade.core.errors import InputError
 from masquerade.core.util.display import Shown
@@ -39,30 +39,30 @@ def command(
     *,
     by: Annotated[
         list[str] | None,
-        option("Variables of a table, as A,B; repeat for more tables. None: one count.", "A,B"),
+        option("Variables of a table, as A,B; may be repeated. By default one count of all records.", "A,B"),
     ] = None,
     where: Annotated[
         list[str] | None,
-        option("Only records with this category; repeat for more.", "VARIABLE=CATEGORY"),
+        option("Only records with this category; may be repeated.", "VARIABLE=CATEGORY"),
     ] = None,
-    records: Records,
+    records: RecordOptions,
     level: Annotated[float, option("Confidence level of the intervals.")] = 0.95,
     kind: Annotated[
         Literal["population", "given_records"],
-        option("Uncertainty about the population, or about these very records."),
+        option("Uncertainty about the population, or about these records only."),
     ] = "population",
     simultaneous: Annotated[
         Literal["bonferroni", "max-t"] | None,
-        option("Intervals that hold for all cells of a table together."),
+        option("Make the intervals hold for all cells of a table together."),
     ] = None,
     nonnegative: Annotated[
         Literal["mle", "simplex", "clip"] | None,
-        option("Project the counts so that none is below zero (biased; shown as such)."),
+        option("Project the counts so that none is below zero (biased, and marked as such)."),
     ] = None,
     misfit: Annotated[
-        bool, flag("Test whether the reports can have come from this policy at all.", "--misfit")
+        bool, flag("Test whether this policy can have produced the reports.", "--misfit")
     ] = False,
-    rows: Annotated[int, option("Most cells shown of a table as text; 0: all.", min=0)] = 60,
+    rows: Annotated[int, option("Largest number of cells shown as text; 0 for all.", min=0)] = 60,
     json: Json = False,
     as_csv: Annotated[bool, flag("Print CSV instead of text (one table).", "--csv")] = False,
     out: Out = None,
@@ -73,7 +73,7 @@ def command(
     Example: masquerade estimate disguised.csv --policy policy.yaml --by smoker,region
     """
     output.refuse((json and as_csv, "Give either --json or --csv."))
-    ending = Path(out or "").suffix.lower()  # tells the form if no option does
+    ending = Path(out or "").suffix.lower()  # decides the format if no option does
     form = "json" if json or (not as_csv and ending == ".json") else "text"
     form = "csv" if as_csv or (form == "text" and ending == ".csv") else form
     schema = records.policy.schema
@@ -81,20 +81,20 @@ def command(
     queries = [mq.Query(by=names, where=given) for names in _tables_asked(by or [], given, schema)]
     output.refuse(
         (not 0 < level < 1, f"--level must be between 0 and 1, such as 0.95. Got {level:g} instead."),
-        (form == "csv" and len(queries) > 1, "A CSV holds one table: give one --by, or --json."),
-        (misfit and records.clear, "--misfit tests a disguise; --clear records have none."),
+        (form == "csv" and len(queries) > 1, "A CSV file has one table: give one --by, or --json."),
+        (misfit and records.clear, "--misfit tests a disguise, and --clear records have none."),
         (misfit and records.weights is not None, "--misfit counts records and takes no --weights."),
     )
     output.check_target(out, overwrite=overwrite)
     exporting = form == "text" and ending not in {"", ".txt"} and out not in {None, "-"}
     if exporting:
-        output.refuse((len(queries) > 1, "A file of this kind holds one table: give one --by, or --json."))
-        from masquerade.report.export import check_ending, exported  # noqa: PLC0415
+        output.refuse((len(queries) > 1, "A file of this type has one table: give one --by, or --json."))
+        from masquerade.report.export import check_ending, export_result  # noqa: PLC0415
 
         check_ending(str(out))
-    with records.opened("counting", "estimates are") as source:
+    with records.open_source("counting", "estimates are") as source:
         untestable = misfit and not hasattr(source, "misfit")
-        output.refuse((untestable, "--misfit tests reports; this source has none to show."))
+        output.refuse((untestable, "--misfit tests reports, and this source has none."))
         found = [
             _Answer(
                 query,
@@ -115,7 +115,7 @@ def command(
         parts = [part for answer in found for part in (*answer.parts(rows), "")]
         text = output.render(*parts[:-1], to_file=out not in {None, "-"})
     if exporting:
-        output.write_whole(str(out), exported(found[0].shown, str(out)), overwrite=overwrite)
+        output.write_whole(str(out), export_result(found[0].result, str(out)), overwrite=overwrite)
     else:
         output.emit(text, out, overwrite=overwrite)
     if misfit and form == "csv":
@@ -135,7 +135,7 @@ def _tables_asked(by: Sequence[str], where: Mapping[str, Category], schema: Sche
 
 
 def _conditions(texts: Sequence[str], schema: Schema) -> dict[str, Category]:
-    """Return the conditions in "C=x", each category in its own type."""
+    """Parse conditions such as "C=x", with each category as the policy's type."""
     found: dict[str, Category] = {}
     for text in texts:
         variable, label = _split(text, schema)
@@ -146,7 +146,7 @@ def _conditions(texts: Sequence[str], schema: Schema) -> dict[str, Category]:
 
 
 def _split(text: str, schema: Schema) -> tuple[Variable, str]:
-    """Return the two sides of a condition; a name that holds "=" is known by being a variable."""
+    """Split a condition; a variable's name may contain "="."""
     places = [place for place, character in enumerate(text) if character == "="]
     for place in places:
         if text[:place].strip() in schema:
@@ -158,7 +158,7 @@ def _split(text: str, schema: Schema) -> tuple[Variable, str]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CellResult(Shown):
-    """A table of counts as it is written to a file."""
+    """A table of counts for export to a file."""
 
     result_name: ClassVar[str] = "CellResult"
     title: str
@@ -167,16 +167,16 @@ class CellResult(Shown):
 
     @property
     def heading(self) -> str:
-        """Return what was counted."""
+        """Return the title of the table."""
         return self.title
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return what to know about it."""
+        """Return notes on the intervals and the fit."""
         return self.notes
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each cell."""
+        """Return a frame with one row per cell."""
         import pandas as pd  # noqa: PLC0415
 
         return pd.DataFrame(list(self.rows))
@@ -184,7 +184,7 @@ class CellResult(Shown):
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A table; errors and intervals are those of the unbiased one, whatever is shown."""
+    """A table to show; its errors and intervals are those of the unbiased estimate."""
 
     query: Query
     unbiased: CountTable
@@ -222,14 +222,15 @@ class _Answer:
             plain["misfit"] = {
                 "statistic": self.misfit.statistic,
                 "degrees": self.misfit.degrees,
+                "mixture": " " in self.misfit.df_text,
                 "p_value": self.misfit.p_value,
                 "reliable": self.misfit.reliable,
             }
         return plain
 
     @property
-    def shown(self) -> CellResult:
-        """Return the table as a result with rows and remarks."""
+    def result(self) -> CellResult:
+        """Return the table for export, with rows and notes."""
         cells = [(*labels, *figures) for labels, figures in self.cells()]
         columns = [name if name not in FIGURES else f"{name}_" for name in self.query.by]
         rows = [dict(zip((*columns, *FIGURES), cell, strict=True)) for cell in cells]
@@ -249,14 +250,15 @@ class _Answer:
         found = self.misfit
         p = found.p_value
         p_text = "< 0.0001" if p < 1e-4 else f"= {p:.4f}" if p < 0.01 else f"= {p:.2f}"
+        mean = "mean p" if " " in found.df_text else "p"
         figures = (
-            f"Misfit of {', '.join(self.query.names)}: G² = {found.statistic:.2f} on {found.degrees} "
-            f"degree{'' if found.degrees == 1 else 's'} of freedom, p {p_text}: "
+            f"Misfit of {', '.join(self.query.names)}: G² = {found.statistic:.2f} on {found.df_text} "
+            f"degree{'' if found.df_text == '1' else 's'} of freedom, {mean} {p_text}: "
         )
         if p < BAD:
             verdict = (
-                "no truth explains these reports. They were disguised under another policy, or people did "
-                "not follow it; do not trust the counts."
+                "no truth explains these reports. They were disguised under a different policy, or people "
+                "did not follow it; do not trust the counts."
             )
         elif p < DOUBTFUL:
             verdict = "these reports are unusual for this policy; look at how they were collected."
@@ -268,22 +270,28 @@ class _Answer:
         return figures + verdict + doubt
 
     def parts(self, rows: int) -> list[RenderableType]:
-        """Return the table and what to know about it, in text."""
+        """Return the table and its notes as text."""
         shown = output.plain_table(self.title, self.query.by)
         for name in ("count", "std. error", f"{self.level * 100:g}% interval"):
             shown.add_column(name, justify="right", no_wrap=True)
         table = self.table
-        # counts of the records themselves, if nothing asked about is disguised
+        # exact counts, if no variable of the table is disguised
         exact = not self.unbiased.stderr("given_records").any() and not table.adjusted
         cells = [
-            (labels, _fixed(count, 0 if exact else 1), _fixed(stderr), _fixed(lower), _fixed(upper))
+            (
+                labels,
+                _format_fixed(count, 0 if exact else 1),
+                _format_fixed(stderr),
+                _format_fixed(lower),
+                _format_fixed(upper),
+            )
             for labels, (count, stderr, lower, upper) in islice(self.cells(), rows or None)
         ]
         left, right = (max((len(cell[end]) for cell in cells), default=0) for end in (3, 4))
         for labels, count_text, stderr_text, lower_text, upper_text in cells:
             span = f"{lower_text.rjust(left)} to {upper_text.rjust(right)}"
             shown.add_row(*map(category_text, labels), count_text, stderr_text, span)
-        about = "the population they come from" if self.kind == "population" else "these very records"
+        about = "the population they come from" if self.kind == "population" else "these records only"
         lines = [f"{counted(table.n, 'record')}; errors and intervals are about {about}."]
         if not table.n:
             lines = ["There are no records: the zeros say nothing."]
@@ -300,13 +308,14 @@ class _Answer:
             )
         elif (table.values < 0).any():
             lines.append(
-                "Counts below zero are left as they are: the estimates are unbiased, and a negative one says "
-                "that the truth is near zero. --nonnegative mle gives the most likely table without them."
+                "Counts below zero are left unchanged: the estimates are unbiased, and a negative estimate "
+                "means that the truth is near zero. --nonnegative mle gives the most likely table without "
+                "negative counts."
             )
         return [shown, *lines, *([self.misfit_words] if self.misfit else [])]
 
     def csv_text(self) -> str:
-        """Return the table as CSV, figures in full."""
+        """Return the table as CSV with all digits."""
         taken = next((name for name in self.query.by if name in FIGURES), None)
         if taken is not None:
             raise InputError(f"A CSV would have two columns called {taken!r}; use --json.")
@@ -318,7 +327,7 @@ class _Answer:
         return buffer.getvalue()
 
 
-def _fixed(value: float, digits: int = 1) -> str:
-    """Return a number with so many digits after the point, never a negative zero."""
+def _format_fixed(value: float, digits: int = 1) -> str:
+    """Format a number with `digits` decimal places, never as a negative zero."""
     shown_number = f"{value:,.{digits}f}"
     return shown_number.removeprefix("-") if not shown_number.strip("-0.,") else shown_number

@@ -1,4 +1,4 @@
-"""What the errors of a policy will be, as the commands that show policies say it."""
+"""Expected errors of a policy, as the commands that show policies print them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ Priors = Mapping[str, Sequence[float]]
 
 
 def expected_table(policy: Policy, priors: Priors, n: int) -> list[Table]:
-    """Return how far off each disguised variable's shares will be; nothing where strata differ."""
+    """Return a table with the expected error of each disguised variable; empty if the policy has strata."""
     items = _errors(policy, priors)
     if not items:
         return []
     points = f"{100 * MARGIN:g}"
     table = output.plain_table(
-        "What the reports will tell",
+        "Expected precision",
         ["variable"],
         [f"± points with\n{n:,} people", f"people for\n±{points} points"],
     )
     for item in items:
         known = math.isfinite(item.variance)
         figures = (
-            (f"{100 * item.margin(n):.2g}", f"{math.ceil(item.needed(MARGIN)):,}")
+            (f"{100 * item.margin(n):.2g}", f"{math.ceil(item.people_needed(MARGIN)):,}")
             if known
             else ("–", "never")
         )
@@ -43,35 +43,38 @@ def expected_table(policy: Policy, priors: Priors, n: int) -> list[Table]:
 
 
 def expected_words(policy: Policy) -> list[str]:
-    """Say in a line how many people the disguised variables take."""
+    """Describe in one line how many people the disguised variables need."""
     items = [item for item in _errors(policy, {}) if math.isfinite(item.variance)]
     if not items:
         return []
     most = max(items, key=lambda item: item.variance)
-    needed = math.ceil(most.needed(MARGIN))
+    needed = math.ceil(most.people_needed(MARGIN))
     people = counted(needed, "person", "people")
-    told = f"±{100 * MARGIN:g} points at 95% for every variable: {people} ({most.table[0]} takes the most)."
+    told = f"±{100 * MARGIN:g} points at 95% for every variable: {people} ({most.table[0]} needs the most)."
     return [told]
 
 
 def expected_values(policy: Policy, priors: Priors | None = None, n: int = PEOPLE) -> list[dict[str, Any]]:
-    """Return the same for JSON."""
+    """Return the expected error of each disguised variable for JSON."""
     return [
         {
             "variable": item.table[0],
             "people": n,
             "stderr": item.stderr(n) if math.isfinite(item.variance) else None,
             "margin": item.margin(n) if math.isfinite(item.variance) else None,
-            "people_for_3_points": math.ceil(item.needed(MARGIN)) if math.isfinite(item.variance) else None,
+            "people_for_3_points": math.ceil(item.people_needed(MARGIN))
+            if math.isfinite(item.variance)
+            else None,
         }
         for item in _errors(policy, priors or {})
     ]
 
 
 def unusable_groups(policy: Policy, *, joint: bool = False) -> list[str]:
-    """Say which variables' reports will tell nothing at all, and why; of those disguised together if `joint`.
+    """Describe the variables that cannot be estimated from their reports, and why.
 
-    Some tables of several variables may be told then, but of none of them alone.
+    If `joint`, describe groups of variables that are disguised together: some tables of several of them may
+    still be estimated, but no single variable.
     """
     from masquerade.channels.policy.estimability import unusable  # noqa: PLC0415  (loads NumPy)
 

@@ -1,4 +1,4 @@
-"""`masquerade learn`: a command for every learner of the catalogue, those of other packages too."""
+"""`masquerade learn`: one command per registered learner, including learners of other packages."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Annotated, Any
 import masquerade as mq
 from masquerade.cli import options as declared
 from masquerade.cli import output
-from masquerade.cli.data_source import Records, over_records, own_option
+from masquerade.cli.data_source import RecordOptions, over_records, own_option
 from masquerade.cli.options import Overwrite, PluginGroup, flag, group
 from masquerade.core.errors import InputError
-from masquerade.learn.catalogue import LEARNERS, Learner, Option, learner
+from masquerade.learn.catalogue import LEARNERS, learner
+from masquerade.learn.learner_types import Learner, Option
 
 Json = Annotated[bool, flag("Print the model as JSON instead of a summary.", "--json")]
-Out = Annotated[str | None, declared.option("Save the model here too (.json).", "MODEL.json", "--out", "-o")]
-Plot = Annotated[str | None, declared.option("Draw it into this file (.png, .svg or .pdf).", "FILE")]
+Out = Annotated[str | None, declared.option("Also save the model (.json).", "MODEL.json", "--out", "-o")]
+Plot = Annotated[str | None, declared.option("Plot the model into this file (.png, .svg or .pdf).", "FILE")]
 
 
 def command_of(entry: Learner) -> Callable[..., None]:
-    """Return the command of a learner: its options, where the records are, where the model goes."""
+    """Return the command of a learner: its options, those of the records, and those of the output."""
     needed = {names[0] for names in entry.needs if len(names) == 1}
 
-    def run(records: Records, **typed: Any) -> None:
+    def run(records: RecordOptions, **typed: Any) -> None:
         own = {option.name: typed.pop(option.name) for option in entry.options}
         _run(entry, own, records, **typed)
 
@@ -32,7 +33,7 @@ def command_of(entry: Learner) -> Callable[..., None]:
         run,
         [
             *(_parameter_of(option, needed=option.name in needed) for option in entry.options),
-            own_option("records", Records),
+            own_option("records", RecordOptions),
             own_option("json", Json, default=False),
             *([] if entry.draw is None else [own_option("plot", Plot, None)]),
             own_option("out", Out, None),
@@ -43,7 +44,7 @@ def command_of(entry: Learner) -> Callable[..., None]:
 
 
 def _parameter_of(option: Option, *, needed: bool) -> Parameter:
-    """Return an option of a learner as that of a command."""
+    """Convert an option of a learner to a parameter of its command."""
     default = None if option.kind.typed == list[str] else option.default
     typed = option.kind.typed | None if default is None and not needed else option.kind.typed
     metavar, least = option.metavar or option.kind.metavar, option.kind.least
@@ -54,25 +55,25 @@ def _parameter_of(option: Option, *, needed: bool) -> Parameter:
 def _run(
     entry: Learner,
     own: dict[str, Any],
-    records: Records,
+    records: RecordOptions,
     *,
     json: bool,
     out: str | None,
     overwrite: bool,
     plot: str | None = None,
 ) -> None:
-    """Learn a model and give it out; all of its files are written, or none."""
+    """Learn a model, then print it and write its files; write no file if learning or drawing fails."""
     options = entry.read(own, records.policy.schema, lambda option: option.flag)
     if out is not None and not out.lower().endswith(".json"):
-        raise InputError(f"{out}: a model is saved as JSON; its name ends in .json.")
+        raise InputError(f"{out}: a model is saved as JSON: its name must end in .json.")
     output.check_plot(plot, overwrite=overwrite)
     output.check_target(out, overwrite=overwrite)
     picture = None
-    with records.opened("learning") as source:
-        model = entry.learnt(source, options, records.advance)
+    with records.open_source("learning") as source:
+        model = entry.fit(source, options, records.advance)
         if plot is not None and entry.draw is not None:
             picture = output.picture_of(entry.draw(source, model), plot)
-    # a model that cannot be JSON is refused before anything is written
+    # raises, before anything is written, if the model cannot be saved as JSON
     shown = output.as_json(model.to_dict()) if json else entry.summary(model, options) + "\n"
     if out is not None:
         output.check_target(out, overwrite=overwrite)
@@ -80,14 +81,14 @@ def _run(
         output.say(f"the model is saved in {out}.")
     if plot is not None and picture is not None:
         output.write_whole(plot, picture, overwrite=overwrite)
-        output.say(f"it is drawn in {plot}.")
+        output.say(f"the plot is in {plot}.")
     output.emit(shown)
     if records.unsure is not None:
         output.say(records.unsure)
 
 
 class _Learners(PluginGroup):
-    """The learner commands, with those of other packages."""
+    """The group of learners, including those of other packages."""
 
     plugin_group = "learners"
 

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 Wanted = Annotated[
     list[str],
-    option("A number, the least records of a group and its least width; repeat for more.", "COLUMN=K,WIDTH"),
+    option(
+        "A numeric column, and the least number of records and least width of a group; may be repeated.",
+        "COLUMN=K,WIDTH",
+    ),
 ]
 
 
 class Requirement(NamedTuple):
-    """A column, and what its groups must have: so many records, and such a span."""
+    """A column, with the least number of records and the least width of its groups."""
 
     column: str
     k_min: int
@@ -28,17 +31,17 @@ class Requirement(NamedTuple):
 
 
 def requirement(text: str, called: str) -> Requirement:
-    """Return what was typed as COLUMN=K,WIDTH; `called` is the option."""
+    """Parse COLUMN=K,WIDTH; `called` is the name of the option."""
     column, equals, numbers = text.rpartition("=")
     k_min, _, width = numbers.partition(",")
     try:
         return Requirement(column.strip() if equals else "", int(k_min), float(width))
     except ValueError:
-        raise InputError(f"{called} {text!r}: given as COLUMN=K,WIDTH, such as age=50,2.") from None
+        raise InputError(f"{called} {text!r}: must have the form COLUMN=K,WIDTH, such as age=50,2.") from None
 
 
-def grouped(data: str | list[str], wanted: Sequence[Requirement], dialect: Dialect) -> dict[str, Bins]:
-    """Return the groups of every column asked for."""
+def group_columns(data: str | list[str], wanted: Sequence[Requirement], dialect: Dialect) -> dict[str, Bins]:
+    """Return the groups of every requested column."""
     import numpy as np  # noqa: PLC0415  (help does not need them)
     import pyarrow as pa  # noqa: PLC0415
 
@@ -53,7 +56,9 @@ def grouped(data: str | list[str], wanted: Sequence[Requirement], dialect: Diale
                 try:
                     numbers = batch[name].drop_null().cast(pa.float64())
                 except pa.ArrowInvalid:
-                    raise InputError(f"{name!r}: MGAS groups numbers; some of its values are none.") from None
+                    raise InputError(
+                        f"{name!r}: MGAS groups numbers, but some values are not numbers."
+                    ) from None
                 parts[name].append(np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64))
     columns = {name: np.concatenate(found) if found else np.zeros(0) for name, found in parts.items()}
     return {one.column: mgas(columns[one.column], one.k_min, one.width) for one in wanted}
@@ -68,17 +73,17 @@ def command(
     encoding: Encoding = None,
     json: Json = False,
 ) -> None:
-    """Group numbers until no group is too small or too narrow to hide in: cut points for `bins:` of a policy.
+    """Group a numeric column so that no group is too small or too narrow; print cut points for `bins:`.
 
-    Edges and means are computed from the data, and are a release themselves.
+    Edges and means are computed from the data: publishing them is itself a release.
 
     Example: masquerade anonymize mgas people.csv --column age=50,2
     """
     from masquerade.frames.dialect import Dialect  # noqa: PLC0415
 
     asked = [requirement(text, "--column") for text in column]
-    with output.warnings_said():
-        found = grouped(data, asked, Dialect(sep, decimal, encoding))
+    with output.report_warnings():
+        found = group_columns(data, asked, Dialect(sep, decimal, encoding))
     if json:
         output.emit(
             {

@@ -1,9 +1,8 @@
-"""`masquerade party`, `miner`, `session`, `config`: services of organisations, and their sessions."""
+"""`masquerade party`, `miner`, `session`, `config`: nodes of organisations, and their sessions."""
 
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +13,6 @@ import typer
 from masquerade.cli import output
 from masquerade.cli.options import (
     WAIT,
-    Folder,
     Json,
     Out,
     Overwrite,
@@ -23,16 +21,24 @@ from masquerade.cli.options import (
     flag,
     group,
     option,
-    required,
+    required_option,
+)  # fmt: skip
+from masquerade.cli.reconcile import reconcile
+from masquerade.cli.record_limit import AcceptGamma, confirm_consents
+from masquerade.cli.session_example import example
+from masquerade.cli.settings_files import (
+    load_settings,
+    read_settings,
+    recognise_type,
+    rules_of_consents,
+    settings_types,
 )
 from masquerade.core.errors import InputError, did_you_mean
 from masquerade.core.util.formatting import counted, gamma_text
-from masquerade.services.parties.kinds import EXAMPLE, OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from pydantic import BaseModel
     from rich.table import Table
 
     from masquerade.channels.policy import Policy
@@ -40,25 +46,26 @@ if TYPE_CHECKING:
     from masquerade.services.common.release_ledger import Entry
     from masquerade.services.common.server import NodeServer
 
-STOPPED = 1
-PAUSE = 0.2  # seconds between two looks at a session
-WAITING = "waiting"  # steps of which anybody is told, not at a terminal alone
+STOPPED, INTERRUPTED = 1, 130
+WAITING = "waiting"  # steps with this prefix are printed even if standard error is not a terminal
 
-party_app = group("An organisation that holds records and answers for the sessions it consented to.")
-miner_app = group("A node without records: it convenes sessions, joins disguised records, or helps.")
-session_app = group("Sessions between organisations: create, run, look at and resume them.")
-config_app = group("Settings files of services.")
+party_app = group("Run an organisation that holds records and answers the sessions it consented to.")
+miner_app = group(
+    "Run a node without records: it coordinates sessions, links disguised records, or deals randomness."
+)
+session_app = group("Create, run, inspect and resume sessions between organisations.")
+config_app = group("Check settings files of services.")
 
 SettingsFile = Annotated[Path, argument("The settings of the node (YAML).", "FILE")]
 AtNode = Annotated[
     Path,
-    required(
-        "The settings of the node that convenes; its service must be running on this machine.", "--node"
+    required_option(
+        "The settings of the coordinating node; its service must be running on this machine.", "--node"
     ),
 ]
 AgreeToRestore = Annotated[
     str | None,
-    option("Agree to what the restore gives away, in the words that are printed.", "WORDS", "--agree"),
+    option("Agree to what the restore reveals, with the printed sentence.", "WORDS", "--agree"),
 ]
 
 
@@ -68,30 +75,29 @@ def ledger(
         str, argument("A release ledger (releases.jsonl), or the state folder of a service.", "LEDGER")
     ],
     action: Annotated[
-        str | None, argument("verify: only check that nothing was changed or removed.", "verify")
+        str | None, argument("verify: only check that no line was changed or removed.", "verify")
     ] = None,
     *,
     json: Json = False,
 ) -> None:
-    """Show what left this party: when, to whom, what, under which policy, for how much γ.
+    """Show what left this party: when, to whom, what, under which policy, and at what γ.
 
-    Every line is checked against the one before, and the last against what the service remembers. Example:
+    Every line is checked against the previous line, and the last line against the service's state. Example:
     masquerade party ledger state
     """
+    from masquerade.services.common.ledger_totals import spending, summary  # noqa: PLC0415
     from masquerade.services.common.release_ledger import (  # noqa: PLC0415
         ABOUT_ITSELF,
         RESTORED,
         inspect,
         peek_receipts,
-        spending,
-        summary,
     )
     from masquerade.services.common.state import peek_problem  # noqa: PLC0415
 
     if action is not None and place == "verify" != action:
-        place, action = action, place  # said in the other order
+        place, action = action, place  # the user gave the arguments in reverse order
     if action not in (None, "verify"):
-        raise InputError(f"What follows a ledger is 'verify' or nothing. Got {action!r} instead.")
+        raise InputError(f"Only 'verify' may follow a ledger. Got {action!r} instead.")
     entries, known = inspect(Path(place))
     if action == "verify":
         restores = sum(entry.release.kind == RESTORED for entry in entries)
@@ -130,16 +136,16 @@ def _format_verification(facts: dict[str, Any]) -> str:
         text += f", signed by {facts['signed_by']}" if facts["signed_by"] else ""
     if facts["problem"]:
         text += (
-            f"\nBut this is not the state that it was: {facts['problem']}. It was restored from a backup, "
-            "copied, or put back in part. What left since may be missing here, and the service will say so "
-            "when it starts."
+            f"\nBut the state is not the latest: {facts['problem']}. It was restored from a backup, copied, "
+            "or partly restored. Later releases may be missing here, and the service will report it when "
+            "it starts."
         )
     if not facts["end_known"]:
         text += "\nWhether lines at the end were removed cannot be seen without the service's state folder."
     elif facts["problem"] is None:
-        text += "\nWhether the state was put back cannot be seen here: no anchor has been made for it yet."
+        text += "\nWhether the state was restored cannot be seen here: it has no anchor yet."
     elif facts["receipts"]:
-        text += f"\nReceipts of its end are with {', '.join(facts['receipts'])}."
+        text += f"\nReceipts of its last line are held by {', '.join(facts['receipts'])}."
     else:
         text += f"\n{NOBODY[0].upper()}{NOBODY[1:]}."
     return text + "\n"
@@ -157,7 +163,7 @@ def _releases(entries: Sequence[Entry]) -> Table:
             item.recipient,
             item.session,
             item.kind,
-            output.listed(item.variables, 6),
+            output.join_names(item.variables, 6),
             f"{item.rows:,}",
             (item.policy or "")[:12],
             gamma_text(item.gamma),
@@ -166,18 +172,18 @@ def _releases(entries: Sequence[Entry]) -> Table:
 
 
 @party_app.command("serve")
-def serve_party(file: SettingsFile) -> None:
-    """Serve as a party until told to stop (SIGTERM, Ctrl-C).
+def serve_party(file: SettingsFile, *, accept_gamma: AcceptGamma = None) -> None:
+    """Run a party until it is stopped (SIGTERM, Ctrl-C).
 
-    Only sessions that the file consents to are served, only to whom they are with. Example: masquerade party
-    serve party.yaml
+    It answers only in sessions that the file consents to, and only to their members. Example: masquerade
+    party serve party.yaml
     """
-    _serve(file, "party")
+    _serve(file, "party", accept_gamma)
 
 
 @miner_app.command("serve")
 def serve_miner(file: SettingsFile) -> None:
-    """Serve as a node without records until told to stop (SIGTERM, Ctrl-C).
+    """Run a node without records until it is stopped (SIGTERM, Ctrl-C).
 
     Example: masquerade miner serve miner.yaml
     """
@@ -185,28 +191,23 @@ def serve_miner(file: SettingsFile) -> None:
 
 
 @party_app.command("restored")
-def restored(
-    *,
-    node: AtNode,
-    agree: AgreeToRestore = None,
-    wait: Wait = WAIT,
-) -> None:
-    """Say whether a party was restored from a backup, and agree to what that gives away.
+def restored_command(*, node: AtNode, agree: AgreeToRestore = None, wait: Wait = WAIT) -> None:
+    """Show whether a party was restored from a backup, and agree to what the restore reveals.
 
-    What has left since the backup is not known to a restored party. It refuses exact results about people
-    that it does not know to be the same, and draws with a memo that it does not know, until its operator
-    agrees; the release ledger keeps the words. Example: masquerade party restored --node party.yaml
+    A restored party does not know what has left since the backup. Until its operator agrees, it refuses exact
+    results about people that may have changed, and draws with an unknown memo. The release ledger stores the
+    agreement. Example: masquerade party restored --node party.yaml
     """
     from masquerade.services.parties.node import Node  # noqa: PLC0415  (loads the web server)
 
-    kind = "miner" if _likeliest(node) == "miner" else "party"
-    tell_restored(Node, _loaded(node, kind), node, agree, wait)
+    kind = "miner" if recognise_type(node) == "miner" else "party"
+    confirm_restore(Node, read_settings(node, kind), node, agree, wait)
 
 
-def tell_restored(
+def confirm_restore(
     server: type[NodeServer], settings: Any, file: Path, words: str | None, wait: float
 ) -> None:
-    """Say whether a service's state was restored, or agree, be the service running or not."""
+    """Print whether a state was restored, or record the operator's agreement; the service need not run."""
     from masquerade.services.common.client import Operator  # noqa: PLC0415
     from masquerade.services.common.problems import PartyUnreachable  # noqa: PLC0415
 
@@ -214,25 +215,26 @@ def tell_restored(
     if settings.address_file.exists():
         with suppress(PartyUnreachable), Operator(settings, wait=min(wait, 1.0)) as operator:
             found = operator.ask("restored", given)
-    found = found or server.restored(settings, given)
+    found = found or server.answer_restore(settings, given)
     if found["doubted"]:
         output.emit(
-            f'{found["doubt"]} To agree, say:\n{server.RESTORED} --node {file} --agree "{found["words"]}"\n'
+            f'{found["doubt"]} To agree, run:\n{server.RESTORED} --node {file} --agree "{found["words"]}"\n'
         )
     elif words is None:
         receipts = ", ".join(found["receipts"]) or "no peer"
         output.emit(
-            "There is nothing to agree to: nothing is in doubt here. Receipts of the release ledger are with "
-            f"{receipts}.\n"
+            "There is nothing to agree to: the state is the latest. Receipts of the release ledger are held "
+            f"by {receipts}.\n"
         )
     else:
         output.emit("Agreed.\n")
 
 
-def _serve(file: Path, kind: str) -> None:
+def _serve(file: Path, kind: str, accepted: str | None = None) -> None:
     from masquerade.services.parties.node import Node  # noqa: PLC0415  (loads the web server)
 
-    Node(checked(file, kind), output.say).serve(output.say)
+    settings = confirm_consents(load_settings(file, kind), accepted)
+    Node(settings, output.say).serve(output.say)
 
 
 @session_app.command("create")
@@ -243,7 +245,7 @@ def create(
     wait: Wait = WAIT,
     json: Json = False,
 ) -> None:
-    """Give a session to the node that convenes it; nothing is asked of the parties yet.
+    """Submit a session to its coordinating node; nothing is sent to the parties yet.
 
     Example: masquerade session create session.yaml --node miner.yaml
     """
@@ -251,7 +253,7 @@ def create(
     from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
 
     spec = load(file, SessionSpec, environment={})
-    with _reached(node, wait) as operator:
+    with _connect(node, wait) as operator:
         status = operator.ask("create", {"spec": spec.model_dump(mode="json")})
     text = f"session {spec.session!r} is {status['state']}; the digest that consents name: {spec.digest}\n"
     output.emit(status | {"digest": spec.digest} if json else text)
@@ -261,23 +263,26 @@ def create(
 def plan(
     file: Annotated[Path, argument("The session (YAML).", "SESSION.yaml")],
     *,
-    node: Annotated[Path, required("The settings of a party (YAML); its service need not run.", "--node")],
+    node: Annotated[
+        Path, required_option("The settings of a party (YAML); its service need not be running.", "--node")
+    ],
     json: Json = False,
 ) -> None:
     """Show what a party would send in a session, before it consents: to whom, what, through which channel.
 
-    Nobody is asked, and nothing leaves. Without a consent to the session in the party's file, it is what
-    consenting to all of its variables would mean. Example: masquerade session plan session.yaml --node
+    No other node is contacted, and nothing leaves. If the party's file has no consent to the session, the
+    plan assumes a consent to all of its variables. Example: masquerade session plan session.yaml --node
     party.yaml
     """
-    from masquerade.services.common.release_ledger import FILE, inspect, spending  # noqa: PLC0415
+    from masquerade.services.common.ledger_totals import spending  # noqa: PLC0415
+    from masquerade.services.common.release_ledger import FILE, inspect  # noqa: PLC0415
     from masquerade.services.common.settings import load  # noqa: PLC0415
-    from masquerade.services.parties.outflow_plan import planned  # noqa: PLC0415
+    from masquerade.services.parties.outflow_plan import plan_outflows  # noqa: PLC0415
     from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
 
-    spec, settings = load(file, SessionSpec, environment={}), checked(node, "party")
+    spec, settings = load(file, SessionSpec, environment={}), load_settings(node, "party")
     entries = inspect(settings.state)[0] if (settings.state / FILE).exists() else ()
-    found = planned(spec, settings, entries)
+    found = plan_outflows(spec, settings, entries)
     spent = spending(entries)
     if json:
         output.emit(
@@ -290,6 +295,7 @@ def plan(
                 "differences": list(found.differences),
                 "sends": [item.to_dict() for item in found.items],
                 "not_needed": list(found.unneeded),
+                "person": found.person.to_dict(),
                 "spent": [item.to_dict() for item in spent],
             }
         )
@@ -301,32 +307,35 @@ def plan(
         channels = dict.fromkeys(
             _channel(found.policy, name) for name in item.variables if name in found.policy.schema
         )
-        reported = "values" in item.kind  # counts of own records are of these as they are
+        reported = "values" in item.kind  # counts are computed from clear records: no channel applies
         table.add_row(
             item.recipient,
-            item.kind + (" (has them already: nothing new)" if item.before else ""),
-            output.listed(item.variables, 12),
+            item.kind + (" (already has them: nothing new)" if item.before else ""),
+            output.join_names(item.variables, 12),
             "; ".join(channels) if reported else "",
             gamma_text(item.gamma),
         )
     notes = [f"digest of the session: {spec.digest}"]
     if found.unneeded:
-        notes.append(f"not needed, and not sent: {', '.join(found.unneeded)}.")
+        notes.append(f"not needed and not sent: {', '.join(found.unneeded)}.")
     if not found.consented:
         notes.append(
-            f"the party's file has no consent to {spec.session!r}: as things are, nothing leaves. masquerade "
-            "session consent prints one."
+            f"the party's file has no consent to {spec.session!r}: nothing leaves. masquerade session "
+            "consent prints a consent."
         )
     elif not found.differences:
-        notes.append("the consent in the party's file names this digest: this session may run, no other.")
+        notes.append("the consent in the party's file names this digest: only this session may run.")
     if found.differences:
-        notes.append(f"its consent says otherwise about {', '.join(found.differences)}: nothing leaves.")
+        notes.append(f"its consent differs in {', '.join(found.differences)}: nothing leaves.")
     notes += [
         f"γ spent before with {one.recipient} on {', '.join(one.variables) or 'no variable'}: "
         f"{gamma_text(one.gamma)}"
         for one in spent
     ]
-    output.emit(output.render(table, *notes))
+    output.emit(output.render(*found.person.lines(), "", table, *notes))
+
+
+session_app.command("reconcile")(reconcile)
 
 
 @session_app.command("consent")
@@ -334,28 +343,32 @@ def consent(
     file: Annotated[Path, argument("The session (YAML).", "SESSION.yaml")],
     *,
     node: Annotated[
-        Path, required("The settings of a party or helper (YAML); its service need not run.", "--node")
+        Path,
+        required_option(
+            "The settings of a party or dealer (YAML); its service need not be running.", "--node"
+        ),
     ],
     json: Json = False,
 ) -> None:
-    """Print the consent of a node to exactly this session, for `consents` in its file.
+    """Print a node's consent to exactly this session, for `consents` in its file.
 
-    It names the digest of the session's text: what is learnt, from what, by whom. Any other text under the
-    same name is refused. Look first at what would leave (session plan). Nothing is changed. Example:
-    masquerade session consent session.yaml --node party.yaml
+    It names the digest of the session's text: what is learnt, from which variables, by whom. Any other text
+    under the same name is refused. First inspect what would leave (session plan). No file is changed.
+    Example: masquerade session consent session.yaml --node party.yaml
     """
     from masquerade.services.common.settings import load  # noqa: PLC0415
-    from masquerade.services.parties.outflow_plan import consent_text, written_consent  # noqa: PLC0415
+    from masquerade.services.parties.outflow_plan import consent_text, draft_consent  # noqa: PLC0415
     from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
     from masquerade.services.parties.settings import load_before_consent  # noqa: PLC0415
 
     spec = load(file, SessionSpec, environment={})
-    values = written_consent(spec, load_before_consent(node))
-    output.emit(values if json else consent_text(spec, values, str(node)))
+    settings = load_before_consent(node)
+    values = draft_consent(spec, settings)
+    output.emit(values if json else consent_text(spec, values, str(node), settings))
 
 
 def _channel(policy: Policy, name: str) -> str:
-    """Return what becomes of a variable, in words."""
+    """Describe the channel of a variable."""
     from masquerade.cli.privacy import channel_words  # noqa: PLC0415
 
     group = policy.group(name)
@@ -370,37 +383,82 @@ def run(
     session: Annotated[str, argument("The name of the session.", "SESSION")],
     *,
     node: AtNode,
-    detach: Annotated[bool, flag("Do not wait; look with: masquerade session status.", "--detach")] = False,
+    detach: Annotated[bool, flag("Do not wait; see masquerade session status.", "--detach")] = False,
     out: Out = None,
     overwrite: Overwrite = False,
     wait: Wait = WAIT,
     json: Json = False,
 ) -> None:
-    """Run a session, or resume one that was interrupted, and wait for its model.
+    """Run a session, or resume an interrupted one, and wait for its model.
 
     Example: masquerade session run diabetes --node miner.yaml --out model.json
     """
     output.check_target(out, overwrite=overwrite)
-    with _reached(node, wait) as operator:
+    with _connect(node, wait) as operator:
         status = operator.ask("run", {"session": session, "wait": wait})
-        step = ""
-        while status["state"] == "running" and not detach:
-            if status["step"] != step:
-                step = status["step"]
-                if step.startswith(WAITING) or (step and sys.stderr.isatty()):
-                    output.say(f"{session}: {step} …")
-            time.sleep(PAUSE)
-            status = operator.ask("status", {"session": session})
+        if not detach:
+            try:
+                status = _follow(operator, status)
+            except KeyboardInterrupt:
+                _leave_or_cancel(operator, session, node)
+                raise typer.Exit(INTERRUPTED) from None
         if status["state"] == "interrupted":
             output.say(f"session {session!r} was interrupted: {status['reason']}")
             output.say(
-                f"once that is mended, resume it: masquerade session run {session} --node {node} "
-                "(after a change of the session's own file, create it again first)"
+                f"once that is fixed, resume it: masquerade session run {session} --node {node} "
+                "(if you change the session's file, create the session again first)"
             )
             raise typer.Exit(STOPPED)
         if status["state"] == "done" and out is not None:
             output.emit(operator.ask("model", {"session": session}), out, overwrite=overwrite)
-    output.emit(status if json else _described(status))
+    output.emit(status if json else _describe_session(status))
+
+
+def _follow(operator: Operator, status: dict[str, Any]) -> dict[str, Any]:
+    """Wait until a session has ended, and print its steps; return its last status."""
+    session, step, quiet = status["session"], "", not sys.stderr.isatty()
+    while status["state"] == "running":
+        if status["step"] != step and (not quiet or status["step"].startswith(WAITING)):
+            step = status["step"]
+            if step:
+                output.say(f"{session}: {step} …")
+        status = operator.ask("status", {"session": session, "seen": step, "quiet": quiet})
+    return status
+
+
+def _cancel_session(operator: Operator, session: str) -> dict[str, Any]:
+    """Cancel a session, wait until it has stopped, and return its status."""
+    status = operator.ask("cancel", {"session": session})
+    while status["state"] == "running":
+        status = operator.ask("status", {"session": session, "seen": status["step"], "quiet": True})
+    return status
+
+
+def _leave_or_cancel(operator: Operator, session: str, node: Path) -> None:
+    """Ask on a terminal whether an interrupted command leaves its session running; else print how to end it.
+
+    The session runs in the services, so that the end of the command changes nothing by itself.
+    """
+    status = operator.ask("status", {"session": session})
+    if status["state"] != "running":
+        output.emit(_describe_session(status))
+        return
+    requested = status.get("requested") or {}
+    sent = "; ".join(f"{party}: {', '.join(roles)}" for party, roles in requested.items())
+    output.say(f"session {session!r} is still running at its nodes ({status['step'] or 'starting'}).")
+    output.say(
+        f"requested so far, and so possibly sent: {sent}. Release ledgers of the parties list what was sent."
+        if sent
+        else "no party was asked for anything about its records yet."
+    )
+    command = f"masquerade session cancel {session} --node {node}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        output.say(f"it continues without this command; to end it: {command}")
+        return
+    if typer.prompt("Leave it running, or cancel? (leave/cancel)", default="leave", err=True) == "cancel":
+        output.say(f"session {session!r} is {_cancel_session(operator, session)['state']}.")
+    else:
+        output.say(f"left running; see masquerade session status {session} --node {node}, or {command}")
 
 
 @session_app.command("cancel")
@@ -411,81 +469,48 @@ def cancel(
     wait: Wait = WAIT,
     json: Json = False,
 ) -> None:
-    """Stop a session at its next step or message: at all parties, or (at a party's node) there alone.
+    """Stop a session at its next step or message: at all parties, or (at a party's node) only there.
 
-    A convener may run it again; a party has withdrawn from it for good. Example: masquerade session cancel
+    A coordinator may run it again; a party has withdrawn permanently. Example: masquerade session cancel
     diabetes --node miner.yaml
     """
-    with _reached(node, wait) as operator:
-        status = operator.ask("cancel", {"session": session})
-        while status["state"] == "running":
-            time.sleep(PAUSE)
-            status = operator.ask("status", {"session": session})
+    with _connect(node, wait) as operator:
+        status = _cancel_session(operator, session)
     output.emit(status if json else f"session {session!r} is {status['state']}.\n")
 
 
 @session_app.command("status")
 def status(
-    session: Annotated[str | None, argument("One session; without it all.", "[SESSION]")] = None,
+    session: Annotated[str | None, argument("A session; by default all.", "[SESSION]")] = None,
     *,
     node: AtNode,
     wait: Wait = WAIT,
     json: Json = False,
 ) -> None:
-    """Show how far a session is and who learnt what in it, or all sessions in a line each.
+    """Show the progress of a session and who learnt what in it, or one line per session.
 
     Example: masquerade session status diabetes --node miner.yaml
     """
-    with _reached(node, wait) as operator:
+    with _connect(node, wait) as operator:
         found = operator.ask("status", {} if session is None else {"session": session})
     if json:
         output.emit(found)
     elif session is not None:
-        output.emit(_described(found))
+        output.emit(_describe_session(found))
     else:
         output.emit(
             output.render("\n".join(map(_headline, found["sessions"])) or "no session was created here.")
         )
 
 
-@session_app.command("example")
-def example(
-    folder: Folder,
-    *,
-    protocol: Annotated[str, option(f"How the parties work together: {', '.join(OURS)}.", "KIND")] = EXAMPLE,
-    people: Annotated[int, option("How many made-up people.", None, "--n", min=10)] = 2000,
-) -> None:
-    """Write a whole deployment to try out: two hospitals, a registry and a university, on this machine.
-
-    Where exactly two take part, these are the hospitals.
-
-    Certificates, identities, settings, policies and made-up records, and the commands to start it. Example:
-    masquerade session example try
-    """
-    from masquerade.services.parties.example import (  # noqa: PLC0415
-        MINER,
-        two_hospitals_and_a_registry,
-        write_deployment,
-    )
-
-    output.check_new(folder)
-    files = write_deployment(folder, two_hospitals_and_a_registry(protocol, people))
-    convener = files.get(MINER, files[next(iter(files))])
-    output.say(f"wrote a deployment of {len(files)} nodes into {folder}. To run it:")
-    lines = [f"masquerade {file.stem} serve {file} &" for file in files.values()]
-    lines += [
-        f"masquerade session create {folder / 'session.yaml'} --node {convener}",
-        f"masquerade session run example --node {convener} --out model.json",
-        f"masquerade party ledger {folder / 'north' / 'state'}",
-    ]
-    output.emit("\n".join(lines) + "\n")
+session_app.command("example")(example)
 
 
-def _reached(file: Path, wait: float) -> Operator:
-    """Return how to speak to the service of a node."""
+def _connect(file: Path, wait: float) -> Operator:
+    """Return a connection to the running service of a node."""
     from masquerade.services.common.client import Operator  # noqa: PLC0415
 
-    settings = _loaded(file, "party" if _likeliest(file) == "party" else "miner")
+    settings = read_settings(file, "party" if recognise_type(file) == "party" else "miner")
     return Operator(settings, wait=wait, tell=output.say)
 
 
@@ -499,8 +524,8 @@ def _headline(status: dict[str, Any]) -> str:
     return f"{head}: {status['state']}{', ' + status['step'] if status['step'] else ''}."
 
 
-def _described(status: dict[str, Any]) -> str:
-    """Return a session in words: its state, and who learnt what."""
+def _describe_session(status: dict[str, Any]) -> str:
+    """Describe a session: its state, and who learnt what."""
     lines, guarantee = [_headline(status)], status.get("guarantee")
     if guarantee:
         lines += [
@@ -519,82 +544,35 @@ def check_config(
     kind: Annotated[
         str | None,
         option(
-            "What the file must be for: party, miner, randomness, collector, …",
+            "The type of the settings: party, miner, randomness, collector, …",
             "KIND",
-            show_default="what it is for",
+            show_default="by default recognised from the keys",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Check a settings file, the environment's overrides, and the files that it names.
+    """Check a settings file, its overrides in the environment, and the files that it names.
 
     Keys, tokens and identities that others may read are refused. Example: masquerade config check party.yaml
     """
     from masquerade.services.common.settings import named_files, overrides  # noqa: PLC0415
 
-    known = _kinds()
+    known = settings_types()
     if kind is not None and kind not in known:
-        raise InputError(f"There are no settings of kind {kind!r}.{did_you_mean(kind, known)}")
-    kind = kind or _likeliest(file)
-    settings = checked(file, kind)
+        raise InputError(f"There are no settings of type {kind!r}.{did_you_mean(kind, known)}")
+    kind = kind or recognise_type(file)
+    settings = load_settings(file, kind)
     files = [name for name, _, _ in named_files(settings)]
     changed = overrides(file, known[kind])
+    rules, warnings = rules_of_consents(settings)
     if json:
-        output.emit({"file": str(file), "kind": kind, "valid": True, "files": files, "overridden": changed})
+        values = {"file": str(file), "kind": kind, "valid": True, "files": files, "overridden": changed}
+        output.emit({**values, "rules": rules, "warnings": warnings})
         return
+    for warning in warnings:
+        output.say(warning)
     readable = f"; {counted(len(files), 'file')} it names can be read" if files else ""
     lines = [f"{file} is valid for a {kind}{readable}."]
     lines += [f"{key} is overridden by {variable}." for key, variable in changed.items()]
+    lines += [f"Rules of session {session!r}: {text}" for session, text in rules.items()]
     output.emit("\n".join(lines) + "\n")
-
-
-def checked(file: Path, kind: str) -> Any:
-    """Return the settings in a file for a kind of service, after looking at every file they name."""
-    from masquerade.services.common.settings import check_files  # noqa: PLC0415
-    from masquerade.services.parties.settings import PartySettings  # noqa: PLC0415
-
-    settings = _loaded(file, kind)
-    check_files(settings, file)
-    if isinstance(settings, PartySettings):
-        from masquerade.services.parties.local_data import check_records  # noqa: PLC0415  (loads Arrow)
-
-        check_records(settings)
-    return settings
-
-
-def _loaded(file: Path, kind: str) -> Any:
-    """Return the settings in a file for a kind of service; a file for another kind is told so."""
-    from masquerade.services.common.settings import load  # noqa: PLC0415
-
-    try:
-        return load(file, _kinds()[kind])
-    except InputError:
-        other = _likeliest(file)
-        if other == kind:
-            raise
-        raise InputError(f"{file}: this is a file of kind {other!r}, not {kind!r}.") from None
-
-
-def _likeliest(file: Path) -> str:
-    """Return the kind of service whose keys are most like those of a file."""
-    from masquerade.services.common.settings_file import read  # noqa: PLC0415
-
-    keys = set(read(file))
-
-    def likeness(item: tuple[str, type[BaseModel]]) -> int:
-        fields = item[1].model_fields
-        needed = {name for name, field in fields.items() if field.is_required()}
-        return len(keys & fields.keys()) - len(keys - fields.keys()) - len(needed - keys)
-
-    return max(_kinds().items(), key=likeness)[0]
-
-
-def _kinds() -> Mapping[str, type[BaseModel]]:
-    """Return the kinds of settings files and their models."""
-    from masquerade.services.counting.settings import KINDS as COUNTING  # noqa: PLC0415
-    from masquerade.services.parties.session import SessionSpec  # noqa: PLC0415
-    from masquerade.services.parties.settings import KINDS as PARTIES  # noqa: PLC0415
-    from masquerade.services.threshold.settings import KINDS as COLLECTING  # noqa: PLC0415  (loads pydantic)
-    from masquerade.survey.collector.settings import KINDS as SURVEYS  # noqa: PLC0415
-
-    return {**PARTIES, "session": SessionSpec, **COLLECTING, **COUNTING, **SURVEYS}

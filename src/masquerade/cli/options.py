@@ -1,4 +1,4 @@
-"""How options and groups of commands are declared, and the options that several commands share."""
+"""Functions that declare options and command groups, and the options that several commands share."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def group(told: str, **more: Any) -> typer.Typer:
 
 
 def argument(told: str, metavar: str) -> Any:
-    """Return an argument that has no default."""
+    """Return an argument without a default."""
     return typer.Argument(help=told, metavar=metavar, show_default=False)
 
 
 def option(told: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
-    """Return an option; without names it is called as its parameter is."""
+    """Return an option; without names, it has the name of its parameter."""
     return typer.Option(*names, help=told, metavar=metavar, **more)
 
 
-def required(told: str, *names: str, metavar: str = "FILE") -> Any:
-    """Return an option that has no default."""
+def required_option(told: str, *names: str, metavar: str = "FILE") -> Any:
+    """Return an option without a default."""
     return option(told, metavar, *names, show_default=False)
 
 
 def flag(told: str, *names: str) -> Any:
-    """Return an option that is given or not."""
+    """Return an option without a value."""
     return typer.Option(*names, help=told)
 
 
@@ -46,13 +46,13 @@ _FILES = (
 )
 Data = Annotated[list[str], argument(f"{_FILES}.", "DATA")]
 Reports = Annotated[
-    list[str], argument(f"{_FILES}; with --engine postgres or spark, the name of a table.", "DATA")
+    list[str], argument(f"{_FILES}. With --engine postgres or spark, the name of a table.", "DATA")
 ]
 ENGINES = ("auto", "memory", "duckdb", "spark", "postgres")
 
 
 def _engine_named(name: str) -> str:
-    """Return the name of an engine: ours, or a source that another package brings."""
+    """Return the name of an engine if it is built in or the source of another package; else raise."""
     if name in ENGINES or name in plugins("sources"):
         return name
     brought = ", ".join(("", *plugins("sources")))
@@ -62,8 +62,8 @@ def _engine_named(name: str) -> str:
 Engine = Annotated[
     str,
     option(
-        "Where to count. auto: files in memory if they are small, else in DuckDB, out of core. With spark or "
-        "postgres DATA are the name of a table.",
+        "Where to count. auto: small files in memory, large files in DuckDB, out of core. With spark or "
+        "postgres, DATA is the name of a table.",
         f"<{'|'.join(ENGINES)}>",
         parser=_engine_named,
     ),
@@ -71,18 +71,18 @@ Engine = Annotated[
 Url = Annotated[
     str | None,
     option(
-        "Where the table lies: postgresql://user@host/database, or a Spark master such as "
-        "spark://host:7077. Without it MASQUERADE_URL, then PostgreSQL's own variables (PGHOST, …) or "
-        "Spark's settings. A password is safer in a variable or ~/.pgpass.",
+        "Location of the table: postgresql://user@host/database, or a Spark master such as "
+        "spark://host:7077. By default MASQUERADE_URL, then PostgreSQL's own variables (PGHOST, …) or "
+        "Spark's settings. A password is safer in a variable or in ~/.pgpass.",
         "URL",
     ),
 ]
-Verbose = Annotated[bool, flag("Say where records are counted, and why.", "--verbose", "-v")]
-PolicyFile = Annotated[str, required("The policy file (YAML or JSON).", "--policy", "-p")]
+Verbose = Annotated[bool, flag("Print where records are counted, and why.", "--verbose", "-v")]
+PolicyFile = Annotated[str, required_option("The policy file (YAML or JSON).", "--policy", "-p")]
 CarriedPolicy = Annotated[
     str | None,
     option(
-        "The policy file (YAML or JSON); without it the policy that DATA carry along.",
+        "The policy file (YAML or JSON); by default the policy stored with DATA.",
         "FILE",
         "--policy",
         "-p",
@@ -90,21 +90,28 @@ CarriedPolicy = Annotated[
 ]
 PolicyArgument = Annotated[str, argument("The policy file (YAML or JSON).", "POLICY")]
 Weights = Annotated[str | None, option("Column of survey weights.", "COLUMN")]
+Counts = Annotated[
+    str | None,
+    option(
+        "Column that states how many records a row represents, for a frequency table. Weights are different: "
+        "a weight states how many people a record represents.",
+        "COLUMN",
+    ),
+]
 Person = Annotated[
-    str | None, option("Column that names the person: a second record is refused.", "COLUMN", "--id")
+    str | None,
+    option("Column that names the person; a second record of a person is refused.", "COLUMN", "--id"),
 ]
 _SURVEY = "Complex surveys"
-Strata = Annotated[
-    str | None, option("Column of the stratum that a person was drawn in.", "COLUMN", rich_help_panel=_SURVEY)
-]
+Strata = Annotated[str | None, option("Column of the sampling stratum.", "COLUMN", rich_help_panel=_SURVEY)]
 Clusters = Annotated[
     str | None,
-    option("Column of the primary unit that a person was drawn with.", "COLUMN", rich_help_panel=_SURVEY),
+    option("Column of the primary sampling unit.", "COLUMN", rich_help_panel=_SURVEY),
 ]
 Fpc = Annotated[
     str | None,
     option(
-        "Column of how many units the stratum has in the population, for the finite-population correction.",
+        "Column with the number of units of the stratum in the population (finite-population correction).",
         "COLUMN",
         rich_help_panel=_SURVEY,
     ),
@@ -124,30 +131,37 @@ ReplicateMethod = Annotated[
 ReplicateScale = Annotated[
     float | None,
     option(
-        "What squared deviations of replicates are multiplied with, if it is not 1/R, or (R - 1)/R of a "
-        "jackknife.",
+        "Factor of the squared deviations of replicates, if it is not 1/R, or (R - 1)/R for a jackknife.",
         "NUMBER",
         rich_help_panel=_SURVEY,
     ),
 ]
+Noise = Annotated[
+    str | None,
+    option(
+        "Add noise to the counts of clear records, within the budget of this ledger (masquerade noise init).",
+        "LEDGER",
+        "--noise",
+    ),
+]
 Variables = Annotated[
-    str | None, option("Only these variables, as A,B; without it all.", "A,B", "--variables")
+    str | None, option("Use only these variables, as A,B; by default all.", "A,B", "--variables")
 ]
 Separator = Annotated[
-    str | None, option("What separates the fields of a CSV (, ; | tab); found by looking.", "CHAR", "--sep")
+    str | None, option("Field separator of a CSV (, ; | tab); detected by default.", "CHAR", "--sep")
 ]
 Decimal = Annotated[
-    str | None, option("The decimal mark of a CSV (. or ,); found by looking.", "CHAR", "--decimal")
+    str | None, option("Decimal mark of a CSV (. or ,); detected by default.", "CHAR", "--decimal")
 ]
 Encoding = Annotated[
     str | None,
-    option("How a CSV writes letters (utf-8, latin-1, …); found by looking.", "NAME", "--encoding"),
+    option("Character encoding of a CSV (utf-8, latin-1, …); detected by default.", "NAME", "--encoding"),
 ]
-Clear = Annotated[bool, flag("DATA are clear records, read by the policy's variables.", "--clear")]
+Clear = Annotated[bool, flag("DATA is clear records with the variables of the policy.", "--clear")]
 AcceptIncomplete = Annotated[
     bool,
     flag(
-        "Go on though DATA say that rows are missing, not at random: results are about those left.",
+        "Continue although rows of DATA are missing, not at random: results describe the remaining rows.",
         "--accept-incomplete",
     ),
 ]
@@ -156,60 +170,58 @@ Overwrite = Annotated[bool, flag("Replace the file if it exists.", "--overwrite"
 Out = Annotated[str | None, option("Write to this file instead of standard output.", "FILE", "--out", "-o")]
 Into = Annotated[
     str,
-    required(
-        "Where to: .csv, .tsv, .parquet, .arrow, .xlsx, .sav, .dta, .xpt, .baskets, or - for CSV on standard "
-        "output.",
+    required_option(
+        "Output file: .csv, .tsv, .parquet, .arrow, .xlsx, .sav, .dta, .xpt, .jsonl, .baskets, or - for CSV "
+        "on standard output.",
         "--out",
         "-o",
     ),
 ]
-Folder = Annotated[Path, argument("A new folder for it.", "FOLDER")]
-Wait = Annotated[
-    float, option("Seconds to wait for a service that is being started.", "SECONDS", "--wait", min=0)
-]
+Folder = Annotated[Path, argument("A new folder.", "FOLDER")]
+Wait = Annotated[float, option("Seconds to wait for a service that is starting.", "SECONDS", "--wait", min=0)]
 WAIT = 120.0
 
 
 class PluginGroup(TyperGroup):
-    """A group with the commands that other packages bring under an entry point group.
+    """A group of commands, including those that other packages register as entry points.
 
-    Our own names come first and cannot be taken. A part that cannot be used costs its own command and a line
-    where commands are listed, never the others.
+    Built-in names take precedence. If a plug-in cannot be loaded, only its own command is missing, and
+    listing the commands prints a warning.
     """
 
     plugin_group: ClassVar[Group] = "commands"
 
     def part(self, name: str) -> Any:
-        """Return what becomes a command: a Typer application or a function."""
+        """Load a plug-in: a Typer application or a function."""
         return load_plugin(self.plugin_group, name, _problem)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return our commands, then those of other packages."""
+        """Return the built-in commands, then those of other packages."""
         own = super().list_commands(ctx)
         return [*own, *(name for name in plugins(self.plugin_group) if name not in own)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; where another package's cannot be used, say so and go on without it."""
+        """Return a command; print a warning and return None if a plug-in cannot be loaded."""
         try:
-            return super().get_command(ctx, cmd_name) or self._brought(cmd_name)
+            return super().get_command(ctx, cmd_name) or self._plugin_command(cmd_name)
         except PluginError as error:
             say(f"warning: {error}")
             return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that is run; here a part that cannot be used is an error."""
+        """Return the command to run; here a plug-in that cannot be loaded is an error."""
         if args and args[0] not in self.commands:
-            self._brought(args[0])
+            self._plugin_command(args[0])
         return super().resolve_command(ctx, args)
 
-    def _brought(self, name: str) -> Any:
+    def _plugin_command(self, name: str) -> Any:
         if name not in plugins(self.plugin_group):
             return None
         return command_of(name, self.part(name))
 
 
 def command_of(name: str, part: Any) -> Any:
-    """Return the command that a Typer application, or a function, becomes under a name."""
+    """Convert a Typer application or a function to a command with a name."""
     if not isinstance(part, typer.Typer):
         application = typer.Typer(add_completion=False, rich_markup_mode="rich")
         application.command(name)(part)

@@ -1,4 +1,4 @@
-"""Results to standard output or whole into a file; messages, warnings and progress to standard error."""
+"""Output of commands: results to standard output or a file; messages and progress to standard error."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from masquerade.core.errors import FileError, InputError, MasqueradeWarning
 from masquerade.core.util import atomic
 from masquerade.core.util.formatting import visible
+from masquerade.kernels.jit import announce_compilation
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,8 +41,8 @@ def say(message: str) -> None:
 
 
 @contextmanager
-def warnings_said() -> Iterator[None]:
-    """Say our warnings in a line each when the work is done; those of others pass."""
+def report_warnings() -> Iterator[None]:
+    """Print warnings of masquerade, one per line, when the work is done; pass other warnings on."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", MasqueradeWarning)
         yield
@@ -53,20 +54,20 @@ def warnings_said() -> Iterator[None]:
         say(f"warning: {message}")
 
 
-def listed(names: Iterable[object], most: int = 12) -> str:
-    """Return names in a row, the first few if there are many."""
+def join_names(names: Iterable[object], most: int = 12) -> str:
+    """Join names with commas; if there are more than `most`, show the first and the number of others."""
     everything = [str(name) for name in names]
     first = ", ".join(everything[:most])
     return first + (f" and {len(everything) - most} more" if len(everything) > most else "")
 
 
 def plain_table(title: str, left: Iterable[str] = (), right: Iterable[str] = ()) -> Table:
-    """Return an empty table in the house style, with columns of text and columns of figures."""
+    """Return an empty table in the common style, with left-aligned and right-aligned columns."""
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     class PlainTable(Table):
-        """A table in whose cells all signs are visible."""
+        """A table that escapes control characters in its cells."""
 
         def add_row(self, *cells: Any, **options: Any) -> None:
             super().add_row(
@@ -88,7 +89,7 @@ def plain_table(title: str, left: Iterable[str] = (), right: Iterable[str] = ())
 
 
 def render(*parts: RenderableType, to_file: bool = False) -> str:
-    """Return tables and text as they will be shown: coloured and fitted on a terminal, plain elsewhere."""
+    """Return tables and text as they will be shown: styled to fit a terminal, plain elsewhere."""
     from rich.console import Console  # noqa: PLC0415
 
     terminal = sys.stdout.isatty() and not to_file
@@ -103,12 +104,12 @@ def render(*parts: RenderableType, to_file: bool = False) -> str:
         markup=False,
     )
     for part in parts:
-        console.print(_wrapped(part, console.width) if isinstance(part, str) else part)
+        console.print(_wrap(part, console.width) if isinstance(part, str) else part)
     return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
 
 
-def _wrapped(paragraphs: str, width: int) -> str:
-    """Return text broken into lines that are pleasant to read; a line that starts with "- " hangs."""
+def _wrap(paragraphs: str, width: int) -> str:
+    """Wrap text to a readable width; a line that starts with "- " gets a hanging indent."""
     lines = []
     for line in visible(paragraphs, lines=True).split("\n"):
         hang = "  " if line.startswith("- ") else ""
@@ -118,7 +119,7 @@ def _wrapped(paragraphs: str, width: int) -> str:
 
 
 def as_json(values: Any) -> str:
-    """Return values as JSON text; signs that a terminal would obey are written as JSON can."""
+    """Return values as JSON text; escape all but ASCII if control characters occur."""
     text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     if text.replace("\n", "").isprintable():
         return text
@@ -126,7 +127,7 @@ def as_json(values: Any) -> str:
 
 
 def emit(result: Any, out: str | None = None, *, overwrite: bool = False) -> None:
-    """Write a result, text or values as JSON, to standard output or to a file as a whole."""
+    """Write a result, as text or as JSON, to standard output or atomically to a file."""
     text: str = result if isinstance(result, str) else as_json(result)
     if out is not None and out != "-":
         write_whole(out, text.encode(), overwrite=overwrite)
@@ -134,21 +135,21 @@ def emit(result: Any, out: str | None = None, *, overwrite: bool = False) -> Non
     stream = getattr(sys.stdout, "buffer", None)
     if stream is None:
         sys.stdout.write(text)
-    else:  # UTF-8 wherever it goes
+    else:  # always UTF-8, whatever the locale
         sys.stdout.flush()
         stream.write(text.encode())
         stream.flush()
 
 
 def refuse(*rules: tuple[bool, str]) -> None:
-    """Raise the complaint of the first rule that is broken."""
+    """Raise InputError with the message of the first rule whose condition is True."""
     for broken, complaint in rules:
         if broken:
             raise InputError(complaint)
 
 
 def check_target(out: str | Path | None, *, overwrite: bool) -> None:
-    """Refuse, before any work, a file that cannot or must not be written; None and - are standard output."""
+    """Raise FileError, before any work, if a file cannot be written; None and - are standard output."""
     if out is None or out == "-":
         return
     target = Path(out)
@@ -162,39 +163,39 @@ def check_target(out: str | Path | None, *, overwrite: bool) -> None:
 
 
 def check_plot(plot: str | None, *, overwrite: bool, endings: tuple[str, ...] = PLOT_ENDINGS) -> None:
-    """Refuse, before any work, a picture that cannot or must not be written."""
+    """Raise an error, before any work, if a plot cannot be written."""
     if plot is not None and not plot.lower().endswith(endings):
         raise InputError(f"{plot}: a plot ends in {' or '.join(endings)}.")
     check_target(plot, overwrite=overwrite)
 
 
 def check_streams(out: str | None, *, json: bool) -> None:
-    """Refuse two results on standard output."""
+    """Raise InputError if two results would go to standard output."""
     if json and out == "-":
         raise InputError("--json and --out - both write to standard output; choose one.")
 
 
 def check_new(folder: Path) -> None:
-    """Refuse a folder that is there already."""
+    """Raise FileError if a folder exists."""
     if folder.exists():
         raise FileError(f"{folder}: exists already; name a new folder.")
 
 
 def write_whole(target: str, content: bytes, *, overwrite: bool) -> None:
-    """Write a file that appears complete or not at all."""
+    """Write a file atomically."""
     check_target(target, overwrite=overwrite)
     atomic.write_whole(Path(target), content)
 
 
 def picture_of(axes: Any, name: str) -> bytes:
-    """Return what is drawn on axes as the bytes of a file with this name."""
+    """Render a plot as the bytes of a file, in the format of the file's suffix."""
     buffer = io.BytesIO()
     axes.figure.savefig(buffer, format=Path(name).suffix[1:].lower(), dpi=160)
     return buffer.getvalue()
 
 
 def silence_stdout() -> None:
-    """Let what is left for a reader who has gone disappear, without complaint at exit."""
+    """Discard standard output after its reader has closed the pipe, so that exit raises no error."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -203,8 +204,8 @@ _listener: ContextVar[Advance | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def heard_by(listener: Advance) -> Iterator[None]:
-    """Tell somebody else how far commands are, who take (done, total), instead of showing a bar."""
+def report_progress_to(listener: Advance) -> Iterator[None]:
+    """Pass the progress of commands to `listener` as (done, total) instead of showing a bar."""
     token = _listener.set(listener)
     try:
         yield
@@ -214,7 +215,9 @@ def heard_by(listener: Advance) -> Iterator[None]:
 
 @contextmanager
 def progress(doing: str) -> Iterator[Advance]:
-    """Yield a function that takes (done, total); the bar appears after a second, on a terminal."""
+    """Yield a function that takes (done, total); on a terminal a bar appears after a second."""
+    if sys.stderr.isatty():  # files of output do not depend on whether code was compiled before
+        announce_compilation(lambda: say("compiling once for this machine; later runs start without it."))
     listener = _listener.get()
     if listener is not None:
         yield listener
@@ -246,8 +249,8 @@ def progress(doing: str) -> Iterator[Advance]:
 
 
 @contextmanager
-def watched(doing: str) -> Iterator[Watch | None]:
-    """Yield a function that takes the share of a scan that is done, if known; None where nobody looks."""
+def watch_progress(doing: str) -> Iterator[Watch | None]:
+    """Yield a function that takes the completed fraction of a scan; None if no progress is shown."""
     with progress(doing) as advance:
 
         def watch(share: float | None) -> None:

@@ -1,4 +1,4 @@
-"""`masquerade plan`: from a purpose to a policy, with the errors and the people it will take."""
+"""`masquerade plan`: from a purpose to a policy, with its errors and the number of people it needs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from masquerade.core.errors import InputError
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
+    from masquerade.plan.person_budget import LimitSpending
     from masquerade.plan.result import Plan
 
 POLICY_ENDINGS = (".yaml", ".yml", ".json")
@@ -21,8 +22,8 @@ def command(
     variables: Annotated[
         str,
         argument(
-            "What is asked: a policy file or a draft of one (only its categories are read), or a data file "
-            "(only the names of its columns and their categories are read).",
+            "The variables: a policy file or a draft (only its categories are read), or a data file (only "
+            "the names of its columns and their categories are read).",
             "VARIABLES",
         ),
     ],
@@ -30,96 +31,133 @@ def command(
     epsilon: Annotated[float | None, option("Bound on ε.", "E")] = None,
     gamma: Annotated[float | None, option("Bound on γ = e^ε.", "G")] = None,
     breach: Annotated[
-        str | None, option("Bound on beliefs: 5%:50% lets none of 5% rise above 50%.", "BEFORE:AFTER")
+        str | None,
+        option("Bound on beliefs: with 5%:50% a belief of 5% rises to at most 50%.", "BEFORE:AFTER"),
     ] = None,
     per: Annotated[
-        Literal["record", "variable"], option("Whether the bound is on a whole record or on each variable.")
+        Literal["record", "variable"], option("Apply the bound to a whole record, or to each variable.")
     ] = "record",
     queries: Annotated[
         str,
         option(
-            "Tables to be asked: singles, pairs, 'smoker×region, age' (or smoker*region), or a learner: "
+            "Tables to count: singles, pairs, 'smoker×region, age' (or smoker*region), or a learner: "
             "structure(max_parents=2), naive_bayes(target), rules(size=3), tree(target).",
             "QUERIES",
         ),
     ] = "pairs",
-    n: Annotated[int | None, option("How many people will answer.", "PEOPLE", "--n")] = None,
+    n: Annotated[int | None, option("Number of people who will answer.", "PEOPLE", "--n")] = None,
     error: Annotated[
-        float | None, option("Half-width of the 95% interval of a share: 0.03 is ±3 points.", "SHARE")
+        str | None, option("Half-width of the 95% interval of a share: 3% or 0.03 is ±3 points.", "SHARE")
     ] = None,
     detect: Annotated[
-        float | None, option("Size φ of an association between two variables that is to be found.", "PHI")
+        float | None, option("Size φ of an association between two variables that must be detected.", "PHI")
     ] = None,
-    power: Annotated[float, option("With which power --detect is to be found.")] = 0.8,
-    rule: Annotated[Literal["test", "bic"], option("Found by a test at 5%, or as a BIC link.")] = "test",
+    power: Annotated[float, option("Power with which --detect must be detected.")] = 0.8,
+    rule: Annotated[Literal["test", "bic"], option("Detection by a test at 5%, or as a BIC link.")] = "test",
     prior: Annotated[
-        str | None, option("File of expected shares: {smoker: [0.2, 0.8], …}; else all alike.", "FILE")
+        str | None, option("File of expected shares: {smoker: [0.2, 0.8], …}; equal by default.", "FILE")
     ] = None,
     clear: Annotated[
-        list[str] | None, option("A variable that is public and stays as it is.", "NAME")
+        list[str] | None, option("A public variable that is not disguised; may be repeated.", "NAME")
     ] = None,
-    compare: Annotated[bool, flag("Show every design that was compared.", "--compare")] = False,
+    counted_by: Annotated[
+        str | None,
+        option(
+            "Compare with parties that add noise to their sums: their number, and how many may collude.",
+            "PARTIES:COLLUDERS",
+        ),
+    ] = None,
+    compare: Annotated[bool, flag("Show all designs that were compared.", "--compare")] = False,
     curve: Annotated[
         bool,
-        flag("With --json: also the errors of all designs over ε, and what will be found.", "--curve"),
+        flag("With --json: add the errors of all designs by ε, and the detectable associations.", "--curve"),
     ] = False,
     out: Out = None,
-    plot: Annotated[str | None, option("Draw a picture, as .png, .svg or .pdf.", "FILE")] = None,
+    plot: Annotated[str | None, option("Write a plot (.png, .svg or .pdf).", "FILE")] = None,
     picture: Annotated[
-        Literal["error", "needed", "queries", "detectable"],
+        Literal["error", "needed", "queries", "detectable", "counting"],
         option(
-            "Which: error or people needed against ε, the tables' errors, the smallest associations found."
+            "The plot: error or people needed by ε, errors of tables, smallest detectable associations, or "
+            "ways to count."
         ),
     ] = "error",
     report: Annotated[
-        str | None, option("Write a page with all pictures, tables and the policy, as .html.", "FILE")
+        str | None, option("Write a page with all plots, tables and the policy (.html).", "FILE")
     ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Plan a survey: two of privacy, people and error give the third, and the best policy for it.
+    """Plan a survey: from two of privacy, people and error find the third, and the best policy.
 
-    Example: masquerade plan survey.yaml --epsilon 1.5 --error 0.03 --n 3000 --queries singles --out
+    Without a bound on privacy, the limit is 5%:50% (γ = 19) for each person.
+
+    Example: masquerade plan variables.yaml --epsilon 1.5 --error 0.03 --n 3000 --queries singles --out
     policy.yaml
     """
+    from masquerade.plan.person_budget import compare_limits  # noqa: PLC0415  (loads SciPy)
     from masquerade.plan.planner import plan as make_plan  # noqa: PLC0415  (loads SciPy)
 
     output.check_plot(plot, overwrite=overwrite)
     _check_out(out, json=json)
     output.check_target(out, overwrite=overwrite)
     if report is not None and not report.lower().endswith((".html", ".htm")):
-        raise InputError(f"{report}: a report is a page; its name ends in .html.")
+        raise InputError(f"{report}: a report is a page: its name must end in .html.")
     output.check_target(report, overwrite=overwrite)
     made = make_plan(
         _variables(variables),
         privacy=_privacy(epsilon, gamma, breach),
         queries=queries,
         n=n,
-        error=error,
+        error=None if error is None else _share(error, "--error", "4%"),
         detect=None if detect is None else {"phi": detect, "power": power, "rule": rule},
         prior=prior,
         per=per,
         clear=clear or (),
+        counted_by=None if counted_by is None else _parties(counted_by),
     )
+    spending = compare_limits(made) if made.limit is not None else None
+    for line in spending.warning_lines() if spending is not None else ():
+        output.say(f"warning: {line}")
     if out is not None:
         _write(made, out, overwrite=overwrite)
     if plot is not None:
         axes = getattr(made, f"plot_{picture}")()
         output.write_whole(plot, output.picture_of(axes, plot), overwrite=overwrite)
-        output.say(f"the picture is drawn in {plot}.")
+        output.say(f"the plot is in {plot}.")
     if report is not None:
         from masquerade.report.plan import plan_html  # noqa: PLC0415  (loads matplotlib)
 
         output.write_whole(report, plan_html(made).encode(), overwrite=overwrite)
         output.say(f"the report is in {report}.")
     if json:
-        output.emit(made.to_dict() | (_curve(made) if curve else {}))
+        output.emit(made.to_dict() | cost_values(spending) | (_curve(made) if curve else {}))
     elif out != "-":
-        output.emit(output.render(*_parts(made, compare=compare)))
+        costs = [] if spending is None else ["", *spending.table_lines()]
+        output.emit(output.render(*_parts(made, compare=compare), *costs))
+
+
+def _parties(text: str) -> dict[str, int]:
+    """Parse --counted-by: the number of parties, and of those that may collude."""
+    parts = text.split(":")
+    if len(parts) > 2 or not all(part.strip().isdecimal() for part in parts):
+        raise InputError(f"--counted-by: give parties and colluders, such as 3:1. Got {text!r}.")
+    return dict(zip(("parties", "colluders"), map(int, parts), strict=False))
+
+
+def cost_values(spending: LimitSpending | None) -> dict[str, Any]:
+    """Return for JSON the half-widths by limit and size of the table, and the unusable tables."""
+    if spending is None:
+        return {}
+    costs = [
+        {"limit": limit, "variables": width, "margin": margin if math.isfinite(margin) else None}
+        for limit, errors in spending.costs.items()
+        for width, margin in errors.items()
+    ]
+    return {"costs": costs, "not_usable": spending.unanswerable}
 
 
 def _curve(made: Plan) -> dict[str, Any]:
-    """Return for JSON what pictures of a plan show: errors over ε, and associations that will be found."""
+    """Return for JSON the data of a plan's plots: errors by ε, and detectable associations."""
     rows = made.curve().to_dict(orient="records")
     found = [
         {"pair": list(pair), "phi": phi if math.isfinite(phi) else None}
@@ -133,7 +171,7 @@ def _curve(made: Plan) -> dict[str, Any]:
 
 
 def _parts(made: Plan, *, compare: bool) -> list[Any]:
-    """Return what a person reads: the plan in words, and a row for each design if they are to be compared."""
+    """Return the plan as text, with a table of all designs if `compare`."""
     parts: list[Any] = [made.explain()]
     if compare:
         parts += ["", _comparison(made)]
@@ -185,13 +223,21 @@ def _privacy(epsilon: float | None, gamma: float | None, breach: str | None) -> 
     return named or None
 
 
+def _share(text: str, flag: str, example: str) -> float:
+    """Parse a share, such as "4%" or "0.04"."""
+    try:
+        return float(text.rstrip("% ")) / (100 if "%" in text else 1)
+    except ValueError:
+        raise InputError(f"{flag} {text!r}: must be a share, such as {example}.") from None
+
+
 def _beliefs(text: str) -> tuple[float, float]:
-    """Return the beliefs in "5%:50%" or "0.05:0.5"."""
+    """Parse two beliefs, such as "5%:50%" or "0.05:0.5"."""
     parts = text.split(":")
     try:
         before, after = (float(part.rstrip("% ")) / (100 if "%" in part else 1) for part in parts)
     except ValueError:
-        raise InputError(f"--breach {text!r}: two beliefs are given as 5%:50%.") from None
+        raise InputError(f"--breach {text!r}: must be two beliefs, such as 5%:50%.") from None
     return before, after
 
 
@@ -207,11 +253,11 @@ def _write(made: Plan, out: str, *, overwrite: bool) -> None:
     form = policy_text.SUFFIXES[Path(out).suffix.lower()] if out != "-" else "yaml"
     output.emit(policy_text.write(made.policy_values(), form), out, overwrite=overwrite)
     if out != "-":
-        output.say(f"the policy is written to {out}; masquerade privacy {out} tells what it gives away.")
+        output.say(f"the policy is in {out}; masquerade privacy {out} shows what it reveals.")
 
 
 def _variables(path: str) -> Policy:
-    """Return the variables of a policy file, a draft or a data file, without any channel."""
+    """Return the variables of a policy file, a draft or a data file, without channels."""
     from masquerade.channels.policy import Policy  # noqa: PLC0415
     from masquerade.channels.policy import text as policy_text  # noqa: PLC0415
 
@@ -234,19 +280,16 @@ def _variables(path: str) -> Policy:
 
 
 def _of_data(path: str) -> Policy:
-    """Return the variables of a data file: names and categories that occur, nothing about how often."""
+    """Return the variables of a data file: names and categories that occur, without frequencies."""
     from masquerade.channels.policy import Policy  # noqa: PLC0415
-    from masquerade.channels.policy import text as policy_text  # noqa: PLC0415
-    from masquerade.disguising.policy_draft import draft, summaries  # noqa: PLC0415  (loads Arrow)
+    from masquerade.disguising.column_summary import summaries  # noqa: PLC0415  (loads Arrow)
+    from masquerade.disguising.policy_draft import draft_variables  # noqa: PLC0415
     from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
 
     with open_batches([path]) as batches:
-        text = draft(summaries(batches, text=batches.text))
+        draft = draft_variables(summaries(batches, text=batches.text, missing_kinds=batches.missing_kinds))
     output.say(
-        f"the categories are those that occur in {path}, and a policy with them tells that they do: give the "
-        "full lists of categories instead (masquerade policy init drafts a file to edit)."
+        f"the categories are those that occur in {path}, so a policy with them reveals which occur: give "
+        "the full lists of categories instead (masquerade policy init drafts a file to edit)."
     )
-    values = policy_text.parse(text, "yaml")
-    for entry in values["variables"].values():
-        entry.pop("channel", None)
-    return Policy.from_dict(values)
+    return Policy.from_dict(draft.variables())

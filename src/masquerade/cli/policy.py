@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import masquerade as mq
 from masquerade.cli.expected_errors import expected_values, expected_words, unusable_groups
-from masquerade.cli.mgas import grouped, requirement
+from masquerade.cli.mgas import group_columns, requirement
 from masquerade.cli.options import (
     Data,
     Decimal,
@@ -17,22 +19,25 @@ from masquerade.cli.options import (
     PolicyArgument,
     Separator,
     argument,
+    flag,
     group,
     option,
 )
 from masquerade.cli.output import (
     check_target,
     emit,
-    listed,
+    join_names,
     plain_table,
     progress,
     render,
+    report_warnings,
     say,
-    warnings_said,
 )
-from masquerade.cli.privacy import channel_words, gamma_words
-from masquerade.core.errors import InputError, PolicyError, UnknownValue
-from masquerade.core.util.formatting import category_text, counted
+from masquerade.cli.policy_init import Choice, draft_within_limit, limit_from_options
+from masquerade.cli.privacy import channel_words, dealing_words, gamma_words
+from masquerade.core.errors import InputError, MasqueradeWarning, PolicyError, UnknownValue
+from masquerade.core.record_gamma import describe_clear_missing, describe_gamma
+from masquerade.core.util.formatting import category_text, counted, percent
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
@@ -44,17 +49,52 @@ app = group("Draft, check and identify policy files.")
 def init(
     data: Data,
     *,
-    epsilon: Annotated[
-        float | None, option("Give every variable a symmetric channel with this ε; else to be decided.", "E")
+    limit: Annotated[
+        str | None,
+        option(
+            "The most that a whole record may reveal: a belief of 5% rises to at most 50%.", "BEFORE:AFTER"
+        ),
     ] = None,
-    per: Annotated[
-        Literal["variable", "record"],
-        option("Whether --epsilon is for each variable or divided over a record."),
-    ] = "variable",
+    gamma: Annotated[str | None, option("The limit as γ of a whole record.", "G")] = None,
+    epsilon: Annotated[str | None, option("The limit as ε of a whole record.", "E")] = None,
+    sensitive: Annotated[
+        list[str] | None,
+        option("Variables to disguise, NAME or A,B,C. Others are omitted. All by default.", "NAMES"),
+    ] = None,
+    clear: Annotated[
+        list[str] | None, option("Variables that are not sensitive and are released in clear.", "NAMES")
+    ] = None,
+    count: Annotated[
+        str | None,
+        option(
+            "What will be counted: 'singles, pairs' (the default), singles, 'smoker×region, age', or a "
+            "learner such as naive_bayes(target).",
+            "TABLES",
+        ),
+    ] = None,
+    people: Annotated[
+        int | None, option("Number of people for the expected errors; by default the records.", "N")
+    ] = None,
+    per_answer: Annotated[
+        bool,
+        flag(
+            "Use one channel per variable, without a limit for the record: --epsilon is for each answer, "
+            "and without it every channel remains to be decided.",
+            "--per-answer",
+        ),
+    ] = False,
+    date: Annotated[
+        list[str] | None,
+        option(
+            "Read dates as NAME=age (on a day: NAME=age:2026-01-31), NAME=year, NAME=quarter or NAME=month; "
+            "may be repeated.",
+            "NAME=UNIT",
+        ),
+    ] = None,
     mgas: Annotated[
         list[str] | None,
         option(
-            "Group this number: every group has at least K records and is WIDTH wide; repeat for more.",
+            "Group this number: every group has at least K records and is WIDTH wide; may be repeated.",
             "COLUMN=K,WIDTH",
         ),
     ] = None,
@@ -63,21 +103,30 @@ def init(
     encoding: Encoding = None,
     out: Out = None,
     overwrite: Overwrite = False,
+    json: Json = False,
 ) -> None:
-    """Draft a policy from clear data; a person decides the rest (look for DECIDE).
+    """Draft a policy from clear data that spends one limit per person; you decide the rest.
 
-    Example: masquerade policy init people.csv --epsilon 1.5 --per record --out policy.yaml
+    Example: masquerade policy init people.csv --sensitive smoker,income --clear region --out policy.yaml
     """
-    from masquerade.disguising.policy_draft import draft, summaries  # noqa: PLC0415  (loads Arrow)
+    from masquerade.disguising import policy_draft  # noqa: PLC0415  (loads Arrow)
+    from masquerade.disguising.column_summary import summaries  # noqa: PLC0415
+    from masquerade.disguising.draft_dates import parse_dates  # noqa: PLC0415
     from masquerade.frames.dialect import Dialect  # noqa: PLC0415
     from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
 
     named = out is not None and out != "-"
     if named and not str(out).lower().endswith((".yaml", ".yml")):
-        raise InputError(f"{out}: a drafted policy is YAML with comments; its name ends in .yaml or .yml.")
-    if epsilon is not None and not 0 < epsilon <= 40:
-        raise InputError(f"--epsilon is above 0 and at most 40. Got {epsilon:g} instead.")
+        raise InputError(
+            f"{out}: a drafted policy is YAML with comments: its name must end in .yaml or .yml."
+        )
+    bound = limit_from_options(limit, gamma, epsilon)
+    if json and (per_answer or out is not None):
+        raise InputError("--json prints the draft within a limit: omit --per-answer and --out.")
+    if per_answer:
+        _check_per_answer(limit, gamma, sensitive, clear, count)
     check_target(out, overwrite=overwrite)
+    dates = parse_dates(date or ())
     written = Dialect(sep, decimal, encoding)
     asked = [requirement(text, "--mgas") for text in mgas or ()]
     if asked and data in ("-", ["-"]):
@@ -86,25 +135,60 @@ def init(
         for note in batches.notes:
             say(note)
         columns = summaries(
-            batches, text=batches.text, progress=lambda: advance(batches.bytes_read, batches.total_bytes)
+            batches,
+            text=batches.text,
+            progress=lambda: advance(batches.bytes_read, batches.total_bytes),
+            missing_kinds=batches.missing_kinds,
+            dates=dates,
         )
-    with warnings_said():
+    with report_warnings():
         groups = (
-            {one: bins.policy_bins() for one, bins in grouped(data, asked, written).items()} if asked else {}
+            {one: bins.policy_bins() for one, bins in group_columns(data, asked, written).items()}
+            if asked
+            else {}
         )
-    emit(draft(columns, epsilon, per=per, groups=groups), out, overwrite=overwrite)
+    if per_answer:
+        each = None if epsilon is None else float(epsilon)
+        text = policy_draft.draft_per_answer(policy_draft.draft_variables(columns, groups=groups), each)
+        done = each is not None
+    else:
+        chosen = Choice(tuple(sensitive or ()), tuple(clear or ()), count, people)
+        drafted = draft_within_limit(columns, groups, bound, chosen, notes=_notes_on_baskets(data))
+        if json:
+            emit(drafted.to_dict())
+            return
+        text, done = drafted.to_yaml(), True
+    emit(text, out, overwrite=overwrite)
     if named:
-        left = (
-            "is refused until every DECIDE is settled" if epsilon is None else "every DECIDE is to be settled"
-        )
+        left = "every DECIDE is yours to settle" if done else "is refused until every DECIDE is settled"
         say(f"drafted {out}: it shows values of the data, and {left}.")
+
+
+def _notes_on_baskets(data: object) -> tuple[str, ...]:
+    """Return a note for drafts from basket files, which cannot hold reports of dealt blocks."""
+    from masquerade.frames.formats import Format, format_of  # noqa: PLC0415
+
+    paths = data if isinstance(data, list) else [data]
+    if not any(isinstance(path, (str, Path)) and format_of(path) is Format.BASKETS for path in paths):
+        return ()
+    return (
+        "Reports of dealt blocks are numbers, which no .baskets file holds: disguise into .parquet or .csv.",
+    )
+
+
+def _check_per_answer(limit: str | None, gamma: str | None, *others: object) -> None:
+    if limit is not None or gamma is not None or any(others):
+        raise InputError(
+            "--per-answer takes only --epsilon: without a limit for the record there is nothing to divide."
+        )
 
 
 @app.command("check")
 def check(
     policy: PolicyArgument,
     data: Annotated[
-        list[str] | None, argument("Clear data to try it on: nothing is drawn or written.", "DATA")
+        list[str] | None,
+        argument("Clear data to check against the policy; nothing is drawn or written.", "DATA"),
     ] = None,
     *,
     sep: Separator = None,
@@ -112,7 +196,7 @@ def check(
     encoding: Encoding = None,
     json: Json = False,
 ) -> None:
-    """Validate a policy file and summarise it; with DATA, say whether all values can be read by it.
+    """Validate a policy file and summarise it; with DATA, check that it can read all values.
 
     Example: masquerade policy check policy.yaml people.csv
     """
@@ -135,17 +219,24 @@ def check(
         beside = [name for name in group.names if name != field.variable.name]
         words = f"together with {', '.join(beside)}" if beside else ""
         if group.response is not None:
-            words = f"dealt in blocks of {group.response.k}"
+            words = dealing_words(group.response)
         elif not beside:
             words = channel_words(group.matrix_channel)
         if field.variable.name in loaded.disguised and not group.disguised:
             words = "by stratum"
-        table.add_row(field.variable.name, listed(map(category_text, field.variable.categories), 6), words)
-    over = (
-        f"over a record {gamma_words(figures.record_gamma)}" if loaded.disguised else "NOTHING IS DISGUISED"
-    )
+        table.add_row(
+            field.variable.name, join_names(map(category_text, field.variable.categories), 6), words
+        )
+    over, person = "NOTHING IS DISGUISED", list[str]()
+    if loaded.disguised:
+        person = [describe_clear_missing(loaded.clear_missing)] if loaded.clear_missing else []
+        person += [f"One person: {describe_gamma(figures.record_gamma)}", ""]
+        over = f"over a record {gamma_words(figures.record_gamma)}"
+        over += "" if loaded.limit is None else f", of the limit {loaded.limit}"
     people = [*expected_words(loaded), *unusable_groups(loaded, joint=True)]
-    emit(render(table, f"id {loaded.id}", *people, f"{over}. masquerade privacy {policy} tells more."))
+    emit(
+        render(*person, table, f"id {loaded.id}", *people, f"{over}. masquerade privacy {policy} shows more.")
+    )
 
 
 def _try_on(
@@ -156,30 +247,93 @@ def _try_on(
     *,
     json: bool,
 ) -> None:
-    """Read data by a policy and tell all that is wrong with them, in a line for each column and problem."""
+    """Read data by a policy and print all problems, one line per column and problem."""
     from masquerade.disguising.files import check_files  # noqa: PLC0415  (loads Arrow)
     from masquerade.frames.dialect import Dialect  # noqa: PLC0415
 
     with progress("reading"):
         try:
-            rows, left_out, notes = check_files(data, policy, dialect=Dialect(*written))
+            rows, left_out, notes, missing = check_files(data, policy, dialect=Dialect(*written))
         except UnknownValue as error:
             for problem in error.problems:
                 say(f"{problem.file}: {problem}.")
             raise InputError(
-                f"{listed(data)}: {counted(len(error.problems), 'problem')} with values; mend the data, or "
-                f"say in {name} how they are read ('categories', 'missing', 'na', 'recode')."
+                f"{join_names(data)}: {counted(len(error.problems), 'problem')} with values; fix the data, "
+                f"or state in {name} how to read them ('categories', 'missing', 'na', 'recode')."
             ) from None
     for note in notes:
         say(note)
-    found = {"policy": policy.id, "rows": rows, "left_out": list(left_out)}
-    beside = f" Left out, not in the policy: {listed(left_out)}." if left_out else ""
-    emit(found if json else f"{counted(rows, 'record')} can be read by {name}.{beside}\n")
+    shares = [{"variable": name, "share": number / max(rows, 1)} for name, number in missing.items()]
+    found = {"policy": policy.id, "rows": rows, "left_out": list(left_out), "missing": shares}
+    told = [f"{name} {percent(number / max(rows, 1))}" for name, number in missing.items()]
+    absent = f" Missing answers: {join_names(told, 12)}." if told else ""
+    beside = f" Omitted, not in the policy: {join_names(left_out)}." if left_out else ""
+    emit(found if json else f"{counted(rows, 'record')} can be read by {name}.{absent}{beside}\n")
+
+
+@app.command("convert")
+def convert(
+    policy: PolicyArgument,
+    *,
+    label: Annotated[str, option("New name of the category of missing values.", "TEXT")] = "missing",
+    out: Out = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Give missing values a name, in a policy that codes them as a number such as -1.
+
+    Records that were disguised under the old policy are still read with the old policy: keep both.
+
+    Example: masquerade policy convert old.yaml --out policy.yaml
+    """
+    from masquerade.channels.policy import text as policy_text  # noqa: PLC0415  (loads numpy)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MasqueradeWarning)  # the number that is converted here
+        values = mq.Policy.load(policy).to_dict()
+    changed = [name for name in values["variables"] if _name_missing(values, name, label)]
+    if not changed:
+        raise InputError(f"{policy}: no number codes missing values; there is nothing to convert.")
+    mq.Policy.from_dict(values)
+    emit(policy_text.write(values, "yaml"), out, overwrite=overwrite)
+    say(f"missing values of {join_names(changed)} are now called {label!r}; the policy has a new id.")
+
+
+def _name_missing(values: dict[str, Any], name: str, label: str) -> bool:
+    """Give the numbers that stand for missing values of a variable a name; True if there were any.
+
+    Data may hold the numbers: they are read as missing from now on.
+    """
+    entry = values["variables"][name]
+    listed_labels = entry.get("missing")
+    absent = listed_labels if isinstance(listed_labels, list) else [listed_labels]
+    numbers = [one for one in absent if type(one) is int]
+    if not numbers:
+        return False
+    names = {number: label if place == 0 else f"{label} {place + 1}" for place, number in enumerate(numbers)}
+
+    def renamed(labels: list[Any]) -> list[Any]:
+        return [names.get(one, one) if type(one) is int else one for one in labels]
+
+    new = renamed(absent)
+    entry["missing"] = new if isinstance(listed_labels, list) else new[0]
+    if "categories" in entry:
+        entry["categories"] = renamed(entry["categories"])
+        recode = {names.get(key, key): read for key, read in entry.get("recode", {}).items()}
+        for number, text in names.items():
+            recode[text] = [*recode.get(text, []), number]
+        entry["recode"] = recode
+    channel = entry.get("channel", {})
+    if "groups" in channel:
+        channel["groups"] = [renamed(labels) for labels in channel["groups"]]
+    strata = values.get("strata", {})
+    if strata.get("by") == name:
+        strata["channels"] = {names.get(key, key): specs for key, specs in strata["channels"].items()}
+    return True
 
 
 @app.command("id")
 def identify(policy: PolicyArgument) -> None:
-    """Print the id of a policy: the same for every spelling of the same mechanism."""
+    """Print the id of a policy, which is the same for every spelling of the same mechanism."""
     emit(mq.Policy.load(policy).id + "\n")
 
 

@@ -1,4 +1,4 @@
-"""`masquerade predict`: what a saved model says of rows, and how often it is right."""
+"""`masquerade predict`: predictions of a saved model, and tests of it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import masquerade as mq
 from masquerade.cli.data_source import origin_note, say_missing
-from masquerade.cli.options import AcceptIncomplete, Clear, Data, Overwrite, flag, option, required
-from masquerade.cli.output import as_json, emit, progress, refuse, say, warnings_said
+from masquerade.cli.options import AcceptIncomplete, Clear, Data, Overwrite, flag, option, required_option
+from masquerade.cli.output import as_json, emit, progress, refuse, report_warnings, say
 from masquerade.core.errors import InputError, PolicyMismatch, UnknownValue
 from masquerade.core.util.formatting import category_text, counted
+from masquerade.learn.option_types import category_called
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from masquerade.channels.policy import Policy
     from masquerade.core.schema import Field
-    from masquerade.core.tally import Tally
     from masquerade.frames.file_reader import Batches
     from masquerade.sources.records import Records
 
@@ -27,64 +27,77 @@ def command(
     data: Data,
     *,
     model: Annotated[
-        str, required("The model, as `learn --out` saved it.", "--model", "-m", metavar="MODEL.json")
+        str, required_option("The model, as `learn --out` saved it.", "--model", "-m", metavar="MODEL.json")
     ],
     policy: Annotated[
         str | None,
-        option("The policy that DATA were disguised by. None: clear rows.", "FILE", "--policy", "-p"),
+        option("The policy that disguised DATA; by default rows are clear.", "FILE", "--policy", "-p"),
     ] = None,
     clear: Clear = False,
-    accuracy: Annotated[
-        bool, flag("Print how often the model is right, corrected for the disguise.", "--accuracy")
+    test: Annotated[
+        bool,
+        flag(
+            "Test the model: accuracy, sensitivity, specificity, predictive values, AUC, calibration and "
+            "thresholds, corrected for the disguise, next to the trivial classifier.",
+            "--test",
+        ),
     ] = False,
+    positive: Annotated[
+        str | None,
+        option("The positive class of --test; by default the rarer of two.", "CATEGORY", "--positive"),
+    ] = None,
     accept_incomplete: AcceptIncomplete = False,
     person: Annotated[
-        str | None, option("Column that names the rows, written before the predictions.", "COLUMN", "--id")
+        str | None,
+        option("Column that names the rows; it is written before the predictions.", "COLUMN", "--id"),
     ] = None,
     out: Annotated[
         str | None,
-        option("Where to: .csv, .parquet, .arrow. None: CSV on standard output.", "FILE", "--out", "-o"),
+        option(
+            "Output file: .csv, .parquet, .arrow; by default CSV on standard output.", "FILE", "--out", "-o"
+        ),
     ] = None,
-    json: Annotated[bool, flag("Print the accuracy as JSON.", "--json")] = False,
+    json: Annotated[bool, flag("Print the test as JSON.", "--json")] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Predict the target of every row, with probabilities; or test a model on records nobody may see.
 
     Example: masquerade predict disguised.csv --model model.json -p policy.yaml --out predictions.csv
     """
-    twice = accuracy and out is not None and "-" in data
-    unasked, no_rules = json and not accuracy, clear and policy is None
+    twice = test and out is not None and "-" in data
+    no_rules = clear and policy is None
     refuse(
-        (unasked, "--json prints the accuracy; give --accuracy, or write predictions with --out."),
-        (accuracy and out == "-", "--accuracy prints to standard output; write the predictions into a file."),
-        (twice, "Standard input is read once: ask for --accuracy or for predictions."),
-        (no_rules, "--clear reads rows by a policy's variables: give --policy, or leave it out."),
+        (json and not test, "--json prints the test; give --test, or write predictions with --out."),
+        (positive is not None and not test, "--positive is for a test; give --test, too."),
+        (test and out == "-", "--test prints to standard output; write the predictions into a file."),
+        (twice, "Standard input can be read only once: ask for --test or for predictions."),
+        (no_rules, "--clear reads rows by the variables of a policy: give --policy, or omit --clear."),
     )
     loaded = mq.learn.load(model)
     if not hasattr(loaded, "predict"):
-        raise InputError(f"{model}: a model of kind {loaded.to_dict()['kind']!r} predicts no target.")
+        raise InputError(f"{model}: a model of type {loaded.to_dict()['kind']!r} predicts no target.")
     rules = None if policy is None else mq.Policy.load(policy)
     from masquerade.frames.file_reader import open_batches  # noqa: PLC0415  (loads Arrow)
 
-    with warnings_said(), open_batches(data, []) as batches:
+    with report_warnings(), open_batches(data, []) as batches:
         unsure = _note_of(batches, rules, clear=clear)
-        used = _reading(loaded, rules, clear=clear) if out is not None or not accuracy else None
-        figure = None
-        if accuracy:
+        used = _reading(loaded, rules, clear=clear) if out is not None or not test else None
+        tested = None
+        if test:
             source = _records(batches, loaded, rules, clear=clear, accept_incomplete=accept_incomplete)
-            figure = _tested(loaded, source, json=json)
+            tested = _test_model(loaded, source, positive, json=json)
         if used is not None:
-            rows = _written(batches, used, out or "-", person, overwrite=overwrite)
+            rows = _write_predictions(batches, used, out or "-", person, overwrite=overwrite)
     if used is not None and out not in {None, "-"}:
         say(f"{counted(rows, 'row')} predicted into {out}.")
-    if figure is not None:
-        emit(figure)
+    if tested is not None:
+        emit(tested)
     if unsure is not None:
         say(unsure)
 
 
 def _note_of(batches: Batches, policy: Policy | None, *, clear: bool) -> str | None:
-    """Refuse disguised rows as clear ones and rows of another policy; return what to say if it is unknown."""
+    """Raise an error if the rows are of a different policy; return a note if their policy is unknown."""
     from masquerade.sources.tally import check_origin  # noqa: PLC0415  (loads Arrow)
 
     note = None if policy is None else origin_note(batches, clear=clear)
@@ -93,13 +106,13 @@ def _note_of(batches: Batches, policy: Policy | None, *, clear: bool) -> str | N
     except PolicyMismatch:
         if policy is not None:
             raise
-        raise InputError("The rows were disguised: give the policy that did it with --policy.") from None
+        raise InputError("The rows are disguised: give their policy with --policy.") from None
     return note
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What predicts, and how the columns that it looks at are read."""
+    """The predictor, and the fields of the columns that it uses."""
 
     model: Any
     fields: tuple[Field, ...]
@@ -121,13 +134,13 @@ class _Reading:
 
 
 def _reading(model: Any, policy: Policy | None, *, clear: bool) -> _Reading:
-    """Return what predicts the rows: the model for clear ones, its view for disguised ones."""
-    from masquerade.core.schema import Field  # noqa: PLC0415
+    """Return the predictor: the model itself for clear rows, its view for disguised rows."""
+    from masquerade.channels.policy.missing_reports import report_field  # noqa: PLC0415  (loads numpy)
 
     names = getattr(model, "used", ()) or tuple(feature.name for feature in model.features)
     if policy is None:
         own = {feature.name: feature for feature in model.features}
-        return _Reading(model, tuple(Field(own[name]) for name in names), disguised=False)
+        return _Reading(model, tuple(report_field(own[name]) for name in names), disguised=False)
     for variable in (*model.features, model.target):
         if policy.schema[variable.name] != variable:
             raise InputError(
@@ -140,23 +153,26 @@ def _reading(model: Any, policy: Policy | None, *, clear: bool) -> _Reading:
     seen = {variable.name: variable for variable in view.features if variable.name in names}
     if getattr(view, "stratum", None) is not None:
         seen.setdefault(view.stratum.name, view.stratum)
-    return _Reading(view, tuple(map(Field, seen.values())), disguised=True)
+    return _Reading(view, tuple(map(report_field, seen.values())), disguised=True)
 
 
-def _written(batches: Batches, used: _Reading, out: str, person: str | None, *, overwrite: bool) -> int:
-    """Write the predictions of all rows, batch by batch; return how many there are."""
+def _write_predictions(
+    batches: Batches, used: _Reading, out: str, person: str | None, *, overwrite: bool
+) -> int:
+    """Write the predictions of all rows, batch by batch; return the number of rows."""
     from masquerade.frames.file_writer import AtomicWriter  # noqa: PLC0415  (loads Arrow)
+    from masquerade.frames.label_codes import missing_texts_of  # noqa: PLC0415
 
     names = [field.variable.name for field in used.fields]
     columns = [*([person] if person is not None and person not in names else []), *names]
-    rows, writer, chosen = 0, None, batches.select(columns)
+    rows, writer, chosen = 0, None, batches.select(columns).tell_missing(missing_texts_of(used.fields))
     with progress("predicting") as advance, ExitStack() as stack:
         for batch in chosen:
             try:
                 labels = used.labels(batch, text=chosen.text)
             except UnknownValue as error:
-                raise error.shifted(chosen.rows_before, chosen.file) from None
-            found = _predicted(used, labels, None if person is None else (person, batch[person]))
+                raise error.shift_rows(chosen.rows_before, chosen.file) from None
+            found = _predict_batch(used, labels, None if person is None else (person, batch[person]))
             if writer is None:
                 inputs = [path for path in batches.paths if path != "-"]
                 made = AtomicWriter(out, found.schema, {}, overwrite=overwrite, inputs=inputs)
@@ -169,8 +185,8 @@ def _written(batches: Batches, used: _Reading, out: str, person: str | None, *, 
     return rows
 
 
-def _predicted(used: _Reading, labels: dict[str, Any], person: tuple[str, Any] | None) -> pa.RecordBatch:
-    """Return the prediction for every row, and the probability of every class."""
+def _predict_batch(used: _Reading, labels: dict[str, Any], person: tuple[str, Any] | None) -> pa.RecordBatch:
+    """Return the prediction of every row, and the probability of every class."""
     import pyarrow as pa  # noqa: PLC0415
 
     target = used.model.target
@@ -178,7 +194,7 @@ def _predicted(used: _Reading, labels: dict[str, Any], person: tuple[str, Any] |
     heads = [target.name, *(f"P({target.name}={category_text(label)})" for label in target.categories)]
     taken = [] if person is None else [person[0]]
     if set(taken) & set(heads):
-        raise InputError(f"--id {taken[0]!r} is what a column of predictions is called; rename it.")
+        raise InputError(f"--id {taken[0]!r} is the name of a column of predictions; rename it.")
     arrays = [] if person is None else [person[1]]
     kinds = {type(label) for label in target.categories}
     plain = pa.bool_() if kinds == {bool} else pa.int64() if kinds == {int} else pa.string()
@@ -192,7 +208,7 @@ def _predicted(used: _Reading, labels: dict[str, Any], person: tuple[str, Any] |
 def _records(
     batches: Batches, model: Any, policy: Policy | None, *, clear: bool, accept_incomplete: bool
 ) -> Records:
-    """Return the records that a model is tested on; without a policy they are clear, in its categories."""
+    """Return the records to test a model on; without a policy they are clear, with the model's categories."""
     read: dict[str, Any] = {"schema": policy} if clear else {"policy": policy}
     if policy is None:
         read = {"schema": mq.Schema((*model.features, model.target))}
@@ -201,12 +217,33 @@ def _records(
     return found
 
 
-def _tested(model: Any, source: Tally, *, json: bool) -> str:
+def _test_model(model: Any, source: Records, positive: str | None, *, json: bool) -> str:
+    """Return the test of a model as text; only its accuracy if the model reads too many variables."""
+    from masquerade.sources.group_counts import TooManyTruths  # noqa: PLC0415  (loads numpy)
+
+    label = None if positive is None else category_called(model.target, positive, "--positive")
+    try:
+        with progress("testing"):
+            result = mq.evaluate.performance(model, source, positive=label)
+    except TooManyTruths as error:
+        say(f"note: only the accuracy can be tested. {error}")
+        return _test_accuracy(model, source, json=json)
+    return as_json(result.to_dict()) if json else f"{result.summary()}\n"
+
+
+def _test_accuracy(model: Any, source: Records, *, json: bool) -> str:
+    """Return the accuracy of a model, and that of the trivial classifier."""
     with progress("testing"):
-        found = mq.evaluate.accuracy(model, source)
-    lower, upper = found.conf_int()
+        measure = mq.evaluate.accuracy(model, source)
+    (table,) = source.answer([mq.Query(by=(model.target.name,))])
+    common = int(table.values.argmax())
+    trivial = float(table.values[common]) / table.total
+    lower, upper = measure.conf_int()
     if json:
-        figures = {"accuracy": found.value, "stderr": found.stderr, "lower": lower, "upper": upper}
-        return as_json(figures | {"n": found.n, "warning": found.warning})
-    first = found.summary().split("\n")[0]
-    return f"{first}, 95% interval {lower:.4f} to {upper:.4f}\n"
+        row = {"measure": "accuracy", "estimate": measure.value, "stderr": measure.stderr}
+        row |= {"lower": lower, "upper": upper, "trivial": trivial}
+        notes = [] if measure.warning is None else [measure.warning]
+        return as_json({"result": "Performance", "n": measure.n, "rows": [row], "notes": notes})
+    always = category_text(model.target.categories[common])
+    first = measure.summary().split("\n")[0]
+    return f"{first}, 95% interval {lower:.4f} to {upper:.4f}; predicting {always} for all: {trivial:.4f}\n"

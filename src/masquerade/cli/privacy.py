@@ -1,4 +1,4 @@
-"""`masquerade privacy`: what a policy guarantees, in words that the person who has to sign it can act on."""
+"""`masquerade privacy`: the guarantee of a policy, for the person who has to approve it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import masquerade as mq
 from masquerade.cli import output
 from masquerade.cli.expected_errors import PEOPLE, expected_table, expected_values
-from masquerade.cli.options import Json, Overwrite, PolicyArgument, option
+from masquerade.cli.ledger_privacy import show_ledger
+from masquerade.cli.options import Json, Overwrite, argument, option
 from masquerade.core.errors import InputError, SingularChannel
+from masquerade.core.record_gamma import describe_clear_missing, describe_gamma
 from masquerade.core.util import formatting
 from masquerade.core.util.formatting import category_text, epsilon_text, gamma_text, percent
 from masquerade.learn.option_types import variable_named
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
     from masquerade.channels.channel import Channel
@@ -28,44 +29,61 @@ if TYPE_CHECKING:
 Priors = Mapping[str, Sequence[float]]
 NO_BOUND = "no bound: a report can exclude a value for certain"
 PLOT_ENDINGS = (".png", ".svg")
-TABLES = 4  # headline, a blank, protection and uncertainty come before what the reports will tell
+MOST_NAMED = 4  # variables in a row
 LEGEND = """\
 How to read this
 - γ (gamma): after seeing a report, the odds of any belief about the person change by at most this factor. \
-1 gives nothing away; ε = ln γ is the ε of local differential privacy. Unlike the other figures it holds \
-whatever is known about the person beforehand.
-- Belief: whoever thought something this likely before the report cannot think it likelier than that after.
-- Right guess: how often the best guess from a report is right, beside guessing without it.
-- Uncertainty left: entropy in bits that remains after the report, of what there was before.
-- K: behind every report at least so many values stay possible; unevenness: how far the worst report is \
-from making them equally likely, in bits."""
+1 reveals nothing; ε = ln γ is the ε of local differential privacy. Unlike the other numbers it holds \
+whatever an attacker already knows about the person.
+- Belief: a belief with this probability before the report has at most that probability after it.
+- Right guess: how often the best guess from a report is right, compared with guessing without it.
+- Uncertainty left: entropy in bits that remains after the report, out of the entropy before it.
+- K: the number of values that remain possible after any report, at least; unevenness: how far the worst \
+report is from making them equally likely, in bits."""
 
 
 def command(
-    policy: PolicyArgument,
+    policy: Annotated[
+        str | None, argument("The policy file (YAML or JSON); with --ledger, its limit is used.", "POLICY")
+    ] = None,
     *,
+    ledger: Annotated[
+        str | None,
+        option(
+            "Show what all releases reveal about one person, compared with the limit, and to whom: a ledger "
+            "(releases.jsonl), the state folder of a service, a ledger of noise, a project of the studio, or "
+            "a folder of disguised files.",
+            "PLACE",
+        ),
+    ] = None,
     json: Json = False,
     plot: Annotated[
-        str | None, option("Also draw how far any belief can rise, as .png or .svg.", "FILE")
+        str | None,
+        option("Also plot how far any belief can rise, or the ledger (.png or .svg).", "FILE"),
     ] = None,
     prior: Annotated[
         list[str] | None,
-        option("How common the categories are, as VARIABLE=0.2,0.8; else all alike.", "V=P,..."),
+        option("Shares of the categories, as VARIABLE=0.2,0.8; equal by default.", "V=P,..."),
     ] = None,
-    threshold: Annotated[float, option("A truth less likely than this does not count for K.", "T")] = 0.0,
+    threshold: Annotated[float, option("K ignores truths less likely than this.", "T")] = 0.0,
     rho: Annotated[
         list[float] | None,
-        option("A belief before the report, whose highest belief after it is wanted.", show_default="0.05"),
+        option("A belief before the report, to be bounded after it.", show_default="0.05"),
     ] = None,
     n: Annotated[
-        int, option("How many people will answer, for the errors to be expected.", "PEOPLE", "--n", min=1)
+        int, option("Number of people who will answer, for the expected errors.", "PEOPLE", "--n", min=1)
     ] = PEOPLE,
     overwrite: Overwrite = False,
 ) -> None:
-    """Tell what disguised records give away: by variable, over a record, and to whom.
+    """Show what disguised records reveal: by variable, over a whole record, and to whom.
 
     Example: masquerade privacy policy.yaml --plot privacy.png
     """
+    if ledger is not None:
+        show_ledger(ledger, policy, json=json, plot=plot, overwrite=overwrite)
+        return
+    if policy is None:
+        raise InputError("Name a policy file, or a ledger with --ledger FILE.")
     beliefs = list(dict.fromkeys(rho or [0.05]))
     for belief in beliefs:
         if not 0 < belief < 1:
@@ -86,13 +104,19 @@ def command(
     if json:
         output.emit(plain_figures(figures, loaded) | {"expected": expected_values(loaded, priors, n)})
     else:
-        telling = expected_table(loaded, priors, n)
-        parts = _tables_and_sentences(figures, loaded, priors, beliefs, threshold)
-        output.emit(output.render(*parts[:TABLES], *telling, *parts[TABLES:]))
+        head: list[Any] = [
+            *_missing_in_clear(loaded),
+            f"Policy {figures.policy_id[:12]}: {_headline(loaded)}",
+            *_person(figures, loaded, beliefs),
+            "",
+        ]
+        tables = _tables(figures, loaded, priors, beliefs, threshold)
+        telling: list[Any] = [*expected_table(loaded, priors, n), *_sentences(figures, loaded)]
+        output.emit(output.render(*head, *tables, *telling, *_who_learns(figures)))
 
 
 def plain_figures(figures: PolicyPrivacy, policy: Policy) -> dict[str, Any]:
-    """Return the figures for JSON, each channel in words too."""
+    """Return the measures for JSON, with a description of each channel."""
     values = figures.to_dict()
     for kind in ("variables", "groups"):
         for entry, item in zip(values[kind], getattr(figures, kind), strict=True):
@@ -101,7 +125,7 @@ def plain_figures(figures: PolicyPrivacy, policy: Policy) -> dict[str, Any]:
 
 
 def _priors_given(texts: Sequence[str], policy: Policy) -> dict[str, list[float]]:
-    """Return the distributions in "V=0.2,0.8"."""
+    """Parse distributions such as "V=0.2,0.8"."""
     found: dict[str, list[float]] = {}
     for text in texts:
         name, equals, shares = text.rpartition("=")
@@ -122,21 +146,38 @@ def _priors_given(texts: Sequence[str], policy: Policy) -> dict[str, list[float]
 
 
 def _share(text: str) -> float:
-    """Return a probability written as 0.2 or 1/5."""
+    """Parse a probability written as 0.2 or 1/5."""
     above, slash, below = text.partition("/")
     return float(above) / float(below) if slash else float(above)
 
 
-def _tables_and_sentences(
+def _person(figures: PolicyPrivacy, policy: Policy, beliefs: Sequence[float]) -> list[str]:
+    """Describe what a whole record reveals, as a sentence and as γ, and the limit."""
+    if not policy.disguised:
+        return []
+    limit = "none is stated" if policy.limit is None else f"{policy.limit}"
+    return [
+        f"One person: {describe_gamma(figures.record_gamma)}",
+        f"{_whole_record(figures, policy, beliefs)} Limit: {limit}.",
+    ]
+
+
+def _tables(
     figures: PolicyPrivacy, policy: Policy, priors: Priors, beliefs: Sequence[float], threshold: float
-) -> list[RenderableType]:
+) -> list[Table]:
     items = [*figures.variables, *figures.groups]
-    parts: list[RenderableType] = [f"Policy {figures.policy_id[:12]}: {_headline(policy)}", ""]
-    if items:
-        parts += [_protection(items, policy, priors, beliefs), _uncertainty(items, threshold)]
-    parts += _sentences(figures, policy, beliefs)
-    parts += ["", "Who learns what", *(f"- {line}" for line in figures.guarantee.summary().split("\n"))]
-    return [*parts, "", LEGEND] if items else parts
+    return [_protection(items, policy, priors, beliefs), _uncertainty(items, threshold)] if items else []
+
+
+def _who_learns(figures: PolicyPrivacy) -> list[str]:
+    lines = ["", "Who learns what", *(f"- {line}" for line in figures.guarantee.summary().split("\n"))]
+    return [*lines, "", LEGEND] if figures.variables or figures.groups else lines
+
+
+def _missing_in_clear(policy: Policy) -> list[str]:
+    """Return the sentence about missing answers in clear, which comes before all figures."""
+    sentence = describe_clear_missing(policy.clear_missing)
+    return [sentence] if sentence else []
 
 
 def _headline(policy: Policy) -> str:
@@ -149,7 +190,7 @@ def _headline(policy: Policy) -> str:
 def _protection(
     items: Sequence[ChannelPrivacy], policy: Policy, priors: Priors, beliefs: Sequence[float]
 ) -> Table:
-    """Return the table for everybody: what is done, how far beliefs can move."""
+    """Return the table for general readers: the disguise, and how far beliefs can rise."""
     rising = [f"belief of {percent(belief)}\nrises to at most" for belief in beliefs]
     table = output.plain_table(
         "How well each variable is protected",
@@ -159,7 +200,7 @@ def _protection(
     for item in items:
         rises = [percent(bound) for _, bound in item.breach]
         table.add_row(
-            item.title,
+            _title(item),
             _words_of(item, policy),
             gamma_text(item.gamma),
             "–" if item.gamma == math.inf else epsilon_text(item.epsilon),
@@ -169,38 +210,46 @@ def _protection(
     return table
 
 
+def _title(item: ChannelPrivacy) -> str:
+    """Return the variables of a row, the first few if there are many."""
+    return item.title if len(item.variables) <= MOST_NAMED else output.join_names(item.variables, MOST_NAMED)
+
+
 def _uncertainty(items: Sequence[ChannelPrivacy], threshold: float) -> Table:
-    """Return the table for the statistician: entropy, probabilistic anonymity."""
+    """Return the table for statisticians: entropy and probabilistic anonymity."""
     alike = "K" if not threshold else f"K (truths over {percent(threshold)})"
     table = output.plain_table(
         "What stays uncertain", ["variable"], ["uncertainty left", alike, "unevenness"]
     )
     for item in items:
         if item.entropy is None or item.prior_entropy is None or item.distance is None:
-            table.add_row(item.title, "too large to compute", "–", "–")
+            table.add_row(_title(item), "too large to compute", "–", "–")
             continue
         left = f"{item.entropy + 0.0:.2f} of {item.prior_entropy:.2f} bits"
-        table.add_row(item.title, left, f"{item.k}", f"{item.distance:.2f} bits")
+        table.add_row(_title(item), left, f"{item.k}", f"{item.distance:.2f} bits")
     return table
 
 
-def _sentences(figures: PolicyPrivacy, policy: Policy, beliefs: Sequence[float]) -> list[str]:
-    lines = [_whole_record(figures, policy, beliefs)] if policy.disguised else []
-    lines.append(f"Disclosed in clear: {output.listed(figures.clear) or 'nothing'}.")
+def _sentences(figures: PolicyPrivacy, policy: Policy) -> list[str]:
+    lines = [f"Disclosed in clear: {output.join_names(figures.clear) or 'nothing'}."]
     together = [group.names for group in policy.groups if len(group.names) > 1 and not group.response]
     lines += [f"Disguised together, through one channel: {', '.join(names)}." for names in together]
     for item in (*figures.variables, *figures.groups):
         if item.disclosed_groups:
-            lines.append(_disclosed(item))
+            lines.append(_describe_disclosed_groups(item))
         elif item.gamma == math.inf:
             lines.append(f"{item.title}: {NO_BOUND}.")
     for group in policy.groups:
-        lines += _dealt(group.response, group) if group.response else _unusable(group.matrix_channel, group)
+        lines += (
+            _describe_blocks(group.response, group)
+            if group.response
+            else _unusable(group.matrix_channel, group)
+        )
     return lines
 
 
 def _whole_record(figures: PolicyPrivacy, policy: Policy, beliefs: Sequence[float]) -> str:
-    """Say what all disguised variables of a record give away together."""
+    """Describe what all disguised variables of a record reveal together."""
     from masquerade.channels.measures import breach_bound  # noqa: PLC0415  (loads numpy)
 
     gamma = figures.record_gamma
@@ -214,17 +263,17 @@ def _whole_record(figures: PolicyPrivacy, policy: Policy, beliefs: Sequence[floa
         if entry.gamma is not None and set(entry.variables) <= set(policy.disguised)
     ]
     others = math.prod(entry.gamma for entry in bounded if entry.gamma is not None)
-    names = output.listed(name for entry in bounded for name in entry.variables)
+    names = output.join_names(name for entry in bounded for name in entry.variables)
     return f"{text}." + (f" Of {names} alone, together: {gamma_words(others)}." if bounded else "")
 
 
-def _disclosed(item: ChannelPrivacy) -> str:
-    """Say which groups of values a report tells for certain, and what protects inside."""
+def _describe_disclosed_groups(item: ChannelPrivacy) -> str:
+    """Describe the groups of values that a report reveals, and the protection within a group."""
     if len(item.variables) > 1:
         groups = f"{len(item.disclosed_groups):,} groups of combinations"
     else:
         groups = " | ".join(
-            output.listed(map(category_text, group), 6) for group in item.disclosed_groups[:6]
+            output.join_names(map(category_text, group), 6) for group in item.disclosed_groups[:6]
         )
         groups += " | …" if len(item.disclosed_groups) > 6 else ""
     inside = (
@@ -232,11 +281,11 @@ def _disclosed(item: ChannelPrivacy) -> str:
         if item.gamma_within == math.inf
         else f"within a group {gamma_words(item.gamma_within)}"
     )
-    return f"{item.title}: a report tells for certain which group the value is in ({groups}); {inside}."
+    return f"{item.title}: a report reveals with certainty which group the value is in ({groups}); {inside}."
 
 
-def _dealt(response: ClassResponse, group: Group) -> list[str]:
-    """Say how blocks are dealt, and what follows from them."""
+def _describe_blocks(response: ClassResponse, group: Group) -> list[str]:
+    """Describe the blocks of a group, and the tables that can be estimated."""
     kinds = f"{percent(float(response.cells))} of {response.k}"
     if response.cells < 1:
         kinds += f", the rest of differences among {response.k + 1}"
@@ -250,14 +299,16 @@ def _dealt(response: ClassResponse, group: Group) -> list[str]:
 
 
 def _unusable(channel: Channel, group: Group) -> list[str]:
-    """Warn of a channel from whose reports some counts, or all, cannot be estimated."""
+    """Describe a channel from whose reports some or all counts cannot be estimated."""
     try:
         channel.inverse  # noqa: B018  (computed to see whether it exists)
     except SingularChannel as error:
         from masquerade.sources.query_plan import tables_told  # noqa: PLC0415  (loads the sources)
 
         if len(group.names) > 1 and (tables := tables_told(group)):
-            return [f"{', '.join(group.names)}: of the joint report these tables can be estimated: {tables}."]
+            return [
+                f"{', '.join(group.names)}: from the joint report these tables can be estimated: {tables}."
+            ]
         return [f"{', '.join(group.names)}: nothing can be estimated from the reports. {error}"]
     return []
 
@@ -266,7 +317,7 @@ def _words_of(item: ChannelPrivacy, policy: Policy) -> str:
     groups = policy.groups_of(item.stratum)
     group = next(group for group in groups if set(item.variables) <= set(group.names))
     if group.response is not None:
-        return f"dealt in blocks of {group.response.k}"
+        return dealing_words(group.response)
     channel: Channel | None = group.matrix_channel
     if item.variables != group.names:
         places = [group.names.index(name) for name in item.variables]
@@ -275,7 +326,7 @@ def _words_of(item: ChannelPrivacy, policy: Policy) -> str:
 
 
 def _guess_of(item: ChannelPrivacy, policy: Policy, priors: Priors) -> str:
-    """Return the chance of a right guess with the report, and without."""
+    """Format the probability of a right guess with and without the report."""
     if item.vulnerability is None:
         return "–"
     before = 1 / math.prod(policy.schema.shape(item.variables))
@@ -285,12 +336,17 @@ def _guess_of(item: ChannelPrivacy, policy: Policy, priors: Priors) -> str:
 
 
 def gamma_words(gamma: Fraction | float) -> str:
-    """Return γ and ε, or what it means that there is none."""
+    """Format γ and ε, or explain that there is no bound."""
     return f"γ has {NO_BOUND}" if gamma == math.inf else formatting.gamma_words(gamma)
 
 
+def dealing_words(response: ClassResponse) -> str:
+    """Describe how variables are dealt; listed blocks may have different sizes."""
+    return f"dealt in blocks of {'up to ' if response.design else ''}{response.k}"
+
+
 def channel_words(channel: Channel) -> str:
-    """Say what a channel does, from its probabilities alone."""
+    """Describe a channel by its probabilities."""
     if channel.is_identity:
         return "not disguised"
     if channel.truths != channel.reports or channel.labels is not None:
@@ -308,7 +364,7 @@ def channel_words(channel: Channel) -> str:
 
 
 def _is_even(channel: Channel) -> bool:
-    """Tell whether all changes are possible and equally likely."""
+    """Return True if all changes are possible and equally likely."""
     changed = (channel.outcomes != [[truth] for truth in range(channel.truths)]) & (channel.weights > 0)
     chances = (channel.weights / channel.denominators[:, None])[changed]
     everywhere = bool((changed.sum(axis=1) == channel.reports - 1).all())

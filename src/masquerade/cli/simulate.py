@@ -1,4 +1,4 @@
-"""`masquerade simulate`: protocols run on a whole population in this process, and what they cost."""
+"""`masquerade simulate`: run a protocol with a whole population in this process, and measure its cost."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from masquerade.learn.option_types import (
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Category, Schema
-    from masquerade.simulation import Census, HiddenModel, KAnonymity, People, Suppression
+    from masquerade.simulation import Census, HiddenModel, KAnonymity, People, SuppressionRunResult
 
 ProtocolName = Literal["frequency", "aggregation", "mix"]
 PEOPLE_BY_DEFAULT = {"frequency": 100, "aggregation": 1000, "mix": 100}
 LEAST_ON_A_LADDER, FEWEST = 50, 12
 
-app = group("Run a protocol on many people in this process: what comes out, what it costs, who is caught.")
+app = group("Simulate a protocol with many people in this process: its result, its cost, and who is caught.")
 
 Data = Annotated[
     str | None,
-    option("Clear records (CSV, Parquet or Arrow), one a person. Without it: made-up people.", "FILE"),
+    option("Clear records (CSV, Parquet or Arrow), one per person; by default synthetic people.", "FILE"),
 ]
 Dropouts = Annotated[str, option("Share of the people who leave.", "SHARE")]
 Cheaters = Annotated[str, option("Share of the people who cheat.", "SHARE")]
-Seed = Annotated[int, option("Seed of who the people are, who leaves and who cheats.", min=0)]
+Seed = Annotated[int, option("Seed for the choice of people, who leaves and who cheats.", min=0)]
 Plot = Annotated[
     str | None,
-    option("Run n/16, n/8, … n people, and draw time against n into this file (.png, .svg or .pdf).", "FILE"),
+    option("Simulate n/16, n/8, … n people, and plot time by n into this file (.png, .svg or .pdf).", "FILE"),
 ]
 
 
@@ -51,37 +51,39 @@ def users(
     *,
     n: Annotated[
         int | None,
-        option("How many people.", None, "--n", min=1, show_default="1000; frequency and mix: 100"),
+        option("Number of people.", None, "--n", min=1, show_default="1000; frequency and mix: 100"),
     ] = None,
-    protocol: Annotated[ProtocolName, option("How they are counted.")] = "aggregation",
+    protocol: Annotated[ProtocolName, option("The protocol.")] = "aggregation",
     learn: Annotated[
-        str, option("What is learnt from the counts: tables, or what masquerade learn does.", "LEARNER")
+        str, option("The learner: tables, or a command of masquerade learn.", "LEARNER")
     ] = "naive-bayes",
     target: Annotated[
-        str | None, option("The variable to be predicted; income for made-up people.", "VARIABLE")
+        str | None, option("The variable to predict; income for synthetic people.", "VARIABLE")
     ] = None,
     features: Annotated[
         str | None,
-        option("What else is asked about.", "A,B", show_default="all; few of made-up people by frequency"),
+        option("The other variables.", "A,B", show_default="all; a few with synthetic people and frequency"),
     ] = None,
     structure: Annotated[
         str | None, option("With network: its links, as 'B<-A,S; C<-B' or a file.", "TEXT|FILE")
     ] = None,
     data: Data = None,
     disguise: Annotated[
-        str | None, option("Policy by which people disguise their record first.", "POLICY")
+        str | None, option("Policy by which people first disguise their records.", "POLICY")
     ] = None,
     dropouts: Dropouts = "0",
     cheaters: Cheaters = "0",
     colluders: Annotated[
         str | None,
-        option("Aggregation: share that may collude with the server.", "SHARE", show_default="0.1"),
+        option("Aggregation: share of people who may collude with the server.", "SHARE", show_default="0.1"),
     ] = None,
     server: Annotated[
         Literal["semi-honest", "malicious"] | None,
-        option("Aggregation: what the server may do.", show_default="malicious"),
+        option("Aggregation: the behaviour of the server to protect against.", show_default="malicious"),
     ] = None,
-    leaders: Annotated[int | None, option("Mix: how many shuffle.", min=1, max=20, show_default="2")] = None,
+    leaders: Annotated[
+        int | None, option("Mix: number of servers that shuffle.", min=1, max=20, show_default="2")
+    ] = None,
     seed: Seed = 1,
     plot: Plot = None,
     overwrite: Overwrite = False,
@@ -89,12 +91,13 @@ def users(
 ) -> None:
     """Count people who each keep their own record, learn from the counts, and compare with clear records.
 
-    People are objects that exchange bytes with the server; a device's time is measured on users that share no
-    work with others. Cheaters stuff votes: frequency mining and the mix name them, aggregation cannot.
+    People are objects that exchange bytes with the server. The time of a device is measured on users that
+    share no work with others. Cheaters stuff votes: frequency mining and the mix identify them, aggregation
+    cannot.
 
     Example: masquerade simulate users --n 1000 --dropouts 0.05 --learn naive-bayes --plot time.png
     """
-    entry = learner("network" if learn == "parameters" else learn)  # as it was called in the first version
+    entry = learner("network" if learn == "parameters" else learn)  # its name in the first version
     _only_for("--protocol aggregation", protocol == "aggregation", colluders=colluders, server=server)
     _only_for("--protocol mix", protocol == "mix", leaders=leaders)
     _only_for("--learn network", entry.name == "network", structure=structure)
@@ -124,11 +127,11 @@ def users(
     learnt = entry.title[0].upper() + entry.title[1:]
     drawing = _Drawing(
         f"{learnt} by {BY[protocol]}",
-        "Below 300 people everybody is everybody’s neighbour." if protocol == "aggregation" else "",
+        "Below 300 people, each person is a neighbour of all others." if protocol == "aggregation" else "",
         LEAST_ON_A_LADDER if protocol == "aggregation" else FEWEST,
     )
-    with output.warnings_said():
-        result, rungs = _climbed(run, len(people), plot, drawing, overwrite=overwrite)
+    with output.report_warnings():
+        result, rungs = _run_ladder(run, len(people), plot, drawing, overwrite=overwrite)
     _show(result, lambda: users_text(result, learnt), records, rungs, json=json)
 
 
@@ -136,13 +139,15 @@ def users(
 def k_anonymity(
     *,
     n: Annotated[
-        int | None, option("How many people.", None, "--n", min=1, show_default="300; formulation 2: 20")
+        int | None, option("Number of people.", None, "--n", min=1, show_default="300; formulation 2: 20")
     ] = None,
-    k: Annotated[int, option("How many rows must look alike, at least.", None, "--k", "-k")] = 5,
+    k: Annotated[
+        int, option("Least number of rows that share their quasi-identifiers.", None, "--k", "-k")
+    ] = 5,
     formulation: Annotated[
         int,
         option(
-            "1: rows of large enough classes open; 2: values that differ within a group are starred.",
+            "1: rows of large enough classes open; 2: values that differ within a group are suppressed.",
             min=1,
             max=2,
         ),
@@ -150,7 +155,7 @@ def k_anonymity(
     mode: Annotated[
         Literal["production", "faithful"] | None,
         option(
-            "Formulation 1: with a randomness server, or with a dealer as in the talk.",
+            "Formulation 1: with a randomness server, or with a dealer as published.",
             show_default="production",
         ),
     ] = None,
@@ -163,18 +168,17 @@ def k_anonymity(
     ] = None,
     dropouts: Dropouts = "0",
     cheaters: Cheaters = "0",
-    accept_cost: Annotated[
-        bool, flag("Formulation 2: more than 300 people all the same.", "--accept-cost")
-    ] = False,
+    accept_cost: Annotated[bool, flag("Formulation 2: allow more than 300 people.", "--accept-cost")] = False,
     seed: Seed = 1,
     plot: Plot = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Make the rows of people k-anonymous who trust nobody with theirs.
+    """Make rows k-anonymous whose owners trust no server with them.
 
-    Cheaters send a bad share (formulation 1) or a row they cannot prove (2): neither harms anybody. Bad
-    shares are singled out where a class opens; people are named in formulation 2 and with --mode faithful.
+    Cheaters send a bad share (formulation 1) or a row they cannot prove (formulation 2). Neither harms other
+    participants. Bad shares are found when a class opens; cheaters are identified in formulation 2 and with
+    --mode faithful.
 
     Example: masquerade simulate k-anonymity --n 1000 --k 10 --cheaters 0.01
     """
@@ -182,7 +186,7 @@ def k_anonymity(
     _only_for("formulation 1", formulation == 1, mode=mode, sensitive=sensitive)
     _only_for("formulation 2", formulation == 2, accept_cost=accept_cost or None)
     if data is not None and not (by and (told or formulation == 2)):
-        raise InputError("With --data, --quasi and (formulation 1) --sensitive say which columns take part.")
+        raise InputError("With --data, name the columns with --quasi and (formulation 1) --sensitive.")
     output.check_plot(plot, overwrite=overwrite)
     from masquerade import simulation  # noqa: PLC0415  (loads much)
     from masquerade.simulation.people import QUASI, SENSITIVE  # noqa: PLC0415
@@ -192,7 +196,7 @@ def k_anonymity(
     )
     trouble = simulation.Trouble(dropouts, cheaters, seed)
 
-    def run(size: int) -> KAnonymity | Suppression:
+    def run(size: int) -> KAnonymity | SuppressionRunResult:
         some = people.first(size)
         if formulation == 2:
             return simulation.suppression(some, k, by or QUASI, trouble=trouble, accept_cost=accept_cost)
@@ -203,7 +207,7 @@ def k_anonymity(
     form = f", {mode or 'production'}" if formulation == 1 else ""
     title = f"k-anonymity, formulation {formulation}{form}, k = {k}"
     least = max(LEAST_ON_A_LADDER, k) if formulation == 1 else max(2 * k, 8)
-    result, rungs = _climbed(run, len(people), plot, _Drawing(title, "", least), overwrite=overwrite)
+    result, rungs = _run_ladder(run, len(people), plot, _Drawing(title, "", least), overwrite=overwrite)
     from masquerade.cli.simulation_report import k_anonymity_text, suppression_text  # noqa: PLC0415
 
     text = k_anonymity_text if formulation == 1 else suppression_text
@@ -211,79 +215,84 @@ def k_anonymity(
 
 
 @app.command("hidden")
-def hidden(
+def simulate_hidden(
     *,
     model: Annotated[
-        Literal["structure", "k-means", "tree"], option("What is learnt: links, clusters or a decision tree.")
+        Literal["structure", "k-means", "tree"], option("The model: links, clusters or a decision tree.")
     ] = "structure",
     data: Annotated[
         str | None,
-        option("Clear records (CSV, Parquet or Arrow), as if joined. Without it: made-up patients.", "FILE"),
+        option("Clear records (CSV, Parquet or Arrow), as if joined; by default synthetic patients.", "FILE"),
     ] = None,
     owners: Annotated[
         str | None,
         option(
-            "Who holds which variables, as 'north=A,B; south=C'.",
-            show_default="two, every other variable; with MPyC three",
+            "The owners of the variables, as 'north=A,B; south=C'.",
+            show_default="two, in turn; three with MPyC",
         ),
     ] = None,
     order: Annotated[
-        str | None, option("All variables, parents before children.", "A,B", show_default="as in the data")
+        str | None,
+        option("Order of all variables, parents before children.", "A,B", show_default="as in the data"),
     ] = None,
-    n: Annotated[int | None, option("How many records.", None, "--n", min=1, show_default="1000")] = None,
+    n: Annotated[int | None, option("Number of records.", None, "--n", min=1, show_default="1000")] = None,
     score: Annotated[
-        Literal["k2", "bic", "aic", "bdeu"] | None, option("How families are scored.", show_default="k2")
+        Literal["k2", "bic", "aic", "bdeu"] | None, option("Score of the families.", show_default="k2")
     ] = None,
     max_parents: Annotated[
-        int | None, option("Parents of a variable at most.", min=0, show_default="2")
+        int | None, option("Largest number of parents of a variable.", min=0, show_default="2")
     ] = None,
     hide_order: Annotated[
-        bool, flag("Open only the parents at the end, not who won each step; scores every set of parents.")
+        bool, flag("Open only the final parents, not the winner of each step; scores every set of parents.")
     ] = False,
     engine: Annotated[
         Literal["dealer", "mpyc"] | None,
         option(
-            "Who computes: two owners with a helper that deals randomness, or three owners and more without "
-            "one, in processes of MPyC.",
+            "The MPC engine: two owners with a dealer of randomness, or three or more owners without a "
+            "dealer, in processes of MPyC.",
             show_default="dealer",
         ),
     ] = None,
     target: Annotated[
-        str | None, option("With tree: what it predicts.", "VARIABLE", show_default="the last variable")
+        str | None,
+        option("With tree: the variable to predict.", "VARIABLE", show_default="the last variable"),
     ] = None,
-    max_depth: Annotated[
-        int | None, option("With tree: most questions on a way down.", min=0, show_default="2")
-    ] = None,
+    max_depth: Annotated[int | None, option("With tree: largest depth.", min=0, show_default="2")] = None,
     k: Annotated[
-        int | None, option("With k-means: how many clusters.", None, "--k", min=1, show_default="2")
+        int | None, option("With k-means: number of clusters.", None, "--k", min=1, show_default="2")
     ] = None,
     start: Annotated[
         list[str] | None,
         option(
-            "With k-means: a first centre, its numbers; repeat for all.",
+            "With k-means: the numbers of a first centre; repeat for all centres.",
             "1,2.5",
-            show_default="records that nobody knows",
+            show_default="secret records",
         ),
     ] = None,
     partition: Annotated[
         Literal["columns", "rows", "cells"] | None,
-        option("With k-means: how records lie with two owners.", show_default="cells, any with anybody"),
+        option("With k-means: how the two owners share the records.", show_default="cells, arbitrarily"),
     ] = None,
     least_size: Annotated[
         int | None,
-        option("With k-means: of smaller clusters nothing opens.", min=1, show_default="10"),
+        option("With k-means: least size of a cluster that opens.", min=1, show_default="10"),
     ] = None,
     steps: Annotated[
-        int | None, option("With k-means: steps at most, or with --hide-steps all.", min=1, show_default="30")
+        int | None,
+        option(
+            "With k-means: largest number of steps; with --hide-steps their number.", min=1, show_default="30"
+        ),
     ] = None,
-    hide_steps: Annotated[bool, flag("With k-means: open centres and sizes once, after all steps.")] = False,
+    hide_steps: Annotated[
+        bool, flag("With k-means: open centres and sizes only once, after all steps.")
+    ] = False,
     seed: Seed = 1,
     json: Json = False,
 ) -> None:
-    """Learn from records of several owners, on shares: links, clusters or a tree; no count is opened.
+    """Learn links, clusters or a tree from records of several owners, on secret shares; no count is opened.
 
-    Owners compute with a helper who deals randomness; what comes out is compared with the same learner on
-    the joined records.
+    Owners compute with a dealer of randomness (MPC). The result is compared with the same learner on the
+    joined records.
 
     Example: masquerade simulate hidden --n 10000 --max-parents 2
     """
@@ -355,28 +364,30 @@ def control(
     ask: Annotated[
         list[str] | None,
         option(
-            "A cell to count, as 'A=yes,B=no'; repeat for more. Without it: cells of one to three variables.",
+            "A cell to count, as 'A=yes,B=no'; may be repeated. By default cells of one to three variables.",
             "CELL",
         ),
     ] = None,
     data: Data = None,
-    n: Annotated[int | None, option("How many records.", None, "--n", min=1, show_default="1000")] = None,
-    most_overlap: Annotated[int, option("People in common of two answered cells, at most.", min=0)] = 100,
-    least_people: Annotated[int, option("People of a cell, at least.", min=0)] = 5,
+    n: Annotated[int | None, option("Number of records.", None, "--n", min=1, show_default="1000")] = None,
+    most_overlap: Annotated[
+        int, option("Largest number of people that two answered cells may share.", min=0)
+    ] = 100,
+    least_people: Annotated[int, option("Least number of people in a cell.", min=0)] = 5,
     seed: Seed = 1,
     json: Json = False,
 ) -> None:
-    """Ask two servers for counts without telling them which; they answer unless rules refuse it.
+    """Query two servers for counts without revealing the query; rules may refuse the answer.
 
-    The servers hold the same table. On shares they check the question against all earlier ones, and learn
-    neither which it was nor whether it was answered.
+    The servers hold the same table. On secret shares they check the query against all earlier queries. They
+    learn neither the query nor whether it was answered.
 
     Example: masquerade simulate control --ask smoke=yes --ask smoke=yes,bronc=yes
     """
     from masquerade.cli.simulation_report import control_text  # noqa: PLC0415  (loads much)
     from masquerade.protocols.mpc.private_queries import OverlapRules  # noqa: PLC0415
     from masquerade.simulation import people_from, private_answers  # noqa: PLC0415
-    from masquerade.simulation.control import random_questions  # noqa: PLC0415
+    from masquerade.simulation.private_queries import random_questions  # noqa: PLC0415
 
     size = n or 1000
     if data is None:
@@ -416,7 +427,7 @@ def _hidden_tree(
     with output.progress("learning on shares"):
         found = hidden_tree(people.codes, people.policy.schema, held, target, max_depth=depth)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that nodes are empty, which a tree on shares does not tell
+        warnings.simplefilter("ignore")  # about empty nodes, which a tree on shares does not reveal
         grown = mq.learn.decision_tree(people.in_the_open(), target, max_depth=depth, significance=None)
     clear = mq.learn.LabelTree.of(grown)
     _show_hidden(found, f"A tree for {target}", same=clear.to_dict() == found.model.to_dict(), json=json)
@@ -434,7 +445,7 @@ def _hidden_clusters(people: People, partition: str, seed: int, told: dict[str, 
     holder = {"rows": rows % 2, "columns": columns % 2, "cells": anywhere}[partition]
     with output.progress("learning on shares"):
         found = hidden_clusters(people.codes, schema, holder, ("north", "south"), **told)
-    # from where steps on shares began, or where they ended if nobody knows where they began
+    # start at the same centres, or at the final centres if the first ones are secret
     start = found.model.centres if told["start"] is None else told["start"]
     clear = mq.learn.k_means(people.in_the_open(), len(start), start=start)
     same = len(clear.centres) == len(found.model.centres) and np.allclose(
@@ -453,13 +464,13 @@ def _show_hidden(found: HiddenModel[Any], what: str, *, same: bool, json: bool) 
 
 
 def _owner_parts(names: tuple[str, ...], engine: str | None) -> dict[str, tuple[str, ...]]:
-    """Return variables dealt out in turn, to as many owners as the engine needs."""
+    """Distribute variables in turn to as many owners as the engine needs."""
     owners = ("north", "south", "registry") if engine == "mpyc" else ("north", "south")
     return {owner: names[place :: len(owners)] for place, owner in enumerate(owners)}
 
 
 def _only_for(what: str, due: bool, **given: object) -> None:  # noqa: FBT001
-    """Refuse options that something else has no use for."""
+    """Raise InputError if options are given that do not apply."""
     for name, value in given.items():
         if value is not None and not due:
             raise InputError(f"--{name.replace('_', '-')} is for {what}.")
@@ -468,27 +479,27 @@ def _only_for(what: str, due: bool, **given: object) -> None:  # noqa: FBT001
 def _population(
     data: str | None, disguise: str | None, n: int, seed: int, *, exact: bool
 ) -> tuple[People, int]:
-    """Return n people, of a file in random order or made up, and how many records there are.
+    """Return n people, from a file in random order or synthetic, and the number of records.
 
-    People are fewer than n only if no number was asked for; that others are left out is said then.
+    If `exact`, raise InputError if there are fewer than n. Otherwise print a note if records are omitted.
     """
-    from masquerade.simulation import made_up_people, people_from  # noqa: PLC0415
+    from masquerade.simulation import people_from, synthetic_people  # noqa: PLC0415
 
     policy = None if disguise is None else mq.Policy.load(disguise)
     if data is None:
-        return made_up_people(n, policy, seed=seed), n
+        return synthetic_people(n, policy, seed=seed), n
     everybody = people_from(data, policy, seed=seed)
     if exact and len(everybody) < n:
         raise InputError(f"{data}: has {counted(len(everybody), 'record')}, fewer than --n {n:,}.")
     if not exact and len(everybody) > n:
-        output.say(f"a random {n:,} of the {len(everybody):,} records take part; --n takes more.")
+        output.say(f"a random {n:,} of the {len(everybody):,} records participate; --n changes the number.")
     return everybody.first(min(n, len(everybody))), len(everybody)
 
 
 def _show(
     result: Any, text: Callable[[], list[Any]], records: int, rungs: dict[str, Any], *, json: bool
 ) -> None:
-    """Say what came out, or print it as JSON, all records next to the people who take part."""
+    """Print a result as text, or as JSON with the number of all records."""
     if not json:
         output.emit(output.render(*text()))
         return
@@ -499,17 +510,17 @@ def _show(
 
 
 class _Drawing(NamedTuple):
-    """What stands above a picture, and how many people its ladder starts with at least."""
+    """Title and note of a plot, and the least number of people in its ladder of runs."""
 
     title: str
     note: str
     least: int
 
 
-def _climbed(
+def _run_ladder(
     run: Callable[[int], Any], n: int, plot: str | None, drawing: _Drawing, *, overwrite: bool
 ) -> tuple[Any, dict[str, Any]]:
-    """Run n people, and fewer before if a picture is wanted; return the last result and all rungs."""
+    """Simulate n people, for a plot also smaller numbers; return the last result and all costs."""
     from masquerade.simulation.costs import ladder, timing_plot  # noqa: PLC0415
 
     sizes: Sequence[int] = [n] if plot is None else ladder(n, drawing.least)
@@ -524,5 +535,5 @@ def _climbed(
     picture = output.picture_of(timing_plot(rungs, drawing.title, drawing.note), plot)
     output.write_whole(plot, picture, overwrite=overwrite)
     run_for = ", ".join(f"{size:,}" for size in sizes)
-    output.say(f"time against the number of people ({run_for}) is drawn in {plot}.")
+    output.say(f"a plot of time by number of people ({run_for}) is in {plot}.")
     return result, {"ladder": [{"n": size, "cost": asdict(cost)} for size, cost in rungs.items()]}

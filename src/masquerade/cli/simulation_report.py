@@ -1,4 +1,4 @@
-"""Simulations in words: what came out, what it cost whom, who was caught, who learns what."""
+"""Text reports of simulations: results, costs, who was caught, and who learns what."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from masquerade.cli.output import listed, plain_table
+from masquerade.cli.output import join_names, plain_table
 from masquerade.core.util.formatting import counted, duration
 
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from masquerade.simulation import (
         Census,
-        Comparison,
-        Cost,
+        CensusComparison,
         Culprit,
         HiddenModel,
-        HiddenStructure,
+        HiddenStructureResult,
         KAnonymity,
+        PopulationCost,
         PrivateAnswers,
-        Suppression,
+        SuppressionRunResult,
     )
 
 MOST_SHOWN = 12
@@ -30,7 +30,7 @@ BY = {"frequency": "frequency mining", "aggregation": "secure aggregation", "mix
 
 
 def users_text(result: Census, learnt: str) -> list[RenderableType]:
-    """Return what a simulation of users says."""
+    """Format the result of a simulation of users."""
     lines = [
         f"{learnt} over {people(result.n)} by {BY[result.protocol]}: {result.counted:,} counted"
         + (f", {result.left:,} left" if result.left else "")
@@ -39,11 +39,11 @@ def users_text(result: Census, learnt: str) -> list[RenderableType]:
         *_caught_lines(result.caught),
         *(f"- {note}" for note in result.notes),
     ]
-    return _whole(lines, [result.model.summary(), ""], result)
+    return _add_costs(lines, [result.model.summary(), ""], result)
 
 
 def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
-    """Return what a simulation of k-anonymity says."""
+    """Format the result of a simulation of k-anonymity (formulation 1)."""
     lines = [
         (
             f"k-anonymity over {people(result.n)}, formulation 1, {result.mode}, k = {result.k}: "
@@ -51,11 +51,11 @@ def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
             f"{'is' if result.opened == 1 else 'are'} open{_left(result)}."
         ),
         *(f"- {n:,} not: {why}." for why, n in result.closed.items()),
-        f"Quasi-identifiers: {listed(result.quasi)}; sensitive: {listed(result.sensitive)}.",
+        f"Quasi-identifiers: {join_names(result.quasi)}; sensitive: {join_names(result.sensitive)}.",
         (
             "Exactly the rows opened that the clear table of all good reports would show."
             if result.as_expected
-            else "Fewer rows opened than the clear table of all good reports would show: bad ones hindered."
+            else "Fewer rows opened than in the clear table of all good reports: bad reports prevented it."
         ),
         *_caught_lines(result.faults),
     ]
@@ -63,22 +63,26 @@ def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
     if unnamed > 0:
         why = "their classes stay closed, and there a bad share looks like any other"
         lines.append(f"Not named: {unnamed:,} more who cheated; {why}.")
-    return _whole(lines, [], result)
+    return _add_costs(lines, [], result)
 
 
-def hidden_text(result: HiddenStructure, clear: Mapping[str, tuple[str, ...]]) -> list[RenderableType]:
-    """Return what a search on shares says, beside the same search on joined records."""
+def hidden_text(result: HiddenStructureResult, clear: Mapping[str, tuple[str, ...]]) -> list[RenderableType]:
+    """Format the result of a structure search on shares, compared with the same search on joined records."""
     table = plain_table("What opened", ["variable", "owner", "parents"])
     holder = {name: owner for owner, names in result.owners.items() for name in names}
     for name, given in result.structure.items():
         table.add_row(name, holder[name], ", ".join(given) or "none")
     wrong = [name for name, given in result.structure.items() if clear[name] != given]
-    same = f"Other parents than on joined records: {listed(wrong)}." if wrong else "As on joined records."
+    same = (
+        f"Different parents from those on joined records: {join_names(wrong)}."
+        if wrong
+        else "As on joined records."
+    )
     cost = result.cost
     lines = [
         (
             f"The structure of {counted(len(holder), 'variable')} over {people(result.n)} "
-            f"of {listed(list(result.owners))}, by {result.score}, on shares. {same}"
+            f"of {join_names(list(result.owners))}, by {result.score}, on shares. {same}"
         ),
         (
             f"{cost.rounds:,} rounds, {cost.sent / 1e6:,.1f} MB between owners, "
@@ -92,7 +96,7 @@ def hidden_text(result: HiddenStructure, clear: Mapping[str, tuple[str, ...]]) -
 
 
 def control_text(result: PrivateAnswers) -> list[RenderableType]:
-    """Return what a client was answered by servers that did not learn its questions."""
+    """Format the answers to private queries."""
     table = plain_table("What the client learnt", ["question"], ["people"])
     for where, count in zip(result.questions, result.counts, strict=True):
         cell = ", ".join(f"{name} = {label}" for name, label in where.items())
@@ -115,7 +119,7 @@ def control_text(result: PrivateAnswers) -> list[RenderableType]:
 
 
 def hidden_model_text(result: HiddenModel[Any], what: str, *, same: bool) -> list[RenderableType]:
-    """Return what learning a tree or clusters on shares came to, and whether joined records say the same."""
+    """Format a tree or clusters learnt on shares, compared with the same learner on joined records."""
     cost = result.cost
     compared = (
         "As on joined records."
@@ -123,7 +127,7 @@ def hidden_model_text(result: HiddenModel[Any], what: str, *, same: bool) -> lis
         else "Not as on joined records: steps may be too few, or clusters too small."
     )
     lines = [
-        f"{what} over {people(result.n)} of {listed(list(result.owners))}, on shares. {compared}",
+        f"{what} over {people(result.n)} of {join_names(list(result.owners))}, on shares. {compared}",
         (
             f"{cost.rounds:,} rounds, {cost.sent / 1e6:,.1f} MB between owners, {cost.dealt / 1e6:,.1f} MB "
             f"from the helper, {duration(result.seconds)} in this process."
@@ -133,8 +137,8 @@ def hidden_model_text(result: HiddenModel[Any], what: str, *, same: bool) -> lis
     return ["\n".join(lines), "", result.model.summary(), "", learns]
 
 
-def suppression_text(result: Suppression) -> list[RenderableType]:
-    """Return what a simulation of formulation 2 says, the table of groups included."""
+def suppression_text(result: SuppressionRunResult) -> list[RenderableType]:
+    """Format the result of a simulation of formulation 2, with its table of groups."""
     cells = len(result.rows) * len(result.quasi)
     lines = [
         (
@@ -143,29 +147,29 @@ def suppression_text(result: Suppression) -> list[RenderableType]:
             f"{result.suppressed:,} of {counted(cells, 'cell')} suppressed{_left(result)}."
         ),
         (
-            f"The table is {'' if result.as_expected else 'not '}the one that the algorithm makes where all "
-            "rows are seen."
+            f"The table is {'' if result.as_expected else 'not '}the one that the algorithm makes from "
+            "all clear rows."
         ),
         *_caught_lines(result.faults),
     ]
-    return _whole(lines, [_released(result)], result)
+    return _add_costs(lines, [_released_table(result)], result)
 
 
-def _whole(
-    lines: list[str], middle: list[RenderableType], result: Census | KAnonymity | Suppression
+def _add_costs(
+    lines: list[str], middle: list[RenderableType], result: Census | KAnonymity | SuppressionRunResult
 ) -> list[RenderableType]:
-    """Return what came out, then what every simulation has: costs, and who learns what."""
+    """Append the sections that all simulations have: costs, and who learns what."""
     learns = "\n".join(["Who learns what", *(f"- {line}" for line in result.guarantee.summary().split("\n"))])
     return ["\n".join(lines), "", *middle, _cost_table(result.cost), _cost_note(result.cost), "", learns]
 
 
-def _left(result: KAnonymity | Suppression) -> str:
+def _left(result: KAnonymity | SuppressionRunResult) -> str:
     return f"; {people(result.left)} left" if result.left else ""
 
 
-def _released(result: Suppression) -> Table:
-    """Return the rows that the table shows, each once, with how often it does."""
-    table = plain_table("What everybody sees", result.quasi, ["rows"])
+def _released_table(result: SuppressionRunResult) -> Table:
+    """Return a table of the distinct released rows and their counts."""
+    table = plain_table("The released table", result.quasi, ["rows"])
     found = Counter(result.rows)
     for row, times in list(found.items())[:MOST_SHOWN]:
         table.add_row(*("*" if value is None else value for value in row), f"{times:,}")
@@ -175,16 +179,16 @@ def _released(result: Suppression) -> Table:
 
 
 def people(number: int) -> str:
-    """Return a number of people in words."""
+    """Format a number of people."""
     return counted(number, "person", "people")
 
 
-def _compared_text(found: Comparison, number: int) -> str:
+def _compared_text(found: CensusComparison, number: int) -> str:
     whom = f"the clear records of the {people(number)} counted"
     if found.equal:
         return f"The model equals that of {whom}: all {found.counts:,} counts are the same."
     text = (
-        f"The model differs from that of {whom}: {found.differing:,} of {found.counts:,} counts are others, "
+        f"The model differs from that of {whom}: {found.differing:,} of {found.counts:,} counts differ, "
         f"the most by {found.largest:+,.6g} ({found.where})"
     )
     if found.errors is not None:
@@ -194,10 +198,12 @@ def _compared_text(found: Comparison, number: int) -> str:
 
 def _caught_lines(caught: Sequence[Culprit]) -> list[str]:
     reasons = dict.fromkeys(one.why for one in caught)
-    return [f"Caught: {listed([one.name for one in caught if one.why == why])} ({why})." for why in reasons]
+    return [
+        f"Caught: {join_names([one.name for one in caught if one.why == why])} ({why})." for why in reasons
+    ]
 
 
-def _cost_table(cost: Cost) -> Table:
+def _cost_table(cost: PopulationCost) -> Table:
     table = plain_table("What it cost", [""], ["processor time", "sent", "received"])
     person, sent, received = cost.client_seconds, cost.sent, cost.received
     table.add_row("a person, on average", duration(person.mean), _size(sent.mean), _size(received.mean))
@@ -207,7 +213,7 @@ def _cost_table(cost: Cost) -> Table:
     return table
 
 
-def _cost_note(cost: Cost) -> str:
+def _cost_note(cost: PopulationCost) -> str:
     whom = f"{people(cost.measured_on)} who shared no work"
     rounds = counted(cost.rounds, "round")
     clock = f"{duration(cost.wall)} by the clock, all in one process"
@@ -215,7 +221,7 @@ def _cost_note(cost: Cost) -> str:
 
 
 def _size(count: float) -> str:
-    """Return a number of bytes for reading.
+    """Format a number of bytes.
 
     >>> _size(251), _size(22860), _size(3_000_000)
     ('251 B', '22.9 kB', '3.0 MB')

@@ -12,14 +12,20 @@ from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from masquerade.cli.options import Folder, Json, Overwrite, argument, flag, group, option, required
-from masquerade.cli.output import check_target, emit, plain_table, render, say
+from masquerade.cli.options import Folder, Json, Overwrite, argument, flag, group, option, required_option
+from masquerade.cli.output import check_target, emit, join_names, plain_table, render, say
+from masquerade.cli.policy_init import Choice, limit_from_options, split_names
+from masquerade.cli.record_limit import AcceptGamma, confirm_record_gamma, confirm_total
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.record_gamma import describe_gamma
 from masquerade.core.util.formatting import counted
+from masquerade.frames.formats import offered_endings
 
 if TYPE_CHECKING:
     from masquerade.survey.collector.settings import SurveySettings
     from masquerade.survey.collector.store import SurveyStore
+    from masquerade.survey.forms.questionnaire import Questionnaire
+    from masquerade.survey.forms.survey_file import Survey
 
 survey_app = group(
     "Ask a sensitive question: the respondent's own browser disguises the answer before it leaves."
@@ -36,37 +42,92 @@ def init(
     folder: Folder,
     *,
     address: Annotated[
-        str, option("Where pages will reach the collector, without a path.", "URL", "--collector")
+        str, option("Address at which pages will reach the collector, without a path.", "URL", "--collector")
     ] = f"http://{LOCAL}:{PORT}",
     invited: Annotated[
         bool,
-        flag("Only invited people may answer, each once, by blind tokens; makes their key.", "--invited"),
+        flag("Admit only invited people, each once, by blind tokens; creates the key.", "--invited"),
     ] = False,
     source: Annotated[
         Path | None,
-        option("Ask what this form asks: an XLSForm (.xlsx) or SurveyJS (.json).", "FILE", "--from"),
+        option(
+            "Import an XLSForm (.xlsx), SurveyJS form (.json) or LimeSurvey survey (.lss).", "FILE", "--from"
+        ),
+    ] = None,
+    limit: Annotated[
+        str | None,
+        option(
+            "With --from: the most that one person may reveal; by default 5%:50%.",
+            "BEFORE:AFTER",
+        ),
+    ] = None,
+    sensitive: Annotated[
+        list[str] | None,
+        option("With --from: questions to disguise, NAME or A,B,C; by default all.", "NAMES"),
+    ] = None,
+    clear: Annotated[
+        list[str] | None,
+        option("With --from: questions that are not sensitive and are sent in clear.", "NAMES"),
+    ] = None,
+    count: Annotated[
+        str | None,
+        option("With --from: tables to count, such as singles; by default 'singles, pairs'.", "TABLES"),
+    ] = None,
+    people: Annotated[
+        int | None,
+        option("With --from: number of people who will answer; by default 1,500.", "N", min=1),
     ] = None,
 ) -> None:
-    """Write a survey to begin with: policy.yaml, survey.yaml and collector.yaml.
+    """Write a survey to start from: policy.yaml, survey.yaml and collector.yaml.
 
-    Of another program's form what cannot be asked is listed, and every question is disguised with γ = 3.
-    Example: masquerade survey init work --from form.xlsx --collector https://survey.example.org
+    The policy limits what all answers of one person may reveal, divides this limit among the sensitive
+    questions, and states the cost. Parts of an imported form that cannot be asked are listed.
+    Example: masquerade survey init work --from form.xlsx --clear age --people 2000
     """
+    from masquerade.cli.survey_init import draft_questionnaire  # noqa: PLC0415
     from masquerade.survey.collector.example import write_example  # noqa: PLC0415  (loads the web client)
-    from masquerade.survey.forms.form_file import read_questionnaire  # noqa: PLC0415
     from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
 
-    form = None if source is None else read_questionnaire(source)
-    write_example(folder, address, invited=invited, questionnaire=form)
-    Survey.load(folder / "survey.yaml")
+    choice = Choice(split_names(sensitive), split_names(clear), count, people)
+    if source is None:
+        if limit is not None or choice != Choice():
+            raise InputError("--limit, --sensitive, --clear, --count and --people need a form: give --from.")
+        form, questionnaire = None, None
+    else:
+        if folder.exists():  # before anything is planned
+            raise FileError(f"{folder}: exists already; name a new folder.")
+        form = read_questionnaire(source)
+        questionnaire = form, draft_questionnaire(form, limit_from_options(limit), choice)
+    write_example(folder, address, invited=invited, questionnaire=questionnaire)
+    survey = Survey.load(folder / "survey.yaml")
+    say(f"{describe_gamma(survey.record_gamma)} Its cost is in policy.yaml.")
+    if survey.policy.clear_variables:
+        say(f"sent in clear: {join_names(survey.policy.clear_variables)}")
     if form is not None:
         for line in form.left_out:
             say(f"not as in {source}: {line}")
-        say(f"{counted(len(form.questions), 'question')} of {source}, each disguised with γ = 3.")
+        say(f"{counted(len(form.questions), 'question')} of {source}.")
     say(
-        f"wrote a survey into {folder}: edit policy.yaml and survey.yaml, try it with masquerade survey demo "
+        f"wrote a survey into {folder}: edit policy.yaml and survey.yaml, try it with masquerade survey try "
         f"{folder / 'survey.yaml'}, then masquerade survey serve {folder / 'collector.yaml'}."
     )
+
+
+def read_questionnaire(path: Path) -> Questionnaire:
+    """Return the questionnaire in an XLSForm (.xlsx), a SurveyJS form (.json) or a LimeSurvey .lss."""
+    from masquerade.survey.forms import limesurvey, surveyjs, xlsform  # noqa: PLC0415
+
+    readers = {".xlsx": xlsform.read, ".json": surveyjs.read, ".lss": limesurvey.read}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(
+            f"{path}: must be an XLSForm (.xlsx), a SurveyJS form (.json) or a LimeSurvey survey (.lss)."
+        )
+    try:
+        return reader(path)
+    except InputError as error:
+        reason = str(error)
+        raise InputError(reason if reason.startswith(f"{path}:") else f"{path}: {reason}") from None
 
 
 @survey_app.command("build")
@@ -74,53 +135,93 @@ def build_page(
     survey: SurveyFile,
     *,
     out: Annotated[
-        Path, required("The folder for the page and what is printed.", "--out", "-o", metavar="FOLDER")
+        Path,
+        required_option("The folder for the page and the printed forms.", "--out", "-o", metavar="FOLDER"),
     ],
     overwrite: Overwrite = False,
+    accept_gamma: AcceptGamma = None,
     json: Json = False,
 ) -> None:
-    """Build the page, which stands alone, with its sha256, letter, sheets and vectors.
+    """Build the self-contained page, with its sha256, letter, paper forms and test vectors.
 
     The same file gives the same bytes everywhere. Example: masquerade survey build survey.yaml --out page
     """
     from masquerade.survey import Survey, build  # noqa: PLC0415
 
-    built = build(Survey.load(survey))
+    loaded = Survey.load(survey)
+    remarks = announce_survey(loaded, quiet=json)
+    confirm_record_gamma(loaded.policy, accept_gamma, loaded.follow_ups)
+    built = build(loaded)
     there = [name for name in built.files if (out / name).exists()]
     if there and not overwrite:
         raise FileError(f"{out / there[0]}: exists already; --overwrite replaces it.")
     built.write(out)
     if json:
-        emit({"sha256": built.digest, "files": {name: len(content) for name, content in built.files.items()}})
+        sizes = {name: len(content) for name, content in built.files.items()}
+        guarantee = describe_gamma(loaded.record_gamma)
+        emit({"sha256": built.digest, "guarantee": guarantee, "warnings": remarks, "files": sizes})
         return
     emit(f"{built.digest}  survey.html\n")
     say(f"wrote {counted(len(built.files), 'file')} into {out}; its sha256 is above, to be published.")
 
 
 @survey_app.command("serve")
-def serve(settings: Settings) -> None:
-    """Serve the page and collect its reports until told to stop; it may be started again at any time.
+def serve(settings: Settings, *, accept_gamma: AcceptGamma = None) -> None:
+    """Serve the page and collect its reports until stopped; it may be restarted at any time.
 
     Example: masquerade survey serve collector.yaml
     """
     from masquerade.survey.collector.collector import SurveyCollector  # noqa: PLC0415
+    from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
 
-    SurveyCollector(collector_settings(settings)).serve(say)
+    chosen = collector_settings(settings)
+    survey = Survey.load(chosen.survey)
+    announce_survey(survey)
+    confirm_record_gamma(survey.policy, accept_gamma, survey.follow_ups)
+    _confirm_versions(chosen, survey, accept_gamma)
+    SurveyCollector(chosen).serve(say)
+
+
+def _confirm_versions(chosen: SurveySettings, survey: Survey, accepted: str | None) -> None:
+    """Confirm what all versions of an amended survey reveal, for people who answer each of them.
+
+    An invitation admits one report, under one version. Anyone else may answer every version, and each is
+    another draw.
+    """
+    from masquerade.disguising.earlier_draws import epsilon_of  # noqa: PLC0415  (loads Arrow)
+    from masquerade.survey.collector.store import SurveyStore, is_postgres  # noqa: PLC0415
+
+    place = chosen.place
+    if survey.spec.issuer is not None or not (is_postgres(place) or Path(place).exists()):
+        return
+    with SurveyStore(place, chosen.invitations, chosen.accept) as store:
+        answered, versions = store.count_reports(), store.versions()
+    earlier = [versions[name] for name in answered if name != survey.policy.id and versions[name].disguised]
+    if earlier:
+        number = counted(len(earlier), "earlier version")
+        say(f"people who answered {number} may answer this one too: that is another draw, and γ multiplies.")
+        total = sum(map(epsilon_of, earlier), epsilon_of(survey.policy))
+        instead = "Keep the earlier policy, or invite people: an invitation admits one report"
+        confirm_total(survey.policy, total, accepted, instead)
 
 
 @survey_app.command("invite")
 def invite(
     settings: Settings,
     *,
-    number: Annotated[int, option("How many invitations.", None, "--n", min=1)] = 1,
+    number: Annotated[int, option("Number of links.", None, "--n", min=1)] = 1,
+    uses: Annotated[
+        int, option("Number of reports that each link admits, such as those of a class.", min=1)
+    ] = 1,
     out: Annotated[
-        str | None, option("Write the links to this file, one a line.", "FILE", "--out", "-o")
+        str | None, option("Write the links to this file, one per line.", "FILE", "--out", "-o")
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Make links for so many people; each admits one, and no link can be joined with what was answered.
+    """Make invitation links; each admits one report, or as many as --uses says.
 
-    Example: masquerade survey invite collector.yaml --n 500 --out links.txt
+    No link can be matched with an answer. Example: masquerade survey invite collector.yaml --n 500
+    --out links.txt
     """
     from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
 
@@ -128,22 +229,25 @@ def invite(
     survey = Survey.load(chosen.survey)
     if survey.spec.issuer is None:
         raise InputError(
-            "This survey is open to anybody: survey.yaml has no 'issuer'. See survey init --invited."
+            "This survey is open to the public: survey.yaml has no 'issuer'. See survey init --invited."
         )
     check_target(out, overwrite=overwrite)
     with _store(settings) as store:
-        codes = store.invite(number)
+        codes = store.invite(number, uses)
     lines = "".join(f"{survey.spec.collector}/#{code}\n" for code in codes)
     emit(lines, out, overwrite=overwrite)
+    whom = "one person" if uses == 1 else f"a group of {uses:,}"
+    if uses > 1:
+        say(f"each link admits {uses:,} reports: one person who has it can send several of them.")
     if out is not None:
-        say(f"wrote {counted(number, 'link')} to {out}: send each to one person, and keep no copy.")
+        say(f"wrote {counted(number, 'link')} to {out}: send each to {whom}, and keep no copy.")
 
 
 @survey_app.command("status")
 def status(settings: Settings, *, json: Json = False) -> None:
-    """Show how many reports there are, and estimated shares with 95% intervals.
+    """Show the number of reports, and estimated shares with 95% intervals.
 
-    While the survey is open the running collector is asked, and its numbers move in batches.
+    While the survey is open, the numbers come from the running collector, which updates them in batches.
     Example: masquerade survey status collector.yaml
     """
     from masquerade.services.common.problems import PartyUnreachable  # noqa: PLC0415
@@ -155,14 +259,14 @@ def status(settings: Settings, *, json: Json = False) -> None:
     chosen = collector_settings(settings)
     survey = Survey.load(chosen.survey)
     with open_store(chosen, survey) as store:
-        source = show_nothing(store, chosen.batch) if store.closed is None else show_all(store)
+        source = show_nothing(store, chosen.batch) if store.closed_on is None else show_all(store)
         values = figures(source, survey, store.versions(), store.quotas)
     if values["closed"] is None:
         try:
             values = fetch_figures(chosen)
         except PartyUnreachable as error:
             say(str(error))
-    emit(values if json else _shown(values))
+    emit(values if json else _format_figures(values))
 
 
 @survey_app.command("close")
@@ -170,11 +274,11 @@ def close(
     settings: Settings,
     *,
     erase: Annotated[
-        bool, flag("Delete all reports and invitations as well: after their time is over.", "--erase")
+        bool, flag("Also delete all reports and invitations, after their retention period.", "--erase")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Close the survey for good: no report is taken any more, and none withdrawn.
+    """Close the survey permanently: no report is accepted or withdrawn any more.
 
     Example: masquerade survey close collector.yaml
     """
@@ -201,32 +305,36 @@ def close(
 def export_reports(
     settings: Settings,
     *,
-    out: Annotated[str, required("Where to: .csv, .parquet, .arrow, .sav, .dta or .xlsx.", "--out", "-o")],
+    out: Annotated[str, required_option(f"Output file: {offered_endings()}.", "--out", "-o")],
     codebook: Annotated[
-        Path | None, option("Write a codebook beside it (DDI Codebook 2.5, XML).", "FILE", "--codebook")
+        Path | None, option("Also write a codebook (DDI Codebook 2.5, XML).", "FILE", "--codebook")
+    ] = None,
+    texts: Annotated[
+        str | None, option("Also write what people wrote themselves, apart from the reports.", "FILE")
     ] = None,
     version: Annotated[
-        str | None, option("Of an amended survey: the beginning of a policy's id.", "ID", "--version")
+        str | None, option("For an amended survey: the first characters of a policy's id.", "ID", "--version")
     ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Write the reports, shuffled and labelled, with their policy inside or beside the file.
+    """Write the reports, shuffled and labelled, with their policy in or next to the file.
 
-    It goes straight into mq.tally, masquerade estimate and report. While the survey is open the running
-    collector gives the reports of whole batches, if its settings have an export_token.
+    mq.tally, masquerade estimate and masquerade report read the file directly. While the survey is open, the
+    running collector returns the reports of full batches, if its settings have an export_token.
     Example: masquerade survey export collector.yaml --out reports.parquet --codebook reports.xml
     """
     from masquerade.survey.collector.collector import open_store  # noqa: PLC0415
     from masquerade.survey.collector.collector_client import fetch_reports  # noqa: PLC0415
-    from masquerade.survey.collector.export import export  # noqa: PLC0415
+    from masquerade.survey.collector.export import export, write_texts  # noqa: PLC0415
     from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
 
-    check_target(out, overwrite=overwrite)
+    for file in (out, texts):
+        check_target(file, overwrite=overwrite)
     chosen = collector_settings(settings)
     survey = Survey.load(chosen.survey)
     with open_store(chosen, survey) as store:
-        published = fetch_reports(chosen) if store.closed is None else None
+        published = fetch_reports(chosen) if store.closed_on is None else None
         number = export(
             store,
             out,
@@ -236,31 +344,100 @@ def export_reports(
             overwrite=overwrite,
             published=published,
         )
+        written = None if texts is None else write_texts(store, texts, overwrite=overwrite)
     if published is not None:
-        say(f"the survey is open: these are its batches of {chosen.batch} reports or more.")
+        say(f"the survey is open: these are its full batches of {chosen.batch} reports or more.")
     if json:
-        emit({"reports": number, "out": out, "codebook": None if codebook is None else str(codebook)})
+        emit(
+            {"reports": number, "out": out, "codebook": None if codebook is None else str(codebook)}
+            | ({} if texts is None else {"texts": texts, "written": written})
+        )
     else:
         beside = "" if codebook is None else f", and their codebook to {codebook}"
         say(f"wrote {counted(number, 'report')} to {out}{beside}.")
+        if written is not None:
+            say(f"wrote {counted(written, 'text')} of people to {texts}: they may show who wrote them.")
 
 
-@survey_app.command("demo")
-def demo(
+@survey_app.command("report")
+def report(
+    settings: Settings,
+    *,
+    out: Annotated[str, required_option("The file for the report (.html).", "--out", "-o")],
+    language: Annotated[
+        str | None, option("One of the survey's languages; by default the first.", "LANGUAGE", "--language")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the estimates of a closed survey with the questions' texts, in the survey's language.
+
+    It is one page to print. Example: masquerade survey report collector.yaml --out report.html
+    """
+    from masquerade.survey.collector.collector import open_store  # noqa: PLC0415
+    from masquerade.survey.collector.figures import figures, show_all  # noqa: PLC0415
+    from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
+    from masquerade.survey.page.report import write_report  # noqa: PLC0415
+
+    check_target(out, overwrite=overwrite)
+    chosen = collector_settings(settings)
+    survey = Survey.load(chosen.survey)
+    check_language(survey, language)
+    with open_store(chosen, survey) as store:
+        values = figures(show_all(store), survey, store.versions(), store.quotas, language)
+    emit(write_report(values, survey), out, overwrite=overwrite)
+    say(f"wrote the report of {counted(values['reports'], 'report')} to {out}.")
+
+
+def check_language(survey: Survey, language: str | None) -> None:
+    """Raise InputError if a survey does not have a language."""
+    if language not in (None, *survey.languages):
+        raise InputError(f"--language must be one of {join_names(survey.languages)}. Got {language!r}.")
+
+
+@survey_app.command("dossier")
+def dossier(
+    survey: SurveyFile,
+    *,
+    out: Annotated[str, required_option("The file for the dossier (.html).", "--out", "-o")],
+    language: Annotated[
+        str | None, option("One of the survey's languages; by default the first.", "LANGUAGE", "--language")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the dossier for an ethics committee: protocol, information, risks, and how data flow.
+
+    It is one page to print. Example: masquerade survey dossier survey.yaml --out dossier.html
+    """
+    from masquerade.survey import Survey  # noqa: PLC0415
+    from masquerade.survey.page.dossier import write_dossier  # noqa: PLC0415
+
+    check_target(out, overwrite=overwrite)
+    loaded = Survey.load(survey)
+    check_language(loaded, language)
+    announce_survey(loaded)
+    emit(write_dossier(loaded, language), out, overwrite=overwrite)
+    say(f"wrote the dossier to {out}: read it as the committee will, and complete what it calls missing.")
+
+
+@survey_app.command("try")
+@survey_app.command("demo", hidden=True)
+def try_survey(
     own: Annotated[
-        Path | None, argument("A survey file (YAML) to try; without it an example.", "[SURVEY]")
+        Path | None, argument("A survey file (YAML) to try; by default an example.", "[SURVEY]")
     ] = None,
     *,
     port: Annotated[
         int | None,
-        option("The port to serve at; by default 8765, or another if that is taken.", None, "--port", min=1),
+        option("The port; by default 8765, or another if that is in use.", None, "--port", min=1),
     ] = None,
-    people: Annotated[int, option("How many made-up people answer.", None, "--n", min=0)] = 300,
-    once: Annotated[bool, flag("Stop when the made-up people have answered.", "--once")] = False,
+    people: Annotated[
+        int, option("Number of synthetic people who answer.", "N", "--people", "--n", min=0)
+    ] = 300,
+    once: Annotated[bool, flag("Stop when the synthetic people have answered.", "--once")] = False,
 ) -> None:
-    """Serve a ready example or a survey of yours, with a QR code, and let made-up people answer it.
+    """Serve an example or your own survey, with a QR code, and have synthetic people answer it.
 
-    Nothing of it is kept. Example: masquerade survey demo work/survey.yaml
+    Nothing is stored. Example: masquerade survey try work/survey.yaml
     """
     from masquerade.services.common.settings import load  # noqa: PLC0415
     from masquerade.survey.collector.collector import SurveyCollector  # noqa: PLC0415
@@ -281,39 +458,56 @@ def demo(
         token = (folder / "team.token").read_text().strip()
         failures: list[Exception] = []
 
-        def filled() -> None:
+        def fill() -> None:
             try:
                 answer_as_people(collector.survey, address, people)
                 if once:
                     collector.store.end()
                 collector.publish()
-                emit(_shown(loads(collector.publication.figures_json)))
+                emit(_format_figures(loads(collector.publication.figures_json)))
             except Exception as error:  # noqa: BLE001  (raised again when the service has ended)
                 failures.append(error)
             if once or failures:
                 os.kill(os.getpid(), signal.SIGINT)
 
-        def announced(line: str) -> None:
+        def announce(line: str) -> None:
             if "listens at" in line:
                 emit(f"{in_terminal(address + '/')}Answer at {address}/ and see what comes in at "
-                     f"{address}/team#{token}\nCtrl-C ends it; nothing is kept.\n")  # fmt: skip
-                threading.Thread(target=filled, daemon=True).start()
+                     f"{address}/team#{token}\nCtrl-C stops it; nothing is stored.\n")  # fmt: skip
+                threading.Thread(target=fill, daemon=True).start()
 
-        collector.serve(announced)
+        collector.serve(announce)
         if failures:
             raise failures[0]
 
 
-def collector_settings(file: Path) -> SurveySettings:
-    """Return the settings of a collector, after checking all of them."""
-    from masquerade.cli.nodes import checked  # noqa: PLC0415  (loads what devices have no room for)
+def announce_survey(survey: Survey, *, quiet: bool = False) -> list[str]:
+    """Print the bound on everything that one person sends, then the remarks on a survey; return these."""
+    from masquerade.survey.forms.remarks import survey_remarks  # noqa: PLC0415
 
-    found: SurveySettings = checked(file, "survey")
+    remarks = survey_remarks(survey)
+    if not quiet:
+        say(describe_gamma(survey.record_gamma))
+        if survey.clear_variables:
+            say(f"sent in clear: {join_names(survey.clear_variables)}")
+        if survey.free_texts:
+            names = join_names([it.name for it in survey.free_texts])
+            say(f"sent word for word, as people write it: {names}")
+        for remark in remarks:
+            say(f"warning: {remark}")
+    return remarks
+
+
+def collector_settings(file: Path) -> SurveySettings:
+    """Load and check the settings of a collector."""
+    from masquerade.cli.settings_files import load_settings  # noqa: PLC0415  (devices have too little memory for it)
+
+    found: SurveySettings = load_settings(file, "survey")
     return found
 
 
 def _free_port() -> int:
-    """Return the usual port of the demo, or another if somebody has it."""
+    """Return the usual port of the demo, or another port if it is in use."""
     from masquerade.services.common.example_deployment import free_ports  # noqa: PLC0415
 
     try:
@@ -330,17 +524,17 @@ def _store(settings: Path) -> AbstractContextManager[SurveyStore]:
     return SurveyStore(chosen.place, chosen.invitations, chosen.accept)
 
 
-def _shown(found: dict[str, Any]) -> str:
+def _format_figures(found: dict[str, Any]) -> str:
     state = f"closed on {found['closed']}" if found["closed"] else "open"
     batch = found["batch"]
     if found["reports"] is None:
-        number = f"no whole batch of {batch} reports yet"
+        number = f"no full batch of {batch} reports yet"
     else:
         number = counted(found["reports"], "report") + (f" in batches of {batch} or more" if batch else "")
     used = "" if found["begun"] is None else f", {found['begun']:,} used"
     invited = f", {counted(found['invited'], 'invitation')}{used}" if found["invited"] else ""
     withdrawn = f", {found['withdrawn']:,} withdrawn" if found["withdrawn"] else ""
-    parts: list[Any] = [f"{found['title']}: {number}{withdrawn}{invited}; {state}."]
+    parts: list[Any] = [f"{found['title']}: {number}{withdrawn}{invited}; {state}.", found["guarantee"]]
     for it in found["quotas"]:
         reached = f"{it['most']:,} at most" if it["count"] is None else f"{it['count']:,} of {it['most']:,}"
         parts.append(f"quota {it['variable']} = {it['answer']}: {reached}; {it['meaning']}")
@@ -349,14 +543,16 @@ def _shown(found: dict[str, Any]) -> str:
             pooled = version["policy"] == "pooled"
             parts.append("all versions together" if pooled else f"version {version['policy'][:12]}")
         for question in version["questions"]:
+            if "among" in question:
+                parts.append(question["among"])
             table = plain_table(question["text"], ["answer"], ["share", "95% interval"])
             for it in question.get("shares", []):
                 table.add_row(it["answer"], f"{it['share']:.1%}", f"{it['low']:.1%} to {it['high']:.1%}")
             parts.append(question.get("refused", table))
             if question.get("doubt") is not None:
                 parts.append(
-                    f"warning: these reports hardly come from this policy (p = {question['doubt']:.2g}): "
-                    "inattention, or made-up reports?"
+                    f"warning: these reports do not fit this policy (p = {question['doubt']:.2g}): "
+                    "inattentive or forged answers?"
                 )
     ends = [
         it[end]
@@ -366,5 +562,5 @@ def _shown(found: dict[str, Any]) -> str:
         for end in ("low", "high")
     ]
     if ends and (min(ends) < 0 or max(ends) > 1):
-        parts.append("(below 0% or above 100%: unbiased, and says that the truth is near that end)")
+        parts.append("(below 0% or above 100%: the estimate is unbiased, and the truth is near that end)")
     return render(*parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from masquerade.cli.options import Json, argument, group, option
+from masquerade.cli.options import Json, Overwrite, argument, group, option, required_option
 from masquerade.cli.output import emit, say
 from masquerade.core.util.atomic import write_new
 
@@ -14,19 +14,20 @@ if TYPE_CHECKING:
 
 tls_app = group("Make certificates, tokens and identities for services.")
 Folder = Annotated[Path, argument("The folder of the authority.", "FOLDER")]
-Name = Annotated[str, argument("The name of the service, as its peers call it.", "NAME")]
+Name = Annotated[str, argument("The name by which its peers know the service.", "NAME")]
+
+Hosts = Annotated[list[str] | None, option("A host name or address of the service; may be repeated.")]
+Days = Annotated[int, option("Days for which the certificate is valid.")]
 
 
 @tls_app.command("init")
 def init(
     folder: Folder,
     *,
-    name: Annotated[
-        str, option("What the authority is called in certificates.")
-    ] = "masquerade test authority",
+    name: Annotated[str, option("Name of the authority in certificates.")] = "masquerade test authority",
     json: Json = False,
 ) -> None:
-    """Make a private authority: ca.pem, which every service gets, and ca.key, which stays here.
+    """Make a private certificate authority: ca.pem for every service, and ca.key, which stays here.
 
     Example: masquerade tls init tls
     """
@@ -34,7 +35,7 @@ def init(
 
     made = certificates.init(folder, name=name)
     _show(made, json=json)
-    say(f"made an authority in {folder}: ca.pem is for every service, ca.key for nobody else.")
+    say(f"made an authority in {folder}: give ca.pem to every service, and ca.key to no one.")
 
 
 @tls_app.command("issue")
@@ -42,33 +43,78 @@ def issue(
     folder: Folder,
     name: Name,
     *,
-    host: Annotated[
-        list[str] | None,
-        option("A name or address it is reached at; may be given several times."),
-    ] = None,
-    days: Annotated[int, option("How long the certificate holds.")] = 365,
+    host: Hosts = None,
+    days: Days = 365,
     json: Json = False,
 ) -> None:
     """Make a key and a certificate for a service, and print the fingerprint that its peers pin.
 
-    Without --host it is for this machine alone. Example: masquerade tls issue tls north --host north.example
+    Without --host it is valid only here. Example: masquerade tls issue tls north --host north.example
     """
     from masquerade.crypto import certificates  # noqa: PLC0415
 
     _show(certificates.issue(folder, name, tuple(host) if host else certificates.HOSTS, days), json=json)
 
 
+@tls_app.command("request")
+def request(
+    name: Name,
+    *,
+    host: Hosts = None,
+    out: Annotated[Path, option("The folder for both files.", "FOLDER", "--out")] = Path(),
+    json: Json = False,
+) -> None:
+    """Make a key here, where it stays, and a signing request for the authority: NAME.key and NAME.csr.
+
+    Only the request leaves this machine. Example: masquerade tls request north --host north.example
+    """
+    from masquerade.crypto import certificates  # noqa: PLC0415
+
+    csr, key = certificates.request(out, name, tuple(host) if host else certificates.HOSTS)
+    emit({"request": str(csr), "key": str(key)} if json else f"{csr}\n")
+    say(f"made {key}, which stays on this machine: send only {csr.name} to the authority.")
+
+
+@tls_app.command("sign")
+def sign(
+    folder: Folder,
+    request: Annotated[Path, argument("The signing request of a service (PEM).", "NAME.csr")],
+    *,
+    host: Annotated[
+        list[str],
+        required_option("A host name or address of the service; may be repeated.", "--host", metavar="TEXT"),
+    ],
+    name: Annotated[
+        str | None, option("The name of the service.", show_default="the name of the request's file")
+    ] = None,
+    days: Days = 365,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Sign the key in a request, and print the fingerprint that peers pin.
+
+    Of the request only the key is used, once its signature is checked: name, hosts and days are those given
+    here. Example: masquerade tls sign tls north.csr --host north.example
+    """
+    from masquerade.crypto import certificates  # noqa: PLC0415
+
+    called = request.name.removesuffix(".csr") if name is None else name
+    signed = certificates.sign(folder, request, called, tuple(host), days, overwrite=overwrite)
+    _show(signed, json=json)
+    say(f"signed {signed.certificate}: give it and ca.pem to the service, and the fingerprint to its peers.")
+
+
 @tls_app.command("rotate")
 def rotate(folder: Folder, name: Name, *, json: Json = False) -> None:
-    """Replace a service's key and certificate; print the new fingerprint and the old one.
+    """Replace a service's key and certificate; print the new and the old fingerprint.
 
-    Peers list both fingerprints until the service has been started again.
+    Peers list both fingerprints until the service has been restarted.
     """
     from masquerade.crypto import certificates  # noqa: PLC0415
 
     made = certificates.rotate(folder, name)
     _show(made, json=json)
-    say("first the new fingerprint, then the old one: peers list both until the service was restarted.")
+    say("first the new fingerprint, then the old one: peers list both until the service has been restarted.")
 
 
 @tls_app.command("fingerprint")
@@ -85,10 +131,10 @@ def fingerprint(
 def token(
     file: Annotated[Path, argument("The new file for the token.", "FILE")],
 ) -> None:
-    """Make a token in a file of its own and print its digest.
+    """Make a token in a new file and print its digest.
 
-    The file goes to the service that shows the token (token_file), the digest to the one that is shown it
-    (token_digest). Example: masquerade tls token north.token
+    The file goes to the service that presents the token (token_file), the digest to the service that checks
+    it (token_digest). Example: masquerade tls token north.token
     """
     from masquerade.crypto.keys import new_token, token_digest  # noqa: PLC0415
 
@@ -101,14 +147,14 @@ def token(
 def identity(
     file: Annotated[Path, argument("The new file for the identity.", "FILE")],
 ) -> None:
-    """Make the key that a service signs with, in a file of its own, and print its public part."""
+    """Make a service's signing key in a new file, and print its public key."""
     from masquerade.crypto.keys import create_identity  # noqa: PLC0415
 
     emit(create_identity(file).public.hex() + "\n")
 
 
 def _show(made: Pair, *, json: bool) -> None:
-    """Print the fingerprint of a certificate, and of the one it replaced."""
+    """Print the fingerprint of a certificate, and that of the certificate it replaced."""
     if json:
         figures = {
             "certificate": str(made.certificate),

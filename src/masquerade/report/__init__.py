@@ -1,4 +1,4 @@
-"""Pictures and pages: how they look, wherever they stand; reports of the demo and of anonymity."""
+"""Plots and HTML pages: their style, and the reports of the demo, plans, records and anonymity."""
 
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,6 @@ if TYPE_CHECKING:
     from masquerade.core.plots.style import png as png
     from masquerade.core.plots.style import svg as svg
     from masquerade.report.breach_plot import breach_plot as breach_plot
-    from masquerade.report.pages import filled as filled
+    from masquerade.report.pages import render_template as render_template
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -1,4 +1,4 @@
-"""How anonymous a table is, as one HTML page that needs nothing from outside."""
+"""Anonymity of a table as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from markupsafe import Markup
 from matplotlib.ticker import MaxNLocator
 
 from masquerade import __version__
-from masquerade.core.plots.drawing import shortened
+from masquerade.core.plots.drawing import shorten_label
 from masquerade.core.plots.palette import ESTIMATE, NAIVE
 from masquerade.core.plots.style import canvas, house_style, open_frame, svg
-from masquerade.report.pages import filled
+from masquerade.report.pages import render_template
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,26 +23,26 @@ MOST_BARS = 12
 
 
 def anonymity_html(report: AnonymityReport, title: str) -> str:
-    """Return the page; `title` is what the table is called."""
+    """Return the page. `title` is the name of the table."""
     content = {
         "version": __version__,
         "title": title,
         "report": report,
         "figures": [
             ("rows", f"{report.rows:,}"),
-            ("classes (rows that look alike)", f"{report.classes:,}"),
+            ("classes (rows with equal quasi-identifiers)", f"{report.classes:,}"),
             ("k: rows in the smallest class", f"{report.k:,}"),
-            ("rows that stand alone", f"{report.unique_rows:,} ({report.uniqueness:.2%})"),
+            ("unique rows", f"{report.unique_rows:,} ({report.uniqueness:.2%})"),
         ],
         "thresholds": [(k, f"{report.rows_below(k):,}") for k in (2, 3, 5, 10, 20, 50, 100)],
         "sensitive": [row(own) for own in report.sensitive],
         "pictures": _pictures(report),
     }
-    return filled("masquerade.report", "anonymity.html.j2", content)
+    return render_template("masquerade.report", "anonymity.html.j2", content)
 
 
 def row(own: SensitiveReport) -> dict[str, str]:
-    """Return the figures of a sensitive column, in words."""
+    """Return the metrics of a sensitive column as text."""
     return {
         "name": own.name,
         "values": f"{own.values:,}",
@@ -56,12 +56,12 @@ def row(own: SensitiveReport) -> dict[str, str]:
 
 
 def _pictures(report: AnonymityReport) -> list[dict[str, Any]]:
-    """Return every picture as SVG, which is ours and needs no escaping, with its words."""
-    labels, rows = report.binned()
+    """Return all plots as SVG with their texts. The SVG is generated here and needs no escaping."""
+    labels, rows = report.size_bins()
     drawn = [
         {
-            "heading": "How many rows look like a row",
-            "caption": "Rows by the size of their class. The first bar, orange, are rows that stand alone.",
+            "heading": "Size of classes",
+            "caption": "Rows by the size of their class. The first bar, in orange, shows unique rows.",
             "alt": "Bar chart of rows by class size.",
             "svg": bars(dict(zip(labels, rows, strict=True)), "rows in the class", "classes"),
         }
@@ -69,24 +69,24 @@ def _pictures(report: AnonymityReport) -> list[dict[str, Any]]:
     for place, own in enumerate(report.sensitive):
         drawn.append(
             {
-                "heading": f"How many values of {own.name} a class has",
+                "heading": f"Values of {own.name} in a class",
                 "caption": (
-                    "Rows by the number of distinct values in their class. In the orange bar the value is "
-                    "told outright, however large the class."
+                    "Rows by the number of distinct values in their class. The orange bar shows rows whose "
+                    "value is disclosed, however large the class."
                 ),
                 "alt": f"Bar chart of rows by distinct values of {own.name} in their class.",
                 "svg": bars(
-                    _shortened(own.rows_by_distinct), f"distinct values of {own.name}", f"values{place}"
+                    _limit_bars(own.rows_by_distinct), f"distinct values of {own.name}", f"values{place}"
                 ),
             }
         )
     return drawn
 
 
-def _shortened(rows: Mapping[int, int]) -> dict[str, int]:
-    """Return bars for 1 to the most that is drawn; larger numbers share the last.
+def _limit_bars(rows: Mapping[int, int]) -> dict[str, int]:
+    """Return one bar per number up to a limit. Larger numbers share the last bar.
 
-    >>> _shortened({1: 5, 3: 2})
+    >>> _limit_bars({1: 5, 3: 2})
     {'1': 5, '2': 0, '3': 2}
     """
     last = min(max(rows, default=1), MOST_BARS)
@@ -96,16 +96,16 @@ def _shortened(rows: Mapping[int, int]) -> dict[str, int]:
 
 
 def bars(heights: Mapping[str, int], label: str, name: str) -> Markup:
-    """Draw bars, the first in the colour of what is told."""
+    """Draw a bar chart, with the first bar in the colour of disclosed values."""
     with house_style():
         figure: Figure = canvas(6.4, 2.9)
         axes = figure.subplots()
         places = range(len(heights))
         axes.bar(places, list(heights.values()), color=[NAIVE if i == 0 else ESTIMATE for i in places])
         axes.set_xticks(places, list(heights), rotation=45 if len(heights) > 8 else 0)
-        axes.set_xlabel(shortened(label, 80))
+        axes.set_xlabel(shorten_label(label, 80))
         axes.set_ylabel("rows")
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))  # rows are whole, also on small tables
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))  # rows are integers, also on small tables
         axes.yaxis.set_major_formatter("{x:,.0f}")
         open_frame(axes)
         axes.grid(visible=False, axis="x")

@@ -1,4 +1,4 @@
-"""Breach curves: how far a report can raise any belief, for every variable and for the whole record."""
+"""Breach curves: the largest posterior belief after a report, by variable and for the whole record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.ticker import PercentFormatter
 
 from masquerade.channels.measures import breach_bound
-from masquerade.core.plots.drawing import new_axes, shortened
+from masquerade.core.plots.drawing import new_axes, shorten_label
 from masquerade.core.plots.palette import INK, MUTED, SERIES, STYLES
 from masquerade.core.plots.style import house_style, open_frame
 from masquerade.core.util.formatting import gamma_text
@@ -21,15 +21,29 @@ if TYPE_CHECKING:
     from masquerade.channels.policy.privacy import PolicyPrivacy
 
 MOST_CURVES = 8
-WIDEST_LABEL = 32  # letters of labels that stand two abreast
+WIDEST_LABEL = 32  # most characters of labels in two columns
 
 
 def breach_plot(
     figures: PolicyPrivacy, ax: Axes | None = None, *, rare: bool = False, title: str = ""
 ) -> Axes:
-    """Draw the largest belief after a report against that before it; variables of equal γ share a curve.
+    """Plot the largest belief after a report against the belief before it.
 
-    `rare` spreads small beliefs out, from one in a million on.
+    Parameters
+    ----------
+    figures : PolicyPrivacy
+        γ of every variable and of the record. Variables of equal γ share a curve.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. Without it, a new figure.
+    rare : bool, optional
+        Use a logarithmic axis for beliefs, which starts at one in a million.
+    title : str, optional
+        Title of the plot.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The plot.
     """
     beliefs = np.logspace(-6, 0, 241) if rare else np.linspace(0, 1, 401)
     shown, left_out = curves(figures)
@@ -38,13 +52,13 @@ def breach_plot(
         title += f"the {half} best and {half} least protected of {left_out + MOST_CURVES}"
     with house_style():
         axes = new_axes(5.6, 5.6) if ax is None else ax
+        # first in the legend, and drawn first: the curve of a variable with the same γ stays visible on top
+        record = f"one person, whole record: {_gamma_label(figures.record_gamma)}"
+        axes.plot(*_curve(figures.record_gamma, beliefs), color=INK, linewidth=3.2, zorder=1.9, label=record)
         axes.plot(beliefs, beliefs, color=MUTED, linewidth=1, label="nothing learnt: γ = 1")
         for place, (name, gamma) in enumerate(shown):
             colour, style = SERIES[place % len(SERIES)], STYLES[(place + place // len(SERIES)) % len(STYLES)]
             axes.plot(*_curve(gamma, beliefs), color=colour, linestyle=style, linewidth=1.9, label=name)
-        # a variable as weak as the whole record stays visible on top of it
-        record = f"whole record: {_gamma_label(figures.record_gamma)}"
-        axes.plot(*_curve(figures.record_gamma, beliefs), color=INK, linewidth=3.2, zorder=1.9, label=record)
         if rare:
             axes.set_xscale("log")
             axes.set_xticks([1e-6, 1e-4, 1e-2, 1e-1, 1], ["1 in 10⁶", "1 in 10⁴", "1%", "10%", "100%"])
@@ -71,19 +85,19 @@ def breach_plot(
 
 
 def curves(figures: PolicyPrivacy) -> tuple[list[tuple[str, Any]], int]:
-    """Return labelled γ, the best protected first, and how many are left out; equal γ are one."""
+    """Return labelled γ, best protected first, and the number omitted. Equal γ share one label."""
     by_gamma: dict[Any, list[str]] = {}
     for item in (*figures.variables, *figures.groups):
         by_gamma.setdefault(item.gamma, []).append(item.title)
     rising = sorted(by_gamma.items(), key=lambda pair: float(pair[0]))
     left_out = max(len(rising) - MOST_CURVES, 0)
-    if left_out:  # the best and the worst protected say most
+    if left_out:  # the best and the least protected are the most informative
         rising = rising[: MOST_CURVES // 2] + rising[-MOST_CURVES // 2 :]
     return [(f"{_names_in(names)}: {_gamma_label(gamma)}", gamma) for gamma, names in rising], left_out
 
 
 def _curve(gamma: Any, beliefs: Any) -> tuple[Any, Any]:
-    """Return the points of a curve; without a bound it stands at certainty."""
+    """Return the points of a curve. Without a bound it is constant at 1."""
     if gamma == math.inf:
         return [beliefs[0], beliefs[0], 1.0], [beliefs[0], 1.0, 1.0]
     return beliefs, [breach_bound(gamma, float(belief)) for belief in beliefs]
@@ -91,7 +105,7 @@ def _curve(gamma: Any, beliefs: Any) -> tuple[Any, Any]:
 
 def _names_in(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return shortened(", ".join(names[:3]), 34) + more
+    return shorten_label(", ".join(names[:3]), 34) + more
 
 
 def _gamma_label(gamma: Any) -> str:

@@ -1,4 +1,4 @@
-"""The main job on built-in data, from a population to a report: `run_demo`, its text and its page."""
+"""The demo on built-in data, from a population to a report: `run_demo`, its text and its page."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from matplotlib.figure import Figure
 from masquerade import __version__
 from masquerade.core.errors import FileError
 from masquerade.core.plots.style import house_style, svg
+from masquerade.core.record_gamma import describe_gamma
 from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.formatting import gamma_text
-from masquerade.disguising.columns import carried
+from masquerade.disguising.columns import policy_metadata
 from masquerade.frames.file_writer import AtomicWriter
 from masquerade.report import pictures
-from masquerade.report.guarantee_words import bounds, disclosed
-from masquerade.report.pages import filled
-from masquerade.report.study import VAGUE, Comparison, Study, run_study
+from masquerade.report.guarantee_words import bounds, list_disclosures
+from masquerade.report.pages import render_template
+from masquerade.report.study import VAGUE, Study, StudyFigure, run_study
 
 REPORT, POLICY, RECORDS = "report.html", "policy.yaml", "disguised.parquet"
 WIDTH = 100
@@ -37,7 +38,7 @@ RARE = "rare"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DemoResult:
-    """What the demo found, in words, and where its files are."""
+    """Result of the demo as text, and the paths of its files."""
 
     text: str
     report: Path
@@ -48,7 +49,7 @@ class DemoResult:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A comparison, written; `note` says why a figure is missing or not to be trusted."""
+    """A comparison as text. `note` explains a missing or unreliable number."""
 
     label: str
     truth: str
@@ -62,7 +63,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """A picture with the words that belong to it: a heading, what to see, and what it shows if unseen."""
+    """A plot with its texts: heading, caption, and description for screen readers."""
 
     name: str
     heading: str
@@ -75,19 +76,18 @@ TITLES = _Row("", "truth", "naive", "naive off", "estimate", "std. error", "off,
 
 
 def run_demo(out: Path, n: int = 20_000, *, overwrite: bool = False) -> DemoResult:
-    """Disguise n simulated people, estimate from the disguised records, and write three files into `out`.
+    """Disguise `n` simulated people, estimate from the disguised records, and write three files into `out`.
 
-    The population is always the same; the disguise is drawn from the operating system, so that results
-    differ a little from run to run. The files (report, policy, disguised records) are written only once
-    everything has been computed, each whole or not at all; earlier ones of the same names are replaced only
-    if that is said by `overwrite`.
+    The population is always the same. The disguise uses the operating system's randomness, so that results
+    vary slightly between runs. The files (report, policy, disguised records) are written atomically after
+    everything has been computed. Existing files are replaced only with `overwrite`.
     """
     out = Path(out)
     for name in (REPORT, POLICY, RECORDS):
         if (out / name).exists() and not overwrite:
-            raise FileError(f"{out / name}: exists already; name a new folder, or say --overwrite.")
+            raise FileError(f"{out / name}: already exists. Name a new folder, or use --overwrite.")
     study = run_study(n)
-    page = filled("masquerade.report", "demo.html.j2", _content(study))
+    page = render_template("masquerade.report", "demo.html.j2", _content(study))
     report, policy, records = out / REPORT, out / POLICY, out / RECORDS
     text = _demo_text(
         study, [f"Report with pictures: {report}", f"Policy: {policy}", f"Disguised records: {records}"]
@@ -95,10 +95,10 @@ def run_demo(out: Path, n: int = 20_000, *, overwrite: bool = False) -> DemoResu
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"{out}: no directory can be made here ({error.strerror}).") from None
+        raise FileError(f"{out}: cannot create this directory ({error.strerror}).") from None
     study.policy.save(policy)
     batch = pa.RecordBatch.from_pandas(study.disguised, preserve_index=False)
-    schema, said = batch.schema.remove_metadata(), {"policy": study.policy.id} | carried(study.policy)
+    schema, said = batch.schema.remove_metadata(), {"policy": study.policy.id} | policy_metadata(study.policy)
     with AtomicWriter(records, schema, said, overwrite=overwrite) as writer:
         writer.write(batch)
     write_whole(report, page)
@@ -108,9 +108,7 @@ def run_demo(out: Path, n: int = 20_000, *, overwrite: bool = False) -> DemoResu
 def _demo_text(study: Study, files: Iterable[str]) -> str:
     hidden, clear = study.policy.disguised, study.privacy.clear
     masks = f"{len(hidden)} of the answers wear a mask, {len(clear)} do not ({', '.join(clear)})"
-    heading = (
-        "COUNTS   truth: these very people; naive: the disguised records as they are; ± given the records"
-    )
+    heading = "COUNTS   truth: these people; naive: the disguised records at face value; ± given the records"
     blocks = [
         [
             f"MASQUERADE DEMO   {study.n:,} people, {len(study.policy.schema)} questions; {masks}",
@@ -129,7 +127,7 @@ def _demo_text(study: Study, files: Iterable[str]) -> str:
 
 
 def _parameter_lines(study: Study) -> list[str]:
-    """Return the parameters of some nodes, against the network's, and the verdict over all of them."""
+    """Return the estimates of selected parameters next to their true values, and a summary of all errors."""
     shown = [node for name in SHOWN_NODES for node in study.nodes if node.name == name]
     rows = [parameter_row(item) for node in shown for item in node.parameters if item.free]
     return [
@@ -141,7 +139,7 @@ def _parameter_lines(study: Study) -> list[str]:
 
 
 def line(row: _Row) -> str:
-    """Return one row of either table."""
+    """Return one row of a table."""
     error = f"± {row.stderr}" if row.stderr != NO_FIGURE else ""
     left = f"  {row.label:<16}{row.truth:>11}{row.naive:>11}{row.naive_off:>12}"
     return f"{left}{row.estimate:>13} {error:<13}{row.z:>12}  {row.note}".rstrip()
@@ -168,14 +166,14 @@ def _guarantee_lines(study: Study) -> list[str]:
             f"  {title:<25}" + "".join(f"{cell:>7}" for cell in row[:-1]) + f"{row[-1]:>11}"
             for title, row in cells
         ),
-        "(record: whatever is concluded from all the reports of one person together)",
+        "(record: anything concluded from all reports of one person together)",
         fill(f"Assuming that {assumed}.", WIDTH),
         fill(_printed_note(study), WIDTH),
     ]
 
 
 def _content(study: Study) -> dict[str, Any]:
-    """Return what the template shows: written figures, no arithmetic left."""
+    """Return the content of the template as text."""
     guarantee = study.privacy.guarantee
     return {
         "version": __version__,
@@ -185,7 +183,7 @@ def _content(study: Study) -> dict[str, Any]:
         "clear": study.privacy.clear,
         "policy_id": study.policy.id,
         "files": {"policy": POLICY, "records": RECORDS},
-        "pictures": _drawn(study),
+        "pictures": _draw_svg(study),
         "verdict": _verdict(study),
         "counts": [count_row(item, study.n) for item in study.counts],
         "pairs": [
@@ -194,15 +192,16 @@ def _content(study: Study) -> dict[str, Any]:
         ],
         "nodes": [(node.label, [parameter_row(item) for item in node.parameters]) for node in study.nodes],
         "bounds": bounds(study.privacy),
+        "person": describe_gamma(study.privacy.record_gamma),
         "record_gamma": gamma_text(study.privacy.record_gamma),
-        "disclosures": disclosed(guarantee),
+        "disclosures": list_disclosures(guarantee),
         "assumptions": guarantee.assumptions,
         "printed_note": _printed_note(study),
         "structure": study.structure,
     }
 
 
-def _drawn(study: Study) -> list[tuple[_Picture, Markup]]:
+def _draw_svg(study: Study) -> list[tuple[_Picture, Markup]]:
     with house_style():
         return [
             (picture, Markup(svg(picture.draw(study), picture.name)))  # noqa: S704
@@ -211,7 +210,7 @@ def _drawn(study: Study) -> list[tuple[_Picture, Markup]]:
 
 
 def _shown_pictures(study: Study) -> tuple[_Picture, ...]:
-    """Return the report's pictures; captions say what to see, with this run's figures."""
+    """Return the report's plots. Captions contain the numbers of this run."""
     covered = sum(abs(item.estimate - item.truth) <= pictures.Z95 * item.stderr for item in study.counts)
     masked, clear = ", ".join(study.policy.disguised), ", ".join(study.privacy.clear)
     return (
@@ -219,18 +218,19 @@ def _shown_pictures(study: Study) -> tuple[_Picture, ...]:
             "network",
             "Who wears a mask",
             "The network that the people are drawn from; an arrow means that one answer depends on another. "
-            "A masked answer is reported through a random channel; γ says how much its report can give away "
-            f"(1: nothing). {clear} are reported as they are.",
+            "A masked answer is reported through a random channel; γ bounds how much its report can reveal "
+            f"(1: nothing). {clear} are reported unchanged.",
             f"Directed graph of {len(study.structure)} nodes; {masked} carry masks, {clear} do not.",
             pictures.network_picture,
         ),
         _Picture(
             "counts",
             "Counting the masked",
-            "Upright bar: how many people it truly is. Orange cross: what the disguised records say at face "
+            "Upright bar: the true number of people. Orange cross: the count of the disguised records at "
+            "face "
             "value, often far off. Blue: the estimate from the same records, with its 95% interval. "
             f"{covered} of {len(study.counts)} intervals contain the truth; 19 of 20 do in the long run.",
-            "Dot plot of counts: naive counts are far from the truth, estimates with intervals are at it.",
+            "Dot plot of counts: naive counts are far from the truth, estimates are close to it.",
             pictures.counts_picture,
         ),
         _Picture(
@@ -250,15 +250,16 @@ def _shown_pictures(study: Study) -> tuple[_Picture, ...]:
             "normal curve: two thirds within ±1, nearly all within ±3. Left: parameters against the network. "
             "Right: all counts of one and two answers against the people's own; they share the same people, "
             "so they scatter together.",
-            "Two histograms of standardised errors beside the standard normal curve.",
+            "Two histograms of standardised errors with the standard normal curve.",
             pictures.errors_picture,
         ),
         _Picture(
             "breach",
-            "What a report can give away",
-            "Across: how sure somebody is of a statement before seeing a report. Upwards: how sure they can "
+            "What a report can reveal",
+            "Across: how sure an observer is of a statement before seeing a report. Upwards: how sure they "
+            "can "
             "be at most afterwards. Each answer's own report moves beliefs little. All reports of one person "
-            "together could move them far more, at worst: the thick curve is the price of asking eight "
+            "together could move them far more, at worst: the thick curve is the cost of asking eight "
             "questions of the same person.",
             "Curves of the largest posterior belief against the prior belief, one for each γ and one for the "
             "whole record.",
@@ -267,11 +268,11 @@ def _shown_pictures(study: Study) -> tuple[_Picture, ...]:
     )
 
 
-def count_row(item: Comparison, n: int) -> _Row:
-    """Write a count: whole people, with a decimal where there are few of them."""
+def count_row(item: StudyFigure, n: int) -> _Row:
+    """Format a count: integers, with a decimal for small counts."""
     digits = 0 if n >= FEW else 1
 
-    def written(value: float) -> str:
+    def format_people(value: float) -> str:
         return number(value, digits)
 
     return _Row(
@@ -279,45 +280,45 @@ def count_row(item: Comparison, n: int) -> _Row:
         number(item.truth, 0),
         number(item.naive, 0),
         _percent_off(item),
-        written(item.estimate),
-        written(item.stderr),
-        signed(item.z),
+        format_people(item.estimate),
+        format_people(item.stderr),
+        format_z(item.z),
         "",
     )
 
 
-def parameter_row(item: Comparison) -> _Row:
-    """Write a parameter; an unseen parent configuration has none."""
+def parameter_row(item: StudyFigure) -> _Row:
+    """Format a parameter. It is missing for an unseen parent configuration."""
     given = (item.label, number(item.truth, 3), number(item.naive, 3), _percent_off(item))
     if not item.seen:
         return _Row(*given, UNSEEN, NO_FIGURE, NO_FIGURE, "")
     if item.stderr > VAGUE:
         return _Row(*given, RARE, NO_FIGURE, NO_FIGURE, "")
     note = "" if item.reliable else RARE
-    return _Row(*given, number(item.estimate, 3), number(item.stderr, 3), signed(item.z), note)
+    return _Row(*given, number(item.estimate, 3), number(item.stderr, 3), format_z(item.z), note)
 
 
-def _percent_off(item: Comparison) -> str:
+def _percent_off(item: StudyFigure) -> str:
     if item.naive is None or not item.truth:
         return NO_FIGURE
     return number(100 * (item.naive - item.truth) / item.truth, 0, sign="+") + "%"
 
 
 def number(value: float | None, digits: int, sign: Literal["+", "-"] = "-") -> str:
-    """Write a number with a true minus sign, and no sign for zero."""
+    """Format a number with a true minus sign, and no sign for zero."""
     if value is None:
         return NO_FIGURE
     shown = f"{value:{sign},.{digits}f}"
     return shown.lstrip("+-") if not float(shown.replace(",", "")) else shown.replace("-", "−")
 
 
-def signed(value: float | None) -> str:
-    """Write a difference in standard errors."""
+def format_z(value: float | None) -> str:
+    """Format a difference in standard errors."""
     return number(value, 1, sign="+")
 
 
 def _printed_note(study: Study) -> str:
-    """Say where the paper's Table 1 prints another γ than its channels have."""
+    """Return a note where Table 1 of the paper prints a γ that differs from its channels."""
     exact = {item.variables[0]: item.gamma for item in study.privacy.variables}
     wrong = [name for name, printed in PRINTED_GAMMA.items() if exact[name] != printed]
     values = {gamma_text(exact[name]) for name in wrong}
@@ -328,7 +329,7 @@ def _printed_note(study: Study) -> str:
 
 
 def within(errors: Sequence[float]) -> list[tuple[int, int, float, float]]:
-    """Return, for 1, 2 and 3 standard errors: how many errors lie within, their share, the expected share."""
+    """Return, for 1, 2 and 3 standard errors, the number, share and expected share of errors within them."""
     result = []
     for limit in (1, 2, 3):
         inside = sum(abs(error) <= limit for error in errors)
@@ -338,8 +339,8 @@ def within(errors: Sequence[float]) -> list[tuple[int, int, float, float]]:
 
 
 def _verdict(study: Study) -> str:
-    """Say in a sentence how the free parameters came out."""
-    errors, free = study.judged, len(study.free_parameters)
+    """Summarize the errors of the free parameters in a sentence."""
+    errors, free = study.reliable_errors, len(study.free_parameters)
     if not errors:
         return f"None of the {free} free parameters can be judged: the records are too few."
     judged = f"Of {len(errors)} free parameters"

@@ -16,22 +16,33 @@ ENDINGS = (".txt", ".md", ".tex", ".html", ".htm", ".csv", ".tsv", ".xlsx", ".js
 
 
 def check_ending(path: str | Path) -> None:
-    """Refuse, before any work, a file whose ending says nothing."""
+    """Raise InputError, before any work, if the file ending is unknown."""
     ending = Path(path).suffix.lower()
     if ending not in ENDINGS:
-        raise InputError(f"{path}: a result is written to a file that ends in {', '.join(ENDINGS)}.")
+        raise InputError(f"{path}: the file name of a result must end in {', '.join(ENDINGS)}.")
     if ending == ".xlsx" and find_spec("openpyxl") is None:
         raise InputError(f"{path}: Excel files need openpyxl: pip install 'masquerade[files]'")
 
 
-def exported(result: Any, path: str | Path) -> bytes:
+def _workbook(result: Any) -> bytes:
+    """Return an Excel file: the rows, and a second sheet of remarks if there are any."""
+    import pandas as pd  # noqa: PLC0415  (slow to import)
+
+    buffer = io.BytesIO()
+    remarks = list(getattr(result, "remarks", ()))
+    with pd.ExcelWriter(buffer, engine="openpyxl") as book:
+        result.to_frame().to_excel(book, index=False)
+        if remarks:
+            pd.DataFrame({"remark": remarks}).to_excel(book, sheet_name="remarks", index=False)
+    return buffer.getvalue()
+
+
+def export_result(result: Any, path: str | Path) -> bytes:
     """Return a result as the bytes of a file with this name."""
     check_ending(path)
     ending = Path(path).suffix.lower()
     if ending == ".xlsx":
-        buffer = io.BytesIO()
-        result.to_frame().to_excel(buffer, index=False)
-        return buffer.getvalue()
+        return _workbook(result)
     writers: dict[str, Callable[[Any], str]] = {
         ".md": markdown_of,
         ".tex": latex_of,

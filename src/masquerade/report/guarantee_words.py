@@ -1,4 +1,4 @@
-"""What a guarantee says, written for a page: bounds by variable, who learns what."""
+"""Texts of a guarantee for a page: bounds by variable, and disclosures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BELIEF = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What one channel, or the whole record, lets anyone conclude."""
+    """Bound of a channel, or of the whole record."""
 
     name: str
     gamma: str
@@ -27,19 +27,17 @@ class Bound:
 
 
 def bounds(privacy: PolicyPrivacy) -> list[Bound]:
-    """Return γ, ε and how far a belief of 10% can rise, by channel and last for the whole record."""
-    figures: list[tuple[str, Fraction | float]] = [
-        (item.title, item.gamma) for item in (*privacy.variables, *privacy.groups)
-    ]
-    figures.append(("record", privacy.record_gamma))
+    """Return γ, ε and the largest posterior of a prior of 10%: for the whole record, then by channel."""
+    figures: list[tuple[str, Fraction | float]] = [("record", privacy.record_gamma)]
+    figures += [(item.title, item.gamma) for item in (*privacy.variables, *privacy.groups)]
     return [
         Bound(name, gamma_text(gamma), epsilon_text(log_gamma(gamma)), percent(breach_bound(gamma, BELIEF)))
         for name, gamma in figures
     ]
 
 
-def disclosed(guarantee: Guarantee) -> list[tuple[str, str, str]]:
-    """Return who learns what kind of values, and of which variables with which bound."""
+def list_disclosures(guarantee: Guarantee) -> list[tuple[str, str, str]]:
+    """Return role, type of values, and variables with their bounds, for every disclosure."""
     lines: dict[tuple[str, str], list[str]] = {}
     for item in guarantee.disclosures:
         bound = "no bound" if item.gamma is None else f"γ = {gamma_text(item.gamma)}"

@@ -1,4 +1,4 @@
-"""Pages made from templates."""
+"""HTML pages from templates."""
 
 from __future__ import annotations
 
@@ -8,8 +8,23 @@ from typing import Any
 from masquerade.core.util.formatting import visible
 
 
-def filled(package: str, template: str, content: Mapping[str, Any]) -> str:
-    """Return a page made from a package's template, which can include the shared ``page.css``."""
+def render_template(package: str, template: str, content: Mapping[str, Any]) -> str:
+    """Render a template of a package. It can include the shared ``page.css``.
+
+    Parameters
+    ----------
+    package : str
+        Package that contains the template.
+    template : str
+        File name of the template.
+    content : mapping
+        Variables of the template.
+
+    Returns
+    -------
+    str
+        The page.
+    """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  (pages only)
 
     environment = Environment(

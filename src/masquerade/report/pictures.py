@@ -1,6 +1,6 @@
-"""The pictures of the demo; one of them stands in the README.
+"""Plots of the demo. One of them is in the README.
 
-``python -m masquerade.report.pictures docs/images/demo.png`` remakes that one.
+``python -m masquerade.report.pictures docs/images/demo.png`` draws it again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.formatting import gamma_text
 from masquerade.learn.networks.network_plot import Box, network_plot
 from masquerade.report.breach_plot import breach_plot
-from masquerade.report.study import VAGUE, Comparison, Study, run_study
+from masquerade.report.study import VAGUE, Study, StudyFigure, run_study
 
 PEOPLE = 20_000
 Z95 = two_sided_quantile(0.95)
@@ -33,7 +33,7 @@ ESTIMATED = "estimate, 95% interval"
 
 
 def counts_picture(study: Study, width: float = WIDTH, height: float = 4.6, title: str = "") -> Figure:
-    """Draw counts: the truth, what the disguised records say as they are, and the estimate with 95%."""
+    """Plot counts: the truth, the naive count of disguised records, and the estimate with a 95% interval."""
     figure = canvas(width, height)
     axes = figure.add_subplot()
     items = study.counts
@@ -78,12 +78,12 @@ def _head(figure: Figure, axes: Axes, title: str) -> None:
 
 
 def parameters_picture(study: Study) -> Figure:
-    """Draw every free parameter: the network's value across, the estimate with 95% upwards."""
+    """Plot the estimate of every free parameter, with a 95% interval, against its value in the network."""
     figure = canvas(WIDTH, 4.6)
     axes = figure.add_subplot()
     known = [item for item in study.free_parameters if item.seen and item.stderr <= VAGUE]
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, zorder=1)
-    across = dodged([item.truth for item in known])
+    across = spread_equal([item.truth for item in known])
     axes.plot(
         across,
         [math.nan if item.naive is None else item.naive for item in known],
@@ -119,25 +119,25 @@ def parameters_picture(study: Study) -> Figure:
     return figure
 
 
-def dodged(values: Sequence[float], step: float = 0.011) -> list[float]:
-    """Move equal values a little apart, so that their error bars do not hide one another."""
+def spread_equal(values: Sequence[float], step: float = 0.011) -> list[float]:
+    """Move equal values slightly apart, so that their error bars do not overlap."""
     alike = {value: [i for i, other in enumerate(values) if other == value] for value in values}
     places = [alike[value].index(i) - (len(alike[value]) - 1) / 2 for i, value in enumerate(values)]
     return [value + step * place for value, place in zip(values, places, strict=True)]
 
 
-def reach(items: Sequence[Comparison]) -> tuple[float, float]:
-    """Return how far up and down the reliable error bars go, at least from 0 to 1."""
+def reach(items: Sequence[StudyFigure]) -> tuple[float, float]:
+    """Return the range of the reliable error bars, at least from 0 to 1."""
     ends = [item.estimate + side * Z95 * item.stderr for item in items for side in (-1, 1)]
     return min(0.0, *ends, 0.0) - 0.02, max(1.0, *ends, 1.0) + 0.02
 
 
 def errors_picture(study: Study) -> Figure:
-    """Draw the errors in standard errors, of parameters and of counts, against the normal curve."""
+    """Plot the errors of parameters and counts, in standard errors, against the normal curve."""
     figure = canvas(WIDTH, 2.9)
     counted = [item.z for item in study.cells if item.z is not None]
     left, right = figure.subplots(1, 2, sharey=True)
-    _draw_errors(left, study.judged, f"{len(study.judged)} parameters")
+    _draw_errors(left, study.reliable_errors, f"{len(study.reliable_errors)} parameters")
     _draw_errors(right, counted, f"{len(counted)} counts")
     left.set_ylabel("share per standard error")
     figure.supxlabel("(estimate − truth) / standard error", fontsize=9.5)
@@ -145,7 +145,7 @@ def errors_picture(study: Study) -> Figure:
 
 
 def _draw_errors(axes: Axes, errors: Sequence[float], title: str) -> None:
-    """Draw a histogram of errors, those beyond the frame at its edge, and the normal curve."""
+    """Draw a histogram of errors with the normal curve. Errors beyond the axes are drawn at the edge."""
     bins = np.linspace(-FARTHEST, FARTHEST, 17)
     if errors:
         shown = np.clip(errors, -FARTHEST, FARTHEST)
@@ -159,14 +159,14 @@ def _draw_errors(axes: Axes, errors: Sequence[float], title: str) -> None:
 
 
 def breach_picture(study: Study) -> Figure:
-    """Draw how far a belief can rise: before across, the largest belief after upwards."""
+    """Plot the largest belief after a report against the belief before it."""
     figure = canvas(WIDTH, 4.4)
     breach_plot(study.privacy, figure.add_subplot(), rare=True)
     return figure
 
 
 def network_picture(study: Study) -> Figure:
-    """Draw the network of a study; answers that are disguised wear masks, with their γ below."""
+    """Draw the network of a study, with masks on disguised answers and their γ below."""
     gammas = {item.variables[0]: f"γ = {gamma_text(item.gamma)}" for item in study.privacy.variables}
     boxes = {name: Box(name, note, masked=True) for name, note in gammas.items()}
     figure = Figure(figsize=(WIDTH, 5.2))
@@ -175,14 +175,14 @@ def network_picture(study: Study) -> Figure:
 
 
 def story_picture(study: Study) -> bytes:
-    """Return the picture that tells the story, as PNG: naive counts are wrong, estimates are not."""
+    """Return the main plot as PNG: naive counts are wrong, estimates are not."""
     title = f"{study.n:,} people behind masks: counted naively, and estimated by masquerade"
     with house_style():
         return png(counts_picture(study, width=7.6, height=4.3, title=title))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the picture of the README to the path given."""
+    """Write the plot of the README to the given path."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m masquerade.report.pictures TARGET.png\n")
         return 2

@@ -1,4 +1,4 @@
-"""A plan as one HTML page that needs nothing from outside: what it will tell, and what else was compared."""
+"""A plan as a self-contained HTML page: expected errors, and the other designs compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.plots.style import svg
 from masquerade.core.util.formatting import percent
 from masquerade.plan.expected_errors import LEVEL
-from masquerade.report.pages import filled
+from masquerade.report.pages import render_template
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,15 +30,15 @@ def plan_html(plan: Plan) -> str:
         "queries": [_query(row) for row in plan.queries.to_dict(orient="records")],
         "designs": [_design(row) for row in plan.alternatives.to_dict(orient="records")],
         "targeted": plan.goal.targeted,
-        "floors": plan.task.floors_known,
+        "floors": plan.task.has_floors,
         "policy": policy_text.write(plan.policy_values(), "yaml"),
         "pictures": _pictures(plan),
     }
-    return filled("masquerade.report", "plan.html.j2", content)
+    return render_template("masquerade.report", "plan.html.j2", content)
 
 
 def _query(row: dict[Any, Any]) -> dict[str, str]:
-    """Return what is expected of a table, in words."""
+    """Return the expected errors of a table as text."""
     return {
         "name": row["query"],
         "cells": f"{row['cells']:,}",
@@ -49,7 +49,7 @@ def _query(row: dict[Any, Any]) -> dict[str, str]:
 
 
 def _design(row: dict[Any, Any]) -> dict[str, Any]:
-    """Return what a design would be, in words."""
+    """Return the properties of a design as text."""
     return {
         "name": row["design"],
         "chosen": row["chosen"],
@@ -68,30 +68,35 @@ def _points(share: float) -> str:
 
 
 def _pictures(plan: Plan) -> list[dict[str, Any]]:
-    """Return every picture as SVG, which is ours and needs no escaping, with its words."""
+    """Return all plots as SVG with their texts. The SVG is generated here and needs no escaping."""
     drawn = [
         (
             "error",
             "The error of each design",
-            "The margin of the widest table against ε. What is shaded no mechanism can reach.",
+            "The margin of the widest table against ε. No mechanism can reach the shaded area.",
             plan.plot_error,
         ),
         ("queries", "The error of each table", "Margins at 95%, the widest first.", plan.plot_queries),
     ]
     if plan.goal.targeted:
-        shown = ("needed", "How many people it takes", "People against ε, a line a design.", plan.plot_needed)
+        shown = (
+            "needed",
+            "Number of people needed",
+            "People against ε, one line per design.",
+            plan.plot_needed,
+        )
         drawn.insert(1, shown)
     if plan.detectable():
         power = percent(0.8)
-        words = f"The smallest association of each pair that a test at 5% finds with a chance of {power}."
-        drawn.append(("detectable", "What can be found", words, plan.plot_detectable))
+        words = f"The smallest association of each pair that a test at 5% detects with probability {power}."
+        drawn.append(("detectable", "Detectable associations", words, plan.plot_detectable))
     return [
-        {"heading": heading, "caption": caption, "alt": caption, "svg": _drawn(draw(), name)}
+        {"heading": heading, "caption": caption, "alt": caption, "svg": _draw_svg(draw(), name)}
         for name, heading, caption, draw in drawn
     ]
 
 
-def _drawn(axes: Axes, name: str) -> Markup:
+def _draw_svg(axes: Axes, name: str) -> Markup:
     figure: Any = axes.figure
     figure.set_facecolor("none")
     axes.set_facecolor("none")

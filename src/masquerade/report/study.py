@@ -1,4 +1,4 @@
-"""The main job on built-in data: a population is disguised, and counted again from the disguised records."""
+"""The study of the demo: disguise a population, and estimate its properties from the disguised records."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from masquerade.sources.records import Records
 from masquerade.sources.tally import tally
 
 SEED = 2005
-VAGUE = 1.0  # a probability with a larger standard error is not known at all
-LEAST_STDERR = 1e-6  # below it there is only rounding to compare with
+VAGUE = 1.0  # a probability with a larger standard error is unknown
+LEAST_STDERR = 1e-6  # smaller standard errors are rounding
 COUNTS: tuple[Mapping[str, Category], ...] = (
     {"A": 1},
     {"L": 2},
@@ -45,12 +45,17 @@ PAIRS = (("A", "T"), ("E", "X"), ("B", "D"))
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """One figure: what it is, the truth, what the disguised records say naively, and the estimate.
+class StudyFigure:
+    """One number: its label, the truth, the naive value from the disguised records, and the estimate.
 
-    `naive` is None where no disguised record is like this; `reliable` is False where the parents'
-    configuration is too rare for the standard error to be trusted; `free` is False for the last value of a
-    row of probabilities, which follows from the others.
+    Attributes
+    ----------
+    naive : float, optional
+        Value from the disguised records, taken at face value. None if no disguised record is in the cell.
+    reliable : bool
+        False if the parents' configuration is too rare for a reliable standard error.
+    free : bool
+        False for the last value of a row of probabilities, which follows from the others.
     """
 
     cell: tuple[tuple[str, Category], ...]
@@ -63,41 +68,41 @@ class Comparison:
 
     @property
     def label(self) -> str:
-        """Return the cell in words, such as ``A=1, T=2``."""
+        """The cell as text, such as ``A=1, T=2``."""
         return ", ".join(f"{name}={value}" for name, value in self.cell)
 
     @property
     def seen(self) -> bool:
-        """Tell whether the records say anything about this figure at all."""
+        """True if the records contain any information about this number."""
         return math.isfinite(self.stderr)
 
     @property
     def z(self) -> float | None:
-        """Return the error in standard errors, None where there is none to compare with."""
+        """The error in standard errors. None without a standard error."""
         known = self.seen and self.stderr > LEAST_STDERR
         return (self.estimate - self.truth) / self.stderr if known else None
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeParameters:
     """The parameters of one node of the network."""
 
     name: str
     parents: tuple[str, ...]
-    parameters: tuple[Comparison, ...]
+    parameters: tuple[StudyFigure, ...]
 
     @property
     def label(self) -> str:
-        """Return the table's name, such as ``P(E | T, L)``."""
+        """The table's name, such as ``P(E | T, L)``."""
         return f"P({self.name} | {', '.join(self.parents)})" if self.parents else f"P({self.name})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Study:
-    """Everything the demo shows; of the clear records only their counts are kept.
+    """Results of the demo. Of the clear records only counts are kept.
 
-    `counts`, `pairs` and `cells` (all one- and two-way counts that the disguise touches) are compared with
-    the sample's own counts, so their standard errors are ``given_records``; `nodes` are compared with the
+    `counts`, `pairs` and `cells` (all one- and two-way counts that involve a disguised variable) are compared
+    with the sample's counts, so their standard errors are ``given_records``. `nodes` are compared with the
     network that the sample was drawn from, with ``population`` standard errors.
     """
 
@@ -105,29 +110,29 @@ class Study:
     policy: Policy
     privacy: PolicyPrivacy
     disguised: Any
-    counts: tuple[Comparison, ...]
-    pairs: tuple[tuple[Comparison, ...], ...]
-    cells: tuple[Comparison, ...]
-    nodes: tuple[Node, ...]
+    counts: tuple[StudyFigure, ...]
+    pairs: tuple[tuple[StudyFigure, ...], ...]
+    cells: tuple[StudyFigure, ...]
+    nodes: tuple[NodeParameters, ...]
 
     @property
     def structure(self) -> dict[str, tuple[str, ...]]:
-        """Return the parents of every node."""
+        """The parents of every node."""
         return {node.name: node.parents for node in self.nodes}
 
     @property
-    def free_parameters(self) -> tuple[Comparison, ...]:
-        """Return the parameters that do not follow from others."""
+    def free_parameters(self) -> tuple[StudyFigure, ...]:
+        """The parameters that do not follow from others."""
         return tuple(item for node in self.nodes for item in node.parameters if item.free)
 
     @property
-    def judged(self) -> tuple[float, ...]:
-        """Return the errors, in standard errors, of the free parameters whose standard error is reliable."""
+    def reliable_errors(self) -> tuple[float, ...]:
+        """The errors, in standard errors, of the free parameters with a reliable standard error."""
         return tuple(item.z for item in self.free_parameters if item.reliable and item.z is not None)
 
 
 def run_study(n: int, seed: int = SEED) -> Study:
-    """Sample n people, disguise them by Table 1 with OS randomness, estimate from the disguised records."""
+    """Sample `n` people, disguise them by Table 1 with OS randomness, and estimate from their reports."""
     if n < 1:
         raise InputError(f"The demo needs at least one person. Got n = {n} instead.")
     policy, population = eleven_nodes_policy(), eleven_nodes()
@@ -136,8 +141,8 @@ def run_study(n: int, seed: int = SEED) -> Study:
     truth = tally(clear, schema=policy)
     del clear
     source = tally(disguised, policy)
-    # the reports taken for the truth, as somebody would who had not been told of the disguise
-    naive = Records(source.codes, policy.undisguised())
+    # reports taken as truths, as by an analyst who does not know of the disguise
+    naive = Records(source.codes, policy.without_channels())
 
     singles = [(name,) for name in policy.schema]
     touched = [
@@ -146,7 +151,7 @@ def run_study(n: int, seed: int = SEED) -> Study:
         if any(name in policy.disguised for name in names)
     ]
     groups: list[tuple[str, ...]] = [*(tuple(cell) for cell in COUNTS), *PAIRS, *touched]
-    tables = _compared(truth, naive, source, groups)
+    tables = _compare(truth, naive, source, groups)
     counts = [
         next(row for row in rows if dict(row.cell) == dict(cell))
         for rows, cell in zip(tables, COUNTS, strict=False)
@@ -154,11 +159,11 @@ def run_study(n: int, seed: int = SEED) -> Study:
     pairs = tables[len(COUNTS) : len(COUNTS) + len(PAIRS)]
     cells = [row for rows in tables[len(COUNTS) + len(PAIRS) :] for row in rows]
     with warnings.catch_warnings():
-        # the report itself marks configurations that nobody seems to have
+        # the result itself marks configurations without records
         warnings.simplefilter("ignore", MasqueradeWarning)
         raw, learnt = bayesian_network(naive, ELEVEN_NODES), bayesian_network(source, ELEVEN_NODES)
     nodes = [
-        Node(name, parents, tuple(_parameter_rows(population[name], raw[name], learnt[name])))
+        NodeParameters(name, parents, tuple(_parameter_rows(population[name], raw[name], learnt[name])))
         for name, parents in population.structure.items()
     ]
     return Study(
@@ -166,10 +171,10 @@ def run_study(n: int, seed: int = SEED) -> Study:
     )
 
 
-def _compared(
+def _compare(
     truth: Tally, naive: Tally, source: Tally, groups: Sequence[tuple[str, ...]]
-) -> list[tuple[Comparison, ...]]:
-    """Ask three sources for the same counts: clear records, disguised ones as they are, the estimate."""
+) -> list[tuple[StudyFigure, ...]]:
+    """Query clear records, disguised records at face value, and the estimate for the same counts."""
     queries = [Query(by=names) for names in groups]
     answers = [tally.answer(queries) for tally in (truth, naive, source)]
     return [
@@ -178,17 +183,17 @@ def _compared(
     ]
 
 
-def _rows(axes: Sequence[Variable], *columns: NDArray[Any]) -> Iterable[Comparison]:
-    """Yield a comparison for each cell, from columns of its figures."""
+def _rows(axes: Sequence[Variable], *columns: NDArray[Any]) -> Iterable[StudyFigure]:
+    """Yield one number per cell, from columns of values."""
     names = [axis.name for axis in axes]
     cells = product(*(axis.categories for axis in axes))
     for cell, *figures in zip(cells, *(column.ravel().tolist() for column in columns), strict=True):
-        yield Comparison(tuple(zip(names, cell, strict=True)), *figures)
+        yield StudyFigure(tuple(zip(names, cell, strict=True)), *figures)
 
 
 def _parameter_rows(
     truth: ConditionalTable, naive: ConditionalTable, estimate: ConditionalTable
-) -> Iterable[Comparison]:
+) -> Iterable[StudyFigure]:
     shape = estimate.probabilities.shape
     free = np.broadcast_to(np.arange(shape[-1]) < shape[-1] - 1, shape)
     raw = naive.probabilities.astype(object)

@@ -1,4 +1,4 @@
-"""The analyst's page: seven screens on this machine over the commands, and a folder of files."""
+"""The studio: seven screens in a local browser that run the commands and store a project folder."""
 
 from typing import TYPE_CHECKING
 

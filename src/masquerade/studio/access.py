@@ -1,4 +1,4 @@
-"""Who may come in: one browser of this machine, by a token used once and a cookie of this instance."""
+"""Access control: one local browser, admitted by a one-time token and the cookie of this instance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ADDRESS = "127.0.0.1"
-OPEN_ASSETS = ("page.css", "studio.css", "studio.js", "icon.svg")  # what the page before the door shows
+OPEN_ASSETS = ("page.css", "studio.css", "studio.js", "icon.svg")  # served before the token is checked
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -22,7 +22,7 @@ POLICY = (
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "same-origin",  # with no-referrer a form says it comes from nowhere (Origin: null)
+    "referrer-policy": "same-origin",  # with no-referrer, forms would send "Origin: null"
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
@@ -34,11 +34,12 @@ PAGE = """<!doctype html>
 """
 
 
-class Door:
-    """The secrets of one instance: where its pages are, the token that opens it, the cookie that stays.
+class StudioAccess:
+    """The secrets of one instance: the path of its pages, the one-time token, and the session cookie.
 
-    Cookies know no ports, so this one is for a path that nobody else on the machine knows. The token stands
-    in a file that only its owner can read, never on a command line; once used, the file holds the next one.
+    Cookies are not bound to a port, so this cookie is for a path that no other user of the machine knows. The
+    token is in a file that only its owner can read, never on a command line. Once the token is used, the file
+    contains a new one.
     """
 
     def __init__(self, port: int) -> None:
@@ -53,23 +54,23 @@ class Door:
 
     @property
     def host(self) -> str:
-        """Return the only name by which this instance may be called."""
+        """Return the only Host header that this instance accepts."""
         return f"{ADDRESS}:{self.port}"
 
     @property
     def origin(self) -> str:
-        """Return where requests that change something must come from."""
+        """Return the Origin that requests with effects must have."""
         return f"http://{self.host}"
 
     def admit(self, token: str) -> str | None:
-        """Return the value of the cookie for the token in force, which is used up; None for any other."""
+        """Exchange the current token for the cookie; return None for any other token."""
         if not secrets.compare_digest(token.encode(), self._token.encode()):
             return None
         self._renew()
         return f"{self.cookie}={self._session}; Path={self.prefix}/; HttpOnly; SameSite=Strict"
 
-    def knows(self, cookies: str) -> bool:
-        """Tell whether a header of cookies has the one of this instance."""
+    def has_cookie(self, cookies: str) -> bool:
+        """Return True if a Cookie header contains the cookie of this instance."""
         pairs = (part.strip().partition("=") for part in cookies.split(";"))
         given = [value for name, _, value in pairs if name == self.cookie]
         return any(secrets.compare_digest(value.encode(), self._session.encode()) for value in given)
@@ -84,24 +85,24 @@ class Door:
         self._token = secrets.token_urlsafe(32)
         page = PAGE.format(url=f"{self.origin}{self.prefix}/enter#{self._token}")
         write_whole(self.file, page, private=True)
-        os.chmod(self.file, 0o600)  # noqa: PTH101  (also where the file was there already)
+        os.chmod(self.file, 0o600)  # noqa: PTH101  (also if the file existed)
 
 
 class Guard:
-    """Refuse whatever is not a request of the browser that was let in; every answer forbids what it can."""
+    """Middleware that refuses requests unless they come from the admitted browser; adds security headers."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
+    def __init__(self, app: ASGIApp, access: StudioAccess) -> None:
         self.app = app
-        self.door = door
+        self.access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or say why not."""
+        """Answer a request, or refuse it with a reason."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
             return
-        refused = self._refused(scope)
+        refused = self._find_refusal(scope)
         if refused is not None:
             await _plain(send, *refused)
             return
@@ -115,33 +116,37 @@ class Guard:
 
         await self.app(scope, receive, guarded)
 
-    def _refused(self, scope: Scope) -> tuple[int, str] | None:
+    def _find_refusal(self, scope: Scope) -> tuple[int, str] | None:
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
-        door, path, origin = self.door, str(scope["path"]), headers.get("origin")
-        within = path.removeprefix(door.prefix)
+        access, path, origin = self.access, str(scope["path"]), headers.get("origin")
+        within = path.removeprefix(access.prefix)
         open_to_all = within == "/enter" or within in {f"/assets/{name}" for name in OPEN_ASSETS}
         rules = (
-            (headers.get("host") != [door.host], 421, f"This page is {door.host} and has no other name."),
-            (origin not in (None, [door.origin]), 403, "This request comes from another page."),
+            (headers.get("host") != [access.host], 421, f"This page is available only at {access.host}."),
+            (origin not in (None, [access.origin]), 403, "This request comes from a different page."),
             (
                 scope["method"] not in {"GET", "HEAD"} and origin is None,
                 403,
-                "A request that changes something must say which page it comes from.",
+                "A request with effects must state the page that it comes from.",
             ),
-            (not path.startswith(f"{door.prefix}/"), 404, "Open the file that `masquerade studio` names."),
             (
-                not open_to_all and not door.knows("; ".join(headers.get("cookie", []))),
+                not path.startswith(f"{access.prefix}/"),
+                404,
+                "Open the file that `masquerade studio` printed.",
+            ),
+            (
+                not open_to_all and not access.has_cookie("; ".join(headers.get("cookie", []))),
                 403,
-                "You are not let in: open the file that `masquerade studio` names, once more.",
+                "Access denied: open the file that `masquerade studio` printed again.",
             ),
         )
         return next(((status, words) for broken, status, words in rules if broken), None)
 
 
 async def _plain(send: Send, status: int, words: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
     headers += [(name.encode(), value.encode()) for name, value in HEADERS.items()]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": words.encode()})

@@ -1,8 +1,8 @@
-"""The commands that a step of a project may be, with the options and values that each takes.
+"""Allow-list of the commands that a project may run, with their options and values.
 
-A project may come from another person. Whatever its files name is read against this table before anything of
-it runs, is shown or is written into a notebook. A command, option or value that is not in the table is
-refused. Which files and databases outside the project's folder a step may use is decided by `reach`.
+A project may come from an untrusted person. Its commands are checked against this table before any of them
+is run, shown or written into a notebook. A command, option or value that is not in the table is refused.
+`reach` decides which files and databases outside the project's folder a step may use.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any, Literal, NamedTuple
 
 from masquerade.core.errors import InputError
 from masquerade.core.util.formatting import visible
+from masquerade.learn.catalogue import LEARNERS
+from masquerade.learn.learner_types import Learner
 
 MOST_WORDS, MOST_LETTERS, MOST_STEPS, MOST_SHOWN = 60, 4000, 10_000, 200
 MEMO = "people.memo"
@@ -29,14 +31,14 @@ _WORD = r"[A-Za-z0-9._~%+-]"
 ADDRESS = re.compile(
     rf"postgres(ql)?://({_WORD}{{1,100}}@)?{_HOST}(/{_WORD}{{0,100}})?(\?sslmode=[a-z-]{{1,20}})?"
 )
-LOCAL = "postgresql://"  # the server that a command without an address means
-_HIDDEN = frozenset({"Cc", "Cs", "Zl", "Zp"})  # ends of lines, and characters that no text has
+LOCAL = "postgresql://"  # used if a command names no address
+_HIDDEN = frozenset({"Cc", "Cs", "Zl", "Zp"})  # line ends and control characters
 
 Role = Literal["value", "read", "written", "address"]
 
 
 class Value(NamedTuple):
-    """A type of value: its name in messages, a test of a text, and what a command does with it."""
+    """A type of value: its name in messages, a test of the text, and how a command uses it."""
 
     what: str
     fits: Callable[[str], bool]
@@ -49,7 +51,11 @@ def _is_text(text: str) -> bool:
 
 def _is_path(text: str) -> bool:
     parts = PurePosixPath(text).parts
-    return _is_text(text) and bool(parts) and ".." not in parts and not text.startswith("-")
+    if not parts or ".." in parts or text.startswith("-"):
+        return False
+    # /proc/self/cwd and /dev/fd/0 are another file in the process that runs the step
+    changes = text.startswith("/") and parts[1:2] in {("proc",), ("dev",)} and parts[1:3] != ("dev", "shm")
+    return _is_text(text) and not changes
 
 
 def _choice(*names: str) -> Value:
@@ -61,10 +67,11 @@ def _place(pattern: str, what: str, role: Role = "written") -> Value:
 
 
 NUMBER = Value("a number", lambda text: bool(_NUMBER.fullmatch(text)) and math.isfinite(float(text)))
+ACCEPTED = Value("a number, or inf", lambda text: text == "inf" or NUMBER.fits(text))
 WHOLE = Value("a whole number", lambda text: _WHOLE.fullmatch(text) is not None)
 TEXT = Value("a text in one line", _is_text)
 TABLE = Value("the name of a table", lambda text: _is_text(text) and not text.startswith("-"))
-FILE = Value("the path of a file that goes up by no '..'", _is_path, "read")
+FILE = Value("the path of a file without '..', not in /proc or /dev", _is_path, "read")
 POSTGRES = Value(
     "an address such as postgresql://user@host:5432/database, without a password or other settings",
     lambda text: ADDRESS.fullmatch(text) is not None,
@@ -86,20 +93,36 @@ Options = Mapping[str, Value | None]
 
 
 class Rule(NamedTuple):
-    """The arguments and options of a command, and the options that it cannot do without."""
+    """The arguments and options of a command, and its required options."""
 
     arguments: tuple[Value, ...]
     options: Options
     needed: tuple[str, ...] = ()
-    fewest: int | None = None  # arguments, if the last may be missing
+    fewest: int | None = None  # least number of arguments, if the last is optional
 
 
 JSON: Options = {"json": FLAG}
 DOWNLOADED: Options = {"out": DOWNLOAD, "overwrite": FLAG}
 SOURCE: Options = {"policy": FILE, "engine": _choice("postgres"), "url": POSTGRES, **JSON}
 COUNTED: Options = {**SOURCE, **DOWNLOADED, "where": TEXT}
-COMPARED: Options = {**COUNTED, "outcome": TEXT, "group": TEXT, "level": NUMBER}
-TARGET: Options = {**SOURCE, "target": TEXT}
+ANSWERED: Options = {"missing": _choice("answered", "category")}
+COMPARED: Options = {**COUNTED, **ANSWERED, "outcome": TEXT, "group": TEXT, "level": NUMBER}
+SHARED: Options = {
+    **COUNTED,
+    "of": TEXT,
+    "by": TEXT,
+    "level": NUMBER,
+    "missing": _choice("answered", "category", "at-random", "bounds"),
+    "given": TEXT,
+}
+AVERAGED: Options = {
+    **COUNTED,
+    "of": TEXT,
+    "by": TEXT,
+    "level": NUMBER,
+    "missing": _choice("answered", "at-random", "bounds"),
+    "given": TEXT,
+}
 MODELS = ("logistic", "multinomial", "proportional-odds", "poisson", "linear")
 ESTIMATED: Options = {
     **COUNTED,
@@ -115,7 +138,13 @@ PLANNED: Options = {
     "n": WHOLE,
     "queries": TEXT,
     "per": _choice("record", "variable"),
+    "clear": TEXT,
     "curve": FLAG,
+    **JSON,
+}
+DRAFTED: Options = {
+    **dict.fromkeys(("limit", "gamma", "epsilon", "sensitive", "clear", "count", "date"), TEXT),
+    "people": WHOLE,
     **JSON,
 }
 DISGUISE: Options = {
@@ -125,33 +154,62 @@ DISGUISE: Options = {
     "new-memo": FLAG,
     "id": TEXT,
     "out": DISGUISED,
+    "accept-gamma": ACCEPTED,
     **JSON,
 }
 DESCRIBED: Options = dict.fromkeys(("title", "description", "creator", "licence"), TEXT)
 
+# options of learners on the page Learn; other options and learners are for the command line only
+LEARN_OPTIONS: Options = {
+    "target": TEXT,
+    "k": WHOLE,
+    "names": TEXT,
+    "structure": FILE,
+    "max_parents": WHOLE,
+    "method": _choice("counts", "likelihood", "composite"),
+    "min_support": NUMBER,
+    "min_confidence": NUMBER,
+}
+# built-in learners only: a received project must not run code of other packages
+SHOWN_LEARNERS: Mapping[str, Learner] = {
+    name: learner
+    for name, learner in LEARNERS.items()
+    if learner.command and all(LEARN_OPTIONS.keys() & set(names) for names in learner.needs)
+}
+
+
+def _learner_rule(learner: Learner) -> Rule:
+    """Return the rule of a learner: the options that the page Learn offers."""
+    options = {option.name: option.flag.removeprefix("--") for option in learner.options}
+    written = {options[name]: value for name, value in LEARN_OPTIONS.items() if name in options}
+    needed = tuple(options[names[0]] for names in learner.needs if len(names) == 1)
+    return Rule((FILE,), {**SOURCE, **written}, needed)
+
+
 RULES: Mapping[tuple[str, ...], Rule] = {
-    ("policy", "init"): Rule((FILE,), {}),
+    ("policy", "init"): Rule((FILE,), DRAFTED),
     ("policy", "check"): Rule((POLICY, FILE), JSON, fewest=1),
     ("anonymize", "check"): Rule((FILE,), {"quasi": TEXT, **JSON}, ("quasi",)),
-    ("privacy",): Rule((POLICY,), {"n": WHOLE, **JSON}),
+    ("privacy",): Rule((POLICY,), {"n": WHOLE, "ledger": LEDGER, **JSON}),
     ("plan",): Rule((POLICY,), PLANNED, ("epsilon", "n", "queries")),
     ("estimate",): Rule((FILE,), ESTIMATED),
-    ("stats", "shares"): Rule((FILE,), {**COUNTED, "of": TEXT, "by": TEXT, "level": NUMBER}, ("of",)),
-    ("stats", "associations"): Rule((FILE,), {**COUNTED, "of": TEXT}),
-    ("stats", "independence"): Rule((FILE,), {**COUNTED, "of": TEXT, "power": NUMBER}, ("of",)),
+    ("stats", "shares"): Rule((FILE,), SHARED, ("of",)),
+    ("stats", "associations"): Rule((FILE,), {**COUNTED, **ANSWERED, "of": TEXT}),
+    ("stats", "independence"): Rule((FILE,), {**COUNTED, **ANSWERED, "of": TEXT, "power": NUMBER}, ("of",)),
     ("stats", "difference"): Rule((FILE,), COMPARED, ("outcome", "group")),
     ("stats", "ratio"): Rule((FILE,), COMPARED, ("outcome", "group")),
     ("stats", "odds-ratio"): Rule((FILE,), COMPARED, ("outcome", "group")),
+    ("stats", "mean"): Rule((FILE,), AVERAGED, ("of",)),
+    ("stats", "quantile"): Rule((FILE,), {**AVERAGED, "q": NUMBER}, ("of",)),
+    ("enough",): Rule((FILE,), {**SOURCE, **DOWNLOADED, "power": NUMBER}),
+    ("predict",): Rule(
+        (FILE,), {"policy": FILE, "model": FILE, "test": FLAG, "positive": TEXT, **JSON}, ("model", "test")
+    ),
     ("stats", "regress"): Rule(
         (FILE,), {**COUNTED, "formula": TEXT, "model": _choice(*MODELS)}, ("formula",)
     ),
-    ("learn", "structure"): Rule((FILE,), {**SOURCE, "max-parents": WHOLE}),
-    ("learn", "network"): Rule((FILE,), {**SOURCE, "structure": FILE}),
-    ("learn", "naive-bayes"): Rule((FILE,), TARGET, ("target",)),
-    ("learn", "tree"): Rule((FILE,), TARGET, ("target",)),
-    ("learn", "linear"): Rule((FILE,), TARGET, ("target",)),
-    ("learn", "rules"): Rule((FILE,), {**SOURCE, "min-support": NUMBER, "min-confidence": NUMBER}),
-    ("show",): Rule((FILE,), {"table": FLAG, **JSON, **DOWNLOADED}),
+    **{("learn", name): _learner_rule(learner) for name, learner in SHOWN_LEARNERS.items()},
+    ("show",): Rule((FILE,), {"table": FLAG, "query": TEXT, **JSON, **DOWNLOADED}),
     ("audit", "policy"): Rule((POLICY,), {"no-page": FLAG, **JSON}),
     ("audit", "release"): Rule((FILE,), {"policy": FILE, **JSON}, ("policy",)),
     ("disguise",): Rule((FILE,), DISGUISE, ("policy", "out")),
@@ -162,13 +220,16 @@ RULES: Mapping[tuple[str, ...], Rule] = {
     ("survey", "build"): Rule((SURVEY,), {"out": SURVEY_PAGE, "overwrite": FLAG, **JSON}, ("out",)),
     ("survey", "export"): Rule((FILE,), {"out": COLLECTED, **JSON}, ("out",)),
 }
-REPEATED = frozenset({"where"})
-KEPT = frozenset({"estimate", "stats", "learn", "plan", "audit", "show", "disguise", "release"})  # not clear
+REPEATED = frozenset({"where", "clear"})
+# not clear
+KEPT = frozenset(
+    {"estimate", "stats", "enough", "learn", "predict", "plan", "audit", "show", "disguise", "release"}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class StudioStep:
-    """A command of the table with its values, and the files and database that it uses."""
+    """An allowed command with its values, and the files and database that it uses."""
 
     command: tuple[str, ...]
     arguments: tuple[str, ...]
@@ -183,12 +244,12 @@ class StudioStep:
 
     @property
     def draws(self) -> bool:
-        """Return True if its figures differ each time: a release, attacks on one."""
+        """Return True if the result is random: a release, or attacks on a release."""
         return self.command[0] in {"disguise", "release"} or self.command == ("audit", "release")
 
 
 class KeptStep(NamedTuple):
-    """A step whose result is kept: the words of its command, the result's name, and its notes."""
+    """A step whose result is stored: its command, the name of the result, and its notes."""
 
     step: StudioStep
     command: list[str]
@@ -197,15 +258,15 @@ class KeptStep(NamedTuple):
 
 
 def read_step(argv: Any) -> StudioStep:
-    """Return the step that the words of a command are; a command that is not in the table is refused."""
+    """Parse a command; raise InputError if it is not in the allow-list."""
     words = _checked_words(argv)
     name = next((tuple(words[:n]) for n in (2, 1) if tuple(words[:n]) in RULES), None)
     if name is None:
-        raise InputError(f"`{_quote(words[:2])}` is not a command that the studio writes.")
+        raise InputError(f"`{_quote(words[:2])}` is not a command of the studio.")
     rule, title = RULES[name], " ".join(name)
     arguments, options = _split(words[len(name) :], rule, title)
     values = list(rule.arguments)
-    if "engine" in options and len(values) == 1:  # then the argument names a table
+    if "engine" in options and len(values) == 1:  # the argument is then a table name
         values = [TABLE]
     if not (len(values) if rule.fewest is None else rule.fewest) <= len(arguments) <= len(values):
         raise InputError(f"`{title}` takes {len(values)} argument{'' if len(values) == 1 else 's'}.")
@@ -230,7 +291,7 @@ def read_step(argv: Any) -> StudioStep:
 
 
 def read_steps(values: Any) -> list[KeptStep]:
-    """Return the steps of a project's list; the first that is not permitted is refused by its number."""
+    """Parse the steps of a project; raise InputError with the number of the first that is not allowed."""
     if not isinstance(values, list) or len(values) > MOST_STEPS:
         raise InputError(f"steps.json: is not a list of at most {MOST_STEPS:,} steps.")
     return [_read_kept(number, value) for number, value in enumerate(values, start=1)]
@@ -238,14 +299,14 @@ def read_steps(values: Any) -> list[KeptStep]:
 
 def _read_kept(number: int, value: Any) -> KeptStep:
     if not isinstance(value, dict) or set(value) != {"command", "result", "said"}:
-        raise InputError(f"Step {number} of steps.json has other parts than command, result and said.")
+        raise InputError(f"Step {number} of steps.json must have command, result and said, and nothing else.")
     argv, result, notes = value["command"], value["result"], value["said"]
     try:
         step = read_step(argv)
     except InputError as error:
         raise InputError(f"Step {number} of steps.json, {describe(argv)}, is refused: {error}") from None
     reasons = (
-        (step.command[0] not in KEPT, f"the result of `{' '.join(step.command)}` is never kept."),
+        (step.command[0] not in KEPT, f"the result of `{' '.join(step.command)}` is never stored."),
         (step.writes and not step.draws, "a step does not write files."),
         (
             not isinstance(result, str) or not RESULT.fullmatch(result),
@@ -253,7 +314,7 @@ def _read_kept(number: int, value: Any) -> KeptStep:
         ),
         (
             not isinstance(notes, list) or not all(isinstance(line, str) for line in notes),
-            "what it said is not a list of texts.",
+            "its notes are not a list of texts.",
         ),
     )
     for wrong, reason in reasons:
@@ -263,7 +324,7 @@ def _read_kept(number: int, value: Any) -> KeptStep:
 
 
 def describe(argv: Any) -> str:
-    """Return a command for a message, whatever it is."""
+    """Format any value as a command for a message."""
     words = argv if isinstance(argv, (list, tuple)) else [argv]
     return f"`{_quote(words[:MOST_WORDS])}`"
 
@@ -282,7 +343,7 @@ def _checked_words(argv: Any) -> list[str]:
 
 
 def _split(words: Sequence[str], rule: Rule, title: str) -> tuple[list[str], dict[str, tuple[str, ...]]]:
-    """Return the arguments and the options of a command, read as its command line reads them."""
+    """Split the words of a command into arguments and options, as the command line does."""
     arguments: list[str] = []
     options: dict[str, tuple[str, ...]] = {}
     rest = list(words)
@@ -293,7 +354,7 @@ def _split(words: Sequence[str], rule: Rule, title: str) -> tuple[list[str], dic
             continue
         name = word[2:]
         if not word.startswith("--") or name not in rule.options:
-            raise InputError(f"{_quote([word])} is not an option that the studio gives to `{title}`.")
+            raise InputError(f"{_quote([word])} is not an option of `{title}` in the studio.")
         if name in options and name not in REPEATED:
             raise InputError(f"--{name} is given twice.")
         if rule.options[name] is None:

@@ -1,4 +1,4 @@
-"""What came of a step."""
+"""Results of steps."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 from masquerade.studio import steps
 
 if TYPE_CHECKING:
-    from masquerade.studio.engine import Job
+    from masquerade.studio.engine import StudioJob
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a step: the values that its command printed, or the job that still runs, or a problem."""
+    """The result of a step: the values that its command printed, the job that still runs, or a problem."""
 
     name: str
     argv: tuple[str, ...]
     values: Any = None
     said: tuple[str, ...] = ()
-    job: Job | None = None
+    job: StudioJob | None = None
     problem: str | None = None
 
     @property
     def command(self) -> str:
-        """Return the command as it is typed."""
-        return steps.shown(self.argv)
+        """Return the command as a user would type it."""
+        return steps.format_command(self.argv)
 
     @property
     def python(self) -> str:
@@ -34,8 +34,8 @@ class Answer:
         return steps.python(self.argv)
 
 
-def answer_of(job: Job) -> Answer:
-    """Return what is known of a job: how far it is, what went wrong, or what its command printed."""
+def answer_of(job: StudioJob) -> Answer:
+    """Return the answer of a job: its progress, its problem, or the values that its command printed."""
     if not job.over.is_set():
         return Answer(job.name, job.argv, job=job)
     if job.state != "done" or job.outcome is None:

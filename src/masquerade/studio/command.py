@@ -1,4 +1,4 @@
-"""`masquerade studio`: the page for people who do not program."""
+"""`masquerade studio`: a local page for people who do not program."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ def command(
     place: Annotated[
         Path | None,
         typer.Argument(
-            help="The project's folder, made if there is none; or a file of data.",
+            help="The folder of the project, which is created if needed; or a data file.",
             metavar="PROJECT|DATA",
             show_default=False,
         ),
     ] = None,
     *,
     policy: Annotated[
-        str | None, option("Begin with this policy (YAML or JSON).", "FILE", "--policy", "-p")
+        str | None, option("Start with this policy (YAML or JSON).", "FILE", "--policy", "-p")
     ] = None,
-    port: Annotated[int, option("The port; a free one if not given.", min=0, max=65535)] = 0,
-    no_browser: Annotated[bool, flag("Only say which file opens the page.", "--no-browser")] = False,
+    port: Annotated[int, option("The port; 0 for any free port.", min=0, max=65535)] = 0,
+    no_browser: Annotated[bool, flag("Only print the file that opens the page.", "--no-browser")] = False,
     notebook: Annotated[
         str | None,
-        option("Write the steps as a notebook (.py for marimo, .ipynb), and leave.", "FILE"),
+        option("Write the steps as a notebook (.py for marimo, .ipynb), and exit.", "FILE"),
     ] = None,
     check: Annotated[
         bool,
-        flag("Run the steps again, compare every byte with what is kept, and leave.", "--check"),
+        flag("Run the steps again, compare their output with the stored results, and exit.", "--check"),
     ] = False,
     allow: Annotated[
         list[str] | None,
         option(
             "A file outside the project, or the address of a PostgreSQL database, that its steps may use; "
-            "repeat for more.",
+            "may be repeated.",
             "FILE|URL",
         ),
     ] = None,
 ) -> None:
-    """Open a page on this machine for all of it: data, policy, estimates, models, audit, release.
+    """Open the studio in a browser on this machine: data, policy, estimates, models, audit, release.
 
     Example: masquerade studio people.csv
     """
@@ -70,7 +70,7 @@ def command(
     where = place or Path("project")
     data = where if where.is_file() else None
     if not where.exists() and where.suffix:
-        raise InputError(f"{where}: no such file; a new project is a folder, whose name has no ending.")
+        raise InputError(f"{where}: no such file; the name of a new project has no suffix.")
     folder = where.with_name(f"{where.name.partition('.')[0]}-project") if data else where
     if (notebook is not None or check) and not folder.is_dir():
         raise InputError(f"{folder}: there is no such project.")
@@ -85,10 +85,10 @@ def command(
 def _check_steps(
     project: Project, allow: Sequence[str], *, drawing: bool = True
 ) -> list[tuple[KeptStep, bool]]:
-    """Return the steps of a project, each with whether it may use the person's passwords.
+    """Return the steps of a project, each with True if it may use the user's passwords.
 
-    The first step that may not run is refused, before any step runs. Without `drawing`, steps that draw are
-    left out and need no permission.
+    Raise InputError for the first step that may not run, before any step runs. Without `drawing`, steps that
+    draw are omitted and need no permission.
     """
     reach = Reach(project.folder)
     for text in allow:
@@ -110,10 +110,12 @@ def _check_steps(
 
 def _write_notebook(project: Project, out: str, allow: Sequence[str]) -> None:
     from masquerade.studio.notebook import jupyter, marimo  # noqa: PLC0415
+    from masquerade.studio.project_files import check_notebook_folder  # noqa: PLC0415
 
     if not out.endswith((".py", ".ipynb")):
         raise InputError(f"{out}: a notebook ends in .py (marimo) or .ipynb.")
     check_target(out, overwrite=False)
+    check_notebook_folder(project.folder)
     steps = [step for step, _ in _check_steps(project, allow)]
     content = jupyter(steps) if out.endswith(".ipynb") else marimo(steps).encode()
     write_whole(out, content, overwrite=False)
@@ -121,7 +123,7 @@ def _write_notebook(project: Project, out: str, allow: Sequence[str]) -> None:
 
 
 def _check(project: Project, allow: Sequence[str]) -> None:
-    """Run every kept step again but those that draw; leave with 1 if one prints something else."""
+    """Run all stored steps again except those that draw; exit with 1 if an output differs."""
     from masquerade.studio.engine import SAFE_PATH, run_command  # noqa: PLC0415
 
     steps = _check_steps(project, allow, drawing=False)
@@ -151,12 +153,13 @@ def _serve(
     import uvicorn  # noqa: PLC0415  (loads the server)
 
     from masquerade.channels.policy import text as policy_text  # noqa: PLC0415
+    from masquerade.services.common.connections import GateConfig  # noqa: PLC0415
     from masquerade.studio import records  # noqa: PLC0415
-    from masquerade.studio.server import Studio, listening_socket  # noqa: PLC0415
+    from masquerade.studio.server import MOST_UNREAD, Studio, listening_socket  # noqa: PLC0415
 
     if policy is not None:
         given = policy_text.read(Path(policy))
-        with project.changed(f"policy of {Path(policy).name}") as (_, values):
+        with project.edit(f"policy of {Path(policy).name}") as (_, values):
             values.clear()
             values.update(given)
     listening = listening_socket(port)
@@ -169,21 +172,16 @@ def _serve(
             if policy is None:
                 records.choose(studio, asked)
             else:
-                with project.changed(f"data of {data.name}") as (settings, _):
+                with project.edit(f"data of {data.name}") as (settings, _):
                     settings["data"] = str(data.resolve())
         say(f"project {project.folder}")
-        say(f"open {studio.door.file} in a browser of this machine; Ctrl-C ends the studio.")
+        say(f"open {studio.access.file} in a browser on this machine; Ctrl-C stops the studio.")
         if browser and sys.stdout.isatty():
-            webbrowser.open(studio.door.file.as_uri())
-        server = uvicorn.Server(
-            uvicorn.Config(
-                studio.app,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=1,
-            )
+            webbrowser.open(studio.access.file.as_uri())
+        config = GateConfig(
+            studio.app, listening, MOST_UNREAD, log_level="warning", timeout_graceful_shutdown=1
         )
+        server = uvicorn.Server(config)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.default_int_handler)
         server.run(sockets=[listening])
@@ -192,4 +190,4 @@ def _serve(
     finally:
         studio.close()
         listening.close()
-    say("the studio is closed; the project has everything.")
+    say("the studio is closed; the project is saved.")

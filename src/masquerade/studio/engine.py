@@ -1,4 +1,4 @@
-"""The process that works: commands of `masquerade`, one after the other, with progress; killed to cancel."""
+"""Worker process that runs `masquerade` commands in sequence and reports progress; killed to cancel a job."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from typing import Any, Literal
 from masquerade.studio.reach import without_credentials
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
-GRACE = 5.0  # seconds in which a cancelled command may remove what it has half written
-KEPT = 200  # jobs that are remembered when they are over
-CONTRADICTED = 1  # an audit prints its findings and exits with this
-SAFE_PATH = "PYTHONSAFEPATH"  # with it a new process does not import from the folder it starts in
+GRACE = 5.0  # seconds for a cancelled command to remove partly written files
+KEPT = 200  # number of finished jobs to keep
+CONTRADICTED = 1  # exit code of an audit with findings
+SAFE_PATH = "PYTHONSAFEPATH"  # keeps a new process from importing from its working directory
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a command printed, what it said, and its exit code."""
+class CommandOutcome:
+    """The exit code of a command, its output, and its messages."""
 
     code: int
     printed: str
@@ -35,48 +35,48 @@ class Outcome:
 
 
 @dataclass(eq=False)
-class Job:
-    """A command that is worked on, by its name; with or without the passwords of the environment."""
+class StudioJob:
+    """A command to run, with or without the passwords of the environment."""
 
     name: str
     argv: tuple[str, ...]
     credentials: bool = False
     state: State = "waiting"
     share: float | None = None
-    outcome: Outcome | None = None
+    outcome: CommandOutcome | None = None
     over: threading.Event = field(default_factory=threading.Event)
 
     @property
     def words(self) -> str:
-        """Return what to tell of a job that did not succeed."""
+        """Return the message of a job that did not succeed."""
         if self.state == "cancelled":
             return "cancelled."
         said = self.outcome.said if self.outcome is not None else ()
-        return "\n".join(said) or "the command ended without a word."
+        return "\n".join(said) or "the command ended without a message."
 
 
-def run_command(argv: Sequence[str], listener: Callable[[int, int | None], None]) -> Outcome:
-    """Run a command of `masquerade` in this process, as its command line would."""
+def run_command(argv: Sequence[str], listener: Callable[[int, int | None], None]) -> CommandOutcome:
+    """Run a `masquerade` command in this process, as from the command line."""
     from masquerade.cli.app import app  # noqa: PLC0415  (loads the commands)
-    from masquerade.cli.output import heard_by  # noqa: PLC0415
+    from masquerade.cli.output import report_progress_to  # noqa: PLC0415
 
     printed, said = io.StringIO(), io.StringIO()
     code: Any = 0
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said), heard_by(listener):
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said), report_progress_to(listener):
         try:
             app(args=list(argv), prog_name="masquerade")
         except SystemExit as leaving:
             code = leaving.code
     lines = [line.removeprefix("masquerade: ") for line in said.getvalue().splitlines() if line.strip()]
-    return Outcome(code if isinstance(code, int) else 0, printed.getvalue(), tuple(lines))
+    return CommandOutcome(code if isinstance(code, int) else 0, printed.getvalue(), tuple(lines))
 
 
 def _work(pipe: Connection, folder: str) -> None:
-    """Take commands from a pipe until it closes."""
-    os.environ[SAFE_PATH] = "1"  # for processes that a command starts, in the project's folder
+    """Run commands from a pipe until the pipe closes."""
+    os.environ[SAFE_PATH] = "1"  # for child processes of a command, which start in the project's folder
     os.chdir(folder)
     threading.Thread(target=_end_with_the_server, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's interrupt is the server's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles an interrupt from the terminal
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     last = -1
 
@@ -97,7 +97,7 @@ def _work(pipe: Connection, folder: str) -> None:
 
 @contextlib.contextmanager
 def _safe_path() -> Iterator[None]:
-    """Start processes that import nothing from the working directory, which may be a received folder."""
+    """Keep child processes from importing modules from the working directory, which may be untrusted."""
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:
@@ -110,20 +110,20 @@ def _safe_path() -> Iterator[None]:
 
 
 def _end_with_the_server() -> None:
-    """End this process when the server is gone, however it went: nobody would write down what it releases."""
+    """End this process when the server ends for any reason; else a release might be missing in the ledger."""
     server = multiprocessing.parent_process()
     if server is not None:
         server.join()
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-class Engine:
-    """One worker, and the jobs that wait for it; whoever asks for a job again gets the same one."""
+class CommandRunner:
+    """A queue of jobs for one worker process; a job that is submitted again is returned, not repeated."""
 
-    def __init__(self, folder: Path, finished: Callable[[Job], None] = lambda _job: None) -> None:
+    def __init__(self, folder: Path, finished: Callable[[StudioJob], None] = lambda _job: None) -> None:
         self._folder = folder
         self._finished = finished
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._jobs: OrderedDict[str, StudioJob] = OrderedDict()
         self._turn = threading.Condition()
         self._closed = False
         self._worker: Any = None
@@ -131,35 +131,35 @@ class Engine:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def submit(self, name: str, argv: Sequence[str], *, credentials: bool = False) -> Job:
-        """Return the job of that name: the one there is, unless it failed, else a new one.
+    def submit(self, name: str, argv: Sequence[str], *, credentials: bool = False) -> StudioJob:
+        """Return the job of that name; create it if there is none or it failed.
 
-        A new job runs without the passwords of the environment unless it is given `credentials`.
+        A new job runs without the passwords of the environment unless `credentials` is True.
         """
         with self._turn:
             known = self._jobs.get(name)
             if known is not None and known.state in {"waiting", "running", "done"}:
                 return known
-            job = self._jobs[name] = Job(name, tuple(argv), credentials)
+            job = self._jobs[name] = StudioJob(name, tuple(argv), credentials)
             self._jobs.move_to_end(name)
             for old in [key for key, one in self._jobs.items() if one.over.is_set()][:-KEPT]:
                 del self._jobs[old]
             self._turn.notify_all()
             return job
 
-    def job(self, name: str) -> Job | None:
+    def job(self, name: str) -> StudioJob | None:
         """Return the job of a name."""
         return self._jobs.get(name)
 
     def forget(self, name: str) -> None:
-        """Forget a job that is over, so that it can be asked again."""
+        """Remove a finished job, so that it can be submitted again."""
         with self._turn:
             job = self._jobs.get(name)
             if job is not None and job.over.is_set():
                 del self._jobs[name]
 
     def cancel(self, name: str) -> None:
-        """End a job: one that waits is dropped, of one that runs the process is ended."""
+        """Cancel a job: drop it if it waits, end its process if it runs."""
         with self._turn:
             job = self._jobs.get(name)
             if job is None or job.over.is_set():
@@ -171,7 +171,7 @@ class Engine:
             self._stop()
 
     def close(self) -> None:
-        """End the worker; what waits is dropped."""
+        """End the worker and drop all waiting jobs."""
         with self._turn:
             self._closed = True
             self._turn.notify_all()
@@ -188,7 +188,7 @@ class Engine:
                 job.state = "running"
             outcome = self._run(job)
             with self._turn:
-                if job.over.is_set():  # cancelled meanwhile
+                if job.over.is_set():  # cancelled in the meantime
                     continue
                 job.outcome = outcome
                 good = outcome.code in {0, CONTRADICTED} and (bool(outcome.printed) or "--out" in job.argv)
@@ -196,16 +196,16 @@ class Engine:
             if good:
                 try:
                     self._finished(job)
-                except Exception as error:  # noqa: BLE001  (whatever it is, the job has to end)
-                    job.outcome, job.state = Outcome(2, "", (str(error),)), "failed"
+                except Exception as error:  # noqa: BLE001  (the job must end in any case)
+                    job.outcome, job.state = CommandOutcome(2, "", (str(error),)), "failed"
             job.over.set()
 
-    def _next(self) -> Job | None:
+    def _next(self) -> StudioJob | None:
         return next((job for job in self._jobs.values() if job.state == "waiting"), None)
 
-    def _run(self, job: Job) -> Outcome:
+    def _run(self, job: StudioJob) -> CommandOutcome:
         try:
-            pipe = self._started()
+            pipe = self._start_worker()
             pipe.send((list(job.argv), job.credentials))
             while True:
                 kind, value = pipe.recv()
@@ -214,9 +214,9 @@ class Engine:
                 job.share = value
         except (EOFError, OSError):
             self._stop()
-            return Outcome(2, "", ("the process that counts ended; there may be too little memory.",))
+            return CommandOutcome(2, "", ("the worker process ended; there may be too little memory.",))
 
-    def _started(self) -> Connection:
+    def _start_worker(self) -> Connection:
         if self._worker is None or not self._worker.is_alive() or self._pipe is None:
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()

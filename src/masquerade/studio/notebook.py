@@ -1,4 +1,4 @@
-"""A project's steps as a notebook: each as its command, and as the line of Python that does the same."""
+"""Export of a project as a notebook: each step as its command and as the equivalent line of Python."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ HEAD = "import masquerade as mq"
 
 
 def lines_of(kept_steps: Sequence[KeptStep]) -> list[tuple[str, str]]:
-    """Return the command of every step, in one line without hidden characters, and its line of Python."""
-    return [(visible(steps.shown(step.command)), steps.python(step.command)) for step in kept_steps]
+    """Return the command of every step, in one line without control characters, and its line of Python."""
+    return [(visible(steps.format_command(step.command)), steps.python(step.command)) for step in kept_steps]
 
 
 def jupyter(kept_steps: Sequence[KeptStep]) -> bytes:
     """Return a Jupyter notebook, to be opened in the project's folder."""
     cells: list[dict[str, Any]] = [_cell("code", HEAD, 0)]
     for number, (command, line) in enumerate(lines_of(kept_steps)):
-        # a block by indentation: nothing within the line can end it
+        # an indented code block: nothing within the line can end it
         cells += [_cell("markdown", f"    {command}", 2 * number + 1), _cell("code", line, 2 * number + 2)]
     book: dict[str, Any] = {"cells": cells, "metadata": {"language_info": {"name": "python"}}}
     book |= {"nbformat": 4, "nbformat_minor": 5}

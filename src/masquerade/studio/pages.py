@@ -1,9 +1,10 @@
-"""The seven screens: what each shows, from the project's files and what commands printed."""
+"""Content of the seven screens, from the files of the project and the output of commands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -13,46 +14,64 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
 from markupsafe import Markup, escape
 
-from masquerade.channels.measures import breach_bound
+from masquerade.channels.privacy_level import DEFAULT_LIMIT
+from masquerade.core.bins import bin_edges
 from masquerade.core.errors import InputError, MasqueradeError
+from masquerade.core.record_gamma import describe_gamma, describe_person
+from masquerade.core.schema import Variable
 from masquerade.core.util.formatting import (
     category_text,
-    epsilon_text,
     gamma_text,
     gamma_words,
     log_gamma,
     percent,
     visible,
 )
+from masquerade.disguising.draft_dates import HINT as DATES
+from masquerade.learn.model_file import OWN, reader
+from masquerade.plan.person_budget import SHARES_AND_PAIRS, WIDTHS
 from masquerade.studio import pictures, policy_edits, records, releases, steps
+from masquerade.studio.allow_list import SHOWN_LEARNERS, read_step
 from masquerade.studio.answer import Answer, answer_of
 from masquerade.studio.project import RESULTS
 from masquerade.studio.reach import NotAllowed
 
 if TYPE_CHECKING:
+    from masquerade.channels.policy import Policy
     from masquerade.studio.server import Studio
 
 SCREENS = ("data", "policy", "trade-off", "estimate", "learn", "audit", "release")
 TITLES = ("Data", "Policy", "Trade-off", "Estimate", "Learn", "Audit", "Release")
-ENDINGS = (".csv", ".gz", ".tsv", ".parquet", ".arrow", ".xlsx", ".sav", ".dta", ".xpt", ".baskets")
+ENDINGS = (".csv", ".gz", ".tsv", ".parquet", ".arrow", ".xlsx", ".sav", ".dta", ".xpt", ".jsonl", ".baskets")
 MOST_FILES, MOST_ROWS = 200, 400
-# what templates may ask for where a screen has nothing to show
+# defaults of the values that templates use
 EMPTY: dict[str, Any] = {
     **dict.fromkeys(("problem", "answer", "risk", "tables", "link", "values", "picture", "alone", "ledger")),
-    **dict.fromkeys(("memo_question", "memo_words")),
+    **dict.fromkeys(("tested", "tested_picture", "predicts", "nodes", "queried")),
+    "numbers": [],
+    "tested_on": "",
+    **dict.fromkeys(("memo_question", "memo_words", "total", "spent", "draft", "limit", "raised", "means")),
     "choices": {},
+    "missing": [],
     **dict.fromkeys(("rows", "folders", "files", "releases", "needs"), ()),
     "folder": Path("/"),
+    "learners": [
+        *((name, learner.title) for name, learner in SHOWN_LEARNERS.items()),
+        ("regress", "regression"),
+    ],
+    "predictors": [name for name, learner in SHOWN_LEARNERS.items() if ("target",) in learner.needs],
 }
 SAVED = ("csv", "tex", "md")
-TABLED = {"bayesian_network", "naive_bayes", "association_rules"}
-MOST_CHOICES = 50  # categories of a variable among which a form lets choose
+DIFFERENCES = {"accuracy above trivial", "observed minus predicted"}  # measures that are not shares
+CLASSIFIERS = {"naive_bayes", "decision_tree", "linear_classifier"}  # models that predict a class
+TABLES_APART = {"bayesian_network", "linear_classifier"}  # models whose tables differ from their summary
+MOST_CHOICES = 50  # categories of a variable that a form offers
 
 
 def number(value: Any, at: str, form: str = ",.4g", command: str = "") -> Markup:
-    """Return a number for reading, with what the command printed and where it stands in that.
+    """Format a number, marked with its exact value and its path in the output of the command.
 
-    The command is that of the section which it stands in, unless it is named.
+    Without `command`, it is the command of the surrounding section.
     """
     if value is None:
         return Markup("–")
@@ -96,18 +115,18 @@ def _environment() -> Environment:
     return environment
 
 
-def filled(template: str, content: Mapping[str, Any]) -> str:
-    """Return a template with its content."""
+def fill_template(template: str, content: Mapping[str, Any]) -> str:
+    """Render a template."""
     return visible(_environment().get_template(template).render(content), lines=True)
 
 
 def problem_page(studio: Studio, words: str, needs: tuple[str, ...] = ()) -> str:
-    """Return the page that says what went wrong, and how to go on."""
+    """Return the page that describes a problem and how to continue."""
     try:
         content = _frame(studio, "problem", {})
-    except MasqueradeError as error:  # the project's own files are wrong
-        return filled("broken.html.j2", {"problem": str(error)})
-    return filled("problem.html.j2", EMPTY | content | {"problem": words, "needs": needs})
+    except MasqueradeError as error:  # the project's files are not valid
+        return fill_template("broken.html.j2", {"problem": str(error)})
+    return fill_template("problem.html.j2", EMPTY | content | {"problem": words, "needs": needs})
 
 
 def screen_page(studio: Studio, name: str, asked: steps.Asked) -> str:
@@ -115,35 +134,35 @@ def screen_page(studio: Studio, name: str, asked: steps.Asked) -> str:
     content = _frame(studio, name, asked)
     try:
         with reading_results():
-            return filled(f"{name}.html.j2", EMPTY | content | VIEWS[name](studio, asked, content))
+            return fill_template(f"{name}.html.j2", EMPTY | content | VIEWS[name](studio, asked, content))
     except MasqueradeError as error:
         problem = {"problem": str(error), "needs": error.needs if isinstance(error, NotAllowed) else ()}
-    return filled(f"{name}.html.j2", EMPTY | content | problem)
+    return fill_template(f"{name}.html.j2", EMPTY | content | problem)
 
 
 @contextmanager
 def reading_results() -> Iterator[None]:
-    """Raise InputError where a kept result, which is a file and may hold anything, is not as it should be."""
+    """Raise InputError if a stored result, which may be any file, does not have the expected form."""
     try:
         yield
     except (TypeError, LookupError, AttributeError, ArithmeticError, TemplateError, ValueError) as error:
         if isinstance(error, MasqueradeError):
             raise
         raise InputError(
-            f"A kept result is not what its command prints ({type(error).__name__}): delete the folder "
+            f"A stored result is not what its command prints ({type(error).__name__}): delete the folder "
             f"{RESULTS} and steps.json, and ask again."
         ) from None
 
 
 def _frame(studio: Studio, name: str, asked: steps.Asked) -> dict[str, Any]:
-    """Return what every page shows: the summary line, versions, and what was asked."""
+    """Return the values that every page shows: summary line, versions, and form values."""
     project = studio.project
     settings, policy, problem = project.settings, None, None
     try:
         policy = project.policy
     except MasqueradeError as error:
         problem = str(error)
-    gamma = policy_edits.record_gamma(policy) if policy is not None and policy.disguised else None
+    gamma = policy.record_gamma if policy is not None and policy.disguised else None
     return {
         "screen": name,
         "title": dict(zip(SCREENS, TITLES, strict=True)).get(name, "Something is wrong"),
@@ -151,6 +170,7 @@ def _frame(studio: Studio, name: str, asked: steps.Asked) -> dict[str, Any]:
         "policy": policy,
         "broken": problem,
         "record": None if gamma is None else gamma_words(gamma),
+        "person": None if gamma is None or policy is None else describe_person(gamma, policy.clear_missing),
         "versions": project.versions,
         "at": project.at,
         "asked": lambda key: steps.one(asked, key) or "",
@@ -172,20 +192,21 @@ def _data(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dic
         found["folders"] = [p for p in inside if p.is_dir()][:MOST_FILES]
         found["files"] = [p for p in inside if p.is_file() and p.suffix.lower() in ENDINGS][:MOST_FILES]
     else:
-        raise InputError(f"{folder}: is no folder.")
+        raise InputError(f"{folder}: is not a folder.")
     draft = studio.engine.job(steps.one(asked, "draft") or "")
-    if draft is not None and draft.state != "done":
+    # a job ends before its draft becomes the policy: until then it is shown as running
+    if draft is not None and not (draft.state == "done" and draft.over.is_set()):
         found["answer"] = answer_of(draft)
     elif settings["data"] and content["policy"] is not None:
         try:
             found |= _check_data(studio, settings["data"], content)
-        except NotAllowed as error:  # the list of files is shown all the same
+        except NotAllowed as error:  # still show the list of files
             found |= {"problem": str(error), "needs": error.needs}
     return found
 
 
 def _check_data(studio: Studio, data: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the check of the file by the policy, and the risk of the columns in clear."""
+    """Check the file against the policy, and measure the risk of the clear columns."""
     answers = {"answer": studio.answer(["policy", "check", "policy.yaml", data, "--json"])}
     clear = [name for name in content["variables"] if name not in content["policy"].disguised]
     if clear:
@@ -194,7 +215,7 @@ def _check_data(studio: Studio, data: str, content: Mapping[str, Any]) -> dict[s
     return answers
 
 
-def _policy(_studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dict[str, Any]:
+def _policy(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dict[str, Any]:
     policy, people = content["policy"], content["people"]
     if policy is None:
         return {"rows": [], "values": None}
@@ -234,21 +255,65 @@ def _policy(_studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> 
         "values": values,
         "stops": policy_edits.STOPS,
         "open": steps.one(asked, "open"),
-        "command": steps.shown(argv),
+        "command": steps.format_command(argv),
         "python": "mq.privacy('policy.yaml')",
-        "sentence": belief_words(values["record"]["gamma"]),
+        "limit": None if policy.limit is None else str(policy.limit),
+        "limit_values": policy_edits.limit_of(studio.project.policy_values).to_dict(),
+        **_draft(studio, policy, content),
     }
 
 
-def belief_words(gamma: float | None) -> str:
-    """Say how far a belief of 5% can rise."""
-    if gamma is None:
-        return "A report can exclude a value for certain: nothing bounds what is learnt."
-    return f"A belief of 5% can rise to at most {percent(breach_bound(gamma, 0.05))}."
+def _draft(studio: Studio, policy: Policy, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the costs of the latest draft, as its command printed them, and the columns to choose from."""
+    draft = studio.project.draft
+    if draft is None or not content["settings"]["data"]:
+        return {"draft": None, "columns": [], "dates": {}}
+    argv, printed = draft
+    names = {name: "clear" if name in policy.clear_variables else "sensitive" for name in policy.schema}
+    columns = [(name, use, "") for name, use in names.items()]
+    columns.sort(key=lambda column: column[1])  # clear columns first
+    columns += [(name, "", why) for name, why in printed["left_out"].items() if name not in names]
+    widths = sorted({item["variables"] for item in printed["costs"]})
+    limits = list(dict.fromkeys(item["limit"] for item in printed["costs"]))
+    place = {(item["limit"], item["variables"]): at for at, item in enumerate(printed["costs"])}
+    return {
+        "draft": printed,
+        "is_current": printed["id"] == policy.id,
+        "columns": columns,
+        "dates": _date_choices(argv, printed["left_out"]),
+        "cost_heads": [limit.partition(",")[0].partition(" (")[0] for limit in limits],
+        "cost_rows": [
+            (WIDTHS.get(width, f"a table of {width} variables"), [place[limit, width] for limit in limits])
+            for width in widths
+        ],
+        "draft_command": steps.format_command(argv),
+        "draft_python": steps.draft_python(argv, printed["people"]),
+        "count": read_step(argv).one("count") or SHARES_AND_PAIRS,
+    }
+
+
+def _date_choices(argv: Sequence[str], left_out: Mapping[str, str]) -> dict[str, list[tuple[str, str, bool]]]:
+    """Return, for each column of dates, the choices of what they are read as: value, text, if chosen."""
+    texts = read_step(argv).options.get("date", ())
+    chosen = {text.rpartition("=")[0]: text for text in texts}
+    names = [*chosen, *(name for name, why in left_out.items() if why == DATES and name not in chosen)]
+    today = date.today().isoformat()  # noqa: DTZ011
+    return {
+        name: [
+            (text, title, text.partition(":")[0] == chosen.get(name, "").partition(":")[0])
+            for text, title in (
+                (f"{name}=age:{today}", "as an age today"),
+                (f"{name}=year", "as years"),
+                (f"{name}=quarter", "as quarters"),
+                (f"{name}=month", "as months"),
+            )
+        ]
+        for name in names
+    }
 
 
 def live_words(studio: Studio, asked: steps.Asked) -> str:
-    """Return what a slider means where it stands, before it is let go."""
+    """Describe the position of a slider while it is moved."""
     values = studio.project.policy_values
     name = steps.need(asked, "name", "a variable")
     if name not in values["variables"]:
@@ -259,17 +324,25 @@ def live_words(studio: Studio, asked: steps.Asked) -> str:
     content = {
         "figures": found["variables"][0],
         "expected": found["expected"][0],
-        "record": f"γ = {gamma_text(record)} (ε = {epsilon_text(log_gamma(record))})",
+        "record": gamma_words(record),
+        "person": describe_gamma(record),
+        "is_beyond": found["is_beyond"],
         "live": True,
     }
-    return filled("words.html.j2", content)
+    return fill_template("words.html.j2", content)
 
 
 def _trade_off(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dict[str, Any]:
     if content["policy"] is None:
-        raise InputError("Draft a policy on the page Data first: its variables are what is planned for.")
-    answer = studio.answer(steps.trade_off(asked, content["people"]))
-    return {"answer": answer, "picture": picture_of(answer)}
+        raise InputError("Draft a policy on the page Data first: a plan needs its variables.")
+    policy = content["policy"]
+    answer = studio.answer(steps.trade_off(asked, content["people"], policy.clear_variables))
+    found: dict[str, Any] = {"answer": answer, "picture": picture_of(answer)}
+    if answer.values is not None:
+        new, limit = policy_edits.limit_of(answer.values["policy"]), policy.limit or DEFAULT_LIMIT
+        found["raised"] = f"from {limit} to {new}" if new.gamma > limit.gamma else None
+        found["means"] = describe_gamma(new.gamma)
+    return found
 
 
 def _curves(plan: Mapping[str, Any]) -> Markup:
@@ -284,14 +357,25 @@ def _curves(plan: Mapping[str, Any]) -> Markup:
 
 
 def _records(studio: Studio, content: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """Return where the records are that are counted, and their variables, for forms."""
+    """Return the location of the records to count, and their variables for forms."""
     found: Mapping[str, Any] | None = content["settings"]["records"]
     if not found:
         raise InputError("There are no disguised records yet: make some on Release, or choose some on Data.")
     schema = records.policy_of(studio, found).schema
     short = [variable for variable in schema.variables if len(variable) <= MOST_CHOICES]
     choices = {v.name: [category_text(label) for label in v.categories] for v in short}
-    return found, {"variables": [v.name for v in schema.variables], "choices": choices}
+    return found, {
+        "variables": [v.name for v in schema.variables],
+        "choices": choices,
+        "missing": [v.name for v in schema.variables if v.missing],
+        "numbers": [v.name for v in schema.variables if _has_numbers(v)],
+    }
+
+
+def _has_numbers(variable: Variable) -> bool:
+    """Return True if the answers of a variable are numbers or bins."""
+    answers = variable.answers
+    return bin_edges(variable) is not None or all(type(label) in {int, float} for label in answers)
 
 
 def _estimate(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -307,13 +391,13 @@ def _estimate(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) ->
 
 
 def picture_of(answer: Answer, alone: Answer | None = None) -> Markup:
-    """Return the picture of an answer: of a plan, a network, or whatever has values with intervals."""
+    """Return the plot of an answer: a plan, a network, or values with intervals."""
     values = answer.values
     if isinstance(values, dict) and "curve" in values:
         return _curves(values)
     kind = values.get("kind") if isinstance(values, dict) else None
     if kind == "structure":
-        strength = {(s["parent"], s["child"]): s["statistic"] for s in values["strengths"]}
+        strength = {(s["parent"], s["child"]): s.get("deviance", s["statistic"]) for s in values["strengths"]}
         return pictures.network(values["parents"], strength, LINK)
     if kind == "bayesian_network":
         parents = {node["variable"]["name"]: _parents(node) for node in values["nodes"]}
@@ -336,7 +420,7 @@ def _rows(values: Any) -> list[dict[str, Any]]:
 
 
 def _bars(rows: list[dict[str, Any]], inner: list[dict[str, Any]]) -> Markup:
-    """Return bars with their intervals, and inside them those of the disguise alone where they are known."""
+    """Return bars with their intervals and, if known, the intervals of the disguise alone."""
     found = []
     for place, row in enumerate(rows):
         value = next((row[key] for key in VALUES if isinstance(row.get(key), (int, float))), None)
@@ -349,14 +433,27 @@ def _bars(rows: list[dict[str, Any]], inner: list[dict[str, Any]]) -> Markup:
 
 
 LINK = "learn?do=link&parent={parent}&child={child}"
-VALUES = ("count", "share", "difference", "ratio", "odds_ratio", "odds ratio", "estimate", "coef", "mean")
+VALUES = (
+    "count",
+    "share",
+    "difference",
+    "ratio",
+    "odds_ratio",
+    "odds ratio",
+    "estimate",
+    "coef",
+    "mean",
+    "quantile",
+    "median",
+)
 
 
 def _learn(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dict[str, Any]:
     do = steps.one(asked, "do")
     if do == "model":
         path = studio.place_of(steps.need(asked, "model", "a file with a model"))
-        return _shown(studio, studio.answer(steps.model(path)), path)
+        shown = studio.answer(steps.model(path))
+        return _model_view(studio, shown, path) | _network_query(studio, asked, shown, path)
     where, found = _records(studio, content)
     if do is None:
         return found
@@ -370,14 +467,53 @@ def _learn(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> di
     answer = studio.answer(steps.learn(dict(asked) | {"do": [learner]}, where))
     if do == "link":
         found["link"] = studio.answer(steps.learn(asked, where))
-    return found | _shown(studio, answer, f"{RESULTS}/{answer.name}.json")
+    path = f"{RESULTS}/{answer.name}.json"
+    found |= _model_view(studio, answer, path) | _network_query(studio, asked, answer, path)
+    return found | _model_test(studio, asked, answer, where, path)
 
 
-def _shown(studio: Studio, answer: Answer, path: str) -> dict[str, Any]:
-    """Return a model with its picture, and the tables that it has."""
+def _model_view(studio: Studio, answer: Answer, path: str) -> dict[str, Any]:
+    """Return a model with its plot and its tables."""
     kind = answer.values.get("kind") if isinstance(answer.values, dict) else None
-    tables = studio.answer(steps.model(path, tables=True)) if kind in TABLED else None
+    tables = studio.answer(steps.model(path, tables=True)) if _has_tables(kind) else None
     return {"answer": answer, "picture": picture_of(answer), "tables": tables}
+
+
+def _network_query(studio: Studio, asked: steps.Asked, answer: Answer, path: str) -> dict[str, Any]:
+    """Return the form that asks a network for a distribution, and its answer if the form was sent."""
+    values = answer.values if isinstance(answer.values, dict) else {}
+    if values.get("kind") != "bayesian_network":
+        return {}
+    content: dict[str, Any] = {"nodes": [node["variable"]["name"] for node in values["nodes"]]}
+    if steps.one(asked, "of") is not None:
+        content["queried"] = studio.answer(steps.ask_network(asked, path))
+    return content
+
+
+def _model_test(
+    studio: Studio, asked: steps.Asked, answer: Answer, where: Mapping[str, Any], path: str
+) -> dict[str, Any]:
+    """Return the form of a test of a classifier, and the test if the form was sent."""
+    values = answer.values if isinstance(answer.values, dict) else {}
+    if values.get("kind") not in CLASSIFIERS or where.get("engine"):
+        return {}
+    content: dict[str, Any] = {
+        "predicts": [category_text(label) for label in values["target"]["categories"]],
+        "tested_on": str(where["data"]),
+    }
+    if steps.one(asked, "test") is None:
+        return content
+    tested = studio.answer(steps.test_model(asked, where, path))
+    picture = Markup("")
+    if tested.values is not None:
+        rows = [row for row in tested.values["rows"] if row["measure"] not in DIFFERENCES]
+        picture = _bars(rows, [])
+    return content | {"tested": tested, "tested_picture": picture}
+
+
+def _has_tables(kind: str | None) -> bool:
+    """Return True if `show --table` prints tables of this built-in type of model."""
+    return kind is not None and kind in OWN and (kind in TABLES_APART or hasattr(reader(kind), "to_frame"))
 
 
 def _parents(node: Mapping[str, Any]) -> list[str]:
@@ -392,7 +528,7 @@ def _audit(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> di
     return {"answer": studio.answer(steps.audit(asked, content["settings"]["records"]))}
 
 
-def _release(studio: Studio, asked: steps.Asked, _content: Mapping[str, Any]) -> dict[str, Any]:
+def _release(studio: Studio, asked: steps.Asked, content: Mapping[str, Any]) -> dict[str, Any]:
     folder = studio.project.folder / releases.FOLDER
     inside = folder.iterdir() if folder.is_dir() else ()
     kept = sorted((p for p in inside if p.name.isdecimal()), key=lambda p: int(p.name))
@@ -404,26 +540,31 @@ def _release(studio: Studio, asked: steps.Asked, _content: Mapping[str, Any]) ->
     }
     found["memo_question"] = releases.memo_question(studio.project)
     found["memo_words"] = releases.memo_words(studio.project)
+    found["total"] = releases.total_words(studio.project)
     if (studio.project.folder / releases.LEDGER).exists():
+        if content["policy"] is not None:
+            argv = ["privacy", "policy.yaml", "--ledger", releases.LEDGER, "--json"]
+            found["spent"] = studio.answer(argv)
+            found["policy_epsilon"] = log_gamma((content["policy"].limit or DEFAULT_LIMIT).gamma)
         found["ledger"] = studio.answer(["party", "ledger", releases.LEDGER, "--json"])
     made = steps.one(asked, "made")
-    return found if made is None else found | {"answer": _made(studio, made)}
+    return found if made is None else found | {"answer": _release_answer(studio, made)}
 
 
-def _made(studio: Studio, name: str) -> Answer:
-    """Return what came of a release, whether its job is still known or only its result."""
+def _release_answer(studio: Studio, name: str) -> Answer:
+    """Return the answer of a release, from its job or from its stored result."""
     step = next((one for one in studio.project.steps if one.result == name), None)
     if step is not None:
         kept = studio.project.result(name)
         return Answer(name, tuple(step.command), kept, tuple(step.said))
     job = studio.engine.job(name)
     if job is None:
-        raise InputError("That release is not known any more; the list below has all there are.")
+        raise InputError("That release is unknown; the list below has all releases.")
     return answer_of(job)
 
 
 def download(studio: Studio, name: str, ending: str) -> tuple[str, bytes]:
-    """Return the kind and the bytes of a kept result in another form."""
+    """Return the media type and the bytes of a stored result in another format."""
     step = next((one for one in studio.project.steps if one.result == name), None)
     if step is None:
         raise InputError("There is no such result in this project.")
@@ -434,11 +575,11 @@ def download(studio: Studio, name: str, ending: str) -> tuple[str, bytes]:
         with reading_results():
             picture = picture_of(studio.answer(argv))
         if not picture:
-            raise InputError("This result has no picture.")
+            raise InputError("This result has no plot.")
         return "image/svg+xml", pictures.standing_alone(picture)
     model = argv[0] == "learn"
     if ending not in SAVED or (argv[0] not in {"estimate", "stats"} and not model):
-        raise InputError(f"This result is not written as .{ending}.")
+        raise InputError(f"This result cannot be written as .{ending}.")
     argv = ["show", path] if model else [word for word in argv if word != "--json"]
     out = studio.project.folder / "downloads" / f"{name}.{ending}"
     out.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Pictures as SVG for a strict page: no style of their own, colours by class, words for every mark."""
+"""SVG plots for a page with a strict content security policy: colours by class, a tooltip on every mark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from masquerade.learn.networks.network_plot import coordinates, layered, ordered
+from masquerade.learn.networks.network_plot import assign_layers, coordinates, order_layers
 
 WIDTH = 640
 ROW, LEFT, RIGHT = 26, 170, 24
@@ -22,7 +22,7 @@ ARROW = (
 )
 
 
-# colours of a picture that is saved by itself; on the page studio.css gives them, light or dark
+# colours of a downloaded plot; on the page they come from studio.css, light or dark
 COLOURS = (
     "text{font:12px sans-serif;fill:#1d2733}.tick{fill:#65717f}.grid{stroke:#dde2e8}.bar{fill:#bcd7ee}"
     ".whisker{stroke:#1a6fb5;stroke-width:2}.within{stroke:#1a6fb5;stroke-width:6;opacity:.5}"
@@ -32,11 +32,11 @@ COLOURS = (
     "polyline.s3{stroke:#c23b72}polyline.s4{stroke:#6b4697}.w2{stroke-width:2.5}.w3{stroke-width:4}"
     ".w4{stroke-width:5.5}.w5{stroke-width:7}"
 )
-LINKS = re.compile(r"<a [^>]*>|</a>")  # they lead into a page that is not there later
+LINKS = re.compile(r"<a [^>]*>|</a>")  # links to pages of the running studio
 
 
 def standing_alone(picture: Markup) -> bytes:
-    """Return a picture as a file: with its colours, and without links."""
+    """Return a plot as a standalone file, with its colours and without links."""
     text = LINKS.sub("", str(picture)).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     return text.replace(">", f"><style>{COLOURS}</style>", 1).encode()
 
@@ -48,7 +48,7 @@ class Bar(NamedTuple):
     value: float
     lower: float
     upper: float
-    within: tuple[float, float] | None = None  # the interval about these very records
+    within: tuple[float, float] | None = None  # the interval due to the disguise alone
 
 
 def _svg(width: float, height: float, title: str, parts: Sequence[str]) -> Markup:
@@ -78,7 +78,7 @@ def _ticks(low: float, high: float, wanted: int = 5) -> list[float]:
 
 
 def bars(rows: Sequence[Bar], title: str) -> Markup:
-    """Return bars with their intervals, a row each; the first of them where there are many."""
+    """Return bars with their intervals, one row per bar; if there are many, only the first rows."""
     shown = [row for row in rows[:MOST_BARS] if all(map(math.isfinite, row[1:4]))]
     if not shown:
         return Markup("")
@@ -116,7 +116,7 @@ Points = Sequence[tuple[float, float]]
 
 
 class _Plane:
-    """Logarithmic axes: ε to the right, an error upwards."""
+    """Logarithmic axes: ε is horizontal, the error vertical."""
 
     left, right, top, bottom = 60.0, WIDTH - 150.0, 20.0, 290.0
 
@@ -126,7 +126,7 @@ class _Plane:
         self.least, self.most = min(values), max(values)
 
     def __call__(self, x: float, y: float) -> tuple[float, float]:
-        """Return where a point is drawn."""
+        """Return the coordinates of a point in the plot."""
         across = (math.log(x) - self.low) / ((self.high - self.low) or 1)
         up = (math.log(y) - self.least) / ((self.most - self.least) or 1)
         return self.left + across * (self.right - self.left), self.bottom - up * (self.bottom - self.top)
@@ -144,11 +144,11 @@ class _Plane:
                 across = self(value, math.exp(self.least))[0]
                 parts.append(_line(across, self.top, across, self.bottom, "grid"))
                 parts.append(_text(across, self.bottom + 18, f"{value:g}", "tick", "middle"))
-        words = "ε (privacy lost, less is better) →   error in points, less is better ↑"
+        words = "ε (privacy loss, less is better) →   error in points, less is better ↑"
         return [*parts, _text(self.left, 326, words, "tick")]
 
     def shade(self, floor: Points) -> str:
-        """Return what no design can reach."""
+        """Return the shaded area that no design can reach."""
         edge = [self(x, y) for x, y in floor if y > 0]
         if not edge:
             return ""
@@ -159,7 +159,7 @@ class _Plane:
 
 
 def curves(lines: Mapping[str, Points], floor: Points, at: float, title: str) -> Markup:
-    """Return lines over ε on logarithmic axes, the least that is possible shaded, a mark at one ε."""
+    """Return lines by ε on logarithmic axes, with the unreachable area shaded and one ε marked."""
     points = [*(point for line in lines.values() for point in line), *floor]
     if not points:
         return Markup("")
@@ -186,11 +186,11 @@ def curves(lines: Mapping[str, Points], floor: Points, at: float, title: str) ->
 def network(
     parents: Mapping[str, Sequence[str]], strength: Mapping[tuple[str, str], float], address: str
 ) -> Markup:
-    """Return a network: boxes in layers, links as thick as they are strong, each a link to its test."""
+    """Return a network: boxes in layers, and links, as wide as they are strong, that open a test."""
     structure = {name: tuple(given) for name, given in parents.items()}
     widths = {name: max(2.0, 0.17 * len(_short(name)) + 0.9) for name in structure}
-    layers, segments = layered(structure)
-    layers = ordered(layers, segments)
+    layers, segments = assign_layers(structure)
+    layers = order_layers(layers, segments)
     across = coordinates(layers, segments, widths)
     low = min(across[spot] - (widths[spot] if isinstance(spot, str) else 0) / 2 for spot in across)
     high = max(across[spot] + (widths[spot] if isinstance(spot, str) else 0) / 2 for spot in across)
@@ -210,7 +210,7 @@ def network(
             value = strength.get((parent, child), 0.0)
             thick = 1 + round(4 * max(value, 0.0) / most)
             words = f"{parent} to {child}, strength {value:.4g}"
-            target = escape(address.format(parent=_quoted(parent), child=_quoted(child)))
+            target = escape(address.format(parent=_quote_name(parent), child=_quote_name(child)))
             parts.append(
                 f'<a href="{target}" aria-label="{escape(words)}"><title>{escape(words)}</title>'
                 f'<path d="{path}" class="touch"/>'
@@ -227,5 +227,5 @@ def network(
     )
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return quote(name, safe="")

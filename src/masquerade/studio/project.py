@@ -1,4 +1,4 @@
-"""A project: a folder of plain files, every change of it a version that can be taken back."""
+"""Projects: folders of plain files in which every change is a version that can be undone."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from masquerade.studio import project_files
 from masquerade.studio.allow_list import RESULT, KeptStep, read_steps
 
 SETTINGS, POLICY, HISTORY, STEPS, RESULTS = "project.json", "policy.yaml", "history", "steps.json", "results"
-COUNTS = "counts.json"
-PARTS = ("releases", "collected", "models", "survey")  # what was made or brought here; nothing clear
-OWN = (SETTINGS, POLICY, HISTORY, STEPS, RESULTS, COUNTS, *PARTS, "downloads", "people.memo")
+COUNTS, DRAFT = "counts.json", "draft.json"
+PARTS = ("releases", "collected", "models", "survey")  # created or imported files; no clear data
+OWN = (SETTINGS, POLICY, HISTORY, STEPS, RESULTS, COUNTS, DRAFT, *PARTS, "downloads", "people.memo")
 MOST_RESULT = 1 << 26  # bytes
-SOME_PEOPLE = 1000  # before anybody says how many there are, and no file was counted
+SOME_PEOPLE = 1000  # default number of people, before a file is counted
 
 
 @lru_cache(maxsize=4)
@@ -36,17 +36,17 @@ def _read_once(text: str) -> Any:
     return policy_text.parse(text, "yaml")
 
 
-def _parsed(text: str) -> Any:
-    """Return what a policy file says: the same text is parsed once, and the values are the caller's own."""
+def _parse_policy(text: str) -> Any:
+    """Parse a policy file, with a cache by its text; return a copy that the caller may change."""
     return deepcopy(_read_once(text))
 
 
 class Project:
-    """The files of a project, read and written whole.
+    """The files of a project, read and written atomically.
 
-    `project.json` says where the data are, `policy.yaml` is the policy; `history` has both as they were after
+    `project.json` states where the data are; `policy.yaml` is the policy; `history` has copies of both after
     every change. `steps.json` lists the commands whose results are in `results`, each as the command printed
-    it. No file holds clear data.
+    it. No file contains clear data.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -58,40 +58,42 @@ class Project:
             (self.folder / RESULTS).mkdir(exist_ok=True)
         except OSError as error:
             reason = os.strerror(error.errno or 5).lower()
-            raise FileError(f"{folder}: cannot be a project ({reason}); name a folder of yours.") from None
+            raise FileError(
+                f"{folder}: cannot be a project ({reason}); name a folder that you can write."
+            ) from None
         if not (self.folder / SETTINGS).exists():
             self._write(SETTINGS, project_files.FRESH)
             self._keep("a new project")
         self.check()
 
     def check(self) -> None:
-        """Raise InputError unless the files that every page reads are as the studio writes them."""
-        _ = self.settings, self.at, self.people, self.steps
+        """Raise InputError if a file that every page reads does not have the studio's form."""
+        _ = self.settings, self.at, self.people, self.steps, self.draft
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return where the data are, and what was chosen."""
+        """Return the settings: the location of the data, and the choices."""
         return project_files.read_settings(self._read(SETTINGS), str(self.folder / SETTINGS))
 
     @property
     def policy_values(self) -> dict[str, Any]:
-        """Return the policy as its file has it; no variables where there is none yet."""
+        """Return the content of the policy file; without variables if there is no policy."""
         if not (self.folder / POLICY).exists():
             return {"masquerade": 1, "variables": {}}
-        values = _parsed(read_text(self.folder / POLICY))
+        values = _parse_policy(read_text(self.folder / POLICY))
         if not isinstance(values, dict) or not isinstance(values.get("variables"), dict):
             raise InputError(f"{self.folder / POLICY}: lists no 'variables'.")
         return values
 
     @property
     def policy(self) -> Policy | None:
-        """Return the policy, None where nothing is in it yet."""
+        """Return the policy, or None if it has no variables."""
         values = self.policy_values
         return Policy.from_dict(values) if values["variables"] else None
 
     @property
     def people(self) -> int:
-        """Return how many people there are: as somebody said, or as many as the file has records."""
+        """Return the number of people: as set by the user, or the number of records of the file."""
         settings = self.settings
         return int(settings["people"] or self._counts.get(settings["data"]) or SOME_PEOPLE)
 
@@ -101,15 +103,26 @@ class Project:
         return project_files.read_counts(self._read(COUNTS), str(path)) if path.exists() else {}
 
     def keep_count(self, data: str, rows: int) -> None:
-        """Keep how many records a file has; that is no change to be taken back."""
+        """Store the number of records of a file; this is not a version that can be undone."""
         with self.lock:
             self._write(COUNTS, self._counts | {data: rows})
 
-    @contextmanager
-    def changed(self, words: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Yield settings and policy to be changed; what is left of them is checked, and a new version.
+    @property
+    def draft(self) -> tuple[list[str], dict[str, Any]] | None:
+        """Return the command of the latest draft and its output, or None."""
+        path = self.folder / DRAFT
+        return project_files.read_draft(self._read(DRAFT), str(path)) if path.exists() else None
 
-        Changes of two pages follow each other: each begins with what the other left.
+    def keep_draft(self, argv: Sequence[str], printed: Mapping[str, Any]) -> None:
+        """Store the guarantee and costs of a draft; the policy itself is a version of the project."""
+        with self.lock:
+            self._write(DRAFT, {"command": list(argv), "printed": dict(printed)})
+
+    @contextmanager
+    def edit(self, words: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Yield settings and policy for editing; then check them and store them as a new version.
+
+        Changes from two pages are applied in sequence: the second starts from the result of the first.
         """
         with self.lock:
             settings, values = self.settings, self.policy_values
@@ -118,7 +131,7 @@ class Project:
             if json.dumps([settings, policy_text.plain_values(values)]) == before:
                 return
             if values["variables"]:
-                Policy.from_dict(values)  # a policy that cannot be one is refused before anything is written
+                Policy.from_dict(values)  # raises if the policy is not valid, before anything is written
                 write_whole(self.folder / POLICY, policy_text.write(values, "yaml"))
             self._write(SETTINGS, settings)
             self._keep(words)
@@ -127,12 +140,12 @@ class Project:
 
     @property
     def versions(self) -> list[str]:
-        """Return what was done, in order; the last version is the newest."""
+        """Return the descriptions of all versions, the newest last."""
         return self._index[1]
 
     @property
     def at(self) -> int:
-        """Return which version is in force."""
+        """Return the number of the current version."""
         return self._index[0]
 
     @property
@@ -141,7 +154,7 @@ class Project:
         return project_files.read_index(self._read(name), str(self.folder / name))
 
     def go_to(self, version: int) -> None:
-        """Put a version in force; those after it stay until something else is changed."""
+        """Make a version current; later versions remain until the next change."""
         with self.lock:
             words = self.versions
             if not 0 <= version < len(words):
@@ -166,7 +179,7 @@ class Project:
     # steps and results
 
     def result_id(self, argv: Sequence[str]) -> str:
-        """Return the name of a command's result: by its words, and the files that it reads as they are."""
+        """Return the name of a command's result: a hash of its words and of the files it reads."""
         states = []
         for word in argv:
             path = self.folder / word
@@ -179,20 +192,20 @@ class Project:
         return sha256(json.dumps([list(argv), states]).encode()).hexdigest()[:16]
 
     def result_text(self, name: str) -> str | None:
-        """Return the kept result of that name as its command printed it, None where there is none."""
+        """Return the stored result of that name as its command printed it, or None."""
         path = self.folder / RESULTS / f"{name}.json"
         if not RESULT.fullmatch(name) or not path.exists():
             return None
         return read_text(path, most=MOST_RESULT)
 
     def result(self, name: str) -> Any:
-        """Return the values of the kept result of that name, None where there is none."""
+        """Return the values of the stored result of that name, or None."""
         if self.result_text(name) is None:
             return None
         return read_json(self.folder / RESULTS / f"{name}.json", most=MOST_RESULT)
 
     def keep_result(self, argv: Sequence[str], name: str, text: str, said: Sequence[str]) -> None:
-        """Keep what a command printed, and that it was asked."""
+        """Store a command and its output."""
         with self.lock:
             write_whole(self.folder / RESULTS / f"{name}.json", text)
             steps = [_plain(step) for step in self.steps if step.result != name]
@@ -200,14 +213,14 @@ class Project:
 
     @property
     def steps(self) -> list[KeptStep]:
-        """Return the commands whose results are kept, in the order in which they were asked.
+        """Return the commands whose results are stored, in the order in which they were run.
 
-        A list with a command that the studio does not write is refused.
+        A list with a command that is not in the allow-list is refused.
         """
         return read_steps(self._read(STEPS)) if (self.folder / STEPS).exists() else []
 
     def archive(self) -> bytes:
-        """Return the project as a zip file: its files and releases, never the data they were made from.
+        """Return the project as a zip file: its files and releases, never the clear data.
 
         Paths of files outside the folder are replaced by the names of the files.
         """
@@ -216,7 +229,7 @@ class Project:
         hidden = project_files.HiddenPaths(self.folder, self._outside_paths())
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
-            names = sorted([SETTINGS, POLICY, STEPS, COUNTS, *self._inside(HISTORY, RESULTS)])
+            names = sorted([SETTINGS, POLICY, STEPS, COUNTS, DRAFT, *self._inside(HISTORY, RESULTS)])
             for name in [*names, *sorted(self._inside(*PARTS))]:
                 path = self.folder / name
                 if path.is_file() and not path.is_symlink():
@@ -227,7 +240,9 @@ class Project:
 
     def _outside_paths(self) -> set[str]:
         """Return the paths of files outside the folder that any file of the project names."""
-        named: set[str | None] = {*self._counts, *(word for step in self.steps for word in step.step.reads)}
+        drafted = [] if self.draft is None else self.draft[0]
+        steps = (word for step in self.steps for word in step.step.reads)
+        named: set[str | None] = {*self._counts, *drafted, *steps}
         versions = {name: self._read(name) for name in self._inside(HISTORY) if name[-9:-5].isdecimal()}
         earlier = [project_files.settings_of(values, name) for name, values in versions.items()]
         for settings in [self.settings, *earlier]:

@@ -1,43 +1,64 @@
-"""The files of a project as values: read strictly, because a project may come from another person."""
+"""Strict parsers of project files, because a project may come from an untrusted person."""
 
 from __future__ import annotations
 
 import json
 import stat
 from collections.abc import Collection, Iterable, Iterator
+from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any
 
-from masquerade.channels.policy import Policy
-from masquerade.channels.policy import text as policy_text
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.util.formatting import visible
+from masquerade.studio.allow_list import read_step
 
 FORMAT = 1
 FRESH: dict[str, Any] = {"masquerade_studio": FORMAT, "data": None, "records": None, "people": None}
 MOST_PEOPLE = 10**10
 MOST_TEXT = 4000
 RECORDS = ("data", "policy", "engine", "url", "collector")
-# settings that other programs take from the folder in which they run: Numba would load a cache from anywhere
+# files that configure other programs in their working directory: Numba would load any cache named there
 FOREIGN_SETTINGS = (".numba_config.yaml", "matplotlibrc")
+# what Python, Jupyter and marimo read from the folder of a notebook
+NOTEBOOK_SETTINGS = (
+    *("*.dist-info", "*.egg-info", "*.egg", "pyproject.toml", ".marimo.toml", "marimo.toml", ".env"),
+    *("jupyter*_config.json", "ipython*_config.json"),
+)
 
 
 def check_folder(folder: Path, names: Collection[str]) -> None:
-    """Raise FileError if a file of a project is a link or a device, or would steer other programs."""
+    """Raise FileError if a file of a project is a link or a device, or configures other programs."""
     for name in FOREIGN_SETTINGS:
         if (folder / name).is_symlink() or (folder / name).exists():
             raise FileError(
-                f"{folder / name}: changes how programs of this machine work in that folder; a project holds "
-                "no such file. Remove it."
+                f"{folder / name}: configures other programs that run in that folder; a project must not "
+                "contain it. Remove it."
             )
     for path in _walk(folder / name for name in names):
         kind = path.lstat().st_mode
         if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
             what = "a link" if stat.S_ISLNK(kind) else "neither a file nor a folder"
-            raise FileError(f"{path}: is {what}; a project holds files of its own alone. Remove it.")
+            raise FileError(f"{path}: is {what}; a project may contain only regular files. Remove it.")
+        if "\\" in path.name or not path.name.isprintable():  # "..\\x" in a zip file is a path on Windows
+            raise FileError(f"{visible(str(path))}: is a path on other systems. Rename it.")
+
+
+def check_notebook_folder(folder: Path) -> None:
+    """Raise FileError if a folder contains modules or settings that a notebook opened in it would load."""
+    endings = tuple(all_suffixes())
+    for path in sorted(folder.iterdir()):
+        inside = path.iterdir() if path.is_dir() else [path]
+        code = any(file.name.endswith(endings) for file in inside)
+        if code or any(path.match(name) for name in NOTEBOOK_SETTINGS):
+            raise FileError(
+                f"{path}: a notebook in this folder would run it as code or read it as settings. Move it "
+                "to another folder first."
+            )
 
 
 def _walk(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield the paths that are there, and all below those that are folders; no link is followed."""
+    """Yield the existing paths and everything below folders; do not follow links."""
     waiting = list(paths)
     while waiting:
         path = waiting.pop()
@@ -48,7 +69,7 @@ def _walk(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def read_settings(values: Any, where: str) -> dict[str, Any]:
-    """Return the settings that a file holds, all keys present and each of its type."""
+    """Return the settings in a file, with all keys present and each of its type."""
     if not isinstance(values, dict) or values.get("masquerade_studio") != FORMAT:
         raise InputError(f"{where}: is not a project of this version of masquerade.")
     settings = FRESH | values
@@ -87,22 +108,34 @@ def read_counts(values: Any, where: str) -> dict[str, int]:
     return values
 
 
+def read_draft(values: Any, where: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the command of a draft, which must be in the allow-list, and its output."""
+    if isinstance(values, dict) and set(values) == {"command", "printed"}:
+        argv, printed = values["command"], values["printed"]
+        if isinstance(printed, dict) and read_step(argv).command == ("policy", "init"):
+            return list(argv), printed
+    raise InputError(f"{where}: is not a draft with its command.")
+
+
 def read_index(values: Any, where: str) -> tuple[int, list[str]]:
-    """Return the version in force, and the change that led to each version."""
+    """Return the current version, and the description of each version."""
     if isinstance(values, dict) and set(values) == {"at", "words"}:
         at, words = values["at"], values["words"]
         texts = isinstance(words, list) and all(isinstance(word, str) for word in words)
         if texts and type(at) is int and 0 <= at < len(words):
             return at, list(words)
-    raise InputError(f"{where}: is not a list of versions with the one in force.")
+    raise InputError(f"{where}: is not a list of versions with the current one.")
 
 
 def read_version(values: Any, where: str) -> tuple[dict[str, Any], str | None]:
-    """Return the settings of a version and the text of its policy, which is a valid policy or none."""
+    """Return the settings of a version and the text of its policy, which is valid or None."""
     settings, policy = settings_of(values, where), values["policy"]
     if policy is not None:
         if not isinstance(policy, str):
             raise InputError(f"{where}: its policy is not a text.")
+        from masquerade.channels.policy import Policy  # noqa: PLC0415  (loads numpy and pydantic)
+        from masquerade.channels.policy import text as policy_text  # noqa: PLC0415
+
         parsed = policy_text.parse(policy, "yaml")
         if not isinstance(parsed, dict) or not isinstance(parsed.get("variables"), dict):
             raise InputError(f"{where}: its policy lists no 'variables'.")
@@ -119,7 +152,7 @@ def settings_of(values: Any, where: str) -> dict[str, Any]:
 
 
 class HiddenPaths:
-    """Paths that a copy of a project for others does not hold: each is replaced by the name of its file."""
+    """Replacement of local paths by file names, in a copy of a project for other people."""
 
     def __init__(self, folder: Path, paths: Iterable[str]) -> None:
         pairs = [(path, Path(path).name) for path in paths]

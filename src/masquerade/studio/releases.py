@@ -1,11 +1,10 @@
-"""What leaves: disguised records, a folder for an archive, a page for respondents; and what adds up."""
+"""Releases: disguised records, a folder for an archive, a page for respondents; and their total γ."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from fractions import Fraction
 from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,52 +13,57 @@ import yaml
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.policy import text as policy_text
+from masquerade.channels.privacy_level import DEFAULT_LIMIT
+from masquerade.channels.rationals import rational
 from masquerade.core.errors import InputError
 from masquerade.core.query import Query
+from masquerade.core.record_gamma import Gamma, describe_gamma, describe_person
 from masquerade.core.util.atomic import write_whole
 from masquerade.core.util.formatting import category_text, gamma_words
 from masquerade.disguising.memo import Memo
+from masquerade.services.common.ledger_totals import (
+    DISGUISED,
+    PersonTotal,
+    person_total,
+    releases_of_file,
+)
 from masquerade.services.common.release_ledger import (
     FILE,
-    Entry,
     Release,
     ReleaseLedger,
     inspect,
-    spending,
-    total,
 )
 from masquerade.sources.tally import tally
 from masquerade.studio import steps
 from masquerade.studio.allow_list import MEMO, read_step
 from masquerade.studio.answer import Answer
-from masquerade.studio.policy_edits import record_gamma
 from masquerade.studio.project import Project
 
 if TYPE_CHECKING:
-    from masquerade.studio.engine import Job
+    from masquerade.studio.engine import StudioJob
     from masquerade.studio.server import Studio
 
 FOLDER = "releases"
 LEDGER = f"{FOLDER}/{FILE}"
 PAGE = "survey"
-DISGUISED = "disguised records"
 RELEASED = re.compile(rf"{FOLDER}/[0-9]{{1,9}}/disguised[.](csv|parquet)")
-ANYBODY = "anybody"
 
 
 def make(studio: Studio, asked: steps.Asked) -> Answer:
-    """Make what a form of the Release page asks for."""
+    """Make the release that a form of the Release page requests."""
     do = steps.one(asked, "do") or "disguise"
     if do not in MAKERS:
         raise InputError(f"There is no release {do!r}.")
     data = studio.project.settings["data"]
     if do == "disguise" and data:
-        studio.reach.check(read_step(["policy", "init", data]))  # before a folder is made for the release
+        studio.reach.check(read_step(["policy", "init", data]))  # before the folder of the release is created
+        if steps.one(asked, "person") and memo_state(studio.project).present is not None:
+            studio.reach.check_memo()
     return studio.answer(MAKERS[do](studio.project, asked))
 
 
 def _disguise(project: Project, asked: steps.Asked) -> list[str]:
-    """Return the command that disguises the data into a new folder, the policy as it is now beside them."""
+    """Return the command that disguises the data into a new folder, next to a copy of the current policy."""
     settings = project.settings
     if not settings["data"] or project.policy is None:
         raise InputError("Choose a file and a policy first.")
@@ -67,10 +71,14 @@ def _disguise(project: Project, asked: steps.Asked) -> list[str]:
     if ending not in {"csv", "parquet"}:
         raise InputError("Disguised records are written as csv or parquet.")
     options = ["--shuffle"] if steps.one(asked, "shuffle") else []
-    options += _memo_options(project, steps.one(asked, "person"), again=bool(steps.one(asked, "again")))
+    person = steps.one(asked, "person")
+    options += _memo_options(project, person, again=bool(steps.one(asked, "again")))
+    options += _accept_options(project, asked, has_memo=person is not None)
+    releases_of_file(project.policy, FOLDER, 0, memo=None, digest=None)  # raises before a row is drawn
     with project.lock:
         folder = project.folder / FOLDER
         folder.mkdir(exist_ok=True)
+        ReleaseLedger.open(project.folder / LEDGER).close()  # raises if it cannot be written
         number = 1 + max((int(p.name) for p in folder.iterdir() if p.name.isdecimal()), default=0)
         (folder / str(number)).mkdir()
         write_whole(folder / str(number) / "policy.yaml", policy_text.write(project.policy_values, "yaml"))
@@ -80,14 +88,14 @@ def _disguise(project: Project, asked: steps.Asked) -> list[str]:
 
 
 class MemoState(NamedTuple):
-    """The id of the memo in the folder, None if there is none, and the ids that the ledger knows."""
+    """The id of the memo in the folder, or None, and the ids of memos in the ledger."""
 
     present: str | None
     known: tuple[str, ...]
 
     @property
     def changed(self) -> bool:
-        """Return True if earlier releases were drawn by other memos, so that all people are drawn again."""
+        """Return True if earlier releases used only other memos, so that everyone would be drawn again."""
         return bool(self.known) and self.present not in self.known
 
 
@@ -97,67 +105,123 @@ def memo_state(project: Project) -> MemoState:
         present = Memo.load(project.folder / MEMO).id
     except FileNotFoundError:
         present = None
-    draws = [entry.release.draw for entry in _disguised_entries(project) if entry.release.draw]
+    draws = [release.draw for release in _disguised_releases(project) if release.draw]
     return MemoState(present, tuple(dict.fromkeys(draw.partition(" ")[0] for draw in draws)))
 
 
 def memo_question(project: Project) -> str | None:
-    """Return the effect of a memo on people whom another memo disguised before, None if there are none."""
+    """Describe the effect of a memo on people whom another memo disguised before; None without them."""
     state, policy = memo_state(project), project.policy
     if not state.changed or policy is None:
         return None
-    spent, gamma = total(spending(_disguised_entries(project))), record_gamma(policy)
-    bound = gamma_words(math.inf if spent is None or gamma == math.inf else spent * Fraction(gamma))
-    lost = f"{MEMO} is not there" if state.present is None else f"{MEMO} is another memo"
+    bound = gamma_words(total_with(project, policy, has_memo=False).bound)
+    lost = f"{MEMO} is missing" if state.present is None else f"{MEMO} is a different memo"
     return (
-        f"{lost}, and a memo that is missing here drew earlier releases. Put that memo back from a copy, and "
-        f"reports are repeated. Another memo draws all people again: over all releases that is {bound}."
+        f"{lost}, and a memo that is missing here drew earlier releases. Restore that memo from a copy to "
+        f"repeat the reports. A different memo draws everyone again: over all releases that is {bound}."
     )
 
 
 def memo_words(project: Project) -> str | None:
-    """Return the γ of releases under several memos, None if there is one memo at most."""
-    entries_kept = _disguised_entries(project)
+    """Describe the γ of releases under several memos; None if there is at most one memo."""
+    released_before = _disguised_releases(project)
     if len(memo_state(project).known) < 2:
         return None
-    spent, number = total(spending(entries_kept)), len({entry.release.session for entry in entries_kept})
+    number = len({release.session for release in released_before})
     over = "both" if number == 2 else f"all {number}"
-    bound = gamma_words(math.inf if spent is None else spent)
+    bound = gamma_words(person_total(released_before).bound)
     return f"These people were disguised before under another memo: over {over} releases {bound}."
 
 
-def _disguised_entries(project: Project) -> list[Entry]:
+def _releases(project: Project) -> list[Release]:
     if not (project.folder / LEDGER).exists():
         return []
-    return [entry for entry in inspect(project.folder / LEDGER)[0] if entry.release.kind == DISGUISED]
+    return [entry.release for entry in inspect(project.folder / LEDGER)[0]]
+
+
+def _disguised_releases(project: Project) -> list[Release]:
+    return [release for release in _releases(project) if release.kind == DISGUISED]
+
+
+def total_with(project: Project, policy: Policy, *, has_memo: bool) -> PersonTotal:
+    """Return the total of all releases and a further one under a policy, for one person."""
+    memo = memo_state(project).present if has_memo else None
+    return person_total([*_releases(project), *releases_of_file(policy, FOLDER, 0, memo=memo, digest=None)])
+
+
+def total_words(project: Project) -> dict[str, str] | None:
+    """Describe what a further release means for one person; None without a policy.
+
+    `beyond` is the γ that must be accepted, or "" within the limit. `repeated` is the total if a memo repeats
+    the reports.
+    """
+    policy = project.policy
+    if policy is None:
+        return None
+    limit, fresh = policy.limit or DEFAULT_LIMIT, total_with(project, policy, has_memo=False)
+    repeated = total_with(project, policy, has_memo=True)
+    return {
+        "person": describe_person(fresh.bound, policy.clear_missing),
+        "total": gamma_words(fresh.bound),
+        "limit": str(limit),
+        "stated": "" if policy.limit is None else "1",
+        "beyond": "" if fresh.is_within(limit) else gamma_words(fresh.bound),
+        "repeated": "" if repeated.bound == fresh.bound else gamma_words(repeated.bound),
+        "before": str(len({release.session for release in _disguised_releases(project)})),
+    }
+
+
+def _accept_options(project: Project, asked: steps.Asked, *, has_memo: bool) -> list[str]:
+    """Return the option that accepts a total beyond the limit; raise InputError if it is missing."""
+    text, policy = steps.one(asked, "accept_gamma"), project.policy
+    if policy is None:
+        return []
+    accepted: Gamma | None = None
+    if text is not None:
+        accepted = math.inf if text == "inf" else rational(text, "the γ that you accept")
+    total, limit = total_with(project, policy, has_memo=has_memo), policy.limit or DEFAULT_LIMIT
+    if not total.is_within(limit) and (accepted is None or total.bound > accepted):
+        raise InputError(
+            f"{describe_gamma(total.bound)} With the earlier releases, a whole record has "
+            f"{gamma_words(total.bound)}, beyond the limit for one person ({limit}). Nothing was released. "
+            "Repeat the earlier reports by their memo, or write the γ that you accept into the form."
+        )
+    return [] if text is None else ["--accept-gamma", text]
 
 
 def _memo_options(project: Project, person: str | None, *, again: bool) -> list[str]:
-    """Return the options of a memo; a memo in place of another one is used only if the person says so."""
+    """Return the options of a memo; a memo that replaces another one is used only if the user agrees."""
     if person is None:
         return []
     question = memo_question(project)
     if question is not None and not again:
-        raise InputError(f'{question} To do so, choose "draw all people again".')
+        raise InputError(f'{question} To do so, choose "draw everyone again".')
     new = ["--new-memo"] if memo_state(project).present is None else []
     return ["--memo", MEMO, *new, "--id", person]
 
 
-def released(project: Project, job: Job) -> None:
-    """Write a release down in the ledger, and count it from now on."""
+def record_release(project: Project, job: StudioJob) -> None:
+    """Enter a release into the ledger and make it the records to count; delete its files if that fails."""
     out, policy = (job.argv[job.argv.index(option) + 1] for option in ("--out", "--policy"))
-    printed = json.loads(job.outcome.printed) if job.outcome is not None else {}
-    for entry in entries(project.folder, out, policy, printed["rows"], memo=printed["memo"]):
+    try:
+        printed = json.loads(job.outcome.printed) if job.outcome is not None else {}
+        lines = entries(project.folder, out, policy, printed["rows"], memo=printed["memo"])
         with ReleaseLedger.open(project.folder / LEDGER) as ledger:
-            ledger.append(entry)
-    with project.changed(f"released {Path(job.argv[1]).name}") as (settings, _):
+            for line in lines:
+                ledger.append(line)
+    except BaseException:
+        place = project.folder / out
+        for file in place.parent.glob(f"{place.name}*"):  # not shown to the user yet: the job is not over
+            file.unlink()
+        raise
+    with project.edit(f"released {Path(job.argv[1]).name}") as (settings, _):
         settings["records"] = {"data": out, "policy": policy}
 
 
-def recovered(project: Project) -> None:
-    """Write down what was released and is not in the ledger: the page was ended between the two.
+def recover_releases(project: Project) -> None:
+    """Enter releases that are missing in the ledger because the studio ended before they were entered.
 
-    Whether a memo drew it nobody knows any more, so it counts as a draw of its own.
+    Whether a memo drew such a release is unknown, so it counts as a separate draw.
     """
     there = [
         place.relative_to(project.folder).as_posix()
@@ -176,45 +240,28 @@ def recovered(project: Project) -> None:
 
 
 def entries(folder: Path, out: str, policy_file: str, rows: int, *, memo: str | None) -> list[Release]:
-    """Return the lines of the ledger for a release: what is disguised, and what is in clear, without a bound.
-
-    Reports that one memo, known by its id, repeats under one policy are one draw, and count once however
-    often they are released.
-    """
-    policy = Policy.load(folder / policy_file)
+    """Return the ledger lines of a released file."""
     with (folder / out).open("rb") as file:
         digest = file_digest(file, "sha256").hexdigest()
-    gamma = record_gamma(policy)
-    bounded = Fraction(gamma) if gamma != math.inf else None
-    clear = tuple(v.name for v in policy.schema.variables if v.name not in policy.disguised)
-    draw = None if memo is None else f"{memo} {policy.id}"
-    found = []
-    if policy.disguised:
-        what = (DISGUISED, tuple(policy.disguised), rows, policy.id, bounded, digest, draw)
-        found.append(Release(out, "disguise", ANYBODY, *what))
-    if clear:
-        found.append(
-            Release(out, "disguise", ANYBODY, "records in clear", clear, rows, policy.id, None, digest)
-        )
-    return found
+    return releases_of_file(Policy.load(folder / policy_file), out, rows, memo=memo, digest=digest)
 
 
 def _package(project: Project, asked: steps.Asked) -> list[str]:
-    """Return the command that makes the folder for an archive: records, policy, codebook, descriptions."""
+    """Return the command that makes a folder for an archive: records, policy, codebook, descriptions."""
     records = project.settings["records"]
     if not records or records.get("engine") or not records.get("policy"):
-        raise InputError("Release disguised records first: a folder for an archive is made of those.")
+        raise InputError("Release disguised records first: a folder for an archive is made from them.")
     released = RELEASED.fullmatch(records["data"])
     out = Path(records["data"]).parent / "package" if released else Path(FOLDER) / "package"
     if (project.folder / out).exists():
-        raise InputError(f"{out.as_posix()} is there already; a package is made once.")
-    described = steps.given(asked, "title", "description", "creator", "licence")
+        raise InputError(f"{out.as_posix()} already exists; a package is made only once.")
+    described = steps.options_from(asked, "title", "description", "creator", "licence")
     policy = ["--policy", records["policy"]]
     return ["release", "make", records["data"], *policy, "--out", out.as_posix(), *described, "--json"]
 
 
 def _page(project: Project, asked: steps.Asked) -> list[str]:
-    """Return the command that builds the page on which people answer for themselves, by the policy."""
+    """Return the command that builds the survey page for respondents, with the policy."""
     policy = project.policy
     if policy is None:
         raise InputError("There is no policy yet: draft one on the page Data.")
@@ -224,7 +271,9 @@ def _page(project: Project, asked: steps.Asked) -> list[str]:
         "title": {"en": steps.need(asked, "title", "a title")},
         "languages": ["en"],
         "policy": "policy.yaml",
-        "collector": steps.need(asked, "collector", "where reports are sent, such as http://127.0.0.1:8765"),
+        "collector": steps.need(
+            asked, "collector", "the address that receives reports, such as http://127.0.0.1:8765"
+        ),
         "contact": {"en": steps.need(asked, "contact", "who asks, and how they can be reached")},
         "consent": {"en": steps.need(asked, "consent", "what people agree to")},
         "questions": [

@@ -1,9 +1,8 @@
-"""The pages: every address is a state, every number is one that a command printed."""
+"""Web server of the studio: every URL is a state, every number is printed by a command."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -16,43 +15,46 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 from starlette.middleware import Middleware
 
 from masquerade.core.errors import FileError, InputError, MasqueradeError
+from masquerade.services.common.connections import Gate, listen
 from masquerade.studio import notebook, pages, policy_edits, records, releases, steps
-from masquerade.studio.access import ADDRESS, OPEN_ASSETS, Door, Guard
+from masquerade.studio.access import ADDRESS, OPEN_ASSETS, Guard, StudioAccess
 from masquerade.studio.allow_list import KEPT, read_step
 from masquerade.studio.answer import Answer, answer_of
-from masquerade.studio.engine import Engine, Job
+from masquerade.studio.engine import CommandRunner, StudioJob
 from masquerade.studio.pages import SCREENS
 from masquerade.studio.project import Project
+from masquerade.studio.project_files import check_notebook_folder
 from masquerade.studio.reach import NotAllowed, Reach
 
-PATIENCE = 1.5  # seconds that an answer may take before its page shows how far it is
-BEAT = 0.25  # seconds between two looks at a job
+PATIENCE = 1.5  # seconds to wait for an answer before its page shows progress
+BEAT = 0.25  # seconds between two checks of a job
 MOST_BYTES = 1 << 20
-# what becomes of a project when a command is done
-AFTER: Mapping[tuple[str, ...], Callable[[Project, Job], None]] = {
-    ("policy", "init"): records.drafted,
-    ("policy", "check"): records.counted,
-    ("survey", "export"): records.exported,
-    ("disguise",): releases.released,
+MOST_UNREAD = 256 << 20  # most bytes of responses that browsers have not read yet
+# changes to the project after a command has run
+AFTER: Mapping[tuple[str, ...], Callable[[Project, StudioJob], None]] = {
+    ("policy", "init"): records.adopt_draft,
+    ("policy", "check"): records.keep_row_count,
+    ("survey", "export"): records.keep_exported_reports,
+    ("disguise",): releases.record_release,
 }
 TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 ASSETS = (*OPEN_ASSETS, "htmx.min.js")
 
 
 class Studio:
-    """A project, the process that works for it, and the pages that show it."""
+    """A project, its worker process, and its web server."""
 
     def __init__(self, project: Project, port: int) -> None:
         self.project = project
         self.reach = Reach(project.folder)
-        releases.recovered(project)
-        self.door = Door(port)
-        self.engine = Engine(project.folder, self._finished)
+        releases.recover_releases(project)
+        self.access = StudioAccess(port)
+        self.engine = CommandRunner(project.folder, self._finish_job)
         self.app = FastAPI(
             docs_url=None,
             redoc_url=None,
             openapi_url=None,
-            middleware=[Middleware(Guard, door=self.door)],
+            middleware=[Middleware(Guard, access=self.access)],
             lifespan=self._life,
         )
         _add_routes(self)
@@ -63,15 +65,15 @@ class Studio:
         self.close()
 
     def close(self) -> None:
-        """End the process that works, and remove the file that lets in."""
+        """End the worker process, and remove the file with the token."""
         self.engine.close()
-        self.door.close()
+        self.access.close()
 
     def answer(self, argv: Sequence[str], patience: float = PATIENCE) -> Answer:
-        """Return the answer of a command: its kept result, or a job that was waited for a little.
+        """Return the answer of a command: its stored result, or its job after at most `patience` seconds.
 
-        A command that is not in the allow-list is refused; so is a file or database that the person has
-        not allowed.
+        A command that is not in the allow-list is refused, as is a file or database that the user has not
+        allowed.
         """
         credentials = self.reach.check(read_step(argv))
         name = self.project.result_id(argv)
@@ -85,55 +87,61 @@ class Studio:
             known.over.wait(patience)
         return answer_of(known)
 
-    def _finished(self, job: Job) -> None:
-        """Keep what a command printed; a draft becomes the policy, a release the records to count."""
+    def _finish_job(self, job: StudioJob) -> None:
+        """Store the output of a command; a draft becomes the policy, a release the records to count."""
         if job.outcome is None:
             return
         after = AFTER.get(job.argv[:2]) or AFTER.get(job.argv[:1])
         if after is not None:
             after(self.project, job)
-        if job.argv[0] in KEPT and job.outcome.printed:  # last: who sees a result sees what came of it
+        if job.argv[0] in KEPT and job.outcome.printed:  # last, so that a visible result has had its effects
             self.project.keep_result(job.argv, job.name, job.outcome.printed, job.outcome.said)
 
     def place_of(self, text: str) -> str:
-        """Return the path of a file as commands get it: from the project's folder if it is inside."""
+        """Return the path of a file for commands, relative to the project's folder if it is inside."""
         path = Path(text).expanduser()
         whole = path if path.is_absolute() else self.project.folder / path
         if not whole.is_file():
-            raise FileError(f"{text}: no such file; give its whole path, or choose it in the list.")
+            raise FileError(f"{text}: no such file; give its full path, or choose it from the list.")
         inside = whole.resolve().is_relative_to(self.project.folder)
         return whole.resolve().relative_to(self.project.folder).as_posix() if inside else str(whole.resolve())
 
     def choose_file(self, text: str) -> str:
-        """Return the path of a file that the person chose in a form, which steps may read from now on."""
+        """Permit steps to read a file that the user chose in a form, and return its path."""
         place = self.place_of(text)
         self.reach.name(self.project.folder / place)
         return place
 
 
-def listening_socket(port: int = 0) -> socket.socket:
-    """Return a socket of this machine alone, at a free port if none is given."""
-    taken = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # without it replies wait
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def listening_socket(port: int = 0) -> Gate:
+    """Return a socket that only this machine can reach, at a free port if none is given.
+
+    Other users of the machine can reach it, too, so the gate closes connections that send no request.
+    """
     try:
-        taken.bind((ADDRESS, port))
-        taken.listen()  # who comes before the server has started waits, and is not turned away
-    except OSError:
-        taken.close()
-        raise InputError(f"Port {port} is taken; leave --port out and a free one is found.") from None
+        taken = listen(ADDRESS, port)  # early connections wait until the server has started
+    except InputError:
+        raise InputError(f"Port {port} is in use; omit --port to use a free one.") from None
+    taken.secured, taken.is_local = False, True
     return taken
 
 
-async def _form(request: Request) -> steps.Asked:
+async def _body(request: Request) -> bytes:
+    """Return the body of a request, up to the largest size of a form."""
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > MOST_BYTES:
-            raise InputError("That is too long for a form.")
+            raise InputError("The form is too long.")
+    return body
+
+
+async def _form(request: Request) -> steps.Asked:
+    body = await _body(request)
     return parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
 
 
-def _asked(request: Request) -> dict[str, list[str]]:
+def _query_of(request: Request) -> dict[str, list[str]]:
     return parse_qs(request.url.query, keep_blank_values=True)
 
 
@@ -142,7 +150,7 @@ def _html(text: str, status: int = 200) -> Response:
 
 
 def _add_routes(studio: Studio) -> None:
-    app, prefix = studio.app, studio.door.prefix
+    app, prefix = studio.app, studio.access.prefix
 
     @app.exception_handler(MasqueradeError)
     async def problem(_request: Request, error: Exception) -> Response:
@@ -152,14 +160,14 @@ def _add_routes(studio: Studio) -> None:
     def screen(name: str) -> None:
         @app.get(f"{prefix}/{name}")
         async def show(request: Request) -> Response:
-            return _html(await run_in_threadpool(pages.screen_page, studio, name, _asked(request)))
+            return _html(await run_in_threadpool(pages.screen_page, studio, name, _query_of(request)))
 
     for name in SCREENS:
         screen(name)
 
     @app.get(f"{prefix}/policy/live")
     async def live(request: Request) -> Response:
-        return _html(await run_in_threadpool(pages.live_words, studio, _asked(request)))
+        return _html(await run_in_threadpool(pages.live_words, studio, _query_of(request)))
 
     @app.get(f"{prefix}/jobs/{{name}}")
     async def events(name: str) -> Response:
@@ -168,26 +176,26 @@ def _add_routes(studio: Studio) -> None:
     _add_entrance(studio)
     _add_files(studio)
 
-    @app.post(f"{prefix}/{{name}}")  # the last: every other place was named before
+    @app.post(f"{prefix}/{{name}}")  # last, so that all other routes match first
     async def change(name: str, request: Request) -> Response:
         asked = await _form(request)
         if name not in CHANGES:
-            raise InputError(f"There is nothing to do at {name!r}.")
+            raise InputError(f"There is no action {name!r}.")
         return RedirectResponse(await run_in_threadpool(CHANGES[name], studio, asked), 303)
 
 
 def _add_entrance(studio: Studio) -> None:
-    app, prefix = studio.app, studio.door.prefix
+    app, prefix = studio.app, studio.access.prefix
 
     @app.get(f"{prefix}/enter")
     async def enter() -> Response:
-        return _html(pages.filled("enter.html.j2", {}))
+        return _html(pages.fill_template("enter.html.j2", {}))
 
     @app.post(f"{prefix}/enter")
     async def admit(request: Request) -> Response:
-        cookie = studio.door.admit((await request.body())[:200].decode("utf-8", "replace"))
+        cookie = studio.access.admit((await _body(request)).decode("utf-8", "replace"))
         if cookie is None:
-            return Response("This link was used already; open the file once more.", 403)
+            return Response("This link was already used; open the file again.", 403)
         return Response(status_code=204, headers={"set-cookie": cookie})
 
     @app.get(f"{prefix}/")
@@ -205,7 +213,7 @@ def _add_entrance(studio: Studio) -> None:
 
 
 def _add_files(studio: Studio) -> None:
-    app, prefix, project = studio.app, studio.door.prefix, studio.project
+    app, prefix, project = studio.app, studio.access.prefix, studio.project
 
     @app.get(f"{prefix}/results/{{name}}.{{ending}}")
     async def download(name: str, ending: str) -> Response:
@@ -218,6 +226,7 @@ def _add_files(studio: Studio) -> None:
 
     @app.get(f"{prefix}/notebook.ipynb")
     async def written() -> Response:
+        check_notebook_folder(project.folder)
         steps_kept = project.steps
         for step in steps_kept:
             studio.reach.check(step.step)
@@ -229,27 +238,34 @@ def _file(name: str, content: bytes, kind: str) -> Response:
     return Response(content, media_type=kind, headers=headers)
 
 
-def _undone(studio: Studio, asked: steps.Asked) -> str:
+def _undo(studio: Studio, asked: steps.Asked) -> str:
     to = steps.need(asked, "to", "a version")
     if not to.isdecimal():
         raise InputError("Versions are numbered.")
+    seen, now = steps.one(asked, "at"), studio.project.at
+    if seen is not None and seen != str(now):
+        raise InputError(
+            "Another tab or window has changed the project since this page was loaded: the latest change is "
+            f"now “{studio.project.versions[now]}”. Nothing was undone. Undo from here, or go back and load "
+            "the page again."
+        )
     studio.project.go_to(int(to))
     back = steps.one(asked, "page")
     return back if back in SCREENS else "policy"
 
 
 def _allow(studio: Studio, asked: steps.Asked) -> str:
-    """Permit a path or an address, as it was shown, until the studio ends."""
+    """Permit a path or an address, exactly as shown, until the studio ends."""
     studio.reach.agree(steps.need(asked, "what", "a file or an address"))
     return _back(asked)
 
 
-def _cancelled(studio: Studio, asked: steps.Asked) -> str:
+def _cancel(studio: Studio, asked: steps.Asked) -> str:
     studio.engine.cancel(steps.need(asked, "job", "a job"))
     return _back(asked)
 
 
-def _tried_again(studio: Studio, asked: steps.Asked) -> str:
+def _try_again(studio: Studio, asked: steps.Asked) -> str:
     studio.engine.forget(steps.need(asked, "job", "a job"))
     return _back(asked)
 
@@ -259,36 +275,39 @@ def _back(asked: steps.Asked) -> str:
     return "data" if back not in SCREENS else f"{back}?{query}" if query else str(back)
 
 
-def _data_chosen(studio: Studio, asked: steps.Asked) -> str:
+def _choose_data(studio: Studio, asked: steps.Asked) -> str:
     answer = records.choose(studio, asked)
     if answer is not None and answer.problem is not None:
         raise InputError(answer.problem)
     return f"data?draft={answer.name}" if answer is not None and answer.job is not None else "data"
 
 
-def _policy_changed(studio: Studio, asked: steps.Asked) -> str:
-    with studio.project.changed(_words_of(asked)) as (_, values):
+def _change_policy(studio: Studio, asked: steps.Asked) -> str:
+    with studio.project.edit(_words_of(asked)) as (_, values):
         policy_edits.edit(values, asked)
     return "policy"
 
 
-def _planned(studio: Studio, asked: steps.Asked) -> str:
-    answer = studio.answer(steps.trade_off(asked, studio.project.people))
+def _adopt_plan(studio: Studio, asked: steps.Asked) -> str:
+    policy = studio.project.policy
+    clear = () if policy is None else policy.clear_variables
+    answer = studio.answer(steps.trade_off(asked, studio.project.people, clear))
     if answer.values is None:
         raise InputError(answer.problem or "The plan is still being made; wait for it and try again.")
     with pages.reading_results():
-        words, policy = f"planned at ε = {answer.values['epsilon']:g}", dict(answer.values["policy"])
-    with studio.project.changed(words) as (_, values):
+        words, planned = f"planned at ε = {answer.values['epsilon']:g}", dict(answer.values["policy"])
+    policy_edits.check_raised_limit(policy, planned, is_accepted=bool(steps.one(asked, "raise")))
+    with studio.project.edit(words) as (_, values):
         values.clear()
-        values.update(policy)
+        values.update(planned)
     return "policy"
 
 
-def _model_opened(studio: Studio, asked: steps.Asked) -> str:
+def _open_model(studio: Studio, asked: steps.Asked) -> str:
     return f"learn?{urlencode({'do': 'model', 'model': records.open_model(studio, asked)})}"
 
 
-def _released(studio: Studio, asked: steps.Asked) -> str:
+def _release(studio: Studio, asked: steps.Asked) -> str:
     made = releases.make(studio, asked)
     if made.problem is not None:
         raise InputError(made.problem)
@@ -296,15 +315,15 @@ def _released(studio: Studio, asked: steps.Asked) -> str:
 
 
 CHANGES: Mapping[str, Callable[[Studio, steps.Asked], str]] = {
-    "undo": _undone,
+    "undo": _undo,
     "allow": _allow,
-    "cancel": _cancelled,
-    "again": _tried_again,
-    "data": _data_chosen,
-    "policy": _policy_changed,
-    "trade-off": _planned,
-    "learn": _model_opened,
-    "release": _released,
+    "cancel": _cancel,
+    "again": _try_again,
+    "data": _choose_data,
+    "policy": _change_policy,
+    "trade-off": _adopt_plan,
+    "learn": _open_model,
+    "release": _release,
 }
 
 
@@ -314,7 +333,7 @@ def _words_of(asked: steps.Asked) -> str:
 
 
 async def _events(studio: Studio, name: str) -> AsyncIterator[str]:
-    """Yield which share of a job is done; at the end what loads the page anew."""
+    """Yield the progress of a job as events, and at the end the event that reloads the page."""
     last = None
     while True:
         job = studio.engine.job(name)

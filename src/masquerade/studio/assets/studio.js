@@ -1,12 +1,12 @@
 "use strict";
-// The few things a page cannot do without a script: the token, how far a job is, words of a slider.
+// What a page needs a script for: the token, the progress of a job, the text of a slider.
 const body = document.body;
 if (body.dataset.enter !== undefined) {
   const token = location.hash.slice(1);
   history.replaceState(null, "", location.pathname);
   fetch("enter", { method: "POST", body: token }).then((answer) => {
     if (answer.ok) location.replace("data");
-    else document.getElementById("entering").textContent = "This link was used already. Open the file that masquerade studio names once more.";
+    else document.getElementById("entering").textContent = "This link was already used. Open the file that masquerade studio printed again.";
   });
 }
 for (const place of document.querySelectorAll("[data-events]")) {
@@ -21,6 +21,11 @@ document.addEventListener("input", (event) => {
   const moved = event.target;
   if (moved.id === "eps") document.getElementById("epsout").value = moved.value;
   if (moved.type === "range" && moved.list) moved.setAttribute("aria-valuetext", moved.list.options[moved.value].label);
+});
+document.addEventListener("click", (event) => {
+  const { all } = event.target.dataset;
+  if (all === undefined) return;
+  for (const use of event.target.form.querySelectorAll("select[name=use]")) use.value = all;
 });
 document.addEventListener("change", (event) => {
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
