@@ -14,7 +14,7 @@ from masquerade_experiments.experiment import Experiment, Pending
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """An experiment that can run: its id, and the module that holds it."""
+    """An experiment that can run: its id and its module."""
 
     id: str
     module: str
@@ -89,14 +89,14 @@ ENTRIES: tuple[Entry, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was asked for, in the order of the catalogue; `named` are those called by their full id."""
+    """The requested experiments, in the order of the catalogue; `named` are those given by their full id."""
 
     entries: tuple[Entry, ...]
     named: frozenset[str]
 
 
 def select(names: Iterable[str], entries: Sequence[Entry] | None = None) -> Selection:
-    """Return the experiments that names stand for.
+    """Return the experiments that names select.
 
     A name is an id (``ma-2006-fig-5.4``), the beginning of ids up to a dash or dot (``ma-2006``), a pattern
     (``*-table-*``) or ``all``; several can be joined by commas.
@@ -118,7 +118,7 @@ def select(names: Iterable[str], entries: Sequence[Entry] | None = None) -> Sele
 
 
 def stands_for(name: str, identity: str) -> bool:
-    """Return whether a name means the experiment with this id, possibly among others."""
+    """Return True if a name selects the experiment with this id, possibly among others."""
     if name in {"all", identity}:
         return True
     if any(sign in name for sign in "*?["):
@@ -127,6 +127,6 @@ def stands_for(name: str, identity: str) -> bool:
 
 
 def hint(name: str, known: Sequence[Entry]) -> str:
-    """Return the closest id or paper, or how to see them all."""
+    """Return the closest id or paper, or the option that lists all."""
     papers = dict.fromkeys("-".join(re.split(r"(?<=-\d{4})-", entry.id)[:1]) for entry in known)
     return did_you_mean(name, [*papers, *(entry.id for entry in known), "all"]) or " --list shows them all."

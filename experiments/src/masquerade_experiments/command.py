@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from masquerade_experiments.summary import Outcome
 
 DATA = "MASQUERADE_DATA"
-MORE = 10  # times as many runs, for what is undecided
 
 
 def command(
@@ -36,7 +35,10 @@ def command(
         "reproduction"
     ),
     runs: Annotated[
-        int | None, typer.Option(help="Runs at each setting, instead of the paper's number.", min=1)
+        int | None,
+        typer.Option(
+            help="Runs at each setting, instead of the paper's number, or 20 where it prints none.", min=1
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer settings and runs: minutes in all.")] = False,
     jobs: Annotated[
@@ -49,7 +51,7 @@ def command(
     listing: Annotated[bool, typer.Option("--list", help="Only list the experiments.")] = False,
     json: Json = False,
 ) -> None:
-    """Run experiments of the papers again, and write a report that compares.
+    """Run the experiments of the papers again, and write a report of the comparison.
 
     What is finished is kept: after an interruption the same command goes on where it was.
 
@@ -72,7 +74,7 @@ def command(
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -151,13 +153,15 @@ def tell(outcomes: Sequence[Outcome], report: Path, *, json: bool) -> None:
 
 
 def notes(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return why some differ, why some did not run, and what may decide the others."""
+    """Return why some differ, why some did not run, and how the others may be decided."""
+    from masquerade_experiments.experiment import RAISED  # noqa: PLC0415
+
     lines = []
     for outcome in outcomes:
         if outcome.reason:
             lines.append(f"- {outcome.about.id}: {outcome.reason}")
         lines += [f"- {outcome.about.id} differs: {why}" for why in outcome.whys]
         if outcome.verdict == "undecided" and outcome.findings is not None:
-            more = f"masquerade reproduce {outcome.about.id} --runs {MORE * outcome.findings.runs}"
+            more = f"masquerade reproduce {outcome.about.id} --runs {RAISED * outcome.findings.runs}"
             lines.append(f"- {outcome.about.id} is undecided, which more runs may end. Try: {more}")
     return lines

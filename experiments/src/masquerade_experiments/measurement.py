@@ -1,4 +1,4 @@
-"""What a process does for an experiment: some runs, or the comparisons and the picture of all of them."""
+"""Tasks of a process for an experiment: some runs, or the comparisons and the figure of all runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Presented:
-    """What a reader sees of an experiment."""
+    """Results of an experiment for readers."""
 
     comparisons: tuple[Comparison, ...]
     table: pd.DataFrame
@@ -51,14 +51,14 @@ class Presented:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What went wrong, in a line; `missing` if it is a data set that was not found."""
+    """A problem in one line; `missing` if a data set was not found."""
 
     line: str
     missing: bool = False
 
 
 def measured(task: Task) -> Measured | Failed:
-    """Do a task: the runs one after the other, each from its own seed."""
+    """Run a task: its runs in sequence, each with its own seed."""
     experiment: Experiment = import_module(task.module).EXPERIMENT
     start = time.perf_counter()
     runs: list[list[Row]] = []

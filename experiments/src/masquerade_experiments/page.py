@@ -8,17 +8,17 @@ from typing import Any
 from markupsafe import Markup
 
 from masquerade import __version__
-from masquerade.report import filled
+from masquerade.report import render_template
 from masquerade_experiments.experiment import MOST_STANDARD_ERRORS, SHOWN_BY, Comparison, Experiment
-from masquerade_experiments.summary import Outcome, overall_text, table_cells, why
+from masquerade_experiments.summary import AGREES, Outcome, overall_text, table_cells, why
 from masquerade_experiments.wording import difference_text, paper_text, with_error
 
 MOST_ROWS = 60  # of a table in the page; the file has all
 
 # a sign and a class beside the word, so that nothing hangs on colour
-SIGNS = {
+SIGNS: dict[str, tuple[str, str]] = {
     "matches": ("✓", "good"),
-    "agrees with theory": ("✓", "good"),
+    **dict.fromkeys(AGREES.values(), ("✓", "good")),
     "undecided": ("?", "quiet"),
     "differs": ("≠", "bad"),
     "nothing to compare": ("○", "quiet"),
@@ -30,11 +30,11 @@ SIGNS = {
 
 def report_html(outcomes: Sequence[Outcome], *, quick: bool) -> str:
     """Return the page."""
-    return filled("masquerade_experiments", "reproduction.html.j2", content(outcomes, quick=quick))
+    return render_template("masquerade_experiments", "reproduction.html.j2", content(outcomes, quick=quick))
 
 
 def content(outcomes: Sequence[Outcome], *, quick: bool) -> dict[str, Any]:
-    """Return what the template shows: written figures, no arithmetic left."""
+    """Return the content of the template: formatted figures, without further arithmetic."""
     papers: dict[str, list[dict[str, Any]]] = {}
     for outcome in outcomes:
         papers.setdefault(outcome.about.paper, []).append(section(outcome))
@@ -49,12 +49,13 @@ def content(outcomes: Sequence[Outcome], *, quick: bool) -> dict[str, Any]:
 
 
 def section(outcome: Outcome) -> dict[str, Any]:
-    """Return what the page shows of one experiment."""
+    """Return the content of one experiment for the page."""
     about, findings = outcome.about, outcome.findings
     shown: dict[str, Any] = {
         "about": about,
         "verdict": badge(outcome.verdict),
         "counts": outcome.counts,
+        "repeats": about.repeats if isinstance(about, Experiment) else "",
         "reason": outcome.reason,
         "ran": findings is not None,
     }
@@ -78,6 +79,8 @@ def row(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as the page writes it."""
     return {
         "what": comparison.what,
+        "kind": comparison.kind,
+        "read_as": comparison.read_as,
         "paper": paper_text(comparison),
         "ours": with_error(comparison.ours, comparison.stderr),
         "difference": difference_text(comparison),
@@ -93,7 +96,7 @@ def badge(verdict: str) -> dict[str, str]:
 
 
 def effort(settings: int, runs: int, seconds: float, seed: int) -> str:
-    """Return how much was run, and from which seed on."""
+    """Return the number of runs, and the first seed."""
     times = f"{runs:,} run{'' if runs == 1 else 's'}"
     where = "" if settings == 1 else f" at each of {settings} settings"
     alone = " One run has no standard error (–)." if runs == 1 else ""

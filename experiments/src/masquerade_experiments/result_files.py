@@ -1,4 +1,4 @@
-"""Files of a reproduction: results saved task by task, and what a reader gets, each written whole."""
+"""Files of a reproduction: results of tasks, and the files for readers, each written atomically."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ WORK, REPORT = "work", "index.html"
 
 
 def work_folder(out: Path, identity: str) -> Path:
-    """Return where the results of an experiment's tasks are kept."""
+    """Return the folder with the results of an experiment's tasks."""
     return out / WORK / identity
 
 
 def saved_file(out: Path, task: Task) -> Path:
-    """Return where the result of a task is kept."""
+    """Return the path of the result of a task."""
     return work_folder(out, task.id) / f"{task.key}.json"
 
 
 def read_saved(path: Path, task: Task) -> Measured | None:
-    """Return a saved result; None if there is none, or none that is whole."""
+    """Return a saved result; None if it is missing or incomplete."""
     try:
         values = json.loads(path.read_bytes())
         found = Measured(values["runs"], values["seconds"])
@@ -37,7 +37,7 @@ def read_saved(path: Path, task: Task) -> Measured | None:
 
 
 def save(path: Path, task: Task, result: Measured) -> None:
-    """Keep the result of a task; what it was is written beside it, for people."""
+    """Store the result of a task, next to a readable description of the task."""
     values = {
         "experiment": task.id,
         "setting": dict(task.setting),
@@ -81,7 +81,7 @@ def write_findings(outcome: Outcome, folder: Path) -> None:
 
 
 def comparison_csv(comparisons: Sequence[Comparison]) -> str:
-    """Return comparisons as CSV, a line each."""
+    """Return comparisons as CSV, one per line."""
     import pandas as pd  # noqa: PLC0415
 
     columns = comparison_values(Comparison("", None, 0.0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class Job:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Return all rows: the setting's columns, the run, and what was measured."""
+        """Return all rows: the setting's columns, the run, and the measurements."""
         return [
             {**task.setting, "run": run, **row}
             for task in self.tasks
@@ -41,7 +41,7 @@ class Job:
         ]
 
     def complete(self) -> Complete:
-        """Return the rows as a frame, with what is needed to present them."""
+        """Return the rows as a frame, with the data needed to present them."""
         import pandas as pd  # noqa: PLC0415
 
         names = tuple(dict.fromkeys(name for task in self.tasks for name in task.setting))
@@ -70,7 +70,7 @@ def reproduce(
     jobs: int = 1,
     progress: Progress = lambda _done, _total: None,
 ) -> list[Outcome]:
-    """Run experiments and return what came out of each, in order.
+    """Run experiments and return their outcomes, in order.
 
     Results are saved under `out`/work as they come in; those that are there already are not computed again
     unless the experiment or the library has changed. `progress` is called with runs done and runs in all.
@@ -97,19 +97,19 @@ def outcome_of(
     reasons: Mapping[str, str],
     findings: Mapping[str, Findings],
 ) -> Outcome:
-    """Return what is known of an entry at the end."""
+    """Return the outcome of an entry at the end."""
     if isinstance(entry, Pending):
         return Outcome(entry, reason=waits(entry))
     return Outcome(loaded[entry.id], findings.get(entry.id), reasons.get(entry.id, ""))
 
 
 def waits(entry: Pending) -> str:
-    """Say what a pending experiment waits for."""
+    """Describe why an experiment is pending."""
     return f"It waits for {entry.waits_for}."
 
 
 def missing_data(experiments: Mapping[str, Experiment]) -> Iterator[tuple[str, str]]:
-    """Yield the experiments that lack data, and what they lack; every set is fetched once, here."""
+    """Yield the experiments without their data, and the missing data sets; each set is fetched once, here."""
     lacking: dict[str, str] = {}
     for name in dict.fromkeys(name for experiment in experiments.values() for name in experiment.data):
         try:
@@ -151,30 +151,45 @@ def begun(planned: Planned, experiment: Experiment, *, runs: int | None, quick: 
 
 def measure_all(started: Sequence[Job], out: Path, workers: Crew, progress: Progress) -> None:
     """Do all tasks that are not saved yet, and save them; stop at the first that fails."""
-    by_id = {job.planned.id: job for job in started}
-    left: list[Task] = []
+    holders: dict[str, list[Job]] = {}  # experiments that repeat another share its tasks
+    tasks: dict[str, Task] = {}
     for job in started:
         for task in job.tasks:
-            saved = read_saved(saved_file(out, task), task)
-            if saved is None:
-                left.append(task)
-            else:
-                job.results[task.key] = saved
+            holders.setdefault(task.key, []).append(job)
+            tasks[task.key] = task
+    left = take_saved(tasks.values(), holders, out)
     for identity in dict.fromkeys(task.id for task in left):
         make_directory(work_folder(out, identity))
-    total = sum(task.last - task.first for job in started for task in job.tasks)
+    total = sum(
+        task.last - task.first for task in {it.key: it for job in started for it in job.tasks}.values()
+    )
     done = total - sum(task.last - task.first for task in left)
     progress(done, total)
     for task, result in workers.each(measured, left):
         if isinstance(result, Measured):
             save(saved_file(out, task), task, result)
-            by_id[task.id].results[task.key] = result
+            for job in holders[task.key]:
+                job.results[task.key] = result
         elif result.missing:
-            by_id[task.id].missing = result.line
+            for job in holders[task.key]:
+                job.missing = result.line
         else:
             raise MasqueradeError(result.line)
         done += task.last - task.first
         progress(done, total)
+
+
+def take_saved(tasks: Iterable[Task], holders: Mapping[str, Sequence[Job]], out: Path) -> list[Task]:
+    """Give saved results to the experiments that need them, and return the tasks that have none."""
+    left = []
+    for task in tasks:
+        saved = read_saved(saved_file(out, task), task)
+        if saved is None:
+            left.append(task)
+            continue
+        for job in holders[task.key]:
+            job.results[task.key] = saved
+    return left
 
 
 def present_all(finished: Sequence[Job], workers: Crew) -> dict[str, Findings]:

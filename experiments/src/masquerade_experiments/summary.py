@@ -1,28 +1,48 @@
-"""What came out of an experiment: its rows, how they compare with the paper, and the verdict."""
+"""Outcomes of experiments: rows, comparisons with the paper, and verdicts."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from masquerade_experiments.experiment import Comparison, Experiment, Pending
+from masquerade_experiments.experiment import KINDS, Comparison, Experiment, Kind, Pending
 from masquerade_experiments.wording import NONE, figure, with_error
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Overall = Literal[
-    "matches", "agrees with theory", "undecided", "differs", "nothing to compare", "pending", "not run"
+    "matches printed numbers",
+    "matches a printed formula",
+    "keeps claims as read",
+    "agrees by our own count",
+    "undecided",
+    "differs",
+    "nothing to compare",
+    "pending",
+    "not run",
 ]
 OVERALL: tuple[Overall, ...] = get_args(Overall)
+AGREES: dict[Kind, Overall] = {
+    "printed number": "matches printed numbers",
+    "printed formula": "matches a printed formula",
+    "claim as read": "keeps claims as read",
+    "own count": "agrees by our own count",
+}
+SEVERAL: dict[Kind, str] = {
+    "printed number": "printed numbers",
+    "printed formula": "values of printed formulas",
+    "claim as read": "claims as read",
+    "own count": "own counts",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure in three forms: SVG to stand in a page, an SVG file, a PNG file."""
+    """A figure in three formats: SVG for a page, an SVG file, a PNG file."""
 
     inline: str
     svg: bytes
@@ -31,7 +51,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Findings:
-    """What an experiment gave: all rows, comparisons, a table to print, its picture, and what it took."""
+    """Results of an experiment: all rows, comparisons, a table to print, the figure, and the cost."""
 
     frame: pd.DataFrame
     comparisons: tuple[Comparison, ...]
@@ -53,14 +73,14 @@ class Outcome:
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Return the comparisons, none if it did not run."""
+        """Return the comparisons; empty if it did not run."""
         return () if self.findings is None else self.findings.comparisons
 
     @property
     def verdict(self) -> Overall:
-        """Return the verdict over all comparisons: one that differs is enough to differ.
+        """Return the verdict over all comparisons: one difference is enough for "differs".
 
-        Without anything printed that matches, agreement is with theory alone.
+        Agreement is named after the strongest kind of value among them; `counts` has all kinds.
         """
         if isinstance(self.about, Pending):
             return "pending"
@@ -70,68 +90,101 @@ class Outcome:
         for verdict in ("differs", "undecided"):
             if found[verdict]:
                 return verdict
-        if not found["matches"]:
-            return "nothing to compare"
-        printed = verdicts(item for item in self.comparisons if item.origin == "paper")
-        return "matches" if printed["matches"] else "agrees with theory"
+        kinds = {item.kind for item in self.comparisons if item.verdict == "matches"}
+        return next((AGREES[kind] for kind in KINDS if kind in kinds), "nothing to compare")
 
     @property
     def counts(self) -> str:
-        """Return how many comparisons match, in words: those with print, then those with theory."""
-        parts = []
-        for origin, word in (("paper", ""), ("theory", "theory ")):
-            found = verdicts(item for item in self.comparisons if item.origin == origin)
-            judged = found["matches"] + found["differs"] + found["undecided"]
-            if judged:
-                parts.append(f"{word}{found['matches']} of {judged}")
-        return ", ".join(parts) or NONE
+        """Return the number of matching comparisons of each kind, as text."""
+        return ", ".join(kind_text(kind, *pair) for kind, pair in kinds_of([self]).items()) or NONE
 
     @property
     def whys(self) -> tuple[str, ...]:
-        """Return what explains the differences."""
+        """Return the explanations of the differences."""
         return tuple(dict.fromkeys(why(item) for item in self.comparisons if item.verdict == "differs"))
 
 
 def why(comparison: Comparison) -> str:
-    """Return what explains a difference and which command shows it, or that nothing does."""
+    """Return the explanation of a difference and a command that shows it, or a default text."""
     if not comparison.why:
         return "This was not expected, and nothing explains it."
     return comparison.why + (f" Check: {comparison.check}" if comparison.check else "")
 
 
 def verdicts(comparisons: Iterable[Comparison]) -> Counter[str]:
-    """Return how many comparisons have each verdict."""
+    """Return the number of comparisons with each verdict."""
     return Counter(item.verdict for item in comparisons)
 
 
 def overall(outcomes: Sequence[Outcome]) -> dict[Overall, int]:
-    """Return how many experiments have each verdict, those that occur."""
+    """Return the number of experiments with each verdict that occurs."""
     found = Counter(outcome.verdict for outcome in outcomes)
     return {verdict: found[verdict] for verdict in OVERALL if found[verdict]}
 
 
+def counted_once(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the outcomes, omitting repetitions of other experiments."""
+    there = {outcome.about.id for outcome in outcomes}
+    return [
+        outcome
+        for outcome in outcomes
+        if not (isinstance(outcome.about, Experiment) and outcome.about.repeats in there)
+    ]
+
+
+def kinds_of(outcomes: Sequence[Outcome]) -> dict[Kind, tuple[int, int]]:
+    """Return the numbers of matching and of judged values of every kind."""
+    found: dict[Kind, tuple[int, int]] = {}
+    for kind in KINDS:
+        counts = verdicts(it for outcome in outcomes for it in outcome.comparisons if it.kind == kind)
+        judged = counts["matches"] + counts["differs"] + counts["undecided"]
+        if judged:
+            found[kind] = (counts["matches"], judged)
+    return found
+
+
+def kind_text(kind: Kind, matching: int, judged: int) -> str:
+    """Return the number of matching values of a kind, as text.
+
+    >>> kind_text("printed number", 3, 4), kind_text("own count", 1, 1)
+    ('3 of 4 printed numbers', '1 of 1 own count')
+    """
+    return f"{matching} of {judged} {kind if judged == 1 else SEVERAL[kind]}"
+
+
 def overall_text(outcomes: Sequence[Outcome]) -> str:
-    """Return the same as a sentence."""
-    words = {
-        "matches": "match",
-        "agrees with theory": "agree with theory",
+    """Return the numbers of experiments by verdict and of matching values by kind, as text."""
+    once = counted_once(outcomes)
+    return headline(overall(once), kinds_of(once), len(outcomes) - len(once))
+
+
+def headline(found: Mapping[Overall, int], kinds: Mapping[Kind, tuple[int, int]], again: int) -> str:
+    """Return the number of experiments with each verdict, and of the matching values of each kind.
+
+    `again` is the number of experiments that repeat another one.
+    """
+    plural = {
+        "matches printed numbers": "match printed numbers",
+        "matches a printed formula": "match a printed formula",
+        "keeps claims as read": "keep claims as read",
+        "agrees by our own count": "agree by our own count",
         "differs": "differ",
         "nothing to compare": "with nothing to compare",
     }
-    single = words | {name: name for name in ("matches", "agrees with theory", "differs")}
-    parts = [
-        f"{n} {(single if n == 1 else words).get(verdict, verdict)}"
-        for verdict, n in overall(outcomes).items()
-    ]
-    number = f"{len(outcomes)} experiment{'' if len(outcomes) == 1 else 's'}"
-    return f"{number}: {', '.join(parts)}."
+    parts = [f"{n} {verdict if n == 1 else plural.get(verdict, verdict)}" for verdict, n in found.items()]
+    total = sum(found.values())
+    number = f"{total} experiment{'' if total == 1 else 's'}"
+    repeated = f", {again} more {'repeats' if again == 1 else 'repeat'} one of them" if again else ""
+    texts = "; ".join(kind_text(kind, *pair) for kind, pair in kinds.items())
+    return f"{number}{repeated}: {', '.join(parts)}." + (f" Values: {texts}." if texts else "")
 
 
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
-    """Return a comparison as plain values; what is no finite number becomes None."""
+    """Return a comparison as plain values; numbers that are not finite become None."""
     values: dict[str, Any] = {
         "what": comparison.what,
-        "origin": comparison.origin,
+        "kind": comparison.kind,
+        "read_as": comparison.read_as,
         "rule": comparison.rule,
         "paper": comparison.paper,
         "paper_stderr": comparison.paper_stderr,
@@ -148,7 +201,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """Return a value as JSON can hold it."""
+    """Return a value that JSON can represent."""
     if isinstance(value, (str, type(None))):
         return value
     return float(value) if math.isfinite(value) else None
@@ -163,6 +216,7 @@ def outcome_values(outcome: Outcome) -> dict[str, Any]:
         "title": outcome.about.title,
         "verdict": outcome.verdict,
         "reason": outcome.reason,
+        "repeats": outcome.about.repeats if isinstance(outcome.about, Experiment) else "",
     }
     if outcome.findings is not None:
         values |= {
@@ -178,7 +232,7 @@ def outcome_values(outcome: Outcome) -> dict[str, Any]:
 def means(frame: pd.DataFrame, settings: Sequence[str]) -> pd.DataFrame:
     """Return the means over runs as text, with their standard errors where there are several runs.
 
-    Rows are told apart by the columns of the setting and by those that hold texts or truths.
+    Rows are distinguished by the columns of the setting and by columns of texts or booleans.
     """
     keys, numbers = [], []
     for name in frame.columns:
@@ -200,7 +254,7 @@ def means(frame: pd.DataFrame, settings: Sequence[str]) -> pd.DataFrame:
 
 
 def is_number(column: pd.Series[Any]) -> bool:
-    """Return whether a column holds numbers, truths not among them."""
+    """Return True if a column contains numbers other than booleans."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype  # noqa: PLC0415
 
     return bool(is_numeric_dtype(column) and not is_bool_dtype(column))

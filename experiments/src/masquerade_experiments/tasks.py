@@ -18,7 +18,7 @@ from typing import Any
 
 import masquerade
 from masquerade.core import InputError
-from masquerade_experiments.catalogue import Planned
+from masquerade_experiments.catalogue import ENTRIES, Planned
 from masquerade_experiments.experiment import Experiment, Setting, Value
 
 FORMAT = 1  # of saved results; another number makes all old ones useless
@@ -43,7 +43,11 @@ class Task:
 
 
 def tasks_of(planned: Planned, experiment: Experiment, *, runs: int, quick: bool) -> list[Task]:
-    """Return the tasks of an experiment, each run of each setting in exactly one."""
+    """Return the tasks of an experiment, each run of each setting in exactly one.
+
+    An experiment that repeats another has the tasks of that one.
+    """
+    planned = original_of(planned, experiment)
     settings = [plain_setting(setting, planned.id) for setting in experiment.settings(quick)]
     # by the usual number of runs, not the one asked for: what was cut for fewer runs serves for more
     usual = experiment.quick_runs if quick else experiment.runs
@@ -61,6 +65,13 @@ def tasks_of(planned: Planned, experiment: Experiment, *, runs: int, quick: bool
         for setting in settings
         for first in range(0, runs, size)
     ]
+
+
+def original_of(planned: Planned, experiment: Experiment) -> Planned:
+    """Return the experiment that this one repeats, itself if none."""
+    return next(
+        (entry for entry in ENTRIES if isinstance(entry, Planned) and entry.id == experiment.repeats), planned
+    )
 
 
 def seed_of(identity: str, setting: Setting, run: int) -> int:

@@ -1,4 +1,4 @@
-"""Figures as the report writes them: as many digits as their errors allow."""
+"""Figures in the format of the report: as many digits as their errors allow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SETTING_DIGITS = 4
 
 
 def figure(value: float, digits: int = SETTING_DIGITS) -> str:
-    """Return a figure with so many digits that count.
+    """Format a figure with `digits` significant digits.
 
     >>> figure(0.123456), figure(12345.0), figure(3.0), figure(-0.0)
     ('0.1235', '12,345', '3', '0')
@@ -32,7 +32,7 @@ def figure(value: float, digits: int = SETTING_DIGITS) -> str:
 
 
 def with_error(value: float, stderr: float) -> str:
-    """Return a figure and its standard error, both to the error's second digit; one that is not known as –.
+    """Return a figure and its standard error, both to the error's second digit; an unknown one as –.
 
     >>> with_error(0.41234, 0.00567), with_error(1234.5, 56.7), with_error(0.5, 0.0)
     ('0.4123 ± 0.0057', '1,234 ± 57', '0.5')
@@ -53,7 +53,7 @@ def with_error(value: float, stderr: float) -> str:
 
 
 def setting_text(setting: Mapping[str, Any]) -> str:
-    """Return a setting in a line.
+    """Format a setting in one line.
 
     >>> setting_text({"n": 1000, "p": 0.3})
     'n=1000, p=0.3'
@@ -62,22 +62,21 @@ def setting_text(setting: Mapping[str, Any]) -> str:
 
 
 def paper_text(comparison: Comparison) -> str:
-    """Return what the paper says: a value or a bound, and how exactly it is known.
+    """Return the value or bound of the paper, and its precision.
 
     >>> paper_text(Comparison("share", 0.7, 0.71, paper_stderr=0.0042, reading=0.005, rule="at most"))
     'at most 0.7 ± 0.0042, to within 0.005'
     """
     if comparison.paper is None:
         return NONE
-    origin = "by theory: " if comparison.origin == "theory" else ""
-    bound = origin + ("" if comparison.rule == "equal" else f"{comparison.rule} ")
+    bound = "" if comparison.rule == "equal" else f"{comparison.rule} "
     error = f" ± {figure(comparison.paper_stderr, 2)}" if comparison.paper_stderr else ""
     reading = f", to within {figure(comparison.reading, 2)}" if comparison.reading else ""
     return f"{bound}{figure(comparison.paper)}{error}{reading}"
 
 
 def difference_text(comparison: Comparison) -> str:
-    """Return the difference in standard errors; where there are none, the difference itself."""
+    """Return the difference in standard errors, or without them the difference itself."""
     if comparison.paper is None or not math.isfinite(comparison.ours):
         return NONE
     if comparison.z is not None:

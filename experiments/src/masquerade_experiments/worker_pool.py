@@ -1,4 +1,4 @@
-"""Work spread over processes that end with the command, however it ends."""
+"""Tasks distributed over processes that end with the command, however it ends."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ ONE_THREAD = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "M
 
 
 class Crew(Protocol):
-    """Whoever does the work."""
+    """Interface of those that run the tasks."""
 
     def each(self, do: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-        """Yield every item with its result, as they are finished."""
+        """Yield every item with its result, in order of completion."""
         ...
 
 
 @contextmanager
 def crew(jobs: int) -> Iterator[Crew]:
-    """Give the work to so many processes; one job is done in this process."""
+    """Run tasks in `jobs` processes; with one job, in this process."""
     if jobs == 1:
         yield Alone()
         return
@@ -53,7 +53,7 @@ def crew(jobs: int) -> Iterator[Crew]:
 
 
 class Alone:
-    """The work done here, one after the other."""
+    """Tasks run in this process, in sequence."""
 
     def each(self, do: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
         """Yield every item with its result."""
@@ -62,13 +62,13 @@ class Alone:
 
 
 class Processes:
-    """The work spread over a pool."""
+    """Tasks run by a pool of processes."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self.pool = pool
 
     def each(self, do: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-        """Yield every item with its result, as they are finished."""
+        """Yield every item with its result, in order of completion."""
         waiting: dict[Future[Any], Item] = {}
         # processes inherit the mask: an interrupt from the keyboard reaches this process alone
         masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -82,7 +82,7 @@ class Processes:
 
 
 def _begin() -> None:
-    """Prepare a process: one thread, and an end when the command is gone."""
+    """Prepare a process: one thread, which ends when the command has ended."""
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))  # read when the libraries are loaded, which is later
     threading.Thread(target=_end_with_the_command, daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""Means over runs with their standard errors, and whether claimed variances are those that runs show."""
+"""Means over runs with their standard errors, and comparisons of claimed with observed variances."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def over_runs(frame: pd.DataFrame, by: Sequence[str], column: str) -> pd.DataFra
 
 
 def first_run(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the first run: what a figure of one run shows."""
+    """Return the rows of the first run, for figures of one run."""
     return pd.DataFrame(frame[frame["run"] == frame["run"].min()])
 
 
@@ -71,6 +71,8 @@ def calibration(table: mq.CountTable, clear: NDArray[np.float64]) -> Calibration
     covariance = table.covariance.dense(kind="given_records")
     claimed = float(np.trace(covariance))
     squared = float(((table.estimate - clear) ** 2).sum())
+    if claimed <= 0:  # a table that claims no error: true only if it has none
+        return Calibration(math.inf if squared else 1.0, 0.0)
     return Calibration(squared / claimed, float(np.sqrt(2 * (covariance**2).sum())) / claimed)
 
 

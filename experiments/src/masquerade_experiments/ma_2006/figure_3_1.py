@@ -1,4 +1,4 @@
-"""Ma (2006), Fig. 3.1: what stays unknown on average, against the probability of a change."""
+"""Ma (2006), Fig. 3.1: average remaining uncertainty, against the probability of a change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:  # noqa: ARG001  (not
     """Return entropies and γ of the three channels; nothing is random, all priors are uniform."""
     p = number(setting, "p")
     two, six = mq.channels.binary(p), mq.channels.symmetric(6, p)
-    in_groups = mq.channels.grouped(GROUPS, [mq.channels.symmetric(3, p)] * 2)
+    in_groups = mq.channels.within_groups(GROUPS, [mq.channels.symmetric(3, p)] * 2)
     return [
         {
             "binary": two.entropy(),
@@ -53,37 +53,60 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
     even = frame[frame["p"] == 0.5]["binary"].iloc[0]
     shown = frame[frame["p"] == SHOWN].iloc[0]
     return [
-        Comparison("Conditional entropy of a binary variable at p = 0.5, bits", 1.0, float(even)),
-        Comparison("Conditional entropy without disguise, bits", 0.0, float(frame["ungrouped"].iloc[0])),
         Comparison(
-            "Largest conditional entropy of six categories, bits",
-            log2(6),
-            float(frame["ungrouped"].max()),
-            rule="at most",
+            "Conditional entropy of a binary variable at p = 0.5, bits",
+            1.0,
+            float(even),
+            kind="printed formula",
         ),
         Comparison(
-            "Grouped minus ungrouped entropy, largest over p, bits",
+            "Conditional entropy without disguise, bits",
             0.0,
-            float((frame["grouped"] - frame["ungrouped"]).max()),
-            rule="at most",
+            float(frame["ungrouped"].iloc[0]),
+            kind="printed formula",
+        ),
+        Comparison(
+            "Largest conditional entropy of six categories, at p = 5/6, bits (by the nearest p here)",
+            most_unknown(frame),
+            float(frame["ungrouped"].max()),
+            kind="printed formula",
+        ),
+        Comparison(
+            "Grouped minus ungrouped entropy, largest over p above 0, bits",
+            0.0,
+            float((frame["grouped"] - frame["ungrouped"])[frame["p"] > 0].max()),
+            rule="below",
+            kind="claim as read",
+            read_as="Grouping has the smaller entropy, read as: at every p above 0.",
         ),
         Comparison(
             f"γ of six categories at p = {SHOWN}, 5(1 − p)/p",
             5 * (1 - SHOWN) / SHOWN,
             float(shown["gamma_ungrouped"]),
+            kind="printed formula",
         ),
         Comparison(
             f"γ within a group of three at p = {SHOWN}, 2(1 − p)/p",
             2 * (1 - SHOWN) / SHOWN,
             float(shown["gamma_within_group"]),
+            kind="printed formula",
         ),
         Comparison(
-            f"Possible truths behind a report at p = {SHOWN}: grouped over ungrouped",
-            1.0,
+            f"Possible truths of a report at p = {SHOWN}: grouped over ungrouped",
+            3 / 6,
             float(shown["k_grouped"] / shown["k_ungrouped"]),
-            rule="at most",
+            kind="printed formula",
         ),
     ]
+
+
+def most_unknown(frame: pd.DataFrame) -> float:
+    """Return the largest entropy of six categories by its formula, −(1 − p)log₂(1 − p) − p·log₂(p/5)."""
+
+    def entropy(p: float) -> float:
+        return -sum(weight * log2(share) for weight, share in ((1 - p, 1 - p), (p, p / 5)) if weight > 0)
+
+    return max(entropy(float(p)) for p in frame["p"])
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -119,6 +142,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=compare,
     draw=draw,
+    is_random=False,
     declared=("The range of p in the figure is lost: 0 to 1 is drawn.",),
     corrected=(
         (

@@ -82,8 +82,9 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
             0.5,
             ordinary.value,
             ordinary.stderr,
-            rule="at least",
-            why='The text says "with high probability", read as more than half.',
+            rule="above",
+            kind="claim as read",
+            read_as="“With high probability”, read as: in more than half of the runs.",
         ),
         Comparison(
             "The same from clear records",
@@ -103,7 +104,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
 
 
 def wider(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Compare the two quartile ranges, with a standard error over resampled runs; nothing from few runs."""
+    """Compare the two quartile ranges, with a standard error over resampled runs; empty for few runs."""
     if len(frame) < FEWEST:
         return []
     pairs = frame[["estimated", "clear"]].to_numpy()
@@ -116,7 +117,9 @@ def wider(frame: pd.DataFrame) -> Sequence[Comparison]:
             1.0,
             float(quartile_range(pairs[:, 0]) / quartile_range(pairs[:, 1])),
             float(ratios.std(ddof=1)),
-            rule="at least",
+            rule="above",
+            kind="claim as read",
+            read_as="“More widely spread”, read as: a larger range between the quartiles.",
         )
     ]
 
@@ -173,7 +176,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=compare,
     draw=draw,
-    runs=2_000,
+    printed_runs=2_000,
     quick_runs=100,
     declared=(
         "The distributions of the two variables are not printed: both values are equally likely.",

@@ -69,7 +69,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=compare,
     draw=draw,
-    runs=5,
     quick_runs=3,
     declared=(
         *two_triangles.DECLARED,
@@ -78,7 +77,7 @@ EXPERIMENT = Experiment(
             "group, and a width of 0.25. With 1,500 records for all sizes the smallest sample would make "
             "about ten groups, and a value kept with probability 0.1 among ten groups tells nothing."
         ),
-        "Which sample sizes between 25,000 and 400,000 were used is lost: doublings. Means over 5 runs.",
+        "Which sample sizes between 25,000 and 400,000 were used is lost: doublings.",
     ),
     corrected=("The density estimate in the text lacks the division by the width of the group.",),
 )

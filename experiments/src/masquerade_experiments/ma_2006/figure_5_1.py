@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STRUCTURE = {"X2": (), "X1": ("X2",)}
-TRUE = 0.5
+TRUE, UNEVEN = 0.5, 0.8
 RECORDS, LEVEL = 8000, 0.25
 LEVELS = (0.1, 0.2, 0.3, 0.35)
 SIZES = (1000, 2000, 4000, 16_000)
@@ -41,16 +41,37 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
     each = n // 4
     clear = pd.DataFrame({"X2": [1, 1, 2, 2] * each, "X1": [1, 2, 1, 2] * each})
     policy = uniform_policy(tuple(STRUCTURE), p)
-    table = with_miner(mq.simulate(clear, policy, seed), policy, STRUCTURE)["X1"]
+    first, second = np.random.default_rng(seed).spawn(2)
+    table = with_miner(mq.simulate(clear, policy, first), policy, STRUCTURE)["X1"]
+    tilted = with_miner(mq.simulate(uneven_records(n), policy, second), policy, STRUCTURE)["X1"]
     sampling = TRUE * (1 - TRUE) / (n / 2)
     variance = float(table.stderr[0, 0]) ** 2 - sampling
-    return [{"estimate": float(table.probabilities[0, 0]), "variance_given_records": variance}]
+    return [
+        {
+            "estimate": float(table.probabilities[0, 0]),
+            "variance_given_records": variance,
+            "uneven_estimate": float(tilted.probabilities[0, 0]),
+        }
+    ]
 
 
-def deviation(p: float, n: int) -> float:
+def uneven_records(n: int) -> pd.DataFrame:
+    """Return records whose parameter is 0.8, not 0.5: a report of the latter is a coin toss at any p."""
+    each = n // 20
+    often = round(10 * UNEVEN)
+    return pd.DataFrame(
+        {
+            "X2": ([1] * 10 + [2] * 10) * each,
+            "X1": ([1] * often + [2] * (10 - often) + [1] * (10 - often) + [2] * often) * each,
+        }
+    )
+
+
+def deviation(p: float, n: int, true: float = TRUE) -> float:
     """Return the standard deviation of the normal approximation, given the records."""
     channel = mq.channels.binary(str(p)).matrix
-    return float(np.sqrt(parameter_covariance(np.full((2, 2), n / 4), [channel, channel])[0, 0]))
+    counts = n / 2 * np.array([[true, 1 - true], [1 - true, true]])
+    return float(np.sqrt(parameter_covariance(counts, [channel, channel])[0, 0]))
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
@@ -59,7 +80,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
 
 
 def comparisons(frame: pd.DataFrame) -> Iterator[Comparison]:
-    """Yield three comparisons for every point."""
+    """Yield four comparisons for every point."""
     for p, n, rows in points(frame):
         theory, runs = deviation(p, n), len(rows)
         point = f"p = {p}, {n:,} records"
@@ -68,7 +89,14 @@ def comparisons(frame: pd.DataFrame) -> Iterator[Comparison]:
             TRUE,
             float(rows["estimate"].mean()),
             theory / np.sqrt(runs),
-            origin="theory",
+            kind="printed formula",
+        )
+        yield Comparison(
+            f"{point}: mean of the estimates of {UNEVEN}",
+            UNEVEN,
+            float(rows["uneven_estimate"].mean()),
+            deviation(p, n, UNEVEN) / np.sqrt(runs),
+            kind="printed formula",
         )
         if runs > 1:
             yield Comparison(
@@ -76,7 +104,7 @@ def comparisons(frame: pd.DataFrame) -> Iterator[Comparison]:
                 theory,
                 float(rows["estimate"].std()),
                 theory / np.sqrt(2 * (runs - 1)),
-                origin="theory",
+                kind="printed formula",
             )
         own = mean_of(rows["variance_given_records"])
         yield Comparison(
@@ -84,7 +112,7 @@ def comparisons(frame: pd.DataFrame) -> Iterator[Comparison]:
             theory**2,
             own.value,
             own.stderr,
-            origin="theory",
+            kind="printed formula",
         )
 
 
@@ -124,7 +152,8 @@ SHOWS = (
 CHOSEN = (
     "The figure's levels of p and numbers of records are lost, apart from 8,000 records and p = 0.25: we "
     "take p = 0.1, 0.2, 0.3, 0.35 and 1,000 to 16,000 records. All values compared are those that Theorem 2 "
-    "gives for these (“by theory”)."
+    "gives for these. Beside the figure's 0.5 a parameter of 0.8 is estimated: about 0.5 the reports tell "
+    "nothing of the disguise."
 )
 SLIP = (
     "The variance in §5.4.2 is divided by N_ijk²; as §5.4.1 and the simulation show, it must be N_ij², which "
@@ -141,8 +170,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=compare,
     draw=draw,
-    runs=200,
-    quick_runs=40,
+    quick_runs=20,
     declared=(CHOSEN,),
     corrected=(SLIP,),
 )

@@ -43,7 +43,6 @@ EXPERIMENT = Experiment(
     draw=lambda frame: structures.draw(
         frame, RULES, "Structure learning with the BIC/MDL score, 10,000 records"
     ),
-    runs=20,
     quick_runs=4,
     declared=(DECLARED, structures.CHOSEN, structures.TURNED),
     corrected=(SLIP,),

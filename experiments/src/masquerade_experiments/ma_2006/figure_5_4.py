@@ -77,7 +77,7 @@ def means(frame: pd.DataFrame) -> Iterator[Comparison]:
             truth(cell),
             float(rows["estimate"].mean()),
             float(np.sqrt(np.mean(rows["stderr"] ** 2) / len(rows))),
-            origin="theory",
+            kind="printed formula",
         )
 
 
@@ -91,7 +91,7 @@ def calibration(frame: pd.DataFrame) -> Comparison:
         float((((rows["estimate"] - true) / rows["stderr"]) ** 2).mean()),
         # a squared standard normal has variance 2
         float(np.sqrt(2 / len(rows))),
-        origin="theory",
+        kind="printed formula",
     )
 
 
@@ -108,7 +108,9 @@ def models(frame: pd.DataFrame) -> Comparison:
         1.0,
         found.value,
         found.stderr,
-        rule="at most",
+        rule="below",
+        kind="claim as read",
+        read_as="“Always better” without a miner (§5.6.1), read as: smaller standard errors.",
     )
 
 
@@ -169,7 +171,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=compare,
     draw=draw,
-    runs=10,
+    printed_runs=10,
     quick_runs=8,
     declared=(DECLARED, CHOSEN, BARS),
 )

@@ -48,7 +48,7 @@ def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract o
 def measure(setting: Setting, seed: int) -> Sequence[Row]:
     """Return, at every level of p, the mean absolute error of D's parameters in one data set.
 
-    The error is that against the parameters of the same records, clear.
+    The error is relative to the parameters of the same records before disguise.
     """
     n, step = int(number(setting, "n")), number(setting, "step")
     drawing, disguising = np.random.default_rng(seed).spawn(2)
@@ -78,7 +78,7 @@ def levels(step: float) -> list[float]:
 def crossing(at: Sequence[float], errors: Floats, threshold: float) -> float:
     """Return the least p at which the error exceeds the threshold, on the line between two levels.
 
-    At p = 0 there is no error; NaN where even the last level stays below.
+    At p = 0 there is no error; NaN if even the last level stays below.
     """
     above = np.flatnonzero(errors > threshold)
     if not above.size:
@@ -105,7 +105,7 @@ def expected(p: float, n: int) -> Measured:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Compare p* with what Theorem 2 gives, sizes with each other, and the two models."""
+    """Compare p* with Theorem 2, between sizes, and between the two models."""
     found = with_errors([*by_theory(frame), *by_the_text(frame)])
     return [comparison for comparison in found if np.isfinite(comparison.ours)]
 
@@ -129,7 +129,7 @@ def by_theory(frame: pd.DataFrame) -> Iterator[Comparison]:
                 there,
                 found,
                 error / slope / float(np.sqrt(rows["run"].nunique())),
-                origin="theory",
+                kind="printed formula",
             )
 
 
@@ -139,11 +139,13 @@ def by_the_text(frame: pd.DataFrame) -> Iterator[Comparison]:
     for c in THRESHOLDS:
         growth = gap(frame, c, (many, "error"), (few, "error"))
         yield Comparison(
-            f"p* for c = {c:.0%}: with {many:,} records, less that with {few:,} (more records, more privacy)",
+            f"p* for c = {c:.0%}: with {many:,} records, less that with {few:,}",
             0.0,
             growth.value,
             growth.stderr,
-            rule="at least",
+            rule="above",
+            kind="claim as read",
+            read_as="“p can be closer to 0.5 if more samples are available”, read as: a larger p*.",
         )
         parties = gap(frame, c, (few, "without_miner"), (few, "error"))
         yield Comparison(
@@ -151,12 +153,14 @@ def by_the_text(frame: pd.DataFrame) -> Iterator[Comparison]:
             0.0,
             parties.value,
             parties.stderr,
-            rule="at least",
+            rule="above",
+            kind="claim as read",
+            read_as="“Always better” without a miner (§5.6.1), read as: a larger p*.",
         )
 
 
 def gap(frame: pd.DataFrame, threshold: float, *pair: tuple[int, str]) -> Measured:
-    """Return how much larger the first p* is than the second, each of a size and a column."""
+    """Return the first p* minus the second, each for a size and a column."""
 
     def statistic(rows: pd.DataFrame) -> float:
         first, second = (p_star(rows[rows["n"] == n], column, threshold) for n, column in pair)
@@ -166,13 +170,13 @@ def gap(frame: pd.DataFrame, threshold: float, *pair: tuple[int, str]) -> Measur
 
 
 def p_star(rows: pd.DataFrame, column: str, threshold: float) -> float:
-    """Return p* of one size: of the errors averaged over the runs."""
+    """Return p* of one size, from the errors averaged over the runs."""
     means = rows.groupby("p")[column].mean()
     return crossing([float(p) for p in sorted(set(rows["p"]))], means.to_numpy(), threshold)
 
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return p* for every size and threshold, with a miner, without one, and as Theorem 2 gives it."""
+    """Return p* for every size and threshold, with a miner, without one, and by Theorem 2."""
     rows = []
     for n in sorted(set(frame["n"])):
         at = sorted(set(frame.loc[frame["n"] == n, "p"]))
@@ -184,7 +188,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw a panel for either threshold."""
+    """Draw a panel for each threshold."""
     figure = canvas(9.0, 3.8)
     panels = figure.subplots(1, 2, sharey=True)
     sizes = sorted(set(frame["n"]))
@@ -229,7 +233,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=compare,
     draw=draw,
-    runs=10,
+    printed_runs=10,
     quick_runs=5,
     declared=(DECLARED, READING, CHOSEN),
     table=table,

@@ -17,4 +17,5 @@ EXPERIMENT = replace(
     paper="Ma (2006)",
     item="Figure 5.7",
     declared=(FROM_THE_PAPER, *figure_4.EXPERIMENT.declared),
+    repeats=figure_4.EXPERIMENT.id,
 )

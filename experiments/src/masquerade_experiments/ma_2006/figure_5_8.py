@@ -13,4 +13,5 @@ EXPERIMENT = replace(
     paper="Ma (2006)",
     item="Figure 5.8",
     declared=(FROM_THE_PAPER, *figure_5.EXPERIMENT.declared),
+    repeats=figure_5.EXPERIMENT.id,
 )

@@ -57,7 +57,6 @@ EXPERIMENT = Experiment(
     draw=lambda frame: structures.draw(
         frame, RULES, "Structure learning with the Bayesian score, 10,000 records"
     ),
-    runs=20,
     quick_runs=4,
     declared=(DECLARED, structures.CHOSEN, PRIOR, structures.TURNED),
     corrected=SLIPS,

@@ -83,7 +83,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
                 1.0,
                 checked.ratio,
                 checked.stderr,
-                origin="theory",
+                kind="printed formula",
             )
         )
     wrong = mean_of(frame.drop_duplicates(["run", "feature"])["misplaced"])
@@ -100,7 +100,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
 
 
 def words(name: str) -> str:
-    """Return a column's name as words."""
+    """Return a column's name as text."""
     return name.replace("_", " ").capitalize()
 
 
@@ -150,7 +150,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=compare,
     draw=draw,
-    runs=100,
     quick_runs=20,
     data=("iris",),
     declared=(

@@ -1,4 +1,4 @@
-"""Ma (2006), Fig. 7.3: what a group of items discloses, disguised together or one by one."""
+"""Ma (2006), Fig. 7.3: disclosure by a group of items, disguised together or one by one."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:  # noqa: ARG001
 
 
 def together_policy(items: int, p: float) -> mq.Policy:
-    """Return the policy that sends all items through one symmetric channel."""
+    """Return the policy that disguises all items by one symmetric channel."""
     names = tuple(f"item {i}" for i in range(1, items + 1))
     return mq.Policy.build(dict.fromkeys(names, (True, False)), {names: mq.channels.symmetric(2**items, p)})
 
 
 def apart_policy(together: mq.Policy) -> mq.Policy:
-    """Return the policy under which each item by itself is disguised as much, independently of the others."""
+    """Return the policy that disguises each item independently, with the same noise per item."""
     names = together.schema.names
     sizes = [2] * len(names)
     alone = together.group(names[0]).matrix_channel.marginal(sizes, sizes, (0,))
@@ -71,11 +71,13 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
                     f"γ over {items} items disguised together, p = {p}",
                     printed_together(items, p),
                     float(here["together"].iloc[0]),
+                    kind="printed formula",
                 ),
                 Comparison(
                     f"γ over {items} items disguised one by one, p = {p}",
                     printed_apart(items, p),
                     float(here["apart"].iloc[0]),
+                    kind="printed formula",
                 ),
             ]
         rows.append(
@@ -83,7 +85,9 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
                 f"{items} items: γ together over γ one by one, largest over p",
                 1.0,
                 float((own["together"] / own["apart"]).max()),
-                rule="at most",
+                rule="below",
+                kind="claim as read",
+                read_as="Together the items have the smaller γ, read as: at every p that is drawn.",
             )
         )
     return rows
@@ -129,5 +133,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=compare,
     draw=draw,
+    is_random=False,
     declared=("The range of p in the figure is lost: 0.05 to 0.6 is drawn.",),
 )

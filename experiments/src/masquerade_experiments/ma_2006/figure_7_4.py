@@ -56,7 +56,6 @@ EXPERIMENT = Experiment(
     compare=itemsets.comparisons,
     draw=itemsets.drawn,
     table=itemsets.averages,
-    runs=5,
     quick_runs=3,
     data=("mushroom",),
     declared=(

@@ -32,7 +32,6 @@ EXPERIMENT = Experiment(
     compare=itemsets.comparisons,
     draw=itemsets.drawn,
     table=itemsets.averages,
-    runs=5,
     quick_runs=2,
     data=("adult",),
     declared=(*census.DECLARED, *itemsets.DECLARED),

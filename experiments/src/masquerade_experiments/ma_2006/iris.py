@@ -43,7 +43,7 @@ class Grouped:
 
     @property
     def means(self) -> dict[str, list[float]]:
-        """Return the mean of every group: what the classifier computes with."""
+        """Return the mean of every group, which the classifier uses."""
         return {name: bins.means.tolist() for name, bins in self.bins.items()}
 
 

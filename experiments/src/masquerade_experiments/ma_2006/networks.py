@@ -37,7 +37,7 @@ DECLARED = (
 
 @cache
 def network() -> mq.learn.BayesianNetwork:
-    """Return the network that stands for Fig. 5.3."""
+    """Return the network that represents Fig. 5.3."""
     larger = seven_nodes.network()
     schema = mq.Schema({name: [1, 2] for name in STRUCTURE})
     tables = {}

@@ -1,4 +1,4 @@
-"""What both parts of Ma (2006), Fig. 3.4, share: a distance against disguise and sample size."""
+"""Common code of both parts of Ma (2006), Fig. 3.4: a distance against disguise and sample size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def falls_with_size(frame: pd.DataFrame, identity: str) -> Sequence[Comparison]:
             f"Distance from {large:,} minus distance from {small:,} records, values kept with {kept:g}",
             distance(frame, kept, large),
             distance(frame, kept, small),
-            why='The text says "sample size is key"; where few runs carry most of a mean, more runs decide.',
+            "“Sample size is key”, read as: the largest sample has a smaller distance than the smallest.",
+            why="Where few runs carry most of a mean, more runs decide.",
             check=f"masquerade reproduce {identity} --runs 200",
         )
         for kept in sorted(frame["kept"].unique().tolist())
@@ -42,14 +43,19 @@ def traded(frame: pd.DataFrame, often: tuple[float, int], rarely: tuple[float, i
         f"{rarely[1]:,}, kept with {rarely[0]:g}",
         distance(frame, *often),
         distance(frame, *rarely),
-        why='The text says that with enough records "both accuracy and privacy can be achieved".',
+        "“Both accuracy and privacy can be achieved”, read as: many records disguised often have a smaller "
+        "distance than few disguised rarely.",
     )
 
 
-def difference(what: str, first: Mean, second: Mean, why: str = "", check: str = "") -> Comparison:
-    """Return the comparison that says: the first is at most the second."""
+def difference(
+    what: str, first: Mean, second: Mean, read: str, *, why: str = "", check: str = ""
+) -> Comparison:
+    """Return the claim that the first distance is below the second."""
     gap, stderr = first.value - second.value, hypot(first.stderr, second.stderr)
-    return Comparison(what, 0.0, gap, stderr, rule="at most", why=why, check=check)
+    return Comparison(
+        what, 0.0, gap, stderr, rule="below", why=why, check=check, kind="claim as read", read_as=read
+    )
 
 
 def curves(axes: Axes, frame: pd.DataFrame) -> None:

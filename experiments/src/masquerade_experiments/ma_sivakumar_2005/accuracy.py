@@ -48,7 +48,7 @@ def distances(p: float, sizes: Sequence[int], seed: int) -> list[Row]:
 
 
 def distances_at(n: int, clear: pd.DataFrame, disguised: pd.DataFrame, policy: mq.Policy) -> list[Row]:
-    """Return the distances between what the clear records and what the disguised ones teach."""
+    """Return the distances between the networks learned from clear and from disguised records."""
     reference = learnt(mq.tally(clear, schema=policy), STRUCTURE)
     miner = with_miner(disguised, policy, STRUCTURE)
     parties = without_miner(clear, disguised, policy, STRUCTURE, SITES)
@@ -69,7 +69,7 @@ def distances_at(n: int, clear: pd.DataFrame, disguised: pd.DataFrame, policy: m
 
 
 def predicted(node: str, p: float, n: int) -> Expected:
-    """Return what Theorem 2 says, to first order, of the distance of a node with a miner."""
+    """Return the distance of a node with a miner by Theorem 2, to first order."""
     family = (*STRUCTURE[node], node)
     counts = n * network().query(family).probabilities
     return expected_ckl(counts, [mq.channels.binary(str(p)).matrix] * len(family))

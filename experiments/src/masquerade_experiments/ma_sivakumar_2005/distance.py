@@ -22,8 +22,8 @@ PROJECTED = (
 
 
 def clipped(table: mq.learn.ConditionalTable) -> int:
-    """Return how many rows have an estimate that is not positive, or no records at all."""
-    return int((np.any(table.probabilities <= 0, axis=-1) | ~table.seen).sum())
+    """Return the number of rows with an estimate that is not positive, or without records."""
+    return int((np.any(table.probabilities <= 0, axis=-1) | ~table.has_records).sum())
 
 
 def parameter_covariance(counts: Floats, channels: Sequence[Floats]) -> Floats:
@@ -61,7 +61,7 @@ class Expected(NamedTuple):
 
 
 def expected_ckl(counts: Floats, channels: Sequence[Floats]) -> Expected:
-    """Return what Theorem 2 says of the CKL distance, to first order.
+    """Return the CKL distance by Theorem 2, to first order.
 
     Formula: CKL ≈ ½ δᵀAδ with δ the normal error of the parameters, Cov δ = Σ, A = diag(P(parents = j)/θ_jk):
     mean ½ tr(AΣ), variance ½ tr(AΣAΣ).

@@ -11,7 +11,7 @@ from masquerade.report import MUTED, SERIES, canvas, open_frame
 from masquerade_experiments.experiment import Comparison, Experiment, Row, Setting
 from masquerade_experiments.ma_sivakumar_2005.accuracy import distances, predicted
 from masquerade_experiments.ma_sivakumar_2005.distance import PROJECTED, Expected
-from masquerade_experiments.ma_sivakumar_2005.figure_4 import GOOD
+from masquerade_experiments.ma_sivakumar_2005.figure_4 import GOOD, WITHOUT
 from masquerade_experiments.ma_sivakumar_2005.figure_4 import RECORDS as GOOD_RECORDS
 from masquerade_experiments.ma_sivakumar_2005.runs import Measured, number, over_runs, with_errors
 from masquerade_experiments.ma_sivakumar_2005.seven_nodes import ARROWS, PLACES, SHOWN
@@ -41,7 +41,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Compare the slopes with −1, and what the text says of very many records."""
+    """Compare the slopes with −1, and the claim of the text for very many records."""
     return with_errors([*slopes(frame), *many_records(frame)])
 
 
@@ -59,7 +59,7 @@ def slopes(frame: pd.DataFrame) -> Iterator[Comparison]:
                 -1.0,
                 found.value,
                 found.stderr,
-                origin="theory",
+                kind="printed formula",
             )
 
 
@@ -112,7 +112,9 @@ def many_records(frame: pd.DataFrame) -> Iterator[Comparison]:
             0.0,
             gap.value,
             gap.stderr,
-            rule="at most",
+            rule="below",
+            kind="claim as read",
+            read_as="“Both good privacy and good accuracy” with many records, read as: a smaller distance.",
             why=scattered(predicted(node, hardest, most), predicted(node, GOOD, GOOD_RECORDS)),
             check=f"masquerade reproduce {ID} --runs 60",
         )
@@ -126,7 +128,9 @@ def many_records(frame: pd.DataFrame) -> Iterator[Comparison]:
             1.0,
             parties.value,
             parties.stderr,
-            rule="at most",
+            rule="below",
+            kind="claim as read",
+            read_as=WITHOUT,
         )
 
 
@@ -194,7 +198,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=compare,
     draw=draw,
-    runs=10,
+    printed_runs=10,
     quick_runs=4,
     declared=(ARROWS, PLACES, CHOSEN, COMPARED),
     corrected=(PROJECTED,),

@@ -14,7 +14,7 @@ import numpy as np
 
 import masquerade as mq
 from masquerade.report import ESTIMATE, INK, MUTED, SERIES, canvas, open_frame
-from masquerade_experiments.experiment import Comparison, Row, Setting
+from masquerade_experiments.experiment import Comparison, Row, Setting, mean_square_stderr
 from masquerade_experiments.ma_sivakumar_2005.distance import parameter_covariance
 from masquerade_experiments.ma_sivakumar_2005.two_models import with_miner, without_miner
 
@@ -80,7 +80,7 @@ def printed(text: Mapping[str, str]) -> dict[str, Printed]:
 
 
 def parameters(node: str) -> dict[str, tuple[int, ...]]:
-    """Return the names of a node's parameters and their places, in the order of the printed tables.
+    """Return the names of a node's parameters and their indices, in the order of the printed tables.
 
     The first value of the node given every configuration of its parents, then the second, …
     """
@@ -143,7 +143,7 @@ def variances(frame: pd.DataFrame, column: str = "stderr") -> dict[str, float]:
 
 
 def given_records(name: str, variance: Mapping[str, float]) -> float:
-    """Return the variance of a parameter given the records: what is left without that of sampling."""
+    """Return the variance of a parameter given the records: without the variance of sampling."""
     return max(variance[name] - truths()[name].variance, 0.0)
 
 
@@ -151,6 +151,7 @@ def comparisons(frame: pd.DataFrame, table: Mapping[str, Printed]) -> Iterator[C
     """Compare every printed value, all printed deviations together, and the two models."""
     variance, runs = variances(frame), frame["run"].nunique()
     means = frame.groupby("parameter")["estimate"].mean()
+    squares = []
     for name, entry in table.items():
         paper = truths()[name].variance + given_records(name, variance) / PAPER_RUNS
         yield Comparison(
@@ -161,6 +162,16 @@ def comparisons(frame: pd.DataFrame, table: Mapping[str, Printed]) -> Iterator[C
             float(np.sqrt(paper)),
             entry.rounding,
         )
+        if not is_last(name):  # the last is one minus the others
+            rounding = entry.rounding**2 / 3  # variance of what was cut off
+            gap = entry.value - float(means[name])
+            squares.append(gap**2 / (variance[name] / runs + paper + rounding))
+    yield Comparison(
+        "mean square of all differences from print, in standard errors",
+        1.0,
+        float(np.mean(squares)),
+        stderr=mean_square_stderr(len(squares)),
+    )
     firsts = [name for name in table if "=1" in name.partition(" ")[0] and given_records(name, variance) > 0]
     ratios = [table[name].deviation ** 2 / given_records(name, variance) for name in firsts]
     yield Comparison(
@@ -183,11 +194,16 @@ def comparisons(frame: pd.DataFrame, table: Mapping[str, Printed]) -> Iterator[C
         1.0,
         float(np.sqrt(max(parties[name] / variance[name] for name in table))),
         rule="at most",
+        kind="claim as read",
+        read_as=(
+            "“The results of the other case are always better” (Ma 2006, §5.6.1), read as: no standard error "
+            "is larger; those of variables that need no other party are the same."
+        ),
     )
 
 
 def misfit(table: Mapping[str, Printed], order: Literal["last", "first"]) -> float:
-    """Return how far printed deviations of nodes with two parents are from those that Theorem 2 expects.
+    """Return the differences between printed deviations of nodes with two parents and those of Theorem 2.
 
     The expected ones are those of the network whose tables are read from print in this order of parents.
     """
@@ -220,7 +236,7 @@ def misfit(table: Mapping[str, Printed], order: Literal["last", "first"]) -> flo
 
 
 def beside(frame: pd.DataFrame, table: Mapping[str, Printed]) -> pd.DataFrame:
-    """Return the printed table with ours beside it; deviations and errors are those of one run."""
+    """Return the printed table next to ours; deviations and errors are those of one run."""
     import pandas as pd  # noqa: PLC0415  (loaded with the first table)
 
     variance, parties = variances(frame), variances(frame, "stderr_without_miner")
@@ -244,7 +260,7 @@ def beside(frame: pd.DataFrame, table: Mapping[str, Printed]) -> pd.DataFrame:
 
 
 def differences(frame: pd.DataFrame, table: Mapping[str, Printed]) -> Figure:
-    """Draw how far the printed values and ours are from the population, with standard errors."""
+    """Draw the distances of the printed values and of ours from the population, with standard errors."""
     truth, runs = truths(), frame["run"].nunique()
     shown = [name for name in table if not is_last(name)]
     rows = beside(frame, {name: table[name] for name in shown})
@@ -289,6 +305,6 @@ def differences(frame: pd.DataFrame, table: Mapping[str, Printed]) -> Figure:
 
 
 def is_last(name: str) -> bool:
-    """Tell whether a parameter is that of a node's last value, which the others give."""
+    """Return True for the parameter of a node's last value, which follows from the others."""
     node, value = name.removeprefix("P(").rstrip(")").partition(" ")[0].split("=")
     return int(value) == len(mq.data.eleven_nodes()[node].child)

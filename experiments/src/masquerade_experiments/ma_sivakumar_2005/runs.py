@@ -34,7 +34,7 @@ def mean_of(values: ArrayLike) -> Measured:
 
 
 def over_runs(frame: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) -> Measured:
-    """Return a statistic of all runs and its jackknife standard error, leaving out a run at a time."""
+    """Return a statistic of all runs and its jackknife standard error, omitting one run at a time."""
     runs = frame["run"].unique()
     left = np.array([statistic(frame[frame["run"] != run]) for run in runs]) if len(runs) > 1 else np.zeros(1)
     spread = np.sqrt((len(runs) - 1) * left.var()) if len(runs) > 1 else np.nan

@@ -32,14 +32,14 @@ def learnt(source: mq.Tally, structure: Structure) -> mq.learn.BayesianNetwork:
 
 
 def with_miner(disguised: pd.DataFrame, policy: mq.Policy, structure: Structure) -> mq.learn.BayesianNetwork:
-    """Return what the miner learns from the disguised records of all parties."""
+    """Return the network that the miner learns from the disguised records of all parties."""
     return learnt(mq.tally(disguised, policy), structure)
 
 
 def taken_for_clear(
     disguised: pd.DataFrame, policy: mq.Policy, structure: Structure
 ) -> mq.learn.BayesianNetwork:
-    """Return what someone learns who does not know that the records are disguised."""
+    """Return the network learned by someone who does not know that the records are disguised."""
     unmarked = disguised.copy()
     unmarked.attrs = {}  # the mark of their policy, by which the library would refuse them
     return learnt(mq.tally(unmarked, schema=policy), structure)
@@ -48,7 +48,7 @@ def taken_for_clear(
 def without_miner(
     clear: pd.DataFrame, disguised: pd.DataFrame, policy: mq.Policy, structure: Structure, sites: Sites
 ) -> mq.learn.BayesianNetwork:
-    """Return what the parties learn on their own, each from its columns and others' disguised parents.
+    """Return the tables that each party learns from its own columns and others' disguised parents.
 
     `disguised` holds the one disguised version of every variable that its owner sends to whoever needs it.
     Only the nodes of the given sites are learnt.

@@ -1,4 +1,4 @@
-"""Meng et al. (2004), §4: the ASIA network with the parameters of Table 5, and who holds which node."""
+"""Meng et al. (2004), §4: the ASIA network with the parameters of Table 5, and the owner of each node."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Parameter:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Return where it stands in an array over the parents and the node."""
+        """Return its index in an array over the parents and the node."""
         return (*(int(sign > 0) for sign in self.given), 0)
 
 
@@ -125,7 +125,7 @@ def sampling_errors() -> dict[str, float]:
 
 
 def rows(source: mq.Tally, clear: mq.Tally) -> Sequence[Row]:
-    """Return every parameter learnt from a source, beside that of the clear records."""
+    """Return every parameter learnt from a source, next to that of the clear records."""
     learnt, known = (mq.learn.bayesian_network(each, STRUCTURE) for each in (source, clear))
     return [
         {

@@ -1,4 +1,4 @@
-"""How the three tables of Meng et al. (2004) are shown: the true value, the paper's and ours, row by row."""
+"""Presentation of the three tables of Meng et al. (2004): true value, the paper's and ours, row by row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def over_runs(frame: pd.DataFrame, paper: Mapping[str, float], column: str) -> p
     found = groups.agg(
         node=("node", "first"), true=("true", "first"), mean=(column, "mean"), runs=(column, "size")
     )
-    # a single run shows its own standard error; a probability is off by 1 at most
+    # a single run shows its own standard error; the error of a probability is at most 1
     found["deviation"] = groups[column].std(ddof=1).fillna(groups["stderr"].first()).clip(upper=1.0)
     found["paper"] = [paper[label] for label in found.index]
     return found.reset_index()

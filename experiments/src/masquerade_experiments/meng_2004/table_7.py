@@ -24,11 +24,10 @@ EXPERIMENT = Experiment(
     shows=double.SHOWS,
     settings=lambda _quick: double.settings(25),
     measure=double.measure,
-    compare=lambda frame: double.compare(frame, PRINTED),
+    compare=lambda frame: double.compare(frame, PRINTED, is_fitted=True),
     draw=lambda frame: presentation.draw(
         frame, asia.printed(PRINTED), "clipped", "Double projection, 25 trials: E and D are uncertain"
     ),
-    runs=200,
     quick_runs=8,
     declared=(
         double.DIMENSIONS,

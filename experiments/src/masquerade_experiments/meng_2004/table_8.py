@@ -34,7 +34,6 @@ EXPERIMENT = Experiment(
     draw=lambda frame: presentation.draw(
         frame, asia.printed(PRINTED), "clipped", "Double projection, 100 trials: half the error of 25"
     ),
-    runs=100,
     quick_runs=4,
     declared=(
         double.DIMENSIONS,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from masquerade.simulation import PEOPLE, Lesson, Mined, made_up_people, mined
+from masquerade.simulation import PEOPLE, Lesson, Mined, mine_frequencies, synthetic_people
 from masquerade_experiments.experiment import Comparison, Experiment, Row, Setting
 from masquerade_experiments.wright_2005 import curves
 
@@ -41,7 +41,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 def published(n: int, seed: int) -> tuple[Mined, int]:
     """Count every value of every feature in every class, as printed: one bit each."""
-    people = made_up_people(n, seed=seed % 2**32).codes
+    people = synthetic_people(n, seed=seed % 2**32).codes
     columns = [
         np.eye(CLASSES * len(PEOPLE[name]), dtype=np.int64)[
             people[TARGET].astype(np.int64) * len(PEOPLE[name]) + people[name]
@@ -49,7 +49,7 @@ def published(n: int, seed: int) -> tuple[Mined, int]:
         for name in FEATURES
     ]
     bits = np.hstack(columns)
-    found = mined(bits.tolist())
+    found = mine_frequencies(bits.tolist())
     return found, int(np.count_nonzero(np.array(found.counts) != bits.sum(axis=0)))
 
 
@@ -77,7 +77,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=compare,
     draw=draw,
-    runs=2,
+    is_random=False,
     quick_runs=1,
     declared=(
         (

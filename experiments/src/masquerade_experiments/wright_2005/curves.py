@@ -1,4 +1,4 @@
-"""What the two timing curves share: how a setting is measured, compared and drawn."""
+"""Common code of the two timing curves: measurement, comparison and drawing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from masquerade.report import NAIVE, SERIES, canvas, open_frame
-from masquerade.simulation import Lesson, Mined, duration, made_up_people, slope, users
+from masquerade.simulation import Lesson, Mined, duration, slope, synthetic_people, users
 from masquerade_experiments.experiment import Comparison, Row, Setting
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def measured(
             }
         ]
     result = users(
-        made_up_people(n, seed=seed % 2**32),
+        synthetic_people(n, seed=seed % 2**32),
         lesson,
         "frequency" if form == PROVED else "aggregation",
         server="semi-honest",
@@ -85,13 +85,18 @@ def compared(frame: pd.DataFrame, counts: int) -> list[Comparison]:
     sent = plain["sent"]
     found = [
         Comparison(
-            "frequencies that are not those of the clear records, all forms", 0, int(frame["wrong"].sum())
+            "frequencies that are not those of the clear records, all forms",
+            0,
+            int(frame["wrong"].sum()),
+            kind="claim as read",
+            read_as="“The protocol computes the sum of each input”, read as: every count is exact.",
         ),
         *(
             Comparison(
                 f"as published: power of n by which the operations of {whose} grow",
                 power,
                 slopes(plain, f"{role}_operations")[0],
+                kind="own count",
             )
             for role, whose, power in (("miner", "the miner", 1.0), ("user", "a user", 0.0))
         ),
@@ -105,9 +110,13 @@ def compared(frame: pd.DataFrame, counts: int) -> list[Comparison]:
             "as published: bytes that a user sends more at the largest n than at the smallest",
             0,
             float(sent.max() - sent.min()),
+            kind="own count",
         ),
         Comparison(
-            "as published: points of the group that a user sends for a frequency", 2, sent.min() / 33 / counts
+            "as published: points of the group that a user sends for a frequency",
+            2,
+            sent.min() / 33 / counts,
+            kind="own count",
         ),
     ]
     for form in FORMS:
@@ -130,7 +139,7 @@ def slopes(frame: pd.DataFrame, role: str) -> tuple[float, float]:
 
 
 def drawn(frame: pd.DataFrame, what: str) -> Figure:
-    """Draw the miner's time beside a user's, every form a line."""
+    """Draw the miner's and a user's time, one line for each form."""
     figure = canvas(8.2, 4.0)
     left, right = figure.subplots(1, 2)
     for axes, role, title in ((left, "miner", "the miner"), (right, "user", "one user")):

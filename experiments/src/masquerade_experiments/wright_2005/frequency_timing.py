@@ -10,7 +10,7 @@ import numpy as np
 
 import masquerade as mq
 from masquerade.core import Schema
-from masquerade.simulation import Lesson, Mined, mined
+from masquerade.simulation import Lesson, Mined, mine_frequencies
 from masquerade_experiments.experiment import Comparison, Experiment, Row, Setting
 from masquerade_experiments.wright_2005 import curves
 
@@ -60,7 +60,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 def published(n: int, seed: int) -> tuple[Mined, int]:
     """Count one frequency as printed."""
     bits = np.random.default_rng(seed).integers(0, 2, n).tolist()
-    found = mined([[bit] for bit in bits])
+    found = mine_frequencies([[bit] for bit in bits])
     return found, int(found.counts != (sum(bits),))
 
 
@@ -89,7 +89,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=compare,
     draw=draw,
-    runs=3,
+    is_random=False,
     quick_runs=1,
     declared=curves.DECLARED,
 )

@@ -9,6 +9,7 @@ import pandas as pd
 
 import masquerade as mq
 from masquerade.report import INK, MASK_TINT, MUTED, NAIVE, canvas
+from masquerade.simulation import SuppressionRun, k_anonymity, people_from
 from masquerade_experiments.experiment import Comparison, Experiment, Row, Setting
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ BY_DIGITS = (
 MARKED = (
     "The slide of formulation 1 marks the k-anonymous part graphically, which is lost in the text: the "
     "hidden row is read off its definition."
+)
+
+PROTOCOLS = (
+    "Formulation 1 is run in the talk's form (a dealer's polynomial, shares in the exponent), formulation 2 "
+    "with two key holders and the proofs that it needs. The first table is made by formulation 2 too."
 )
 
 ORIGINAL = {
@@ -73,13 +79,13 @@ PRINTED = {
 
 
 def parsed(text: str) -> pd.DataFrame:
-    """Return a table as it stands above."""
+    """Parse one of the tables above."""
     lines = [[cell.strip() for cell in line.split("|")] for line in text.strip().splitlines()]
     return pd.DataFrame(lines, columns=list(COLUMNS))
 
 
-def ours(name: str) -> pd.DataFrame:
-    """Return what the library makes of an original table."""
+def central(name: str) -> pd.DataFrame:
+    """Return the table of the library's central functions, which see all rows."""
     frame = parsed(ORIGINAL[name])
     if name == FIRST:
         opened: pd.DataFrame = mq.anonymity.open_repeated(frame, QUASI, K)
@@ -87,11 +93,45 @@ def ours(name: str) -> pd.DataFrame:
     if name == SECOND:
         starred: pd.DataFrame = mq.anonymity.suppress(frame, QUASI, K).frame
         return starred
-    digits = frame["Zip Code"].str.extractall("(.)")[0].unstack().add_prefix("digit ")
+    digits = split_digits(frame)
     wide = pd.concat([frame.drop(columns="Zip Code"), digits], axis=1)
     narrow: pd.DataFrame = mq.anonymity.suppress(wide, ["Date of Birth", *digits.columns], K).frame
     narrow["Zip Code"] = narrow[list(digits.columns)].agg("".join, axis=1)
     return narrow.reindex(columns=list(COLUMNS))
+
+
+def distributed(name: str) -> pd.DataFrame:
+    """Return the table of the protocols, in which each person has one row."""
+    frame = parsed(ORIGINAL[name])
+    if name == FIRST:
+        return opened_by_protocol(frame)
+    zips = split_digits(frame) if name == DIGITS else frame[["Zip Code"]]
+    rows = pd.concat([frame["Date of Birth"], zips], axis=1)
+    table = SuppressionRun(rows.to_numpy().tolist(), K, attributes=[str(name) for name in rows]).run()
+    shown = [["*" if value is None else value for value in row] for row in table.rows]
+    frame["Date of Birth"] = [row[0] for row in shown]
+    frame["Zip Code"] = ["".join(row[1:]) for row in shown]
+    return frame
+
+
+def opened_by_protocol(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of formulation 1 as the talk's protocol opens it.
+
+    The order of opened rows does not depend on people. The protocol reports whether they are
+    exactly the rows of classes of k or more. If they are not, nothing is shown as open.
+    """
+    result = k_anonymity(people_from(frame), K, QUASI, SENSITIVE, "faithful")
+    in_class = frame.groupby(list(QUASI))[SENSITIVE[0]].transform("size") >= K
+    if result.as_expected and result.opened == int(in_class.sum()):
+        frame.loc[~in_class, list(SENSITIVE)] = HIDDEN
+    else:
+        frame[list(SENSITIVE)] = HIDDEN
+    return frame
+
+
+def split_digits(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return every digit of the zip code as a separate attribute."""
+    return frame["Zip Code"].str.extractall("(.)")[0].unstack().add_prefix("digit ")
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001
@@ -101,10 +141,11 @@ def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001
 
 
 def measure(setting: Setting, seed: int) -> Sequence[Row]:
-    """Anonymise one table; nothing is random."""
+    """Anonymise one table by the distributed protocol; no value of the table depends on chance."""
     del seed
     name = str(setting["table"])
-    original, printed, made = parsed(ORIGINAL[name]), parsed(PRINTED[name]), ours(name)
+    original, printed, made = parsed(ORIGINAL[name]), parsed(PRINTED[name]), distributed(name)
+    curator = central(name)
     together = made.groupby(list(QUASI))[SENSITIVE[0]].transform("size")
     return [
         {
@@ -113,6 +154,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
             "original": str(original.loc[row, column]),
             "printed": str(printed.loc[row, column]),
             "ours": str(made.loc[row, column]),
+            "by a curator": str(curator.loc[row, column]),
             "rows alike": int(together[row]),
         }
         for row in range(len(made))
@@ -126,7 +168,23 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
     for name in ORIGINAL:
         own = frame[frame["table"] == name]
         differing = int((own["ours"] != own["printed"]).sum())
-        found.append(Comparison(f"{name}: cells that differ from the printed table", 0, differing))
+        found.append(
+            Comparison(
+                f"{name}: cells of the protocol's table that differ from the printed one", 0, differing
+            )
+        )
+        other = int((own["ours"] != own["by a curator"]).sum())
+        found.append(
+            Comparison(
+                f"{name}: cells that differ between the protocol and a curator who sees all rows",
+                0,
+                other,
+                kind="claim as read",
+                read_as="“A distributed privacy-preserving version” of it, read as: the same table."
+                if name != FIRST
+                else "“Miner learns only those rows … at least k times”, read as: exactly those.",
+            )
+        )
         shown = own[own["column"].isin(SENSITIVE) & (own["ours"] != HIDDEN)]
         found.append(
             Comparison(
@@ -134,13 +192,15 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
                 K,
                 int(shown["rows alike"].min()),
                 rule="at least",
+                kind="claim as read",
+                read_as="“Each value of quasi-identifier attributes appears ≥ k times”.",
             )
         )
     return found
 
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the three tables as the library makes them."""
+    """Return the three tables of the library."""
     first = frame[frame["run"] == frame["run"].min()]
     cells = first.set_index(["table", "row", "column"])["ours"]
     wide: pd.DataFrame = cells.unstack(sort=False).reset_index()
@@ -148,7 +208,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw the three tables, what was taken away in colour."""
+    """Draw the three tables, with suppressed and hidden cells in colour."""
     figure = canvas(7.4, 5.4)
     titles = {
         DIGITS: "2-anonymous table: each digit of the zip code is an attribute of its own",
@@ -162,7 +222,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def paint(axes: Axes, cells: pd.DataFrame) -> None:
-    """Draw one table as a grid of words."""
+    """Draw one table as a grid of texts."""
     axes.set_axis_off()
     axes.set_xlim(0, len(COLUMNS))
     axes.set_ylim(cells["row"].max() + 0.6, -0.6)
@@ -191,12 +251,14 @@ EXPERIMENT = Experiment(
     shows=(
         "Date of birth and zip code are quasi-identifiers. Formulation 1 opens the sensitive part of rows "
         "whose quasi-identifier occurs at least twice; formulation 2 groups rows by Meyerson and Williams's "
-        "algorithm and stars what differs within a group."
+        "algorithm and stars what differs within a group. Every row is held by a person of its own: the "
+        "tables are those that the distributed protocols make. A curator who sees all rows makes the same."
     ),
     settings=settings,
     measure=measure,
     compare=compare,
     draw=draw,
-    declared=(BY_DIGITS, MARKED),
+    is_random=False,
+    declared=(BY_DIGITS, MARKED, PROTOCOLS),
     table=table,
 )

@@ -56,7 +56,7 @@ def arrow(frame: pd.DataFrame) -> pa.Table:
 
 @cache
 def reversal(features: tuple[str, ...], target: str, theta: float) -> mq.Policy:
-    """Return the one-group policy: all features as they are with θ, else all reversed; the class in clear."""
+    """Return the one-group policy: all features unchanged with θ, else all reversed; the class in clear."""
     channel = mq.channels.flip([2] * len(features), theta)
     return mq.Policy.build(dict.fromkeys((*features, target), BINARY), {features: channel})
 
@@ -68,6 +68,14 @@ def clear_accuracy(study: Study) -> float:
     schema = mq.Schema(dict.fromkeys((*held.features, study.target), BINARY))
     model = mq.learn.naive_bayes(mq.tally(held.training, schema=schema), study.target)
     return float(right(model, held.testing).mean())
+
+
+@cache
+def commoner_class(study: Study) -> float:
+    """Return the accuracy of naming the commoner class of the training records always."""
+    held = parts(study)
+    training, testing = (bits(table, study.target) for table in (held.training, held.testing))
+    return float((testing == int(2 * training.mean() > 1)).mean())
 
 
 def learnt(study: Study, theta: float, seed: int) -> list[Row]:
@@ -82,6 +90,7 @@ def learnt(study: Study, theta: float, seed: int) -> list[Row]:
         {
             "accuracy": float(right(model, held.testing).mean()),
             "benchmark": clear_accuracy(study),
+            "commoner_class": commoner_class(study),
             "by_reports": value,
             "by_reports_stderr": stderr,
             "by_reports_stderr_of_disguise": of_disguise,
@@ -90,7 +99,7 @@ def learnt(study: Study, theta: float, seed: int) -> list[Row]:
 
 
 def right(model: mq.learn.NaiveBayes, table: pa.Table, *, reverse: bool = False) -> NDArray[np.bool_]:
-    """Tell for which rows, or their opposites, the model names the class; alike rows are predicted once."""
+    """Return True for rows (or reversed rows) whose class the model predicts; equal rows share one."""
     rows = np.stack([bits(table, feature.name) for feature in model.features], axis=1) ^ int(reverse)
     keys = rows @ (1 << np.arange(rows.shape[1]))
     _, first, place = np.unique(keys, return_index=True, return_inverse=True)

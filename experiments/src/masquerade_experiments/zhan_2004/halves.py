@@ -1,4 +1,4 @@
-"""Records of any kind as binary ones, and divided for training and for testing (§4.2)."""
+"""Records of any type as binary records, divided for training and testing (§4.2)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Bits = NDArray[np.int64]
 
 
 def binary_records(records: pd.DataFrame, target: str, cut: Cut = "median") -> pd.DataFrame:
-    """Return every attribute as 0 or 1, and the target as the place of its label when sorted."""
+    """Return every attribute as 0 or 1, and the target as the index of its label when sorted."""
     columns = {name: halves(ranks(records[name]), cut) for name in records if name != target}
     return pd.DataFrame({**columns, target: pd.Categorical(records[target]).codes.astype(np.int64)})
 
 
 def ranks(column: pd.Series[str]) -> NDArray[np.float64]:
-    """Return numbers as they are, and labels as their places in alphabetical order."""
+    """Return numbers unchanged, and labels as their positions in alphabetical order."""
     if pd.api.types.is_numeric_dtype(column):
         return column.to_numpy(dtype=float)
     return pd.Categorical(column).codes.astype(float)
