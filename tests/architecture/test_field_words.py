@@ -19,6 +19,19 @@ WHERE = {
 }
 
 
+READMES = {
+    "mixnet": "protocols/mixnet",
+    "private set intersection": "protocols/linkage",
+    "secure aggregation": "protocols/secure_aggregation",
+    "MPC": "protocols/mpc",
+    "distributed point function": "protocols/mpc",
+    "oblivious PRF": "protocols/k_anonymity/threshold",
+    "threshold reporting": "protocols/k_anonymity/threshold",
+    "k-anonymity": "protocols/k_anonymity/suppression",
+    "randomized response": "survey/collector",
+}
+
+
 def first_paragraphs(package):
     """Return the name of a package in words, and the first two paragraphs of its docstring."""
     text = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))) or ""
@@ -26,6 +39,17 @@ def first_paragraphs(package):
     return " ".join([name, *text.split("\n\n")[:2]]).replace("\n", " ")
 
 
+def title_and_first_paragraph(package):
+    """Return the title and the first paragraph of a package's README."""
+    text = (ROOT / package / "README.md").read_text(encoding="utf-8")
+    return " ".join(text.split("\n\n")[:2]).replace("\n", " ")
+
+
 @pytest.mark.parametrize("word", sorted(WHERE))
 def test_field_word_names_its_package(word):
     assert word.lower() in first_paragraphs(WHERE[word]).lower()
+
+
+@pytest.mark.parametrize("word", sorted(READMES))
+def test_field_word_begins_the_readme(word):
+    assert word.lower() in title_and_first_paragraph(READMES[word]).lower()

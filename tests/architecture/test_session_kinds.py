@@ -14,7 +14,9 @@ ELSEWHERE = [m for m in MODULES if m.name.startswith(SESSIONS) and not m.name.st
 def names_used(tree):
     """Return the places where the name of a kind is written as a value."""
     return [
-        node.lineno for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in kinds.OURS
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in kinds.BUILT_IN
     ]
 
 
@@ -51,5 +53,5 @@ def test_the_search_finds_what_it_looks_for():
 
 
 def test_a_kind_is_called_what_it_calls_itself():
-    for name in kinds.OURS:
+    for name in kinds.BUILT_IN:
         assert kinds.find(name).name == name

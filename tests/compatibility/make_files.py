@@ -207,10 +207,10 @@ def models(to: Path, said: dict) -> None:
     known = mq.learn.known_network(
         network.schema,
         network.structure,
-        {node: network.projected()[node].probabilities for node in network.structure},
+        {node: network.project()[node].probabilities for node in network.structure},
     )
     mq.learn.write_bif(known, to / "network.bif", name="survey")
-    said["network"]["query"] = network.projected().query("smoker", {"cough": "yes"}).probabilities.tolist()
+    said["network"]["query"] = network.project().query("smoker", {"cough": "yes"}).probabilities.tolist()
     said["bif"] = {node: known[node].probabilities.tolist() for node in known.structure}
 
 

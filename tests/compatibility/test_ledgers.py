@@ -8,8 +8,8 @@ from tests.compatibility.first_version import copied, expected
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.frequency_mining.messages import Terms
-from masquerade.protocols.frequency_mining.roles import User
+from masquerade.protocols.frequency_mining.messages import FrequencyTerms
+from masquerade.protocols.frequency_mining.roles import MiningUser
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 from masquerade.protocols.people.reports import reports_of
 from masquerade.sources.people.frequency import FrequencyTally
@@ -29,11 +29,11 @@ def counted(folder, file, policy, query, *, epoch="spring", users=None):
     """Ask people as the miner does; the person with the kept ledger is among them."""
     keys = {name: SigningKey.from_seed(bytes.fromhex(seed)) for name, seed in SAID["keys"].items()}
     keys = {name: key for name, key in keys.items() if users is None or name in users}
-    terms = Terms(epoch, policy, {name: key.public for name, key in keys.items()}, MINIMUM)
+    terms = FrequencyTerms(epoch, policy, {name: key.public for name, key in keys.items()}, MINIMUM)
     if epoch == "spring":
         assert terms.id.hex() == SAID[file]["terms"]
     people = {
-        name: User(
+        name: MiningUser(
             name,
             key,
             SAID["rows"][name],

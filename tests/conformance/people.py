@@ -6,8 +6,8 @@ from tests.conformance.cases import Case
 
 from masquerade.learn.classifiers.prediction_rows import row_codes
 from masquerade.simulation import people_from
-from masquerade.simulation.aggregation import Population as Masked
-from masquerade.simulation.frequency import Population
+from masquerade.simulation.aggregation import Aggregation
+from masquerade.simulation.frequency import FrequencyMining
 from masquerade.sources.people.aggregation import AggregationTally
 from masquerade.sources.people.frequency import FrequencyTally
 
@@ -15,19 +15,19 @@ FEW = 4  # every count of every person takes a proof
 SOME = 40
 
 
-def by_frequency_mining(case: Case) -> tuple[Population, FrequencyTally]:
+def by_frequency_mining(case: Case) -> tuple[FrequencyMining, FrequencyTally]:
     """Return people, and what a miner counts by the published protocol; their reports are the case's."""
-    people = Population(people_from(case.clear.iloc[:FEW], case.policy, seed=None), minimum=3)
+    people = FrequencyMining(people_from(case.clear.iloc[:FEW], case.policy, seed=None), minimum=3)
     for user, codes in zip(people.users.values(), report_codes(case, FEW), strict=True):
         user._reports = dict(zip(case.policy.observed, codes, strict=True))
     return people, people.tally()
 
 
-def by_aggregation(case: Case) -> tuple[Masked, AggregationTally]:
+def by_aggregation(case: Case) -> tuple[Aggregation, AggregationTally]:
     """Return people, and what a server counts by secure aggregation; their reports are the case's."""
     schema = case.policy.schema
     clear = row_codes(case.clear.iloc[:SOME], schema, schema)
-    people = Masked(clear, case.policy)
+    people = Aggregation(clear, case.policy)
     for user, codes in zip(people.users, report_codes(case, SOME), strict=True):
         user._reports = dict(zip(case.policy.observed, codes, strict=True))
     return people, AggregationTally(people, case.policy)

@@ -18,11 +18,15 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import duckdb
 import ibis
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
+from pyarrow import dataset
 from tests.conformance.cases import RECORDS, Case
 from tests.conformance.people import FEW, SOME, by_aggregation, by_frequency_mining
 
@@ -32,17 +36,17 @@ from masquerade.disguising.report_draws import DEALING
 from masquerade.interop import dap_cell, from_dap, to_dap
 from masquerade.protocols.secure_sum import MaskedSum
 from masquerade.protocols.vertical.disguised_cells import ClearCells, Site
-from masquerade.protocols.vertical.scalar_products import HelpedProducts, Helper, ProductParty
+from masquerade.protocols.vertical.scalar_products import HelpedProducts, ProductHelper, ProductParty
 from masquerade.protocols.wire.session import LocalTransport
-from masquerade.sources.engines.engine_cache import Limits
-from masquerade.sources.parties.joined import Miner
+from masquerade.sources.engines.engine_cache import EngineLimits
+from masquerade.sources.parties.joined import JoiningMiner
 from masquerade.sources.parties.pooled import PooledTally, pooling_party
 from masquerade.sources.parties.products import RevealedVerticalCounts
 
 STARTED: dict[str, Any] = {}
 NUMBERS = count()
 # nothing fits: tables are covered one by one, and conditions are summed up by the engine
-SUMMED_UP = Limits(cells=4, bytes=4096, saving=float("inf"), weights=2)
+SUMMED_UP = EngineLimits(cells=4, bytes=4096, saving=float("inf"), weights=2)
 NO_STRATA = frozenset({"strata"})  # a party's channels would depend on another party's column
 
 
@@ -59,7 +63,7 @@ class Source:
     def parts(self, case: Case) -> list[tuple[pd.DataFrame, mq.Policy]]:
         """Return the records of every independent sample, and the policy they were disguised by."""
         frame = (case.clear if self.clear else case.disguised).iloc[: self.records]
-        policy = case.policy.undisguised() if self.clear else case.policy
+        policy = case.policy.without_channels() if self.clear else case.policy
         return [(frame.iloc[i :: self.samples], policy) for i in range(self.samples)]
 
 
@@ -73,6 +77,47 @@ def warmed(case: Case) -> mq.Tally:
     source.answer([mq.Query(by=name) for name in source.schema])
     source.answer([mq.Query(by=name) for name in source.schema])
     return source
+
+
+def record_batches(case: Case) -> pa.RecordBatchReader:
+    return pa.Table.from_pandas(case.disguised, preserve_index=False).to_reader(max_chunksize=1000)
+
+
+def on_polars(case: Case) -> Any:
+    return ibis.polars.connect({"reports": pl.from_pandas(case.disguised)}).table("reports")
+
+
+def duckdb_file(case: Case) -> Path:
+    path, reports = folder() / f"{next(NUMBERS)}.duckdb", pa.Table.from_pandas(case.disguised)
+    with duckdb.connect(path) as connection:
+        connection.register("given", reports)
+        connection.execute("CREATE TABLE reports AS FROM given")
+    return path
+
+
+def data_set(case: Case) -> Any:
+    place = folder() / f"{next(NUMBERS)}"
+    place.mkdir()
+    for part in range(2):
+        case.disguised.iloc[part::2].to_parquet(place / f"{part}.parquet", index=False)
+    return dataset.dataset(place)
+
+
+def partitioned(case: Case) -> Path:
+    """Write the records below folders of their first column, as Spark and DuckDB do."""
+    place = folder() / f"{next(NUMBERS)}"
+    name = case.disguised.columns[0]
+    for value, rows in case.disguised.groupby(name, observed=True, sort=False):
+        inner = place / f"{quote(str(name), safe='')}={quote(str(value), safe='')}"
+        inner.mkdir(parents=True)
+        rows.drop(columns=name).to_parquet(inner / "part-0.parquet", index=False)
+    return place
+
+
+def compressed(case: Case) -> Path:
+    path = folder() / f"{next(NUMBERS)}.csv.zst"
+    path.write_bytes(pa.compress(case.disguised.to_csv(index=False).encode(), "zstd", asbytes=True))
+    return path
 
 
 @cache
@@ -112,7 +157,7 @@ def arriving(case: Case) -> mq.Tally:
     source.answer([query for query in queries if not source.check([query])])
     for number, path in enumerate(paths[1:], 1):
         path.rename(place / f"{number}.parquet")
-        source = source.refreshed()
+        source = source.refresh()
     return source
 
 
@@ -184,7 +229,7 @@ def mined(case: Case, kept: Path | None = None, **options: Any) -> mq.Tally:
     }
     sites = {name: Site(name, policy, blocks, session) for name, blocks in cells.items()}
     transport = LocalTransport({name: place.receive for name, place in sites.items()})
-    return Miner(dict.fromkeys(sites, policy.id), session).records(transport, kept, **options)
+    return JoiningMiner(dict.fromkeys(sites, policy.id), session).records(transport, kept, **options)
 
 
 def products(case: Case) -> mq.Tally:
@@ -207,7 +252,7 @@ def products(case: Case) -> mq.Tally:
         for party, own in owners.items()
     }
     n = len(case.clear)
-    roles["helper"] = Helper("helper", identities["helper"], public, n=n, schema=schema, owners=owners)
+    roles["helper"] = ProductHelper("helper", identities["helper"], public, n=n, schema=schema, owners=owners)
     transport = LocalTransport({name: role.receive for name, role in roles.items()})
     return RevealedVerticalCounts(HelpedProducts(owners, "helper", transport, schema, n))
 
@@ -216,6 +261,14 @@ SOURCES = (
     Source("clear records", lambda case: mq.tally(case.clear, schema=case.policy), clear=True),
     Source("disguised records", lambda case: mq.tally(case.disguised, case.policy)),
     Source("disguised records, equal rows merged", warmed),
+    Source("Polars lazy frame", lambda case: mq.tally(pl.from_pandas(case.disguised).lazy(), case.policy)),
+    Source("Ibis table on Polars", lambda case: mq.tally(on_polars(case), case.policy)),
+    Source("file of DuckDB", lambda case: mq.tally(duckdb_file(case), case.policy)),
+    Source("Arrow data set", lambda case: mq.tally(data_set(case), case.policy)),
+    Source("reader of record batches", lambda case: mq.tally(record_batches(case), case.policy)),
+    Source("folder of partitions", lambda case: mq.tally(partitioned(case), case.policy, engine="memory")),
+    Source("DuckDB over partitions", lambda case: mq.tally(partitioned(case), case.policy, engine="duckdb")),
+    Source("CSV compressed by Zstandard", lambda case: mq.tally(compressed(case), case.policy)),
     Source("cached", lambda case: mq.Cached(in_memory(case.disguised, case))),
     Source(
         "merged",

@@ -38,7 +38,9 @@ def test_baskets(tmp_path):
 def test_projections_are_exact_or_as_near_as_they_say(dimensions):
     clear = clear_people()
     owners = {"u": ["A", "B"], "v": ["C", "D"]}
-    source = mq.projected(clear, owners, schema=case("independent").policy.schema, dimensions=dimensions)
+    source = mq.projection_tally(
+        clear, owners, schema=case("independent").policy.schema, dimensions=dimensions
+    )
     if dimensions is None:
         check_tally(source, clear)
     else:

@@ -8,7 +8,7 @@ from tests.conformance.people import FEW, SOME, by_aggregation, by_frequency_min
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
-from masquerade.simulation.aggregation import Population as Masked
+from masquerade.simulation.aggregation import Aggregation as Masked
 
 BOTH = {"frequency mining": by_frequency_mining, "secure aggregation": by_aggregation}
 ALL = mq.Query(by=("C", "D", "A", "B"))
@@ -17,7 +17,7 @@ ALL = mq.Query(by=("C", "D", "A", "B"))
 def undisguised() -> Case:
     """Return people whose clear records are counted: what one answered may show in a difference."""
     known = case("independent")
-    return Case("clear", known.policy.undisguised(), known.clear, known.clear)
+    return Case("clear", known.policy.without_channels(), known.clear, known.clear)
 
 
 def leave(people) -> None:

@@ -20,11 +20,43 @@ FITTED = {
     "blocks": {"disguised records", "DuckDB, summed up by the engine", "merged", "pooled parties"},
 }
 FEW_CELLS = 8
+INSTEAD = {"one report of two": " can be queried", "blocks": "Tables of up to 2 variables of B, C, D follow"}
+
+# These differ from another source in how its records are read or counted, or take long to make: `make test`
+# runs them for the policies of USUAL, and `make test-slow` for all.
+REPEATED = {
+    "disguised records, equal rows merged",
+    "Polars lazy frame",
+    "Ibis table on Polars",
+    "file of DuckDB",
+    "Arrow data set",
+    "reader of record batches",
+    "folder of partitions",
+    "DuckDB over partitions",
+    "CSV compressed by Zstandard",
+    "DuckDB over CSV",
+    "DuckDB over CSV, summed up by the engine",
+    "Ibis table on DuckDB",
+    "Ibis table on SQLite, summed up by the engine",
+    "vertical parties and a miner, part by part",
+    "frequency mining",
+    "secure aggregation",
+    "PostgreSQL, summed up by the engine",
+}
+USUAL = {"joint", "strata"}
+SLOW = {("disguised records", "one report of two")}  # a minute of fits
 
 pytestmark = pytest.mark.parametrize(
     ("source", "name"),
     [
-        pytest.param(source, name, id=f"{source.name}-{name}")
+        pytest.param(
+            source,
+            name,
+            id=f"{source.name}-{name}",
+            marks=pytest.mark.slow
+            if (source.name in REPEATED and name not in USUAL) or (source.name, name) in SLOW
+            else (),
+        )
         for source in (*SOURCES, *PEOPLE, *SERVED)
         for name in SPECS
         if name not in source.without
@@ -97,7 +129,7 @@ def test_what_does_not_follow_from_the_reports_is_refused_with_what_does(source,
     for query in beyond:
         (refusal,) = {(item.code, item.reason) for item in tally.check([query])}
         assert refusal[0] == "not_estimable"
-        assert " can be asked" in refusal[1]
+        assert INSTEAD[name] in refusal[1]
         with pytest.raises(QueryRefused, match="does not follow"):
             tally.answer([mq.Query(by="A"), query])
 

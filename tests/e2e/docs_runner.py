@@ -210,7 +210,7 @@ def _file(block: Block) -> None:
     if block.language == "csv":
         if not block.file:
             raise DocumentationError("a csv block needs the name of its file above it.")
-    elif block.file:
+    elif block.file and not block.text.startswith("party:"):  # the offer of a party is not a policy
         mq.Policy.load(block.file)
     elif block.text.startswith("masquerade:"):
         Path("unnamed.yaml").write_text(block.text, encoding="utf-8")

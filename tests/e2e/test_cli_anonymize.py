@@ -47,7 +47,7 @@ def test_the_table_is_k_anonymous_and_says_what_is_released(tmp_path):
     assert all(row[name] in {"*", old[name]} for row, old in zip(shown, given, strict=True) for name in QUASI)
     stars = sum(row[name] == "*" for row in shown for name in QUASI)
     assert f"2-anonymous in age, sex, zip: {stars} of 18 cells suppressed" in told.stderr
-    assert "in clear: illness; left out: name." in told.stderr
+    assert "in clear: illness; omitted: name." in told.stderr
     assert files(tmp_path) == {"people.csv", "shown.csv"}
 
 
@@ -74,7 +74,7 @@ def test_a_value_that_a_class_shares_is_warned_of(tmp_path):
     told = ok(
         "anonymize", data, "-k", 2, "--quasi", "zip", "--sensitive", "illness", "--out", tmp_path / "a.csv"
     )
-    assert "warning: illness: 2 rows in classes with one value only" in told.stderr
+    assert "warning: illness: 2 rows in classes with only one value" in told.stderr
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
@@ -103,7 +103,7 @@ def test_a_hierarchy_for_another_column_is_refused(tmp_path):
     line = refused(
         "anonymize", people(tmp_path), "-k", 3, "--quasi", "zip", "--hierarchies", levels, "-o", "-"
     )
-    assert "'age', which is no quasi-identifier" in line
+    assert "'age', which is not a quasi-identifier" in line
 
 
 def test_hierarchies_generalise_before_they_star(tmp_path):
@@ -154,7 +154,7 @@ def test_an_empty_table_passes_through(tmp_path):
 def test_a_table_without_rows_is_told_in_a_line(tmp_path):
     data = people(tmp_path, "age,sex\n")
     told = ok("anonymize", "check", data, "--quasi", "age", "--sensitive", "sex").stdout
-    assert told == "The table has no rows: over age there is nothing to tell.\n"
+    assert told == "The table has no rows, so there is nothing to report on age.\n"
 
 
 def test_order_is_kept_and_said_or_hidden(tmp_path):
@@ -162,7 +162,7 @@ def test_order_is_kept_and_said_or_hidden(tmp_path):
     given = ("anonymize", people(tmp_path, text), "-k", 2, "--quasi", "born", "--keep", "name", "-o", "-")
     kept, mixed, again = (ok(*given, *options) for options in ([], ["--shuffle"], ["--shuffle"]))
     assert kept.stdout.splitlines()[1:] == text.splitlines()[1:]
-    assert "rows stand in the order of the input; --shuffle hides it." in kept.stderr
+    assert "rows are in the order of the input; --shuffle hides it." in kept.stderr
     assert "in the order" not in mixed.stderr
     assert sorted(mixed.stdout.splitlines()) == sorted(kept.stdout.splitlines())
     assert len({kept.stdout, mixed.stdout, again.stdout}) == 3
@@ -190,7 +190,7 @@ def test_one_of_each_is_told_as_one(tmp_path):
         (["-k", 2, "--quasi", "age,,sex", "--out", "x.csv"], "single commas"),
         (["-k", 2, "--quasi", "age", "--sensitive", "age", "--out", "x.csv"], "is a quasi-identifier"),
         (["-k", 2, "--quasi", "age", "--keep", "age", "--out", "x.csv"], "is a quasi-identifier"),
-        (["-k", 2, "--quasi", "age", "--out", "x.doc"], "kind of file"),
+        (["-k", 2, "--quasi", "age", "--out", "x.doc"], "file name extension"),
         (["-k", 2, "--quasi", "age", "--out", "people.csv", "--overwrite"], "also the input"),
         (["-k", 2, "--quasi", "age", "--hierarchies", "no.yaml", "--out", "x.csv"], "cannot be read"),
         (["-k", 2, "--quasi", "age", "--out", "-", "--json"], "choose one"),
@@ -221,7 +221,7 @@ def test_a_value_without_a_place_is_named_by_row_and_never_shown(tmp_path):
     ("options", "complaint"),
     [
         ([], "--quasi COLUMNS is missing"),
-        (["--quasi", "age", "--report", "x.pdf"], "ends in .html"),
+        (["--quasi", "age", "--report", "x.pdf"], "end in .html"),
         (["--quasi", "age", "--sensitive", "nothing"], "no column 'nothing'"),
     ],
 )
@@ -264,7 +264,7 @@ def test_diversity_and_closeness_are_enforced_and_the_column_stays_as_it_was_wri
         (["--diverse", "illness=two"], "'two' cannot be read"),
         (["--diverse", "illness=entropi:2"], "give illness=… or illness=entropy:…"),
         (["--close", "illness=ordered:0.1"], "have an order"),
-        (["--close", "illness=2"], "'t' is a number, from 0 to 1"),
+        (["--close", "illness=2"], "'t' must be a number, from 0 to 1"),
         (["--diverse", "illness=9"], "the whole table is not 9-diverse"),
     ],
 )
@@ -286,5 +286,5 @@ def test_the_risk_of_records_is_told_for_all_and_written_for_each(tmp_path):
     assert float(risks[0]["household_risk"]) == pytest.approx(1 - (1 - float(risks[0]["risk"])) / 2)
     assert "3 records expected" in ok("anonymize", "risk", data, "--quasi", "zip").stdout
     bad = refused("anonymize", "risk", data, "--quasi", "zip", "--weight", "home")
-    assert "'home', row 1: a weight is a number of people" in bad
+    assert "'home', row 1: a weight must be a number of people" in bad
     assert "--quasi COLUMNS is missing" in refused("anonymize", "risk", data)

@@ -29,6 +29,8 @@ id,name,smoker,region,visits,married
 """
 POLICY = """\
 masquerade: 1
+limit: {gamma: 1000000000000}  # several draws of the same people
+clear: accepted
 variables:
   smoker: {categories: ["yes", "no"], channel: {kind: binary, p: 0.25}}
   region: {categories: [n, s, e, w], channel: {kind: symmetric, p: 0.3}}
@@ -124,7 +126,7 @@ def test_a_command_says_itself_what_the_list_says_of_it(name):
         (["disguise", "people.csv"], "--policy"),
         (["estimate", "d.csv", "-p", "p.yaml", "--level", "high"], "--level"),
         (["estimate", "d.csv", "-p", "p.yaml", "--kind", "census"], "--kind"),
-        (["privacy"], "POLICY"),
+        (["privacy"], "Name a policy file, or a ledger with --ledger FILE."),
         (["privacy", "p.yaml", "--nonsense"], "--nonsense"),
         (["policy", "chekc"], "check"),
     ],

@@ -41,11 +41,12 @@ def test_the_notice_says_what_was_done(tmp_path):
     data, rules = world(tmp_path)
     told = ok("disguise", data, "-p", rules, "-o", tmp_path / "out.csv").stderr
     assert told.count("\n") == 1
+    assert told.startswith("masquerade: Someone who thought it 5% likely can think it at most 90.9% likely")
     assert "6 records disguised into " in told
     assert f"policy {Policy.load(rules).id[:12]};" in told
     assert "γ = 189 (ε = 5.24)" in told
     assert "in clear: visits;" in told
-    assert "left out, not in the policy: id, name." in told
+    assert "omitted, not in the policy: id, name." in told
 
 
 def test_json_tells_the_same_to_programs(tmp_path):
@@ -81,7 +82,7 @@ def test_from_standard_input_to_standard_output(tmp_path):
     lines = done.stdout.decode().splitlines()
     assert lines[0] == ",".join(COLUMNS)
     assert len(lines) == 7
-    assert b"left out, not in the policy: id, name." in done.stderr
+    assert b"omitted, not in the policy: id, name." in done.stderr
     assert b"Ann" not in done.stdout + done.stderr
 
 
@@ -93,9 +94,26 @@ def test_a_memo_repeats_the_reports_and_warns_of_another_policy(tmp_path):
     assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
     rules.write_text(POLICY.replace("0.25", "0.2"))
     told = ok("disguise", data, "-p", rules, "-o", tmp_path / "third.csv", *memo).stderr.splitlines()
-    assert len(told) == 2
-    assert told[1].startswith("masquerade: warning: ")
-    assert "γ of the releases multiply; over all of them and this one γ = " in told[1]
+    assert len(told) == 3
+    assert "was used with another policy before (" in told[0]
+    assert told[0].endswith("the γ of the releases multiply.")
+    assert f"With the draws that were released before, a whole record has γ = {189 * 252:,} (ε = " in told[1]
+
+
+def test_a_gamma_without_a_limit_is_accepted_once_per_memo_and_policy(tmp_path):
+    no_limit = "".join(line for line in POLICY.splitlines(keepends=True) if not line.startswith("limit: "))
+    data, rules = world(tmp_path, policy=no_limit)
+    memo = ["--memo", tmp_path / "memo", "--id", "id"]
+    first = ["disguise", data, "-p", rules, "-o", tmp_path / "first.csv", *memo, "--new-memo"]
+    before = files(tmp_path)
+    assert "or accept it with --accept-gamma 189." in refused(*first)
+    assert "states no limit" in refused(*first, "--accept-gamma", "188")
+    assert files(tmp_path) == before
+    ok(*first, "--accept-gamma", "189")
+    ok("disguise", data, "-p", rules, "-o", tmp_path / "second.csv", *memo)
+    assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
+    rules.write_text(no_limit.replace("0.25", "0.2"))
+    assert "states no limit" in refused("disguise", data, "-p", rules, "-o", tmp_path / "third.csv", *memo)
 
 
 def test_a_mistyped_memo_is_refused_and_a_new_one_is_an_act_of_its_own(tmp_path):
@@ -111,7 +129,7 @@ def test_a_mistyped_memo_is_refused_and_a_new_one_is_an_act_of_its_own(tmp_path)
     twice = refused("disguise", data, "-p", rules, "-o", tmp_path / "second.csv", *memo, "--new-memo")
     assert "people.memo: is there already" in twice
     alone = refused("disguise", data, "-p", rules, "-o", tmp_path / "second.csv", "--new-memo")
-    assert "--new-memo makes the file that --memo names" in alone
+    assert "--new-memo creates the file of --memo" in alone
     assert files(tmp_path) == before
 
 
@@ -133,7 +151,7 @@ def test_a_release_tells_its_memo_and_what_another_memo_multiplies_to(tmp_path):
     two = json.loads(second.stdout)
     assert {draw["memo"] for draw in two["earlier"]} == {one["memo"]}
     assert two["epsilon_together"] == pytest.approx(2 * one["record"]["epsilon"])
-    assert f"(memo {one['memo']}); about the same people γ multiplies; over all" in second.stderr
+    assert f"(memo {one['memo']}); they are assumed to be about the same people" in second.stderr
     assert f"γ = {189**2:,} (ε = " in second.stderr
 
 
@@ -219,9 +237,9 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path, people, policy, 
     ("options", "said"),
     [
         (["-o", "nowhere/out.csv"], "there is no directory"),
-        (["-o", "out.ods"], "the kind of file is not known by its name"),
+        (["-o", "out.ods"], "the file name extension is unknown"),
         (["-o", "people.csv", "--overwrite"], "also the input"),
-        (["-o", "."], "kind of file"),
+        (["-o", "."], "file name extension"),
         (["-o", "out.csv", "--keep", "smoker"], "'smoker' is a variable of the policy"),
         (["-o", "out.csv", "--keep", "nme"], "Did you mean 'name'?"),
         (["-o", "out.csv", "--memo", "memo"], "--memo FILE and --id COLUMN go together"),
@@ -242,7 +260,7 @@ def test_files_that_are_not_there(tmp_path):
     data, rules = world(tmp_path)
     assert "no such file" in refused("disguise", tmp_path / "none.csv", "-p", rules, "-o", tmp_path / "o.csv")
     assert "No such file" in refused("disguise", data, "-p", tmp_path / "none.yaml", "-o", tmp_path / "o.csv")
-    assert "no file has such a name" in refused(
+    assert "no file matches" in refused(
         "disguise", tmp_path / "x*.csv", "-p", rules, "-o", tmp_path / "o.csv"
     )
     assert "directory" in refused("disguise", tmp_path, "-p", rules, "-o", tmp_path / "o.csv")
@@ -352,4 +370,4 @@ def test_blocks_from_the_policy_to_a_table_and_what_does_not_follow(tmp_path):
     table = json.loads(ok("estimate", out, "-p", rules, "--by", "q0,q2", "--json").stdout)
     assert "400" in json.dumps(table)
     refusal = refused("estimate", out, "-p", rules, "--by", "q0,q1,q2")
-    assert "needs cells blocks with all 3 of them (k: 3)" in refusal
+    assert "nobody reported on these 3 variables together. Tables of up to 2 variables" in refusal

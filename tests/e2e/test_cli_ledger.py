@@ -50,7 +50,7 @@ def folder(tmp_path):
 
 def test_what_left_is_shown(folder):
     shown = ok(folder)
-    table, _, rest = shown.partition("miner: ")
+    table, _, rest = shown.partition("One person: ")
     rows = [line.split() for line in table.splitlines() if line.strip()[:1].isdigit()]
     assert [row[0] for row in rows] == ["1", "2", "3"]
     first = next(line for line in table.splitlines() if line.strip().startswith("1"))
@@ -104,7 +104,7 @@ def test_a_copy_of_a_state_is_not_called_intact(folder, tmp_path):
         found = test_cli_app.run("party", "ledger", place, "verify")
         assert found.exit_code == 1
         assert found.stdout.startswith(f"{place}: its lines follow one another, 3 releases. The last: ")
-        assert "But this is not the state that it was: the files of the anchor were" in found.stdout
+        assert "But the state is not the latest: the files of the anchor were" in found.stdout
         figures = test_cli_app.run("party", "ledger", place, "verify", "--json")
         assert figures.exit_code == 1
         assert json.loads(figures.stdout)["intact"] is False

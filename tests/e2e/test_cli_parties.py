@@ -28,7 +28,7 @@ from masquerade.protocols.vertical.disguised_cells import cross_parents
 from masquerade.services.common.client import Operator
 from masquerade.services.common.settings import load
 from masquerade.services.parties.example import OWNERS
-from masquerade.services.parties.kinds import OURS
+from masquerade.services.parties.kinds import BUILT_IN
 from masquerade.services.parties.settings import MinerSettings
 
 COMMAND = str(Path(sys.executable).parent / "masquerade")
@@ -203,7 +203,10 @@ def test_without_a_miner_parties_learn_the_network_from_the_commands(tmp_path, m
             for name in ELEVEN_NODES
             if np.allclose(learnt[name].probabilities, clear[name].probabilities)
         }
-        assert exact == {"A", "T", "S", "L", "B", "G"}  # the nodes whose parents are at their own party
+        # the nodes whose parents are at their own party; of others an estimate near 0 or 1 may be exact by
+        # chance, and what crossed between parties is compared below
+        assert exact >= {"A", "T", "S", "L", "B", "G"}
+        assert exact != set(ELEVEN_NODES)
         crossed = {
             (sender, entry["recipient"], *entry["variables"])
             for sender in OWNERS
@@ -226,7 +229,7 @@ def joined(world):
     return pd.concat(frames, axis=1, join="inner")
 
 
-@pytest.mark.parametrize("protocol", OURS)
+@pytest.mark.parametrize("protocol", BUILT_IN)
 def test_there_is_an_example_of_every_kind(protocol, tmp_path):
     folder = tmp_path / "try"
     lines = ok("session", "example", folder, "--protocol", protocol, "--n", 20).stdout.splitlines()
@@ -300,4 +303,4 @@ def test_a_file_is_checked_for_what_it_is(tmp_path):
     session.write_text(session.read_text().replace("convener:", "convner:"))
     assert "convener" in refused("config", "check", session)
     said = refused("party", "serve", tmp_path / "try" / "university" / "miner.yaml")
-    assert "this is a file of kind 'miner', not 'party'" in said
+    assert "this is a file of type 'miner', not 'party'" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 import matplotlib.image
@@ -47,8 +48,8 @@ def test_from_a_purpose_to_a_policy_in_one_command(tmp_path):
     text = flat(done.stdout)
     assert "3,000 people; ε = 1.50 a record" in text
     assert "smoker ±2.8" in text
-    assert "a belief of 5% rises to at most 19.1%" in text
-    assert "the policy is written to" in done.stderr
+    assert text.startswith("Someone who thought it 5% likely can think it at most 19.1% likely after seeing")
+    assert "the policy is in" in done.stderr
     policy = mq.Policy.load(out)
     assert float(policy.group("smoker").channel.epsilon) <= 1.5
     assert "policy" in ok("policy", "check", out).stdout
@@ -78,10 +79,10 @@ def test_all_designs_are_compared_and_drawn(tmp_path):
     assert page.count("<svg") == 3  # nothing is to be reached: no people needed
     assert "smoker×region" in page
     assert page.count(" ←") == 1
-    assert "rises to at most 50%" in page
+    assert "can think it at most 50% likely" in page
     assert "masquerade: 1" in page
     assert not re.findall(r'(?:src|href)="(?!#|data:)|url\((?!#)|@import|<script', page)
-    assert "ends in .html" in refused(
+    assert "end in .html" in refused(
         "plan", survey(tmp_path), "--epsilon", 1, "--n", 9, "--report", "plan.pdf"
     )
 
@@ -117,7 +118,7 @@ def test_a_useless_channel_is_refused_before_the_fieldwork(tmp_path):
     file.write_text(coin, encoding="utf-8")
     told = refused("policy", "check", file)
     assert "nothing can be learnt" in told
-    assert "the unrelated-question design (kind: unrelated_question) does" in told
+    assert "the unrelated-question design (kind: unrelated_question) works" in told
     (tmp_path / "clear.csv").write_text("coin\n1\n2\n", encoding="utf-8")
     drawn = refused("disguise", tmp_path / "clear.csv", "--policy", file, "--out", tmp_path / "out.csv")
     assert told.removeprefix(f"masquerade: {file}: ") in drawn
@@ -136,9 +137,37 @@ def test_a_useless_channel_is_refused_before_the_fieldwork(tmp_path):
 def test_a_draft_with_an_epsilon_is_a_policy(tmp_path):
     data, out = tmp_path / "people.csv", tmp_path / "draft.yaml"
     data.write_text("smoker,region\n" + "yes,north\nno,south\n" * 50, encoding="utf-8")
-    ok("policy", "init", data, "--epsilon", 1.5, "--per", "record", "--out", out)
-    figures = mq.privacy(mq.Policy.load(out))
-    assert [round(item.epsilon, 5) for item in figures.variables] == [0.75, 0.75]
-    ok("policy", "init", data, "--epsilon", 1.5, "--out", out, "--overwrite")
+    ok("policy", "init", data, "--epsilon", 1.5, "--out", out)
+    policy = mq.Policy.load(out)
+    assert policy.limit.to_dict() == {"epsilon": "1.5", "delta": 0}
+    assert 1.499 < math.log(policy.record_gamma) <= 1.5
+    ok("policy", "init", data, "--epsilon", 1.5, "--per-answer", "--out", out, "--overwrite")
     assert round(mq.privacy(mq.Policy.load(out)).variables[0].epsilon, 5) == 1.5
     assert "above 0" in refused("policy", "init", data, "--epsilon", -1)
+
+
+def test_people_or_error_alone_are_planned_within_the_default_limit(tmp_path):
+    out = tmp_path / "policy.yaml"
+    done = ok("plan", survey(tmp_path), "--n", 3000, "--out", out)
+    assert "3,000 people; ε = 2.94 a record" in flat(done.stdout)
+    assert "γ = 19 ε = 5.00 ε = 8.00 a table of two variables ± 1.8 ± 1.4 ± 1.3" in flat(done.stdout)
+    assert mq.Policy.load(out).limit.to_dict() == {"breach": "5%:50%"}
+    found = json.loads(ok("plan", survey(tmp_path), "--error", 0.03, "--json").stdout)
+    assert json.loads(ok("plan", survey(tmp_path), "--error", "3%", "--json").stdout) == found
+    assert "such as 4%" in refused("plan", survey(tmp_path), "--error", "three")
+    assert round(found["epsilon"], 2) == 2.94
+    assert found["not_usable"] == []
+    assert [round(cost["margin"], 3) for cost in found["costs"]] == [0.03, 0.023, 0.023]
+    few = ok("plan", survey(tmp_path), "--n", 10)
+    assert "warning: NOT USABLE, wider than ±20 points: smoker×region" in few.stderr
+    assert "number of people" in refused("plan", survey(tmp_path))
+    assert "'privacy' of each variable" in refused("plan", survey(tmp_path), "--n", 10, "--per", "variable")
+
+
+def test_plan_compares_ways_to_count(tmp_path):
+    given = ("plan", survey(tmp_path), "--epsilon", 1, "--n", 5000)
+    ways = json.loads(ok(*given, "--counted-by", "3:1", "--json").stdout)["counting"]["ways"]
+    assert [way["way"] for way in ways][2:] == ["noise by 3 parties", "noise by people", "noise by a curator"]
+    shown = flat(ok(*given, "--counted-by", "3:1").stdout)
+    assert "at most 1 of 3 parties collude" in shown
+    assert "such as 3:1" in refused(*given, "--counted-by", "three")

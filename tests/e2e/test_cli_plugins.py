@@ -41,7 +41,7 @@ import masquerade as mq
 from masquerade.core.errors import MasqueradeWarning
 from masquerade.learn import Learner, Option
 from masquerade.learn.model_file import header
-from masquerade.learn.option_types import VARIABLE, whole
+from masquerade.learn.option_types import VARIABLE, whole_number
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ MAJORITY = Learner(
     majority,
     (
         Option("target", VARIABLE, None, "The variable."),
-        Option("place", whole(1), 1, "The first, the second, …"),
+        Option("place", whole_number(1), 1, "The first, the second, …"),
     ),
     needs=(("target",),),
     model=lambda: Majority,

@@ -40,7 +40,7 @@ def test_a_person_can_read_it(tmp_path):
     assert "smoker 0.81 of 1.00 bits 2 0.19 bits" in text
     assert "Whole record, all disguised variables together: γ = 189 (ε = 5.24)" in text
     assert "Disclosed in clear: visits." in text
-    assert "whoever sees the disguised records learns disguised values of smoker" in text
+    assert "anyone who sees the disguised records learns disguised values of smoker" in text
     assert "How to read this" in text
 
 
@@ -48,7 +48,7 @@ def test_what_is_unbounded_joint_grouped_and_useless_is_said(tmp_path):
     _, rules = world(tmp_path, policy=MIXED)
     text = flat(ok("privacy", rules, "--rho", "0.05", "--rho", "0.2").stdout)
     assert (
-        "a report tells for certain which group the value is in (n1, n2 | s1, s2); within a group γ = 4"
+        "a report reveals with certainty which group the value is in (n1, n2 | s1, s2); within a group γ = 4"
         in text
     )
     assert "forced: no bound: a report can exclude a value for certain." in text

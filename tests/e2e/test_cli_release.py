@@ -29,14 +29,14 @@ def world(tmp_path_factory):
         "release", "make", folder / "out.csv", *policy, "--out", folder / "release",
         "--title", "Smokers", "--table", "smoker,region", "--no-attacker",
     )  # fmt: skip
-    assert "left out, not in the policy: name." in made.stderr
+    assert "omitted, not in the policy: name." in made.stderr
     assert "300 records released into" in made.stderr
     return folder
 
 
 def test_a_release_is_whole_and_anybody_can_estimate_from_it(world):
     checked = ok("release", "check", world / "release")
-    assert checked.stdout.endswith("whole and unchanged.\n")
+    assert checked.stdout.endswith("complete and unchanged.\n")
     values = json.loads(ok("release", "check", world / "release", "--json").stdout)
     assert values == {"folder": str(world / "release"), "whole": True, "problems": []}
     whole = world / "release"
@@ -67,7 +67,7 @@ def test_a_release_names_the_memo_that_drew_it(world, tmp_path):
         assert json.loads((folder / "croissant.json").read_text(encoding="utf-8"))["mq:memo"] == drawn
         with open_batches(folder / f"data.{form}") as batches:
             assert batches.metadata["memo"] == drawn
-        assert ok("release", "check", folder).stdout.endswith("whole and unchanged.\n")
+        assert ok("release", "check", folder).stdout.endswith("complete and unchanged.\n")
     assert "- Drawn: without a memo" in (world / "release" / "README.md").read_text(encoding="utf-8")
 
 

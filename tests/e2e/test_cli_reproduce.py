@@ -46,14 +46,14 @@ def test_a_command_tells_verdicts_and_reasons(tmp_path):
         "reproduce", "toy-c*", "toy-o*", "toy-h*", "toy-l*", "--quick", "--jobs", 1, "--out", out
     ).stdout
     rows = {line.split()[0]: line.split() for line in told.splitlines() if line.strip().startswith("toy-")}
-    assert rows["toy-coin"][1:5] == ["matches", "1", "of", "1"]
+    assert rows["toy-coin"][1:7] == ["matches", "printed", "numbers", "1", "of", "1"]
     assert rows["toy-odd"][1:5] == ["differs", "0", "of", "1"]
     assert rows["toy-hungry"][1:3] == ["not", "run"]
     assert rows["toy-later"][1] == "pending"
     words = " ".join(told.split())
-    assert "4 experiments: 1 matches, 1 differs, 1 pending, 1 not run." in words
+    assert "4 experiments: 1 matches printed numbers, 1 differs, 1 pending, 1 not run." in words
     assert "- toy-odd differs: The paper counts from three. Check: masquerade reproduce toy-odd" in words
-    assert "- toy-hungry: The data set 'fodder' was found nowhere." in words
+    assert "- toy-hungry: The data set 'fodder' was not found." in words
     assert "- toy-later: It waits for better times." in words
     assert f"Report: {out / 'index.html'}" in words
     assert files(out) == {"work", "index.html", "toy-coin", "toy-odd"}
@@ -67,7 +67,12 @@ def test_a_command_tells_json(tmp_path):
     )
     assert Path(told["report"]) == tmp_path / "index.html"
     (found,) = told["experiments"]
-    assert (found["id"], found["verdict"], found["runs"], found["settings"]) == ("toy-coin", "matches", 3, 5)
+    assert (found["id"], found["verdict"], found["runs"], found["settings"]) == (
+        "toy-coin",
+        "matches printed numbers",
+        3,
+        5,
+    )
     assert found["comparisons"][0]["paper"] == 0.5
 
 
@@ -77,7 +82,7 @@ def test_a_command_tells_json(tmp_path):
     [
         ([], "No experiment is named"),
         (["toy-coim"], "Did you mean 'toy-coin'?"),
-        (["toy-hungry"], "toy-hungry cannot run. The data set 'fodder' was found nowhere."),
+        (["toy-hungry"], "toy-hungry cannot run. The data set 'fodder' was not found."),
         (["toy-later"], "toy-later cannot run. It waits for better times."),
         (["toy-later", "toy-coin", "--jobs", 1], "toy-later cannot run."),
         (["toy-coin", "--runs", 0], "--runs"),
@@ -102,7 +107,7 @@ def test_data_that_are_missing_are_noticed_before_anything_is_written(tmp_path, 
 
     monkeypatch.setattr(runner, "fetch", nowhere)
     said = refused("reproduce", "zhan-2004-fig-1", "ma-2006-fig-3.1", "--out", tmp_path / "out")
-    assert "zhan-2004-fig-1 cannot run. The data set 'adult' was found nowhere." in said
+    assert "zhan-2004-fig-1 cannot run. The data set 'adult' was not found." in said
     assert "zhan-2004-fig-1 cannot run" in refused("reproduce", "zhan-2004", "--out", tmp_path / "out")
     assert files(tmp_path) == set()
 
@@ -146,7 +151,7 @@ def test_quick_reproduction_of_everything(tmp_path):
         if item["verdict"] in {"pending", "not run"}:
             assert item["reason"]
             assert (item["verdict"] == "pending") == (identity in {entry.id for entry in catalogue.PENDING})
-            assert item["verdict"] == "pending" or "was found nowhere" in item["reason"]
+            assert item["verdict"] == "pending" or "was not found" in item["reason"]
             continue
         judged = {"matches", "agrees with theory", "undecided", "differs"}
         assert item["verdict"] in judged, identity  # every experiment can fail

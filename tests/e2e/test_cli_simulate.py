@@ -33,7 +33,7 @@ def test_items_are_those_of_learning_rules(tmp_path):
     """A basket as 0 and 1 in a file: read without types by a simulation, with a drafted policy by `learn`."""
     rows = ["1,1", "1,0", "1,1", "0,0", "0,1"] * 6
     (tmp_path / "baskets.csv").write_text("\n".join(["milk,bread", *rows]) + "\n")
-    draft = ok("policy", "init", tmp_path / "baskets.csv").stdout
+    draft = ok("policy", "init", tmp_path / "baskets.csv", "--per-answer").stdout
     clear = "".join(line for line in draft.splitlines(keepends=True) if "channel:" not in line)
     (tmp_path / "clear.yaml").write_text(clear)
     options = ("--min-support", "0.1", "--max-len", 3, "--json")
@@ -55,16 +55,16 @@ def test_items_are_those_of_learning_rules(tmp_path):
 def test_cheaters_are_named_or_their_effect_is_shown():
     named = ok("simulate", "users", "--n", 25, "--protocol", "mix", "--cheaters", "0.04").stdout
     assert "Caught: user " in named
-    assert "its ciphertext is not proved to be its own" in named
+    assert "its ciphertext has no valid proof" in named
     options = ("--n", 40, "--cheaters", "0.05", "--dropouts", "0.05", "--server", "semi-honest")
     unnoticed = " ".join(ok("simulate", "users", *options).stdout.split())
     assert "38 counted, 2 left" in unnoticed
-    assert "counts are others, the most by +20" in unnoticed
-    assert "nobody can notice" in unnoticed
+    assert "counts differ, the most by +20" in unnoticed
+    assert "this cannot be detected" in unnoticed
     assert "Caught" not in unnoticed
 
 
-def test_frequency_mining_asks_little_of_made_up_people():
+def test_frequency_mining_asks_little_of_synthetic_people():
     told = json.loads(ok("simulate", "users", "--n", 16, "--protocol", "frequency", "--json").stdout)
     assert told["compared_with_clear"]["equal"]
     assert told["compared_with_clear"]["counts"] == 12
@@ -95,13 +95,13 @@ def test_a_part_of_the_records_is_said_to_be_one(tmp_path):
     (tmp_path / "people.csv").write_text("sex,smokes\n" + "f,yes\nm,no\n" * 200, encoding="utf-8")
     given = ("--data", tmp_path / "people.csv", "--json")
     told = ok("simulate", "users", "--protocol", "mix", "--learn", "tables", *given)
-    assert told.stderr == "masquerade: a random 100 of the 400 records take part; --n takes more.\n"
+    assert told.stderr == "masquerade: a random 100 of the 400 records participate; --n changes the number.\n"
     found = json.loads(told.stdout)
     assert (found["n"], found["records"]) == (100, 400)
     assert list(found)[list(found).index("n") + 1] == "records"
     classes = ("simulate", "k-anonymity", *given, "--quasi", "sex", "--sensitive", "smokes")
     told = ok(*classes)
-    assert "a random 300 of the 400 records take part" in told.stderr
+    assert "a random 300 of the 400 records participate" in told.stderr
     assert json.loads(told.stdout)["records"] == 400
     told = ok(*classes, "--n", 40)
     assert told.stderr == ""
@@ -113,7 +113,7 @@ def test_time_against_people_is_drawn(tmp_path, ending):
     target = tmp_path / f"time.{ending}"
     done = ok("simulate", "users", "--n", 48, "--protocol", "mix", "--plot", target, "--json")
     assert [rung["n"] for rung in json.loads(done.stdout)["ladder"]] == [12, 24, 48]
-    assert f"drawn in {target}" in " ".join(done.stderr.split())
+    assert f"is in {target}" in " ".join(done.stderr.split())
     assert target.read_bytes()[:5] in {b"\x89PNG\r", b"<?xml"}
     assert "exists already" in refused("simulate", "users", "--protocol", "mix", "--plot", target)
 
@@ -157,8 +157,8 @@ def test_k_anonymity_in_both_formulations():
     assert (faithful["mode"], faithful["as_expected"]) == ("faithful", True)
     second = ok("simulate", "k-anonymity", "--formulation", 2, "--n", 8, "-k", 2, "--quasi", "age,sex").stdout
     assert "8 rows in" in second
-    assert "The table is the one that the algorithm makes where all rows are seen." in second
-    assert "everybody learns in how many attributes every two people differ" in second
+    assert "The table is the one that the algorithm makes from all clear rows." in second
+    assert "every participant learns in how many attributes every two people differ" in second
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_k_anonymity_in_both_formulations():
         (("hidden", "--k", 3), "--k is for --model k-means."),
         (("hidden", "--model", "tree", "--order", "asia"), "--order is for --model structure."),
         (("hidden", "--model", "tree", "--n", 20, "--target", "dyps"), "'dysp'"),
-        (("hidden", "--model", "k-means", "--n", 20, "--start", "1,x"), "a point is given as its numbers"),
+        (("hidden", "--model", "k-means", "--n", 20, "--start", "1,x"), "a point is given as numbers"),
         (
             ("hidden", "--model", "k-means", "--n", 20, "--start", "1,2"),
             "'start' must be 2 centres of 11 numbers each",

@@ -49,6 +49,10 @@ COMMANDS = {
     ),
     "loglinear": (["--model", "drug*sex + group"], lambda s: mq.stats.loglinear(s, "drug*sex + group")),
     "quantile": (["--of", "dose", "--q", "0.25"], lambda s: mq.stats.quantile(s, "dose", 0.25)),
+    "survival": (
+        ["--time", "dose", "--event", "drug", "--by", "group", "--given", "sex"],
+        lambda s: mq.stats.survival(s, "dose", "drug", by="group", given="sex"),
+    ),
 }
 
 
@@ -111,7 +115,7 @@ def test_how_the_people_of_a_survey_were_drawn(survey, monkeypatch):
         assert json.loads(ok(*asked, *typed).stdout) == wanted.to_dict()
     assert "Did you mean 'psu'?" in refused(*asked, "--clusters", "psus")
     assert "no column is called 'wt*'" in refused(*asked, "--weights", "w", "--replicates", "wt*")
-    assert "leave strata" in refused(*asked, "--weights", "w", "--replicates", "rep*", "--strata", "h")
+    assert "omit strata" in refused(*asked, "--weights", "w", "--replicates", "rep*", "--strata", "h")
     assert "name their column" in refused(*asked, "--replicates", "rep*")
     assert "counted in memory" in refused(*asked, "--strata", "h", "--engine", "duckdb")
     # a test of two variables takes a selection, as others do
@@ -124,11 +128,11 @@ def test_how_the_people_of_a_survey_were_drawn(survey, monkeypatch):
     ("options", "saying"),
     [
         (["shares", "--of", "drugs"], "Did you mean 'drug'?"),
-        (["difference", "--outcome", "sex", "--group", "drug"], "Say which category of 'sex'"),
+        (["difference", "--outcome", "sex", "--group", "drug"], "Name the category of 'sex'"),
         (["independence", "--of", "sex"], "two variables"),
         (["regress", "--formula", "drug ~ age"], "no variable 'age'"),
         (["mean", "--of", "sex"], "Give 'scores' for 'sex'"),
-        (["mean", "--of", "dose", "--scores", "a"], "numbers with commas"),
+        (["mean", "--of", "dose", "--scores", "a"], "numbers separated by commas"),
         (["shares", "--of", "drug", "--where", "sex"], "VARIABLE=CATEGORY"),
         (["shares", "--of", "drug", "--level", "95"], "--level must be between 0 and 1"),
     ],

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import ssl
 import stat
+from datetime import UTC, datetime
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
 from tests.e2e import test_cli_app
 from tests.e2e.test_cli_app import refused
 
-from masquerade.cli import nodes
+from masquerade.cli import settings_files
 from masquerade.crypto import certificates
 from masquerade.crypto.keys import load_identity, token_matches
 from masquerade.services.common.settings import Limits, Listen, PeerSettings, SecretFile, Strict, Tls
@@ -83,6 +89,89 @@ def test_nothing_is_overwritten_and_mistakes_are_one_line(tmp_path):
     assert "PEM" in refused("tls", "fingerprint", tmp_path / "ca.key")
 
 
+def hosts_of(certificate):
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return {str(one.value) for one in found}
+
+
+def hostile_request(path, key, *, signer=None):
+    """Write a request for a certificate authority of other hosts; `signer` signs it instead of its key."""
+    built = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "registry")]))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=3), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName("registry.example"), x509.DNSName("*.example")]),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem = built.public_bytes(serialization.Encoding.PEM)
+    if signer is not None:  # the signature of another key over the same text
+        der = built.public_bytes(serialization.Encoding.DER)
+        other = signer.sign(built.tbs_certrequest_bytes, ec.ECDSA(hashes.SHA256()))
+        der = der[: -len(built.signature)] + other if len(other) == len(built.signature) else der[:-1] + b"x"
+        body = base64.encodebytes(der).decode()
+        pem = f"-----BEGIN CERTIFICATE REQUEST-----\n{body}-----END CERTIFICATE REQUEST-----\n".encode()
+    path.write_bytes(pem)
+
+
+def test_a_key_made_at_the_hospital_never_leaves_it(tmp_path):
+    hospital, authority = tmp_path / "hospital", tmp_path / "tls"
+    ok("tls", "init", authority)
+    made = json.loads(ok("tls", "request", "north", "--host", "10.0.0.1", "--out", hospital, "--json"))
+    assert made == {"request": str(hospital / "north.csr"), "key": str(hospital / "north.key")}
+    assert mode(hospital / "north.key") == 0o600
+    printed = ok("tls", "sign", authority, hospital / "north.csr", "--host", "10.0.0.1", "--days", 30)
+    assert FINGERPRINT.fullmatch(printed)
+    assert sorted(path.name for path in authority.iterdir()) == ["ca.key", "ca.pem", "north.pem"]
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(authority / "north.pem", hospital / "north.key")
+    signed = x509.load_pem_x509_certificate((authority / "north.pem").read_bytes())
+    signed.verify_directly_issued_by(x509.load_pem_x509_certificate((authority / "ca.pem").read_bytes()))
+    assert hosts_of(signed) == {"10.0.0.1"}
+    assert 29 < (certificates.expiry(authority / "north.pem") - datetime.now(UTC)).days + 1 <= 30
+    assert "never overwritten" in refused("tls", "request", "north", "--out", hospital)
+    assert "--overwrite" in refused("tls", "sign", authority, hospital / "north.csr", "--host", "10.0.0.1")
+    again = ok("tls", "sign", authority, hospital / "north.csr", "--host", "10.0.0.1", "--overwrite")
+    assert again.splitlines()[1] + "\n" == printed  # peers list both until the service has been restarted
+
+
+def test_of_a_signing_request_only_the_key_is_used(tmp_path):
+    ok("tls", "init", tmp_path)
+    key = ec.generate_private_key(ec.SECP256R1())
+    hostile_request(tmp_path / "north.csr", key)
+    ok("tls", "sign", tmp_path, tmp_path / "north.csr", "--host", "north.example")
+    signed = x509.load_pem_x509_certificate((tmp_path / "north.pem").read_bytes())
+    assert signed.public_key() == key.public_key()
+    assert hosts_of(signed) == {"north.example"}
+    assert not signed.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert not signed.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    assert signed.subject.rfc4514_string() == "CN=north"
+
+
+def test_requests_that_are_forged_weak_or_none_are_refused(tmp_path):
+    ok("tls", "init", tmp_path)
+    key, other = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    hostile_request(tmp_path / "north.csr", key, signer=other)
+    for name, make, expected in [
+        ("north", None, "signing request|signature"),
+        ("weak", rsa.generate_private_key(65537, 1024), "2048 bits"),  # noqa: S505
+        ("odd", ec.generate_private_key(ec.SECP256K1()), "elliptic curve"),
+    ]:
+        if make is not None:
+            hostile_request(tmp_path / f"{name}.csr", make)
+        said = refused("tls", "sign", tmp_path, tmp_path / f"{name}.csr", "--host", "a.example")
+        assert re.search(expected, said), said
+        assert not (tmp_path / f"{name}.pem").exists()
+    (tmp_path / "none.csr").write_bytes((tmp_path / "ca.pem").read_bytes())
+    assert "signing request" in refused("tls", "sign", tmp_path, tmp_path / "none.csr", "--host", "a.example")
+    (tmp_path / "long.csr").write_bytes(b" " * (1 << 17))
+    assert "too long" in refused("tls", "sign", tmp_path, tmp_path / "long.csr", "--host", "a.example")
+    ok("tls", "issue", tmp_path, "here")  # its key is here: a request is not for it
+    hostile_request(tmp_path / "here.csr", key)
+    assert "rotate" in refused("tls", "sign", tmp_path, tmp_path / "here.csr", "--host", "a.example")
+
+
 def test_a_token_is_in_its_file_and_its_digest_is_shown(tmp_path):
     path = tmp_path / "north.token"
     printed = ok("tls", "token", path).strip()
@@ -114,7 +203,7 @@ class Node(Strict):
 @pytest.fixture
 def deployment(tmp_path, monkeypatch):
     """Settings of a node whose files were made by the commands above."""
-    monkeypatch.setattr(nodes, "_kinds", lambda: {"party": Node, "miner": Node})
+    monkeypatch.setattr(settings_files, "settings_types", lambda: {"party": Node, "miner": Node})
     ok("tls", "init", tmp_path / "tls")
     ok("tls", "issue", tmp_path / "tls", "north")
     pinned = ok("tls", "issue", tmp_path / "tls", "miner").strip()
@@ -164,7 +253,7 @@ def test_wrong_settings_are_one_line(deployment, monkeypatch):
 
 
 def test_the_kinds_of_services_have_settings():
-    known = nodes._kinds()
+    known = settings_files.settings_types()
     assert {"party", "miner", "randomness", "collector"} <= set(known)
     for model in known.values():  # unknown keys are refused, and nothing changes once it is checked
         assert issubclass(model, Strict)

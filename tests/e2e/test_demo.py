@@ -117,7 +117,13 @@ def test_page_has_all_pictures_tables_and_the_guarantee(page):
     assert all(len(label) > 30 for label in page.labels)
     assert {"network", "counts", "parameters", "errors", "breach", "guarantee"} <= set(page.ids)
     assert page.tags["table"] == 1 + 3 + len(ELEVEN_NODES) + 2
-    for words in ("P(E | T, L)", "176,400", "OS randomness", "whoever sees the disguised records", "is 7.5"):
+    for words in (
+        "P(E | T, L)",
+        "176,400",
+        "OS randomness",
+        "anyone who sees the disguised records",
+        "is 7.5",
+    ):
         assert words in page.text
 
 
@@ -127,7 +133,7 @@ def bound(figures: int) -> float:
 
 
 def test_parameters_agree_with_the_network(result):
-    errors = result.study.judged
+    errors = result.study.reliable_errors
     assert len(errors) > 25
     assert max(map(abs, errors)) < bound(len(errors))
 
@@ -189,7 +195,7 @@ def test_no_half_written_report_when_the_disk_fails(tmp_path, monkeypatch):
 
 def test_a_file_in_place_of_the_directory(tmp_path):
     (tmp_path / "out").write_text("a file")
-    with pytest.raises(FileError, match="no directory can be made here"):
+    with pytest.raises(FileError, match="cannot create this directory"):
         run_demo(tmp_path / "out", n=1)
 
 

@@ -4,16 +4,34 @@ import configparser
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+from tests.e2e.test_cli_app import ok, refused
 from tests.e2e.test_docs import known_commands
+
+from masquerade.services.common.example_deployment import unit_text
+from masquerade.services.common.settings import load
+from masquerade.services.parties.settings import MinerSettings, PartySettings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+SERVED = {
+    "party": ("a party that holds records", ("party", "serve"), "party.yaml"),
+    "miner": ("a node without records", ("miner", "serve"), "miner.yaml"),
+    "count": ("the miner or a leader of a count", ("count", "serve"), "miner.yaml"),
+    "collector": ("the collector of a collection", ("collect", "collector", "serve"), "collector.yaml"),
+    "randomness": (
+        "the randomness server of a collection",
+        ("collect", "randomness", "serve"),
+        "randomness.yaml",
+    ),
+    "survey": ("the collector of a survey", ("survey", "serve"), "collector.yaml"),
+}
 PROGRAM = "/opt/masquerade/bin/masquerade"
 
 
@@ -37,7 +55,71 @@ def unit(path):
 
 def test_there_is_a_unit_for_every_service():
     names = {path.stem.removeprefix("masquerade-") for path in UNITS}
-    assert names == {"party", "miner", "collector", "randomness", "survey"}
+    assert names == set(SERVED)
+
+
+def test_units_are_what_the_examples_write():
+    for kind, (described, command, file) in SERVED.items():
+        text = (DEPLOY / "systemd" / f"masquerade-{kind}.service").read_text(encoding="utf-8")
+        assert text == unit_text(kind, described, command, file, moves_state=kind != "survey"), kind
+
+
+def test_every_host_of_an_example_has_a_complete_folder_with_the_only_copy_of_its_key(tmp_path):
+    hosts = {
+        "north": "10.0.0.1",
+        "south": "10.0.0.2:9443",
+        "registry": "registry.example",
+        "university": "10.0.0.4",
+    }
+    folder = tmp_path / "try"
+    named = ",".join(f"{name}={host}" for name, host in hosts.items())
+    ok("session", "example", folder, "--n", 20, "--hosts", named)
+    keys = [path for path in folder.rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
+    assert {path.relative_to(folder).as_posix() for path in keys} == {
+        "tls/ca.key", *(f"{name}/{name}.key" for name in hosts)
+    }  # fmt: skip
+    assert len({path.read_bytes() for path in keys}) == len(keys)
+    assert not {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in keys} - {0}
+    for name, host in hosts.items():
+        moved = tmp_path / "moved" / name
+        shutil.copytree(folder / name, moved)  # alone, as on its own machine
+        role = "miner" if name == "university" else "party"
+        assert "is valid" in ok("config", "check", moved / f"{role}.yaml").stdout
+        settings = yaml.safe_load((moved / f"{role}.yaml").read_text())
+        port = settings["listen"]["port"]
+        assert port == (9443 if name == "south" else 8443)
+        assert settings["listen"]["host"] == ("0.0.0.0" if "example" in host else host.split(":")[0])  # noqa: S104
+        others = {other: known["url"] for other, known in settings["peers"].items()}
+        assert others == {
+            other: f"https://{at}" + ("" if ":" in at else ":8443")
+            for other, at in hosts.items()
+            if other != name
+        }
+        assert (moved / f"masquerade-{role}.service").read_text() == unit_text(
+            role, f"node {name}", (role, "serve"), f"{role}.yaml"
+        )
+        compose = yaml.safe_load((moved / "compose.yaml").read_text())
+        [service] = compose["services"].values()
+        path, [file] = check_call(service["command"])
+        assert (path, file) == ((role, "serve"), f"/etc/masquerade/{role}.yaml")
+        assert service["volumes"][0] == ".:/etc/masquerade:ro"
+        assert service["ports"][0].endswith(f"{port}:{port}")
+        probe = settings["listen"]["probe"]
+        assert f"http://{probe['host']}:{probe['port']}/ready" in service["healthcheck"]["test"][-1]
+        load(
+            moved / f"{role}.yaml",
+            {"party": PartySettings, "miner": MinerSettings}[role],
+            environment=service["environment"],
+        )  # fmt: skip  (keys that exist)
+    refusals = {
+        "north=10.0.0.1": "Hosts are missing for south",
+        named + ",west=10.0.0.9": "no node 'west'",
+        named.replace("10.0.0.4", "10.0.0.1"): "same host and port",
+        named.replace("10.0.0.4", "https://x/"): "host of university",
+        "north": "named once",
+    }
+    for text, expected in refusals.items():
+        assert expected in refused("session", "example", tmp_path / "other", "--n", 20, "--hosts", text)
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
@@ -77,7 +159,7 @@ def test_systemd_understands_the_units(tmp_path):
 
 def test_the_compose_example_calls_commands_that_exist_with_files_that_are_mounted():
     values = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
-    states = []
+    states, caches = [], []
     for name, service in values["services"].items():
         path, [settings] = check_call(service["command"])
         assert path[-1] == "serve", name
@@ -85,11 +167,15 @@ def test_the_compose_example_calls_commands_that_exist_with_files_that_are_mount
         [config] = [mount for mount in mounts if settings.startswith(f"{mount[1]}/")]
         assert config[2:] == ["ro"]
         states += [mount[0] for mount in mounts if mount[1] == "/var/lib/masquerade"]
+        caches += [mount[0] for mount in mounts if mount[1] == "/var/cache/masquerade"]
         assert (service["read_only"], service["user"], service["cap_drop"]) == (True, "10001", ["ALL"])
         assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).exists()
-    assert sorted(states) == sorted(values["volumes"])  # one volume each
-    assert len(set(states)) == len(values["services"])
-    assert {"party", "miner", "survey"} <= {service["command"][0] for service in values["services"].values()}
+    assert sorted([*states, *caches]) == sorted(values["volumes"])  # one volume each
+    assert len(set(states)) == len(set(caches)) == len(values["services"])
+    served = {
+        (tuple(one["command"][:-1]), Path(one["command"][-1]).name) for one in values["services"].values()
+    }
+    assert served == {(command, file) for _, command, file in SERVED.values()}  # the same as the units
 
 
 def test_the_container_file_copies_what_is_there_and_runs_as_nobody_special():

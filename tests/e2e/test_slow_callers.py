@@ -5,8 +5,10 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import sys
 import time
 from contextlib import ExitStack, suppress
+from types import ModuleType
 
 import httpx
 import pytest
@@ -14,7 +16,7 @@ from tests.e2e.http_service import PATIENCE, START, TOKEN, Recorder, plain, post
 from tests.services.background import background
 
 from masquerade.crypto.keys import token_digest
-from masquerade.services.common import server
+from masquerade.services.common import connections
 from masquerade.services.common.peers import Peer, TlsFiles
 from masquerade.services.common.service import Service
 from masquerade.services.common.settings import Limits
@@ -65,8 +67,8 @@ def wait_for_a_place(url):
 @pytest.mark.parametrize("sent", [b"", START, START + b"Content-Length: 99\r\n\r\nabc"])
 def test_two_addresses_do_not_take_every_place(monkeypatch, sent):
     """Silent connections, half headers, half bodies: whoever comes next takes a place of those with most."""
-    monkeypatch.setattr(server, "_MOST_OF_ADDRESS", 8)
-    monkeypatch.setattr(server, "_MOST_CONNECTIONS", 16)
+    monkeypatch.setattr(connections, "_MOST_OF_ADDRESS", 8)
+    monkeypatch.setattr(connections, "_MOST_CONNECTIONS", 16)
     with plain(Recorder()) as url, ExitStack() as stack:
         held = [caller(stack, url, address) for _ in range(8) for address in ("127.0.0.2", "127.0.0.3")]
         for one in held:
@@ -89,7 +91,7 @@ def test_many_of_one_address_may_come_in_the_same_moment():
 
 
 def test_addresses_of_one_network_are_one_caller():
-    network = server._network_of
+    network = connections.network_of
     assert network(("2001:db8::1", 1, 0, 0)) == network(("2001:db8::ffff:2", 2, 0, 0))
     assert network(("2001:db8::1", 1, 0, 0)) != network(("2001:db8:0:1::1", 1, 0, 0))
     assert network(("::ffff:10.0.0.1", 1, 0, 0)) == network(("10.0.0.1", 1))
@@ -98,8 +100,8 @@ def test_addresses_of_one_network_are_one_caller():
 
 def test_a_reply_that_nobody_reads_is_let_go(monkeypatch):
     """Before, such a connection and its reply were held as long as the caller liked."""
-    monkeypatch.setattr(server, "_MOST_OF_ADDRESS", 4)
-    monkeypatch.setattr(server, "_READING_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "_MOST_OF_ADDRESS", 4)
+    monkeypatch.setattr(connections, "_READING_SECONDS", 0.5)
     with plain(Large()) as url, ExitStack() as stack:
         for _ in range(4):
             caller(stack, url, room=2048).sendall(ASKING)
@@ -108,8 +110,8 @@ def test_a_reply_that_nobody_reads_is_let_go(monkeypatch):
 
 def test_replies_that_wait_for_readers_take_no_more_than_places_do(monkeypatch):
     """One peer asks for a long reply on many connections, and reads none of them."""
-    monkeypatch.setattr(server, "_MOST_OF_ADDRESS", 6)
-    monkeypatch.setattr(server, "_READING_SECONDS", PATIENCE)
+    monkeypatch.setattr(connections, "_MOST_OF_ADDRESS", 6)
+    monkeypatch.setattr(connections, "_READING_SECONDS", PATIENCE)
     with plain(Large(), limits=Limits(concurrency=4, reply_bytes=LARGE)) as url, ExitStack() as stack:
         for _ in range(6):  # six replies, less what the system takes of each: more than four
             caller(stack, url, room=2048).sendall(ASKING)
@@ -136,3 +138,17 @@ def test_a_slow_reader_gets_the_whole_reply(world, monkeypatch):
         while count < LARGE and (part := reader.recv(1 << 16)):
             count += len(part)
         assert count >= LARGE
+
+
+def test_connections_come_through_the_gate_where_another_loop_is_installed(monkeypatch):
+    """Before, uvicorn took uvloop wherever it was found; it accepts connections past the gate."""
+    pretended = ModuleType("uvloop")  # with any use of it the server does not start
+    monkeypatch.setitem(sys.modules, "uvloop", pretended)
+    monkeypatch.setattr(connections, "_MOST_OF_ADDRESS", 2)
+    with plain(Recorder()) as url, ExitStack() as stack:
+        assert post(url, "echo", b"x").status_code == 200
+        for _ in range(2):
+            caller(stack, url, "127.0.0.2")
+        third = caller(stack, url, "127.0.0.2")
+        with suppress(ConnectionResetError):
+            assert third.recv(1) == b""

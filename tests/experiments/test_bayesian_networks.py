@@ -272,17 +272,17 @@ def test_the_distance_falls_as_one_over_n_where_nothing_was_clipped(growing):
 
 
 def test_values_worked_out_by_theorem_2_are_not_called_the_papers(growing):
-    assert {item.origin for item in figure_5.slopes(growing)} == {"theory"}
-    assert {item.origin for item in figure_5.many_records(growing)} <= {"paper"}
+    assert {item.kind for item in figure_5.slopes(growing)} == {"printed formula"}
+    assert {item.kind for item in figure_5.many_records(growing)} <= {"claim as read"}
     rows = pd.DataFrame(
         {"panel": "a", "p": 0.1, "n": 8000, "run": range(3), "estimate": 0.5, "variance_given_records": 1e-5}
-    )
+    ).assign(uneven_estimate=0.8)
     found = list(figure_5_1.comparisons(rows))
-    assert [item.origin for item in found] == ["theory"] * 3
+    assert [item.kind for item in found] == ["printed formula"] * 4
     distances = pd.DataFrame(
         [{"node": node, "p": 0.1, "run": run, "ckl": 0.001} for node in seven_nodes.SHOWN for run in (0, 1)]
     )
-    assert [item.origin for item in figure_4.by_theory(distances)] == ["theory"] * 3
+    assert [item.kind for item in figure_4.by_theory(distances)] == ["printed formula"] * 3
 
 
 def test_printed_deviations_fit_the_other_order_of_parents_better():
@@ -353,7 +353,7 @@ def test_smaller_sizes_of_a_run_are_the_beginning_of_the_largest():
 def test_the_normal_approximation_holds_in_mean_and_spread():
     frame = frame_of(figure_5_1.EXPERIMENT, figure_5_1.EXPERIMENT.settings(QUICK)[:3], 40)
     comparisons = figure_5_1.EXPERIMENT.compare(frame)
-    assert len(comparisons) == 9
+    assert len(comparisons) == 12
     for comparison in comparisons:
         assert abs(comparison.z) < MOST
     assert figure_5_1.deviation(0.3, 8000) > figure_5_1.deviation(0.2, 8000)

@@ -17,20 +17,18 @@ from masquerade.core.errors import InputError
 from masquerade.data import names as data_names
 from masquerade_experiments.catalogue import ENTRIES, MODULES, PENDING, Pending, Planned, id_of, select
 from masquerade_experiments.command import command as reproduce
-from masquerade_experiments.experiment import Experiment
-from masquerade_experiments.tasks import hashed, plain_setting
+from masquerade_experiments.experiment import RAISED, RUNS_IF_NOT_PRINTED, Experiment
+from masquerade_experiments.summary import AGREES
+from masquerade_experiments.tasks import hashed, plain_setting, tasks_of
 
 FOLDER = Path(papers.__file__).parent
 KEPT = Path(__file__).parents[2] / "benchmarks" / "results" / "reproduction.json"
-FEWER = {"ma-2006-fig-7.5": 3, "ma-2006-fig-7.8": 2}  # runs that are kept where one takes minutes
-HURRIED = {
-    "wright-2005-frequency-timing",
-    "wright-2005-bayes-timing",
-}  # no judged value is a matter of chance
-SHARED = {  # one experiment, printed in two of the documents
-    "ma-sivakumar-2005-fig-4": "ma-2006-fig-5.7",
-    "ma-sivakumar-2005-fig-5": "ma-2006-fig-5.8",
+REPEATED = {  # one experiment, printed in two of the documents
+    "ma-2006-table-5.2": "ma-sivakumar-2005-table-2",
+    "ma-2006-fig-5.7": "ma-sivakumar-2005-fig-4",
+    "ma-2006-fig-5.8": "ma-sivakumar-2005-fig-5",
 }
+FULL = False  # settings of the papers, not the quick ones
 PLANNED = [entry for entry in ENTRIES if isinstance(entry, Planned)]
 
 
@@ -155,36 +153,88 @@ def test_what_is_pending_says_what_it_waits_for():
     ]
 
 
+def test_one_rule_gives_the_number_of_runs():
+    """The paper's number where it prints one, else the same for all, and one where nothing is random."""
+    printed = {
+        "ma-sivakumar-2005-table-2": 5,
+        "ma-sivakumar-2005-fig-4": 10,
+        "ma-sivakumar-2005-fig-5": 10,
+        "ma-2006-table-5.2": 5,
+        "ma-2006-fig-3.3": 2000,
+        "ma-2006-fig-5.4": 10,
+        "ma-2006-fig-5.5": 10,
+        "ma-2006-fig-5.7": 10,
+        "ma-2006-fig-5.8": 10,
+        "ma-2006-fig-6.1": 5,
+        "ma-2006-fig-6.2": 5,
+        "ma-2006-fig-7.8": 5,
+        "ma-2006-fig-7.9": 5,
+        "zhan-2004-fig-1": 100,
+        "zhan-2004-fig-2": 100,
+    }
+    exact = {
+        "ma-2006-fig-3.1",
+        "ma-2006-fig-3.2",
+        "ma-2006-fig-7.3",
+        "wright-2005-k-anonymity",
+        "wright-2005-frequency-timing",
+        "wright-2005-bayes-timing",
+    }
+    rule = {it.id: printed.get(it.id, 1 if it.id in exact else RUNS_IF_NOT_PRINTED) for it in PLANNED}
+    assert {it.id: it.load().runs for it in PLANNED} == rule
+
+
+def test_repeated_experiments_share_rows_with_the_first():
+    for planned in PLANNED:
+        experiment = planned.load()
+        assert experiment.repeats == REPEATED.get(planned.id, "")
+        if experiment.repeats:
+            [first] = select([experiment.repeats]).entries
+            ours, theirs = (tasks_of(it, it.load(), runs=2, quick=True) for it in (planned, first))
+            assert ours == theirs
+
+
 def test_every_difference_of_the_whole_run_has_a_reason_and_a_command_that_shows_it():
-    """What `masquerade reproduce` found of everything with the papers' settings is kept."""
-    kept = json.loads(KEPT.read_text(encoding="utf-8"))["experiments"]
+    """What `benchmarks.reproduction` found of everything by the one rule is kept."""
+    whole = json.loads(KEPT.read_text(encoding="utf-8"))
+    kept = whole["experiments"]
+    assert whole["rule"] == {"runs if not printed": RUNS_IF_NOT_PRINTED, "times for undecided": RAISED}
     assert [it["id"] for it in kept] == [entry.id for entry in ENTRIES]
     app = typer.Typer()
     app.command()(reproduce)
     parser = typer.main.get_command(app)
     differing = set()
+    incomplete = set(whole["incomplete"])
     for planned, it in zip(PLANNED, kept, strict=True):
         experiment = planned.load()
-        quick = it["id"] in HURRIED
-        assert it["settings"] == len(experiment.settings(quick))
-        runs = experiment.quick_runs if quick else experiment.runs
-        assert it["runs"] >= FEWER.get(it["id"], runs)
-        assert it["verdict"] in {"matches", "agrees with theory", "undecided", "differs"}
+        if it["verdict"] == "not run":
+            assert it["id"] in incomplete
+            continue
+        assert it["settings"] == len(experiment.settings(FULL))
+        # no verdict rests on another number of runs than the rule's
+        assert it["before"] in {"", "undecided"}
+        assert it["runs"] == experiment.runs * (RAISED if it["before"] else 1)
+        assert it["repeats"] == REPEATED.get(it["id"], "")
+        assert it["verdict"] in {*AGREES.values(), "undecided", "differs"}
         assert (it["verdict"] in {"undecided", "differs"}) == bool(it["open"])
+        assert (it["id"] in incomplete) == (it["verdict"] == "undecided" and not it["before"])
         for one in it["open"]:
             assert one["verdict"] in {"undecided", "differs"}
             if one["verdict"] == "differs":
                 differing.add(it["id"])
-            assert one["why"].endswith(".")
+            assert one["why"].endswith("."), (it["id"], one["what"])
             program, command, *words = shlex.split(one["check"])
             assert (program, command) == ("masquerade", "reproduce")
             asked = parser.make_context(command, words).params
             named = {entry.id for entry in select(asked["names"]).entries}
-            assert it["id"] in {*named, *(SHARED[name] for name in named if name in SHARED)}
-    # and the page about the papers names them all, with a command each
+            assert named & {it["id"], it["repeats"]}
+    # and the page about the papers names them all, with a command each, and prints the headline
     page = (Path(__file__).parents[2] / "docs" / "from-the-papers.md").read_text(encoding="utf-8")
     for identity in differing:
         assert re.search(rf"^\| `{identity}`.*`masquerade reproduce .*{identity}.*` \|$", page, re.MULTILINE)
+    assert " ".join(whole["headline"].split()) in " ".join(page.split())
+    # what has not run by the rule, or is undecided and has not run more often yet, is named
+    assert all(f"`{identity}`" in page for identity in incomplete)
 
 
 def test_the_printed_search_for_itemsets_explodes_beyond_04_and_pruning_does_not():
@@ -192,7 +242,10 @@ def test_the_printed_search_for_itemsets_explodes_beyond_04_and_pruning_does_not
 
     At p = .45 the search stops at five items, so that it is not to be compared with the one at .4.
     """
-    for figure in json.loads(KEPT.read_text(encoding="utf-8"))["wrong itemsets"]:
+    whole = json.loads(KEPT.read_text(encoding="utf-8"))
+    figures = {it["id"] for it in whole["wrong itemsets"]}
+    assert figures | set(whole["incomplete"]) >= {"ma-2006-fig-7.4", "ma-2006-fig-7.5"}
+    for figure in whole["wrong itemsets"]:
         found = {(it["p"], it["search"]): it for it in figure["percent"]}
         printed = {p: it for (p, search), it in found.items() if search == "as printed"}
         assert printed[0.35]["false_positive"] < 10
@@ -200,3 +253,12 @@ def test_the_printed_search_for_itemsets_explodes_beyond_04_and_pruning_does_not
         assert printed[0.45]["false_positive"] > 3 * printed[0.45]["false_negative"]
         pruned = found[0.45, "pruned"]
         assert pruned["false_positive"] < pruned["false_negative"]
+
+
+@pytest.mark.parametrize("planned", PLANNED, ids=lambda planned: planned.id)
+def test_sources_state_the_reading_of_every_claim(planned):
+    """A tolerance for rounding belongs to printed numbers alone; a claim quotes and states its threshold."""
+    text = Path(inspect.getfile(inspect.unwrap(planned.load().measure))).parent
+    for path in text.glob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        assert source.count('kind="claim as read"') == len(re.findall(r"\bread_as=", source)), path.name

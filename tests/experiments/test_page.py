@@ -38,6 +38,14 @@ SURPRISE = Comparison("c", 1.0, 2.0)
 UNEXPECTED = "This was not expected, and nothing explains it."
 NO_PAPER = Comparison("d", None, 2.0)
 UNDECIDED = Comparison("f", 1.0, 0.87, stderr=0.42, rule="at most")
+FORMULA = replace(MATCH, kind="printed formula")
+CLAIM = replace(MATCH, kind="claim as read", read_as="“Near”, read as: equal.")
+COUNT = replace(MATCH, kind="own count")
+NUMBERS = "matches printed numbers"
+TOTAL = (
+    "4 experiments: 1 matches printed numbers, 1 differs, 1 pending, 1 not run. "
+    "Values: 1 of 2 printed numbers."
+)
 SEEN = "It must. Check: masquerade this"
 
 
@@ -70,18 +78,21 @@ def compared(outcomes, *comparisons):
 @pytest.mark.parametrize(
     ("comparisons", "verdict", "counts", "whys"),
     [
-        ((MATCH, MATCH), "matches", "2 of 2", ()),
-        ((MATCH, NO_PAPER), "matches", "1 of 1", ()),
-        ((MATCH, DIFFER), "differs", "1 of 2", ("It must.",)),
-        ((SURPRISE, DIFFER, DIFFER), "differs", "0 of 3", (UNEXPECTED, "It must.")),
+        ((MATCH, MATCH), NUMBERS, "2 of 2 printed numbers", ()),
+        ((MATCH, NO_PAPER), NUMBERS, "1 of 1 printed number", ()),
+        ((MATCH, DIFFER), "differs", "1 of 2 printed numbers", ("It must.",)),
+        ((SURPRISE, DIFFER, DIFFER), "differs", "0 of 3 printed numbers", (UNEXPECTED, "It must.")),
         ((NO_PAPER,), "nothing to compare", "–", ()),
         ((), "nothing to compare", "–", ()),
-        ((Comparison("e", 1.0, math.nan, stderr=0.1),), "differs", "0 of 1", (UNEXPECTED,)),
-        ((replace(MATCH, origin="theory"),) * 2, "agrees with theory", "theory 2 of 2", ()),
-        ((replace(MATCH, origin="theory"), MATCH), "matches", "1 of 1, theory 1 of 1", ()),
-        ((MATCH, UNDECIDED), "undecided", "1 of 2", ()),
-        ((UNDECIDED, DIFFER), "differs", "0 of 2", ("It must.",)),
-        ((replace(DIFFER, check="masquerade this"),), "differs", "0 of 1", (SEEN,)),
+        ((Comparison("e", 1.0, math.nan, stderr=0.1),), "differs", "0 of 1 printed number", (UNEXPECTED,)),
+        ((FORMULA,) * 2, "matches a printed formula", "2 of 2 values of printed formulas", ()),
+        ((FORMULA, MATCH), NUMBERS, "1 of 1 printed number, 1 of 1 printed formula", ()),
+        ((CLAIM, COUNT), "keeps claims as read", "1 of 1 claim as read, 1 of 1 own count", ()),
+        ((COUNT,), "agrees by our own count", "1 of 1 own count", ()),
+        ((CLAIM, DIFFER), "differs", "0 of 1 printed number, 1 of 1 claim as read", ("It must.",)),
+        ((MATCH, UNDECIDED), "undecided", "1 of 2 printed numbers", ()),
+        ((UNDECIDED, DIFFER), "differs", "0 of 2 printed numbers", ("It must.",)),
+        ((replace(DIFFER, check="masquerade this"),), "differs", "0 of 1 printed number", (SEEN,)),
     ],
 )
 def test_the_verdict_over_all_comparisons(outcomes, comparisons, verdict, counts, whys):
@@ -108,6 +119,25 @@ def test_claims_are_judged_by_sign_and_size(ours, stderr, verdict):
     assert Comparison("claim", -1.0, -ours, stderr, rule="at least").verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("ours", "stderr", "verdict"),
+    [
+        (1.0, 0.0, "differs"),  # nothing shows a difference: both sides are the same
+        (0.999, 0.0, "matches"),
+        (1.0 - 1e-14, 0.0, "differs"),  # rounding is no difference
+        (1.0, 0.1, "undecided"),
+        (0.7, 0.1, "matches"),
+        (1.3, 0.1, "differs"),
+        (1.0, math.nan, "undecided"),
+        (math.nan, 0.1, "differs"),
+        (-math.inf, 0.0, "differs"),  # nothing that is no number agrees
+    ],
+)
+def test_claims_of_a_difference_need_one(ours, stderr, verdict):
+    assert Comparison("claim", 1.0, ours, stderr, rule="below").verdict == verdict
+    assert Comparison("claim", -1.0, -ours, stderr, rule="above").verdict == verdict
+
+
 def test_one_run_has_no_error_which_is_shown_and_said():
     (spread, mean) = (mean_of(pd.Series([0.5])).spread, mean_and_error(pd.Series([0.5])))
     assert math.isnan(spread)
@@ -122,15 +152,25 @@ def test_one_run_has_no_error_which_is_shown_and_said():
 def test_who_is_left_undecided_is_told_how_to_decide(outcomes):
     (line,) = notes([compared(outcomes, MATCH, UNDECIDED)])
     runs, identity = outcomes[0].findings.runs, outcomes[0].about.id
-    assert line.endswith(f"more runs may end. Try: masquerade reproduce {identity} --runs {10 * runs}")
+    assert line.endswith(f"more runs may end. Try: masquerade reproduce {identity} --runs {4 * runs}")
 
 
 def test_all_verdicts_together(outcomes):
-    assert [outcome.verdict for outcome in outcomes] == ["matches", "differs", "not run", "pending"]
-    assert overall(outcomes) == {"matches": 1, "differs": 1, "pending": 1, "not run": 1}
-    assert overall_text(outcomes) == "4 experiments: 1 matches, 1 differs, 1 pending, 1 not run."
-    assert overall_text(outcomes[:1] * 2) == "2 experiments: 2 match."
-    assert overall_text(outcomes[1:2]) == "1 experiment: 1 differs."
+    assert [outcome.verdict for outcome in outcomes] == [NUMBERS, "differs", "not run", "pending"]
+    assert overall(outcomes) == {NUMBERS: 1, "differs": 1, "pending": 1, "not run": 1}
+    assert overall_text(outcomes) == TOTAL
+    assert overall_text(outcomes[:1] * 2).startswith("2 experiments: 2 match printed numbers. Values: ")
+    assert overall_text(outcomes[1:2]).startswith("1 experiment: 1 differs. Values: ")
+
+
+def test_an_experiment_that_repeats_another_is_counted_once(outcomes):
+    again = Outcome(replace(outcomes[0].about, id="toy-again", repeats="toy-coin"), outcomes[0].findings)
+    once = overall_text(outcomes[:1])
+    both = overall_text([outcomes[0], again])
+    assert both == once.replace("1 experiment:", "1 experiment, 1 more repeats one of them:")
+    assert outcome_values(again)["repeats"] == "toy-coin"
+    # alone, it is not a repetition of anything that is shown
+    assert overall_text([again]) == once
 
 
 @pytest.mark.parametrize(
@@ -171,7 +211,7 @@ def test_figures_with_errors(value, stderr, text):
 def test_comparisons_in_words():
     assert paper_text(replace(MATCH, rule="at most", reading=0.05)) == "at most 1, to within 0.05"
     assert paper_text(replace(MATCH, paper_stderr=0.02)) == "1 ± 0.02"
-    assert paper_text(replace(MATCH, origin="theory", rule="at most")) == "by theory: at most 1"
+    assert paper_text(replace(MATCH, rule="below")) == "below 1"
     assert paper_text(NO_PAPER) == difference_text(NO_PAPER) == "–"
     assert difference_text(MATCH) == "+1.0 s.e."
     assert difference_text(replace(MATCH, ours=0.75)) == "−2.5 s.e."
@@ -225,11 +265,11 @@ def test_the_page_shows_every_value(outcomes, page):
         for cells in table_cells(outcome.findings.table)[1]:
             assert all(text in page.text for text in cells)
     for words in (
-        "4 experiments: 1 matches, 1 differs, 1 pending, 1 not run.",
+        TOTAL,
         "The coins are made of <brass>.",
         "The paper forgets that coins have two sides.",
         "Why: The paper counts from three.",
-        "found nowhere",
+        "was not found",
         "It waits for better times.",
         "Heads & tails",
         "quick version",

@@ -8,7 +8,7 @@ import pytest
 
 from masquerade.core.plots.style import house_style
 from masquerade.protocols.frequency_mining.messages import MOST_PROOFS
-from masquerade.simulation.frequency import mined
+from masquerade.simulation.frequency import mine_frequencies
 from masquerade_experiments.wright_2005 import bayes_timing, curves, frequency_timing
 
 MODULES = {"frequency": (frequency_timing, 1), "bayes": (bayes_timing, bayes_timing.COUNTS)}
@@ -43,7 +43,7 @@ def verdicts(module, frame):
 
 @pytest.mark.parametrize("bits", [[[1], [0], [1]], [[0, 1, 1]] * 4, [[0]] * 2])
 def test_the_primitive_counts(bits):
-    found = mined(bits)
+    found = mine_frequencies(bits)
     assert found.counts == tuple(np.sum(bits, axis=0).tolist())
     assert found.sent == 66 * len(bits[0])  # m and h
     assert found.user_operations == 2 * len(bits[0])

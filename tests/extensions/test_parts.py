@@ -13,6 +13,7 @@ from masquerade.testing import check_tally
 pytestmark = pytest.mark.usefixtures("installed")
 POLICY = """\
 masquerade: 1
+limit: {gamma: 84}
 variables:
   smoker: {categories: ["yes", "no"], channel: {kind: lottery, p: 0.5}}
   region: {categories: [n, s, e], channel: {kind: lottery, p: 0.1}}
@@ -86,7 +87,7 @@ def test_a_learner_on_every_source(tmp_path):
     assert ok(*asked, "--out", tmp_path / "model.json").stdout.startswith("smoker: mostly no (")
     assert mq.learn.load(tmp_path / "model.json").label == "no"
     path, _ = published(tmp_path, 20.0)
-    found = mq.learn.learner("majority").learnt(
+    found = mq.learn.learner("majority").fit(
         mq.tally(f"published:{path}", schema=mq.Schema({"region": ["e", "n", "s"], "smoker": ["no", "yes"]})),
         {"target": "region"},
     )

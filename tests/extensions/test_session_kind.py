@@ -7,7 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.e2e.test_cli_app import ok
-from tests.services.parties.deployments import CLEAR, MINER, Goal, clear_counts, deployed, horizontal, people
+from tests.services.parties.deployments import (
+    CLEAR,
+    MINER,
+    LearningGoal,
+    clear_counts,
+    deployed,
+    people,
+    split_rows,
+)
 
 from masquerade.core.errors import InputError, PluginError, QueryRefused
 from masquerade.services.parties import kinds
@@ -20,7 +28,7 @@ TABLES = (("A", "S"), ("T",))
 def told(installed, tmp_path):
     """A session of clear tables that has ended well, but for its model."""
     assert "masquerade.session_kinds" in installed["entry-points"]
-    plan = horizontal(people(120), CLEAR, PARTIES, Goal(model="tables", tables=TABLES), seed=3)
+    plan = split_rows(people(120), CLEAR, PARTIES, LearningGoal(model="tables", tables=TABLES), seed=3)
     with deployed(tmp_path, replace(plan, protocol="clear-tables")) as deployment:
         yield deployment
 
@@ -37,7 +45,7 @@ def test_a_party_tells_no_other_table_than_the_session_needs(told):
     with told.halting("south", "tables"):
         assert told.run()["state"] == "interrupted"
     before = told.ledger("north")
-    with pytest.raises(QueryRefused, match="not what it is to learn"):
+    with pytest.raises(QueryRefused, match="model does not need this"):
         told.say(MINER, "north", "tables", json.dumps(["A", "T"]).encode())
     told.start("south")
     with pytest.raises(QueryRefused, match="'south' may not ask for this"):
@@ -62,7 +70,7 @@ def test_without_the_package_there_is_no_such_kind():
     ("text", "complaint"),
     [
         ("import nothing_there", "ModuleNotFoundError"),
-        ("Toy = 7", "it is no subclass of SessionKind"),
+        ("Toy = 7", "it is not a subclass of SessionKind"),
         ("from masquerade.services.parties.kinds import SessionKind as Toy", "does not state its name"),
     ],
 )

@@ -56,23 +56,55 @@ class Outcome:
         }
 
 
+class Kept:
+    """Inputs on the disk: the one under test, in case it ends the process, and all that failed."""
+
+    def __init__(self, folder: Path, current: Path) -> None:
+        self._folder, self._current = folder, current
+        self._file = current.open("wb", buffering=0)
+
+    def start(self, target: str, data: bytes) -> None:
+        """Write an input before it is tried."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(target.encode() + b"\n" + data)
+
+    def fail(self, target: str, data: bytes) -> Path:
+        """Write an input that failed into the corpus."""
+        path = self._folder / target / hashlib.sha256(data).hexdigest()[:16]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return path
+
+    def read_current(self) -> tuple[str, bytes]:
+        """Return the target and the input that was tried last; the target is empty before the first."""
+        target, _, data = self._current.read_bytes().partition(b"\n")
+        return target.decode(), data
+
+
 def fuzz(
-    inputs: int, seed: int, *, only: str = "", tell: Callable[[Outcome], object] = lambda _: None
+    inputs: int,
+    seed: int,
+    *,
+    only: str = "",
+    kept: Kept | None = None,
+    tell: Callable[[Outcome], object] = lambda _: None,
 ) -> Outcome:
     """Run so many mutated inputs; the same seed gives the same ones."""
     chance = random.Random(seed)  # noqa: S311  (to be repeated, not to be secret)
     outcome = Outcome()
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=quick_folder()) as folder, _quiet():
-        listed = [one for one in targets(Path(folder)).values() if only in one.name]
+        some = only.split(",")
+        listed = [one for one in targets(Path(folder)).values() if any(part in one.name for part in some)]
         for target in listed:  # what is built once is not what an input takes
             for data in target.seeds:
-                _try(target, data, Outcome(), _memory())
+                _try_kept(target, data, Outcome(), _memory(), kept)
         base = _memory()
         for target in chance.choices(listed, [one.weight for one in listed], k=inputs):
-            _try(target, mutated(target.seeds, chance, plain=target.plain), outcome, base)
+            _try_kept(target, mutated(target.seeds, chance, plain=target.plain), outcome, base, kept)
+            outcome.memory = _memory() - base
             if outcome.inputs % 10_000 == 0:
                 tell(outcome)
-        outcome.memory = _memory() - base
     return outcome
 
 
@@ -84,6 +116,18 @@ def each_seed() -> Outcome:
             for data in target.seeds:
                 _try(target, data, outcome, _memory())
     return outcome
+
+
+def _try_kept(target: Target, data: bytes, outcome: Outcome, base: int, kept: Kept | None) -> None:
+    """Try an input that is on the disk before, and stays there if it fails."""
+    if kept is None:
+        _try(target, data, outcome, base)
+        return
+    kept.start(target.name, data)
+    failures = len(outcome.failures)
+    _try(target, data, outcome, base)
+    if len(outcome.failures) > failures:
+        kept.fail(target.name, data)
 
 
 def _try(target: Target, data: bytes, outcome: Outcome, base: int) -> None:
@@ -117,17 +161,6 @@ def _try(target: Target, data: bytes, outcome: Outcome, base: int) -> None:
         why = f"took {(_memory() - base) >> 20} MiB"
     if why:
         outcome.failures.append((target.name, why, data))
-
-
-def keep(outcome: Outcome, folder: Path) -> list[Path]:
-    """Write what failed into a corpus, once each, and return the files."""
-    kept = []
-    for target, _, data in outcome.failures:
-        place = folder / target / hashlib.sha256(data).hexdigest()[:16]
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
-        kept.append(place)
-    return kept
 
 
 def _memory() -> int:

@@ -22,12 +22,13 @@ from pyarrow import parquet
 
 from masquerade.anonymity.hierarchy import load_hierarchies
 from masquerade.channels.policy import Policy
+from masquerade.cli.survey import read_questionnaire
 from masquerade.core.schema import Variable
 from masquerade.core.util.json_text import parse_json, read_json
 from masquerade.crypto import certificates
 from masquerade.crypto.keys import SigningKey, load_identity
 from masquerade.data.catalogue import RawFile
-from masquerade.data.lookup import NotFetched, _unpacked
+from masquerade.data.lookup import NotFetched, _unpack
 from masquerade.disguising.memo import Memo
 from masquerade.frames.baskets import read_baskets
 from masquerade.frames.ddi import codebook
@@ -42,7 +43,8 @@ from masquerade.learn.classifiers.label_tree import LabelNode, LabelTree
 from masquerade.learn.clusters import Lattice, known_clusters
 from masquerade.learn.networks.files.uai import from_uai
 from masquerade.learn.networks.files.xmlbif import from_xmlbif
-from masquerade.learn.networks.network import read_bif
+from masquerade.learn.networks.network_files import read_bif
+from masquerade.protocols.k_anonymity.threshold.messages import Credential
 from masquerade.protocols.wire import arrow_stream
 from masquerade.services.common import problems, release_ledger
 from masquerade.services.common import settings as node_settings
@@ -57,6 +59,7 @@ from masquerade.services.threshold.enrolment_office import read_credential
 from masquerade.services.threshold.settings import (
     CollectionSettings,
     CollectorSettings,
+    OfficeSettings,
     RandomnessSettings,
     load_form,
 )
@@ -64,13 +67,17 @@ from masquerade.sources.parties import joined
 from masquerade.studio.notebook import lines_of
 from masquerade.studio.project import Project
 from masquerade.studio.project_files import read_version
+from masquerade.survey.collector.collector import parse_report
 from masquerade.survey.collector.example import body_of, write_example
-from masquerade.survey.collector.messages import report_of
 from masquerade.survey.collector.settings import SurveySettings
-from masquerade.survey.forms.form_file import read_questionnaire
 from masquerade.survey.forms.survey_file import Survey
+from masquerade.survey.packages.package import build_package
+from masquerade.survey.packages.responses import Responses
 from tests.fuzz import workbooks
+from tests.fuzz.later_targets import FORM, later_files, later_texts, settings_seeds
+from tests.fuzz.newest_targets import newest_files, newest_texts
 from tests.fuzz.workbooks import asked
+from tests.survey.limesurvey_file import limesurvey_file
 from tests.vectors.message_vectors import Example, examples
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -92,7 +99,7 @@ class Target:
 
 def targets(folder: Path) -> dict[str, Target]:
     """Return all targets by name; files are written into the folder."""
-    found = [*_messages(), *_bodies(), *_files(folder), *_foreign(folder)]
+    found = [*_messages(), *_bodies(), *_files(folder), *_foreign(folder), *_later_texts()]
     return {target.name: target for target in found}
 
 
@@ -118,7 +125,10 @@ def _decode(example: Example, data: bytes) -> None:
 
 
 def _bodies() -> Iterator[Target]:
-    spec = b'{"session": "s", "protocol": "vertical-with-miner", "convener": "miner", "parties": ["a", "b"]}'
+    spec = (
+        b'{"session": "s", "protocol": "vertical-with-miner", "convener": "miner", "parties": ["a", "b"], '
+        b'"learn": {"model": "network", "structure": {"x": [], "y": ["x"]}}, "linking": "intersection"}'
+    )
     epoch = b'{"epoch": "' + b"0" * 32 + b'"'
     bodies = {
         "Begin": epoch + b', "spec": ' + spec + b"}",
@@ -202,7 +212,8 @@ def _files(folder: Path) -> Iterator[Target]:
     normal = b'{"masquerade_memo": 2, "secret": "' + b"ab" * 32 + b'", "releases": {"p": 1.5, "q": null}}'
     yield file("memo", Memo.open, ".json", read["records/memo.json"], normal)
     for name in ("itemsets", "linear", "naive_bayes", "network", "pruned_tree", "rules", "structure", "tree"):
-        yield file(f"model-{name}", model_file.load, ".json", read[f"models/{name}.json"], weight=1)
+        compact = json.dumps(json.loads(read[f"models/{name}.json"])).encode()  # within the most of a seed
+        yield file(f"model-{name}", model_file.load, ".json", compact, weight=1)
     for name, model in _more_models().items():
         yield file(f"model-{name}", model_file.load, ".json", json.dumps(model).encode(), weight=1)
     small = (
@@ -212,16 +223,33 @@ def _files(folder: Path) -> Iterator[Target]:
         b"\nvariable b { type discrete [ 2 ] { y, n }; }\nprobability ( b | a ) { (y) 1, 0; default 1, 0; }"
     )
     yield file("bif", read_bif, ".bif", read["models/network.bif"], small + child, weight=2)
-    yield file("csv", _batches, ".csv", b"a,b\nyes,1\nno,2\n", b'"a","b"\r\n"y,es",3\r\n', weight=4)
+    yield file(
+        "csv",
+        _batches,
+        ".csv",
+        b"a,b\nyes,1\nno,2\n",
+        b'"a","b"\r\n"y,es",3\r\n',
+        b'a,b\n1,"2\n3,4\n',
+        weight=4,
+    )
     yield file(
         "csv-gz", _batches, ".csv.gz", gzip.compress(b"a,b\nyes,1\nno,2\n", mtime=0), weight=2, plain=False
     )
     table = pa.table(
         {"a": ["yes", "no"], "b": pa.array([1, 2], pa.int64()), "c": pa.array(["u", "v"]).dictionary_encode()}
     )
-    yield file("parquet", _batches, ".parquet", _parquet(table), weight=1, plain=False)
-    yield file("arrow", _batches, ".arrow", _arrow(table), weight=2, plain=False)
-    yield file("xlsx", _batches, ".xlsx", workbooks.workbook(), weight=1, plain=False)
+    shared = pa.table({"a": ["a longer text", "a longer one"] * 9})
+    encoded = [
+        _parquet(shared, column_encoding={"a": encoding}, use_dictionary=False, data_page_version=version)
+        for encoding in ("DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY")
+        for version in ("1.0", "2.0")
+    ]
+    long = _parquet(pa.table({"a": ["x" * 2000, "yes"] * 9}), compression="zstd")
+    lists = _parquet(pa.table({"a": [[1, 2], [3]] * 9}), compression="none", store_schema=False)
+    yield file("parquet", _batches, ".parquet", _parquet(table), long, lists, *encoded, weight=1, plain=False)
+    views = pa.table({"a": pa.array(["yes", "a longer text than a view"], pa.string_view())})
+    yield file("arrow", _batches, ".arrow", _arrow(table), _arrow(views), weight=2, plain=False)
+    yield file("xlsx", _batches, ".xlsx", workbooks.workbook(), workbooks.records(), weight=1, plain=False)
     sheet = (
         b'<row><c t="inlineStr"><is><t>a</t></is></c></row><row r="2"><c r="A2" t="str"><v>yes</v></c>'
         b'<c r="B2" s="1"><v>45000.5</v></c><c t="b"><v>1</v></c><c t="d"><v>2024-05-06</v></c></row>'
@@ -232,7 +260,8 @@ def _files(folder: Path) -> Iterator[Target]:
     plan = b'{"kind": "masquerade joined records", "version": 1, "session": "00", "recipient": "m", '
     yield _plan(folder, plan + b'"agreed": {}, "rows": 1, "parts": 1, "policy": {"masquerade": 1}}')
     yield file("row", read_row, ".json", b'{"age": "30-39", "zip": "123"}', weight=6)
-    yield file("credential", read_credential, ".credential", b"00" * 40, weight=4)
+    credential = Credential(bytes(16), bytes(32)).encode().hex().encode()
+    yield file("credential", read_credential, ".credential", b"00" * 40, credential, weight=4)
     yield file("ledger", _ledger, ".jsonl", _ledger_line(), weight=4)
     yield file("identity", load_identity, ".key", b"ab" * 32 + b"\n")
     yield file("certificate", certificates.fingerprint, ".pem", *_pems(folder), weight=2)
@@ -243,19 +272,20 @@ def _files(folder: Path) -> Iterator[Target]:
     )
     for name, model in {
         "party": PartySettings, "miner": MinerSettings, "collector": CollectorSettings,
-        "randomness": RandomnessSettings, "collection": CollectionSettings, "survey": SurveySettings,
+        "randomness": RandomnessSettings, "collection": CollectionSettings, "office": OfficeSettings,
+        "survey": SurveySettings,
     }.items():  # fmt: skip
         load = partial(node_settings.load, model=model, environment={})
-        yield file(f"settings-{name}", load, ".yaml", party, weight=1)
+        yield file(f"settings-{name}", load, ".yaml", party, settings_seeds()[name], weight=1)
     form = b"masquerade: 1\nvariables: {age: {categories: [young, old]}, ill: {categories: ['yes', 'no']}}\n"
-    yield file("form", load_form, ".yaml", form, weight=1)
+    yield file("form", load_form, ".yaml", form, FORM, weight=1)
     survey = (
         b"masquerade_survey: 1\ntitle: {en: T, de: U}\nlanguages: [en, de]\npolicy: survey-policy.yaml\n"
         b"collector: 'https://s.example'\ncontact: c\nconsent: d\norder: fixed\nquestions:\n"
         b"- {variable: age, text: {en: A, de: B}, answers: {young: x, old: y}}\n"
         b"- {variable: ill, text: I, show_if: {age: [old]}, not_asked: 'no'}\n"
     )
-    (folder / "survey-policy.yaml").write_bytes(form)
+    SURVEYED.save(folder / "survey-policy.yaml")
     yield file("survey", Survey.load, ".yaml", survey, weight=2)
     yield _survey_report(folder)
     form = (
@@ -265,6 +295,9 @@ def _files(folder: Path) -> Iterator[Target]:
         b'"visibleIf": "{a} = \'y\' or {a} anyof [2]"}]}]}]}'
     )
     yield file("surveyjs", _questionnaire, ".json", form, weight=2)
+    structures = [limesurvey_file(localized=one, most=5).encode() for one in (True, False)]
+    yield file("limesurvey", _questionnaire, ".lss", *structures, weight=2)
+    yield _tool_responses(folder)
     yield file("xlsform", _questionnaire, ".xlsx", workbooks.workbook(), weight=1, plain=False)
     yield _workbook_parts(folder)
     seeds = _seeds("xlsform-cells", *workbooks.cell_seeds())
@@ -272,6 +305,19 @@ def _files(folder: Path) -> Iterator[Target]:
     yield from _studio(folder)
     yield file("json-file", read_json, ".json", b'{"a": [1, 2.5, "x", {"b": null}]}', weight=8)
     yield _package()
+    yield from later_files(folder, file, _batches)
+    yield from newest_files(folder, file, _batches)
+
+
+def _later_texts() -> Iterator[Target]:
+    def text(name: str, read: Callable[[str], object], *seeds: bytes) -> Target:
+        def run(data: bytes) -> None:
+            read(data.decode("utf-8", "replace"))
+
+        return Target(name, run, _seeds(name, *seeds), 4, plain=True)
+
+    yield from later_texts(text)
+    yield from newest_texts(text)
 
 
 def _studio(folder: Path) -> Iterator[Target]:
@@ -283,6 +329,7 @@ def _studio(folder: Path) -> Iterator[Target]:
         b'"policy": null, "engine": "postgres", "url": "postgresql://me@host:5432/d"}}',
         "steps.json": b'[{"command": ' + argv + b', "result": "00112233aabbccdd", "said": ["note"]}]',
         "counts.json": b'{"/a/b.csv": 12}',
+        "draft.json": b'{"command": ["policy", "init", "a.csv", "--json"], "printed": {"people": 7}}',
         "history/000000.json": b'{"settings": {"masquerade_studio": 1}, '
         b'"policy": "masquerade: 1\\nvariables: {}"}',
         "history/index.json": b'{"at": 0, "words": ["a new project"]}',
@@ -320,6 +367,17 @@ SMALL = Policy.from_dict(
     {
         "masquerade": 1,
         "variables": {"a": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.25}}},
+    }
+)
+
+
+SURVEYED = Policy.from_dict(
+    {
+        "masquerade": 1,
+        "variables": {
+            "age": {"categories": ["young", "old"]},
+            "ill": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.25}},
+        },
     }
 )
 
@@ -399,6 +457,22 @@ def _questionnaire(path: Path) -> None:
     asked(read_questionnaire(path))
 
 
+def _tool_responses(folder: Path) -> Target:
+    """Return the layout of a package's responses, in place of the right one."""
+    work, package = folder / "packaged-survey", folder / "package"
+    if not work.exists():
+        write_example(work, "https://s.example")
+    build_package(Survey.load(work / "survey.yaml"), "odk").write(package, overwrite=True)
+    path = package / "responses.json"
+    right = path.read_bytes()
+
+    def run(data: bytes) -> None:
+        path.write_bytes(data)
+        Responses.load(package)
+
+    return Target("tool-responses", run, _seeds("tool-responses", right), weight=2, plain=True)
+
+
 def _workbook_parts(folder: Path) -> Target:
     path = folder / "xlsform-parts.xlsx"
 
@@ -419,7 +493,7 @@ def _survey_report(folder: Path) -> Target:
     seed = body_of(survey, (0, 1, 1, 2), name="ab" * 16).rstrip()
 
     def run(data: bytes) -> None:
-        report_of(json_object(data), versions, own_chance=True)
+        parse_report(json_object(data), versions, own_chance=True)
 
     return Target("survey-report", run, _seeds("survey-report", seed), weight=8, plain=True)
 
@@ -446,9 +520,9 @@ def _batches(path: Path) -> None:
                     encode(batch.column(entry.variable.name), entry, text=batches.text)
 
 
-def _parquet(table: pa.Table) -> bytes:
+def _parquet(table: pa.Table, **options: Any) -> bytes:
     sink = pa.BufferOutputStream()
-    parquet.write_table(table, sink)
+    parquet.write_table(table, sink, **options)
     return bytes(sink.getvalue().to_pybytes())
 
 
@@ -519,7 +593,7 @@ def _package() -> Target:
     raw = RawFile("iris.data", "uci", 72, "0" * 64, ())
 
     def run(data: bytes) -> None:
-        _unpacked(data, raw, "https://example.org/iris.zip")
+        _unpack(data, raw, "https://example.org/iris.zip")
 
     return Target(
         "data-package", run, _seeds("data-package", packed.getvalue()), 2, only=frozenset({NotFetched})

@@ -51,6 +51,16 @@ def asked(found: Questionnaire) -> None:
     found.survey_values("https://s.example", None)
 
 
+def records() -> bytes:
+    """Return a workbook of records."""
+    book = openpyxl.Workbook()
+    for row in (("a", "b"), ("yes", 1), ("no", 2.5)):
+        book.worksheets[0].append(row)
+    packed = io.BytesIO()
+    book.save(packed)
+    return packed.getvalue()
+
+
 def workbook() -> bytes:
     """Return a workbook as openpyxl writes it."""
     book = openpyxl.Workbook()

@@ -9,20 +9,20 @@ from contextlib import contextmanager
 
 from masquerade.core.errors import InputError
 from masquerade.services.common.peers import PLAIN
-from masquerade.services.common.server import GRACE_SECONDS, _prepared, _quiet
+from masquerade.services.common.server import GRACE_SECONDS, _prepare, _quiet
 
 
 @contextmanager
-def background(service, *, host="127.0.0.1", port=0, tls=PLAIN, grace_seconds=GRACE_SECONDS):
+def background(service, *, host="127.0.0.1", port=0, tls=PLAIN, grace_seconds=GRACE_SECONDS, probe=None):
     """Serve in a thread of this process, and give the address; at the end the service stops in order."""
     addresses: list[str] = []
-    server, listening = _prepared(service, (host, port), tls, grace_seconds, addresses.append)
+    server, listening = _prepare(service, (host, port), tls, grace_seconds, addresses.append, probe=probe)
     failures: list[BaseException] = []
 
     def serve() -> None:
         try:
             server.run(sockets=[listening])
-        except BaseException as error:  # noqa: BLE001  (raised again by whoever waits for the start)
+        except BaseException as error:  # noqa: BLE001  (raised again where the start is awaited)
             failures.append(error)
 
     thread = threading.Thread(target=serve, name=f"masquerade {server.service.name}", daemon=True)

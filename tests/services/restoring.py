@@ -16,7 +16,7 @@ app.add_typer(party_app, name="party")
 
 
 def agreed(server, file, settings):
-    """Let the operator of a service that was restored agree to what that gives away, by the command."""
+    """Agree to the restore of a service as its operator, by the command."""
 
     def said(*words):
         return CliRunner().invoke(app, [*server.RESTORED.split()[1:], "--node", str(file), *words])
@@ -31,4 +31,4 @@ def agreed(server, file, settings):
     kept = [entry.release for entry in inspect(settings.state)[0]]
     assert [release.kind for release in kept[-2:]] == [RESTORED, AGREED]
     assert kept[-1].protocol == server.AGREEMENT
-    assert "nothing is in doubt" in said().stdout
+    assert "the state is the latest" in said().stdout

@@ -11,10 +11,12 @@ import json
 import pkgutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 import masquerade.services
 from masquerade.core.errors import InputError, MasqueradeError, QueryRefused
@@ -26,20 +28,19 @@ from masquerade.services.common.problems import NotAdmitted
 from masquerade.services.common.release_ledger import WITNESS
 from masquerade.services.common.server import NodeServer
 from masquerade.services.common.settings import load
-from masquerade.services.counting.example import made_up, write_count
+from masquerade.services.counting.example import example_records, write_count
 from masquerade.services.counting.leader import LeaderService
 from masquerade.services.counting.miner import MinerService
 from masquerade.services.counting.settings import CountLeaderSettings, CountMinerSettings
 from masquerade.services.parties import kinds
 from masquerade.services.parties.example import two_hospitals_and_a_registry, write_deployment
-from masquerade.services.parties.linkage import LINKING
+from masquerade.services.parties.linkage import LINKINGS
 from masquerade.services.parties.node import Node
 from masquerade.services.parties.party import CANCEL
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.settings import MinerSettings, PartySettings
 from masquerade.services.threshold.collector import CollectorService
-from masquerade.services.threshold.example import made_up as made_up_rows
-from masquerade.services.threshold.example import write_collection
+from masquerade.services.threshold.example import draw_example_rows, write_collection
 from masquerade.services.threshold.randomness_server import RandomnessService
 from masquerade.services.threshold.settings import CollectorSettings, RandomnessSettings
 from masquerade.survey.collector.collector import PLACES as SURVEY_PLACES
@@ -180,7 +181,7 @@ LINES: dict[tuple[str, str], Line] = {
         CONVENER.shown_by + ", and the convener's signature",
         (*CONVENER.forged_in, f"{HERE}::test_an_end_of_a_ledger_that_the_convener_did_not_sign_is_not_kept"),
     ),
-    ("node", "linking"): asked_by("the convener's"),
+    **{("node", role.name): asked_by("the convener's") for role in LINKINGS},  # a role for each round
     ("node", "cells"): asked_by(
         "the convener's, or without a miner another party's",
         f"{REFUSALS}::test_a_party_gets_nothing_from_a_party_where_there_is_a_miner",
@@ -188,7 +189,7 @@ LINES: dict[tuple[str, str], Line] = {
     ("node", "pooling"): asked_by("the convener's; adverts are signed by parties"),
     ("node", "products"): asked_by(
         "the convener's; masked columns are signed by their holders",
-        "tests/unit/protocols/products/test_attacks.py::test_masked_columns_of_other_sessions_names_or_holders_are_refused",
+        "tests/unit/protocols/vertical/scalar_products/test_attacks.py::test_masked_columns_of_other_sessions_names_or_holders_are_refused",
     ),
     ("node", "paillier"): asked_by("the convener's"),
     ("node", "projection"): asked_by("the convener's; secrets are sealed between owners"),
@@ -208,9 +209,9 @@ OPERATIONS = {
 def services(tmp_path_factory):
     """One of each kind of service, made from examples, by the names of the list; nobody calls them yet."""
     folder = tmp_path_factory.mktemp("services")
-    counted = write_count(folder / "count", protocol="frequency", records=made_up(12), minimum=10)
-    mixed = write_count(folder / "mix", protocol="mix", records=made_up(12), minimum=10)
-    collected = write_collection(folder / "collect", k=3, rows=made_up_rows(12))
+    counted = write_count(folder / "count", protocol="frequency", records=example_records(12), minimum=10)
+    mixed = write_count(folder / "mix", protocol="mix", records=example_records(12), minimum=10)
+    collected = write_collection(folder / "collect", k=3, rows=draw_example_rows(12))
     nodes = write_deployment(folder / "nodes", two_hospitals_and_a_registry("pooled-counts", 60))
     made = {
         "count miner": MinerService(load(counted["miner"], CountMinerSettings, environment={})),
@@ -257,8 +258,9 @@ def test_every_place_and_role_of_every_service_has_a_line(services):
         for place in service.places
     }
     found |= {("survey", place) for place in (*SURVEY_PLACES, "reports")}
-    found |= {("node", role) for role in ("begin", CANCEL, LINKING.name, *services["node"].party._control)}
-    found |= {("node", role.name) for kind in map(kinds.find, kinds.OURS) for role in kind.roles}
+    linking = [role.name for role in LINKINGS]
+    found |= {("node", role) for role in ("begin", CANCEL, *linking, *services["node"].party._control)}
+    found |= {("node", role.name) for kind in map(kinds.find, kinds.BUILT_IN) for role in kind.roles}
     assert found == set(LINES)
     assert {name: {*service.operations, "restored"} for name, service in services.items()} == OPERATIONS
 
@@ -287,7 +289,7 @@ def rows_of(service):
 
 
 def callers(service, *but):
-    """Return all who may come in: peers, and somebody without credentials; some left out."""
+    """Return all callers, peers and one without credentials, except the given ones."""
     return [peer for peer in (*service.peers, ANYBODY) if peer.name not in but]
 
 
@@ -327,13 +329,24 @@ def test_peers_of_a_count_speak_for_themselves_alone(services):
 # sessions, of every kind
 
 
-@pytest.fixture(scope="module", params=kinds.OURS)
+IN_ROUNDS = "revealed-vertical-counts in rounds"
+ROUNDS = [[f"field{number}"] for number in range(len(LINKINGS))]
+
+
+@pytest.fixture(scope="module", params=[*kinds.BUILT_IN, IN_ROUNDS])
 def party(request, tmp_path_factory):
     """A party at which its convener has begun a session, not served; and the session."""
     folder = tmp_path_factory.mktemp("session") / "nodes"
-    files = write_deployment(folder, two_hospitals_and_a_registry(request.param, 60))
+    plan = two_hospitals_and_a_registry(request.param.partition(" ")[0], 60)
+    files = write_deployment(
+        folder, replace(plan, terms={"link_by": ROUNDS}) if request.param == IN_ROUNDS else plan
+    )
     spec = load(folder / "session.yaml", SessionSpec, environment={})
     name = next(party for party in spec.parties if party != spec.convener)
+    if request.param == IN_ROUNDS:
+        values = yaml.safe_load(files[name].read_text())
+        values["data"]["link_fields"] = {field: "person" for [field] in ROUNDS}
+        files[name].write_text(yaml.safe_dump(values))
     node = Node(load(files[name], PartySettings, environment={}))
     message = {"spec": spec.model_dump(mode="json"), "epoch": EPOCH.hex()}
     to(node, spec.convener, spec, "begin", message)
@@ -342,7 +355,7 @@ def party(request, tmp_path_factory):
 
 
 def to(node, peer, spec, role, message, session=None):
-    """Send a message of a session to a node, as a peer or somebody without credentials."""
+    """Send a message of a session to a node, as a peer or without credentials."""
     who = next((one for one in node.peers if one.name == peer), ANYBODY)
     session, body = (
         session or spec.session,
@@ -394,7 +407,7 @@ def test_messages_of_another_epoch_or_session_change_nothing(party):
             to(node, spec.convener, spec, role, {"epoch": bytes(16).hex(), **whole.get(role, {})})
         with pytest.raises(MasqueradeError, match="has not begun here"):
             to(node, spec.convener, spec, role, {"epoch": EPOCH.hex()}, session="other")
-    with pytest.raises(InputError, match="another session than its place"):
+    with pytest.raises(InputError, match="session that differs from the one in its path"):
         to(node, spec.convener, spec, "begin", message, session="other")
     assert standing(node, spec) == before
 

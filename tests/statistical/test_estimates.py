@@ -9,11 +9,11 @@ import pytest
 from tests.statistical.checks import assert_coverage, assert_unbiased, assert_variance
 
 import masquerade as mq
-from masquerade.core.covariance import LinearCovariance, Part
+from masquerade.core.linear_covariance import CovariancePart, LinearCovariance
 from masquerade.core.table import CountTable
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.estimate.evidence import ReportEvidence
-from masquerade.sources.query_plan import Layout
+from masquerade.sources.query_plan import QueryLayout
 from masquerade.sources.records import Records
 
 RUNS = 20_000
@@ -59,14 +59,14 @@ def random_joint_policy(seed: int) -> mq.Policy:
 def answer(observed, plan, policy, by) -> CountTable:
     """The table that a source of records makes of observed counts."""
     values = plan.maps.apply(observed)
-    covariance = LinearCovariance((Part(observed, plan.maps),), values, values, int(observed.sum()))
+    covariance = LinearCovariance((CovariancePart(observed, plan.maps),), values, values, int(observed.sum()))
     evidence = ReportEvidence.of([plan.reports(observed)], values, covariance)
     return CountTable(tuple(policy.schema[name] for name in by), values, int(observed.sum()), evidence)
 
 
 def simulated(policy: mq.Policy, by: tuple[str, ...], truth: np.ndarray, n: int, seed: int):
     """Yield tables estimated from multinomial draws of the observed counts."""
-    plan = Layout(policy.groups, policy.schema).plan(mq.Query(by=by))
+    plan = QueryLayout(policy.groups, policy.schema).plan(mq.Query(by=by))
     chances = truth
     for axis, observed_axis in enumerate(plan.axes):
         chances = np.moveaxis(np.tensordot(chances, observed_axis.channel.matrix, (axis, 0)), -1, axis)
@@ -127,7 +127,7 @@ def test_intervals_of_clear_counts_cover():
     """Nothing disguised: Wilson's interval; its exact coverage goes up and down with the count."""
     n, counts = 5000, np.arange(30, 90)
     policy = mq.Policy.clear(mq.Schema({"a": ["x", "y"]}))
-    plan = Layout(policy.groups, policy.schema).plan(mq.Query(by="a"))
+    plan = QueryLayout(policy.groups, policy.schema).plan(mq.Query(by="a"))
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
     k = np.arange(0, 270)
     ends = [answer(np.array([x, n - x], float), plan, policy, ("a",)).conf_int() for x in k]
@@ -150,7 +150,7 @@ def test_given_the_records_the_disguise_is_the_only_error(seed):
         name: generator.integers(0, len(policy.schema[name]), 600).astype(np.uint8) for name in policy.schema
     }
     query = mq.Query(by=("b", "c"), where={"a": 1})
-    clear = Records(codes, policy.undisguised())
+    clear = Records(codes, policy.without_channels())
     (truth,) = clear.answer([query])
     estimates, variances = [], []
     for _ in range(1500):

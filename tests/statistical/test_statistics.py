@@ -105,7 +105,7 @@ def test_the_kept_study_of_imputations_covers():
 def test_imputations_tell_what_the_table_tells_and_no_more():
     """Improper ones, which leave the error of the shares out, would have much narrower intervals."""
     source, exact = study.two_disguised(np.random.default_rng())
-    imputed = mq.stats.impute(source, m=100, seed=15).pooled(study.log_odds).conf_int().iloc[0]
+    imputed = mq.stats.impute(source, m=100, seed=15).pool(study.log_odds).conf_int().iloc[0]
     table = np.log(mq.stats.odds_ratio(source, "y", "x").conf_int().iloc[0])
     widths = [limits["upper"] - limits["lower"] for limits in (imputed, table)]
     assert 0.6 <= widths[0] / widths[1] <= 1.6

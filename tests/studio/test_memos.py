@@ -8,7 +8,8 @@ import pytest
 from tests.studio.world import Visitor
 
 from masquerade.disguising.memo import Memo
-from masquerade.services.common.release_ledger import Release, ReleaseLedger, entry_of, inspect, spending
+from masquerade.services.common.ledger_totals import spending
+from masquerade.services.common.release_ledger import Release, ReleaseLedger, entry_of, inspect
 from masquerade.studio import releases
 from masquerade.studio.project import Project
 
@@ -29,7 +30,7 @@ def visitor(tmp_path):
     project = came.studio.project
     (project.folder / "policy.yaml").write_text(POLICY, encoding="utf-8")
     came.studio.reach.name(tmp_path / "people.csv")
-    with project.changed("data") as (settings, _):
+    with project.edit("data") as (settings, _):
         settings["data"] = str(tmp_path / "people.csv")
     yield came
     came.close()
@@ -60,7 +61,7 @@ def rename(path):
 
 def put_another(path):
     path.unlink()
-    Memo.kept(path)
+    Memo.load_or_create(path)
 
 
 def spent_gamma(entries):
@@ -74,7 +75,7 @@ def test_another_memo_is_counted_as_a_further_draw_and_is_an_act_of_the_person(v
     memo = project.folder / "people.memo"
     release(visitor)
     page = release(visitor)
-    assert "draw all people again" not in page
+    assert "draw everyone again" not in page
     assert reports(visitor, 1) == reports(visitor, 2)  # the memo repeats them
     assert spent_gamma(ledger(visitor)) == 3
     first = Memo.load(memo).id
@@ -83,7 +84,7 @@ def test_another_memo_is_counted_as_a_further_draw_and_is_an_act_of_the_person(v
     change(memo)
     asked = visitor.post("release", do="disguise", ending="csv", person="person")
     assert asked.status_code == 400
-    assert "draw all people again" in asked.text
+    assert "draw everyone again" in asked.text
     assert "γ = 9" in asked.text
     assert not (project.folder / "releases/3").exists()
     assert (memo.exists(), len(ledger(visitor))) == (change is put_another, 2)

@@ -32,6 +32,8 @@ PLACES = {
     "a file in the folder releases": "releases/1/disguised.csv",
     "a folder in the folder releases": "releases/1/package",
     "people.memo": "people.memo",
+    "a number, or inf": "inf",
+    "the project's ledger": "releases/releases.jsonl",
 }
 WRITERS = [name for name in RULES if name[0] in KEPT]
 BUILTIN = (ast.Expression, ast.Call, ast.Attribute, ast.Name, ast.Load, ast.Constant, ast.keyword)

@@ -20,6 +20,7 @@ import pytest
 from tests.studio.world import DEADLINE, Visitor, found_at, steps_of
 
 from masquerade.core.errors import InputError
+from masquerade.learn.catalogue import LEARNERS
 from masquerade.services.common.release_ledger import inspect
 from masquerade.studio import notebook, pages, releases, steps
 from masquerade.studio.allow_list import read_step
@@ -43,11 +44,13 @@ ASKED = [
     "learn?do=network",
     "learn?do=naive-bayes&target=ill",
     "learn?do=tree&target=ill",
+    "learn?do=linear&target=ill",
     "learn?do=rules",
     "learn?do=regress&formula=ill+~+smoker",
     "audit?do=policy",
     "audit?do=release",
 ]
+NOT_SHOWN = {"tables"}  # the page Estimate counts tables
 DRAWN = {("plan", "policy.yaml"), ("learn", "structure"), ("estimate", "releases/1/disguised.csv")}
 RUN = """import json, sys
 from masquerade.studio.engine import run_command
@@ -72,9 +75,14 @@ def visitor(tmp_path_factory):
     answer = came.post("data", do="draft", data=str(folder / "people.csv"))
     assert answer.status_code == 303, answer.text
     came.page(answer.headers["location"])
-    came.post("policy", do="gamma", name="smoker", stop="17")
-    came.post("policy", do="gamma", name="ill", stop="17")
-    came.post("policy", do="clear", name="region")
+    for change in (
+        {"do": "limit", "kind": "gamma", "limit": "400"},
+        {"do": "clear", "name": "region", "clear_accepted": "1"},
+        {"do": "gamma", "name": "smoker", "stop": "17"},
+        {"do": "gamma", "name": "ill", "stop": "17"},
+    ):
+        changed = came.post("policy", **change)
+        assert changed.status_code == 303, changed.text
     made = came.post("release", shuffle="1", ending="csv")
     assert made.status_code == 303, made.text
     came.made = made.headers["location"]
@@ -109,14 +117,14 @@ def test_every_number_on_every_screen_is_the_commands_in_a_copy_of_the_project(v
     )
     texts = dict(zip(commands, json.loads(run.stdout), strict=True))
     project = visitor.studio.project
-    kept = {steps.shown(step.command): step.result for step in project.steps}
+    kept = {steps.format_command(step.command): step.result for step in project.steps}
     again = [
         (texts[c], (tmp_path / "copy/results" / f"{kept[c]}.json").read_text()) for c in texts if c in kept
     ]
     assert len(again) > 15
     assert all(printed == before for printed, before in again)  # byte for byte
     printed = {command: json.loads(text) for command, text in texts.items()}
-    kept = {steps.shown(step.command): project.result(step.result) for step in project.steps}
+    kept = {steps.format_command(step.command): project.result(step.result) for step in project.steps}
     printed |= {command: kept[command] for command in drawn}  # what draws prints other figures each time
     compared = 0
     for command, numbers in shown:
@@ -124,6 +132,14 @@ def test_every_number_on_every_screen_is_the_commands_in_a_copy_of_the_project(v
             assert found_at(printed[command], place) == value, (command, place)
             compared += 1
     assert compared > 300
+
+
+def test_learners_of_the_catalogue_are_on_the_page(visitor):
+    shown = re.findall(r'name="do" value="([^"]+)"', visitor.page("learn"))
+    listed = [name for name, learner in LEARNERS.items() if learner.command and name not in NOT_SHOWN]
+    assert shown == [*listed, "regress"]
+    model = visitor.page("learn?do=linear&target=ill")
+    assert "(intercept)" in model
 
 
 def test_the_shown_digits_are_those_of_the_number(visitor):
@@ -165,7 +181,7 @@ def test_nothing_in_any_answer_leads_elsewhere_or_has_a_style_of_its_own(visitor
         "enter",
         *(f"assets/{name}" for name in ("page.css", "studio.css", "studio.js")),
     ]
-    known = (visitor.studio.door.origin, "http://www.w3.org/2000/svg")  # a name: nobody is asked
+    known = (visitor.studio.access.origin, "http://www.w3.org/2000/svg")  # a name: nobody is asked
     for place in [*places, "assets/htmx.min.js", "assets/icon.svg"]:
         answer = visitor.send("GET", place)
         text = functools.reduce(lambda text, name: text.replace(name, ""), known, answer.text)
@@ -178,7 +194,7 @@ def test_nothing_in_any_answer_leads_elsewhere_or_has_a_style_of_its_own(visitor
 
 
 def test_nobody_else_is_let_in(visitor):
-    door = visitor.studio.door
+    door = visitor.studio.access
     assert visitor.send("GET", "data", cookie="").status_code == 403
     assert visitor.send("GET", "data", cookie=f"{door.cookie}=guess").status_code == 403
     assert visitor.send("GET", "data", host="rebound.example:5559").status_code == 421
@@ -190,7 +206,7 @@ def test_nobody_else_is_let_in(visitor):
 
 
 def test_a_token_lets_in_once_and_only_its_owner_can_read_it(visitor):
-    door, token = visitor.studio.door, visitor.token()
+    door, token = visitor.studio.access, visitor.token()
     assert stat.S_IMODE(door.file.stat().st_mode) == 0o600
     assert stat.S_IMODE(door.file.parent.stat().st_mode) == 0o700
     first, second = (visitor.send("POST", "enter", content=token) for _ in range(2))
@@ -308,7 +324,7 @@ def test_downloads_are_what_the_command_writes(visitor):
         ("estimate?do=shares", "Choose the variable"),
         ("estimate?do=count&where=smoker%3Dperhaps", "perhaps"),
         ("learn?do=regress&formula=ill+~+nobody", "nobody"),
-        ("data?folder=/no/such/folder", "is no folder"),
+        ("data?folder=/no/such/folder", "is not a folder"),
     ],
 )
 def test_a_mistake_is_said_on_the_page(visitor, place, words):
@@ -339,5 +355,5 @@ def test_no_number_is_shown_as_a_negative_zero():
 def test_who_comes_before_the_server_has_started_waits():
     with listening_socket() as early, socket.create_connection(early.getsockname()) as visitor:
         assert visitor.getpeername() == early.getsockname()
-        with pytest.raises(InputError, match="is taken; leave --port out"):
+        with pytest.raises(InputError, match="is in use; omit --port"):
             listening_socket(early.getsockname()[1])

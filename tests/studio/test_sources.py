@@ -76,7 +76,7 @@ def test_a_table_of_postgresql_is_counted_where_it_lies(folder, postgres, tmp_pa
             assert f'name="what" value="{needed}"' in again.page("estimate?do=count&by=region")
             again.post("allow", what=needed, page="estimate")
         page = again.page("estimate?do=count&by=region")
-        assert "asks for a password and none was given" in page or "it failed" in page
+        assert "requires a password" in page or "it failed" in page
         assert again.post("data", do="records", data="people", **fields).status_code == 303
         again.post("again", job=re.search(r'name="job" value="(\w+)"', page)[1])
         assert 'data-at="0.cells.0.count"' in again.page("estimate?do=count&by=region")
@@ -129,15 +129,18 @@ def test_a_model_from_elsewhere_is_shown_and_stays_in_the_project(visitor, folde
 
 def test_releases_add_up_and_are_made_ready_for_an_archive_and_for_respondents(visitor, folder):
     project = visitor.studio.project
-    with project.changed("policy") as (settings, values):
+    with project.edit("policy") as (settings, values):
         settings["data"] = str(folder / "people.csv")
         values.update(mq.Policy.load(folder / "policy.yaml").to_dict())
-    for _ in range(2):
-        made = visitor.post("release", do="disguise", ending="csv")
+    for accepted in ("9", "81"):
+        made = visitor.post("release", do="disguise", ending="csv", accept_gamma=accepted)
         assert made.status_code == 303, made.text
         page = visitor.page(made.headers["location"])
     assert "γ = 81" in page  # 9 · 9: two draws about the same people
-    assert "in clear: no bound" in page
+    refused = visitor.post("release", do="disguise", ending="csv", accept_gamma="81")  # 9 · 9 · 9
+    assert refused.status_code == 400
+    assert "beyond the limit for one person" in refused.text
+    assert "no bound: in clear" in page
     memo = [
         releases.entries(project.folder, "releases/1/disguised.csv", "releases/1/policy.yaml", 400, memo=m)
         for m in ("0f" * 8, None)

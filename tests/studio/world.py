@@ -32,10 +32,10 @@ class Visitor:
         self.cookie = self.send("POST", "enter", content=self.token()).headers["set-cookie"].partition(";")[0]
 
     def token(self):
-        return re.search(r"#([\w-]+)", self.studio.door.file.read_text(encoding="utf-8"))[1]
+        return re.search(r"#([\w-]+)", self.studio.access.file.read_text(encoding="utf-8"))[1]
 
     def send(self, method, place, content=None, **headers):
-        door = self.studio.door
+        door = self.studio.access
         given = {"host": door.host, "origin": door.origin, "cookie": getattr(self, "cookie", "")} | headers
         given = {name: value for name, value in given.items() if value}
         url = f"{door.origin}{door.prefix}/{place}"

@@ -65,6 +65,8 @@ class Visit:
         self.requests.append(request)
 
     def begin(self):
+        for box in self.page.locator("[name=agree]").all():
+            box.check()
         self.page.get_by_role("button", name="Begin", exact=True).click()
         return self
 
@@ -74,7 +76,7 @@ class Visit:
         return self
 
     def send(self):
-        self.page.get_by_role("button", name="Lock and send").click()
+        self.page.get_by_role("button", name="Send now").click()
         return self
 
     def sees(self, title):

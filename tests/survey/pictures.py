@@ -38,7 +38,7 @@ def screens(browser: Any, url: str, **more: Any) -> dict[str, bytes]:
 
     one.page.get_by_role("heading", level=1).wait_for()
     shot("0 start whole", whole=True)
-    one.page.get_by_role("heading", name="Who could see").scroll_into_view_if_needed()
+    one.page.get_by_role("heading", name="Who sees what").scroll_into_view_if_needed()
     one.page.evaluate("scrollTo(0, 0)")
     shot("1 who")
     box = one.page.get_by_label("I have written it down")
@@ -100,7 +100,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?")
     options = parser.parse_args()
     with running() as (_, browser), tempfile.TemporaryDirectory() as place:
-        with collecting(Path(place) / "open") as (collector, url, _):
+        agree = "I am 18 or older. I have read this page and want to take part."
+        with collecting(Path(place) / "open", agree=agree) as (collector, url, _):
             found = screens(browser, url)
             row = side_by_side([found[name] for name in SHOWN])
             row.quantize(256, Image.Quantize.MAXCOVERAGE).save(PICTURE, optimize=True)

@@ -79,7 +79,7 @@ def study(browser: Any, folder: Path, people: int, inside: int) -> dict[str, Any
             _leave(one, bodies, seen)
         policy = collector.survey.policy
         rows = sorted(codes for *_, codes in collector.store.reports())
-        table = table_of(collector.store.counted()[policy.id], policy)
+        table = table_of(collector.store.count_reports()[policy.id], policy)
     database = b"".join(path.read_bytes() for path in (folder / "collected").rglob("*") if path.is_file())
     sent = [json.loads(body) for body in bodies]
     truth = [TRUTHS[i % len(TRUTHS)] for n in (people, inside) for i in range(n)]

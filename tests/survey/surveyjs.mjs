@@ -1,11 +1,11 @@
-// SurveyJS itself with the example's script: node surveyjs.mjs PACKAGES FOLDER ADDRESS TIMES
+// SurveyJS itself with the package: node surveyjs.mjs PACKAGES FOLDER ADDRESS TIMES
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
 const [, , packages, folder, address, times] = process.argv;
 const { Model } = createRequire(`${packages}/`)("survey-core");
-const { disguised, toCollector } = await import(pathToFileURL(`${folder}/disguised.js`));
+const { disguised, toCollector } = await import(pathToFileURL(`${folder}/masquerade-surveyjs.js`));
 const made = JSON.parse(readFileSync(`${folder}/mechanism.json`, "utf8"));
 const elements = Object.entries(made.categories).map(([name, choices]) => ({ type: "radiogroup", name, choices, isRequired: true }));
 const answers = { age: "30 to 49", pills: "yes", told: "no", nights: "many" };

@@ -12,6 +12,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from tests.survey.vectors import POLICIES
+from tests.survey.world import example
 
 from masquerade import channels
 from masquerade.channels.channel import Channel
@@ -19,10 +20,11 @@ from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError
 from masquerade.survey import Survey, build
 from masquerade.survey.collector.example import write_example
-from masquerade.survey.page.consequences import surest, surest_of, surest_of_all
+from masquerade.survey.forms.own_chance import own_weights
+from masquerade.survey.page.consequences import percent_after, percent_of_answers
 from masquerade.survey.page.mechanism import mechanism
 from masquerade.survey.page.page import page_of, page_values
-from masquerade.survey.page.paper import ranges
+from masquerade.survey.page.paper import ranges, sheets
 from masquerade.survey.page.qr import in_svg, in_terminal
 from masquerade.survey.page.script_text import compact, literal
 
@@ -48,9 +50,12 @@ def test_the_page_is_small_and_asks_nobody_but_the_collector(built):
     for panel in (False, True):  # by invitation, and with all that a panel needs beside
         whole = Survey(survey.spec.model_copy(update={"panel": panel}), survey.policy)
         values = page_values(whole)
-        told = ("words", "questions", "columns", "title", "contact", "consent", "firstLabel")
+        told = (
+            "words", "questions", "columns", "title", "contact", "consent", "firstLabel", "bound", "views",
+            "agree", "information", "closing",
+        )  # fmt: skip
         texts = sum(len(literal(values[name]).encode()) for name in told)
-        assert len(page_of(whole).encode()) - texts <= 30_000  # the policy's numbers and its vectors count
+        assert len(page_of(whole).encode()) - texts <= 37_000  # the policy's numbers and its vectors count
     addresses = set(re.findall(r"https?://[\w.:/-]+", page))
     assert addresses == {"https://survey.example.org", "http://www.w3.org/2000/svg"}
     assert not re.search(r"<(?:link|img|iframe|script)[^>]*(?:src|href)=", page)
@@ -81,7 +86,8 @@ def test_manifest_letter_worker_and_digest_speak_of_the_same_page(built):
     letter = made.files["letter.html"].decode()
     assert " ".join(digest[i : i + 8] for i in range(0, 64, 8)) in letter
     assert 'lang="de"' in letter
-    assert "Some answers are sent as they are" in letter  # age is not disguised
+    assert letter.index("These answers are not disguised") < letter.index("How old are you?")
+    assert letter.index("How old are you?") < letter.index("right in at most 50 of 100 cases")
     assert "<svg" in letter  # the address as a QR code
 
 
@@ -116,18 +122,48 @@ def test_sheets_lead_through_the_channel_exactly():
             assert [first for _, first, _ in found[1:]] == [last + 1 for _, _, last in found[:-1]]
 
 
-def test_sheets_show_spinner_dice_and_birthday(built):
-    page = built[1].files["sheets.html"].decode()
+def test_sheets_show_spinner_dice_and_birthday(tmp_path):
+    survey = example(tmp_path / "work", own_chance=False)
+    alone = survey.policy.to_dict() | {"joint": None, "limit": None}
+    mask = {"channel": {"kind": "binary", "p": 0.25}}
+    alone["variables"]["pills"] |= mask
+    alone["variables"]["told"] |= mask
+    alone["variables"]["nights"] |= {"channel": {"kind": "symmetric", "p": 0.3}}
+    policy = Policy.from_dict({key: value for key, value in alone.items() if value is not None})
+    page = sheets(Survey(survey.spec, policy))
     assert page.count("<svg") == 7  # two questions of two answers, one of three
     assert "1-1 – 5-3" in page  # 27 of 36 throws: three quarters
     assert "1 – 21" in page  # 21 of 28 days
+    assert "A (3 of 4)" in page
+
+
+def test_questions_that_are_disguised_together_have_one_sheet(built):
+    """18 of 30 for the own number and 1 of 30 for each: the truth has 19 of 30, as the channel says."""
+    page = built[1].files["sheets.html"].decode()
+    assert page.count("<svg") == 1
+    assert "12 combinations" in page
+    assert "A (18 of 30)" in page
+    assert "M (1 of 30)" in page
+    assert "1-1 – 3-6" in page  # 18 of the 30 throws that count
+
+
+@pytest.mark.parametrize("gamma", ["19", "5/2", "3"])
+@pytest.mark.parametrize("size", [2, 4, 12])
+def test_one_sheet_for_all_combinations_is_the_channel(gamma, size):
+    channel = channels.for_gamma(size, gamma)
+    own, each = own_weights(channel)
+    total = own + size * each
+    for code in range(size):
+        found = {report: Fraction(own * (report == code) + each, total) for report in range(size)}
+        assert found == channel.row(code)
+    assert own_weights(channels.binary("0.1", "0.25")) is None
 
 
 def test_channels_that_are_too_large_for_a_page_are_refused():
     weights = 1 + np.arange(150)[:, None] * np.arange(150) % 7  # not symmetric: every weight is written
     channel = Channel(np.tile(np.arange(150, dtype=np.int32), (150, 1)), weights, 150)
     policy = Policy.build({"a": list(range(150))}, {"a": channel})
-    with pytest.raises(InputError, match="a page takes at most"):
+    with pytest.raises(InputError, match="a page can have at most"):
         mechanism(policy)
 
 
@@ -147,35 +183,48 @@ def test_the_address_is_a_qr_code_in_terminal_and_letter():
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_nobody_is_made_surer_than_the_page_says(name):
-    """Of every answer and pair of answers by every report, from even odds; and somebody is made so sure."""
+def test_nobody_believes_more_than_the_page_says(name):
+    """Of every answer and pair of answers by every report, from 5%; and somebody comes to believe so much."""
     policy = Policy.from_dict(POLICIES[name])
-    found = surest_of(policy)
-    for variable in policy.schema:
+    found = percent_of_answers(policy)
+    assert set(found) == set(policy.disguised)
+    for variable in policy.disguised:
         group = next(group for group in policy.groups if variable in group.names)
-        if not group.disguised:
-            assert found[variable] is None
-            continue
-        k, m = found[variable].values()
         response = group.response
         sizes = [] if response is None else sorted(set(response.block_classes.tolist()))
         own = [response.channel_of(size) for size in sizes] or [
             next(g for g in policy.groups_of(label) if variable in g.names).matrix_channel
             for label in policy.strata or (None,)
         ]
-        sure = max(
-            Fraction(row[report], row[report] + other.get(report, 0))
+        largest = max(
+            Fraction(row[report] * 5, row[report] * 5 + other.get(report, 0) * 95)
             for channel in own
             for row, other in permutations([channel.row(code) for code in range(channel.truths)], 2)
             for report in row
         )
-        assert Fraction(k - 1, m) < sure <= Fraction(k, m)
+        assert Fraction(int(found[variable]) - 1, 100) < largest <= Fraction(int(found[variable]), 100)
 
 
-def test_together_what_is_drawn_apart_tells_more_and_the_page_says_so(built):
+def test_beliefs_are_rounded_up_and_never_to_certainty():
+    assert [percent_after(Fraction(gamma)) for gamma in (1, 3, 19, 42, 10**5)] == [
+        "5",
+        "14",
+        "50",
+        "69",
+        "99.99",
+    ]
+    assert percent_after(Fraction(10**6)) is percent_after(float("inf")) is None
+
+
+def test_what_is_drawn_apart_multiplies_and_the_page_says_so(built):
     survey, made = built
-    assert surest_of(survey.policy)["pills"] == {"k": 75, "m": 100}
-    # γ of 3, 3 and 14/3 multiply to 42
-    assert surest_of_all(survey.policy) == {"k": 98, "m": 100}
-    assert "can be at most 98 of 100 sure" in made.files["letter.html"].decode()
-    assert surest(float("inf")) == {"k": 100, "m": 100}
+    assert survey.record_gamma == 19
+    assert percent_of_answers(survey.policy) == {"pills": "50", "told": "50", "nights": "50"}
+    assert "right in at most 50 of 100 cases" in " ".join(made.files["letter.html"].decode().split())
+    mask = {"channel": {"kind": "for_gamma", "gamma": 3}}
+    apart = {name: {"categories": list(v.categories)} | (mask if name != "age" else {})
+             for name, v in survey.policy.schema.items()}  # fmt: skip
+    weaker = Survey(survey.spec, Policy.from_dict({"masquerade": 1, "variables": apart}))
+    assert weaker.record_gamma == 27
+    assert {level for *_, level in page_values(weaker)["views"]["de"]} == {"weak", "true"}
+    assert page_values(weaker)["bound"]["de"][0].endswith("stimmt sie in höchstens 59 von 100 Fällen.")

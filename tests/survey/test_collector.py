@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -94,6 +95,19 @@ def test_bodies_have_one_size(world):
     assert len(body) == body_size(collector.survey)
     for other in (body.rstrip(), body + b" ", b""):
         assert http.post("/v1/reports", content=other).status_code == 422
+
+
+def test_a_report_that_drips_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("masquerade.services.common.service._BODY_SECONDS", 0.2)
+    limits = {"limits": {"seconds": 3600}}  # what it would have had
+    with collecting(tmp_path / "work", settings=limits) as (collector, url, _):
+        host, port = url.removeprefix("http://").split(":")
+        start = (
+            f"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Length: {body_size(collector.survey)}\r\n\r\n"
+        )
+        with socket.create_connection((host, int(port)), timeout=600) as slow:
+            slow.sendall(start.encode() + b"{")
+            assert b" 503 " in slow.recv(4096)
 
 
 def test_browsers_get_strict_headers_and_any_origin_may_send(world):
@@ -220,7 +234,7 @@ def test_a_report_can_be_withdrawn_until_the_survey_is_closed(tmp_path):
 
 def test_after_its_day_everything_is_deleted_at_the_start_and_by_the_hour(tmp_path, monkeypatch):
     with collecting(tmp_path / "work", delete_after="2099-12-31") as (collector, _, http):
-        assert "2099-12-31" in http.get("/").text
+        assert "31 December 2099" in http.get("/").text
         assert http.post("/v1/reports", content=body_of(collector.survey, (0, 1, 1, 2))).status_code == 200
         collector.keep_promises()
         assert collector.store.counts()["reports"] == 1
@@ -241,7 +255,7 @@ def test_an_amended_survey_takes_both_versions(tmp_path):
         assert http.post("/v1/reports", content=old).status_code == 200
         first = collector.survey.policy
     policy = tmp_path / "work" / "policy.yaml"
-    policy.write_text(policy.read_text().replace("p: 0.25", "p: 0.2"))
+    policy.write_text(policy.read_text().replace("gamma: 19", "gamma: 15"))
     with collecting(tmp_path / "work") as (collector, _, http):
         late = json.loads(old) | {"id": "0" * 32}
         for body in (padded(collector.survey, late), body_of(collector.survey, (0, 1, 1, 2))):
@@ -253,7 +267,7 @@ def test_an_amended_survey_takes_both_versions(tmp_path):
             for _ in range(10):
                 collector.store.submit(report((1, 0, 1, 0), policy=version.id)).result()
         shown = close_and_show(collector)["estimates"]
-        with pytest.raises(InputError, match="Name one of the survey's versions"):
+        with pytest.raises(InputError, match="Name one version of the survey"):
             export(collector.store, tmp_path / "a.csv")
         assert export(collector.store, tmp_path / "a.csv", first.id[:12]) == 12
         sources = [mq.tally(str(tmp_path / "a.csv"), first)]
@@ -288,8 +302,12 @@ def test_what_is_exported_is_shuffled_and_goes_straight_into_a_tally(tmp_path):
             again = mq.tally(str(tmp_path / name), survey.policy).answer(by)[0]
             assert again.values.tolist() == counts.values.tolist()
         _, about = pyreadstat.read_sav(str(tmp_path / "reports.sav"), metadataonly=True)
-        assert about.column_names_to_labels["nights"].startswith("How many nights")
-        assert about.variable_value_labels["nights"] == {1.0: "none", 2.0: "some", 3.0: "many"}
+        assert "How many nights" in about.column_names_to_labels["nights"]
+        assert about.variable_value_labels["nights"] == {
+            1.0: "none (disguised)",
+            2.0: "some (disguised)",
+            3.0: "many (disguised)",
+        }
         [pills] = [q for q in shown["estimates"][0]["questions"] if q["name"] == "pills"]
         assert pills["shares"][0]["share"] == pytest.approx(counts.values[0] / 120)
         assert pills["doubt"] is None

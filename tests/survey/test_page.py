@@ -18,7 +18,7 @@ from tests.statistical.checks import ALPHA
 from tests.survey import respondents, vectors
 from tests.survey.browser import FLAGS, PATIENCE, PHONE, Visit, running
 from tests.survey.programs import chromium
-from tests.survey.world import collecting
+from tests.survey.world import collecting, matrix_of
 
 from masquerade.crypto import oprf
 from masquerade.survey.collector.store import Report
@@ -60,15 +60,16 @@ def test_every_screen_on_a_phone(visit, world):
     before = collector.store.counts()["reports"]
     one = visit()
     page = one.sees("Health at work").accessible().page
-    page.get_by_text("can be at most 98 of 100 sure").wait_for()
-    team = page.get_by_role("row").filter(has_text="The research team").get_by_role("cell")
-    assert team.inner_text() == "no"
-    page.get_by_role(
-        "heading", name="Who could see your disguised answers?"
-    ).wait_for()  # age is sent as it is
+    page.get_by_text("right in at most 50 of 100 cases").wait_for()
+    team = page.get_by_role("row").filter(has_text="The research team").get_by_role("cell").first
+    assert team.inner_text().split("\n")[0] == "those listed above"  # age is
+    assert team.locator("p").nth(1).inner_text() == "the others: not for certain"
+    clear = page.locator(".note").first.inner_text()
+    assert clear.startswith("These answers are not disguised. They are sent exactly as you give them:")
+    assert "How old are you?" in clear
     page.get_by_text("Check this page").click()
     page.get_by_role("button", name="Run the check").click()
-    page.get_by_text("test vectors, 0 wrong").wait_for()
+    page.get_by_text("test values, 0 wrong").wait_for()
     page.get_by_role("combobox", name="Language").select_option("de")
     one.sees("Gesundheit bei der Arbeit")
     assert page.evaluate("document.documentElement.lang") == "de"
@@ -76,23 +77,24 @@ def test_every_screen_on_a_phone(visit, world):
     one.begin().sees("How old are you")
     page.get_by_role("button", name="Next").click()  # nothing chosen
     page.get_by_role("alert").get_by_text("Please choose an answer.").wait_for()
-    page.get_by_text("sent as it is").wait_for()
+    page.get_by_text("not disguised").wait_for()
+    top = "(css) => document.querySelector(css).getBoundingClientRect().top"
+    assert page.evaluate(top, "form .note") < page.evaluate(top, "[name=answer]")
     one.answer("30 to 49").sees("medicines")
     page.get_by_role("radio", name="Yes", exact=True).check()
-    page.get_by_text(
-        "If your answer is “Yes”, 75 of 100 such pages send “Yes”; if it is “No”, 25 of 100 do."
-    ).wait_for()
-    page.get_by_text("can be at most 75 of 100 sure of it").wait_for()
-    assert "Yes: 75 of 100; No: 25 of 100" in page.get_by_role("img").get_attribute("aria-label")
+    page.get_by_text("answers to 3 questions are disguised together. In 19 of 30").wait_for()
+    page.get_by_text("is then right in at most 50 of 100 cases").wait_for()
+    label = page.get_by_role("img").get_attribute("aria-label")
+    assert "your answers: 19 of 30; other answers: 11 of 30" in label
     one.accessible()
     page.get_by_role("button", name="Next").click()
-    one.sees("anybody at work know")
+    one.sees("anyone at work know")
     page.get_by_role("button", name="Back").click()
     one.sees("medicines").answer("No").sees("nights")  # what does not apply is skipped
     page.get_by_role("button", name="Back").click()
     one.answer("Yes").answer("Yes")
     page.get_by_role("radio", name="One to three").check()
-    page.get_by_text("70 of 100 such pages send it as it is").wait_for()
+    page.get_by_text("In 19 of 30 cases they are sent unchanged").wait_for()
     page.get_by_role("button", name="Next").click()
     one.sees("Your answers").accessible()
     page.get_by_role("button", name="Change: How old are you?").click()
@@ -117,12 +119,13 @@ def test_every_screen_on_a_phone(visit, world):
     code = page.locator("code").inner_text()
     page.reload()
     one.sees("Health at work")
-    page.get_by_text("This survey was answered on this device.").wait_for()
+    page.get_by_text("This survey has already been answered on this device.").wait_for()
+    page.get_by_text("Two answers reveal more about you.").wait_for()
     # and it can be withdrawn
     page.get_by_text("Withdraw", exact=True).first.click()
     page.get_by_label("Withdrawal code").fill(code)
     page.get_by_role("button", name="Withdraw").click()
-    page.get_by_text("What was sent is deleted.").wait_for()
+    page.get_by_text("What you sent has been deleted.").wait_for()
     assert collector.store.counts()["reports"] == before
     assert one.problems == []
     hosts = {request.url.split("/")[2] for request in one.requests}
@@ -157,7 +160,7 @@ def test_by_keyboard_alone(visit):
                 page.locator("input:checked").focus()
             page.keyboard.press(key)
         page.wait_for_function("(before) => document.querySelector('h1').textContent !== before", arg=title)
-    while page.evaluate(focused) != "Lock and send":
+    while page.evaluate(focused) != "Send now":
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     one.sees("Sent")
@@ -205,7 +208,7 @@ def test_without_a_connection_reports_wait_and_outlive_a_kill(machine, world, tm
     one.page.wait_for_function("navigator.serviceWorker.ready.then(() => true)")
     context.set_offline(True)
     one.page.reload()  # the service worker has the page
-    through(one.sees("Health at work")).send().sees("Kept until there is a connection").accessible()
+    through(one.sees("Health at work")).send().sees("Stored until there is a connection").accessible()
     one.page.get_by_text("1 waiting on this device").first.wait_for()
     assert (
         one.page.get_by_text("What was sent", exact=True).count() == 0
@@ -246,12 +249,12 @@ def test_chromium_meets_the_vectors_of_python(visit, tmp_path):
     (tmp_path / "vectors.json").write_text(json.dumps(made))
     one = visit()
     one.page.get_by_text("Check this page").click()
-    one.page.get_by_label("Further vectors").set_input_files(tmp_path / "vectors.json")
+    one.page.get_by_label("More test values").set_input_files(tmp_path / "vectors.json")
     one.page.get_by_role("button", name="Run the check").click()
-    shown = one.page.get_by_text("test vectors,")
+    shown = one.page.get_by_text("test values,")
     shown.wait_for()
-    number = int(shown.inner_text().split()[0])
-    assert f"{number} test vectors, 0 wrong" in shown.inner_text()
+    number = int(shown.inner_text().split()[0].replace(",", ""))
+    assert f"{number:,} test values, 0 wrong" in shown.inner_text()
     assert number >= sum(len(row["words"]) for draw in made["draws"] for row in draw["rows"])
     meet = Path(__file__).with_name("meet.mjs").read_text().replace("export ", "")
     told = one.page.evaluate(f"async (text) => {{ {meet}\nreturn meet(text); }}", json.dumps(made))
@@ -285,7 +288,7 @@ def test_ten_thousand_draws_of_the_page_are_the_channel_s(visit, world):
     )
     place = list(policy.observed)
     for name, truths in (("pills", 2), ("nights", 3)):
-        matrix = policy.group(name).channel.matrix
+        matrix = matrix_of(policy, name)
         for code in range(truths):
             counts = np.bincount([row[place.index(name)] for row in drawn[code::truths]], minlength=truths)
             assert chisquare(counts, matrix[code] * counts.sum()).pvalue > ALPHA
@@ -313,7 +316,7 @@ def test_a_block_is_dealt_once_and_only_its_questions_are_asked(machine, tmp_pat
         one.begin().sees("Question [a-e]")
         assert one.kept()["blocks"] == dealt
         one.page.get_by_text("Question 1 of 2").wait_for()
-        one.page.get_by_text("chosen by chance").wait_for()
+        one.page.get_by_text("picked by chance. Your answers are disguised together").wait_for()
         asked = {one.page.get_by_role("heading", level=1).inner_text()}
         one.answer("Yes").page.get_by_text("Question 2 of 2").wait_for()
         asked.add(one.page.get_by_role("heading", level=1).inner_text())
@@ -322,6 +325,38 @@ def test_a_block_is_dealt_once_and_only_its_questions_are_asked(machine, tmp_pat
         response = collector.survey.policy.groups[0].response
         assert asked == {f"Question {names[i]}" for i in response.by_cells[codes[0]]}
         assert one.kept() == {"mark": "true"}
+        context.close()
+
+
+def test_who_would_rather_not_say_is_disguised_and_nobody_can_choose_not_asked(machine, tmp_path):
+    channel = {"kind": "for_gamma", "gamma": 4}
+    policy = {
+        "masquerade": 1,
+        "variables": {
+            "drugs": {"categories": ["yes", "no", "refused"], "missing": "refused", "channel": channel},
+            "often": {
+                "categories": ["daily", "rarely", "refused", "not asked"],
+                "missing": ["refused", "not asked"],
+                "channel": channel,
+            },
+        },
+    }
+    questions = [
+        {"variable": "drugs", "text": "Drugs", "answers": {"yes": "Yes", "no": "No"}},
+        {"variable": "often", "text": "How often", "show_if": {"drugs": ["yes"]}, "not_asked": "not asked"},
+    ]
+    with collecting(tmp_path / "work", policy=policy, questions=questions, languages=["en"], **PLAIN) as (
+        collector,
+        url,
+        _,
+    ):
+        context = machine[1].new_context(**PHONE)
+        one = Visit(context, url + "/").begin().sees("Drugs").answer("Yes").sees("How often")
+        offered = one.page.locator("label.choice").all_inner_texts()
+        assert offered == ["daily", "rarely", "I would rather not say"]
+        one.answer("I would rather not say").send().sees("Sent")
+        [(_, _, codes)] = collector.store.reports()
+        assert len(codes) == 2
         context.close()
 
 
@@ -341,7 +376,7 @@ def test_a_panel_draws_alike_from_its_code_and_keeps_none(machine, tmp_path):
                 one.page.get_by_role("alert").get_by_text("Write this code down").wait_for()
                 one.page.get_by_label("I have written it down").check()
             else:
-                one.page.get_by_text("I have a code from before").click()
+                one.page.get_by_text("I have a code from an earlier time").click()
                 one.page.get_by_role("textbox", name="Recovery code").fill(code)
             one.begin().answer("30 to 49").answer(answer)
             if answer == "Yes":
@@ -357,7 +392,7 @@ def test_a_panel_draws_alike_from_its_code_and_keeps_none(machine, tmp_path):
         assert wave(code.upper().replace(" ", "-"))[1] == first
         context = machine[1].new_context(**PHONE)
         one = Visit(context, url + "/")
-        one.page.get_by_text("I have a code from before").click()
+        one.page.get_by_text("I have a code from an earlier time").click()
         one.page.get_by_role("textbox", name="Recovery code").fill(
             code[:-1] + ("b" if code[-1] != "b" else "d")
         )
@@ -391,9 +426,9 @@ def test_an_invitation_admits_once_and_is_nowhere_afterwards(machine, tmp_path):
         assert all(code not in request.url for request in one.requests[1:])
         context.close()
         for invitation, told in (
-            (code, "used already"),
-            ("unknown", "not known"),
-            ("", "you need your invitation"),
+            (code, "already been used"),
+            ("unknown", "invitation is unknown"),
+            ("", "You need an invitation"),
         ):
             context = machine[1].new_context(**PHONE)
             two = Visit(context, f"{url}/#{invitation}").begin()
@@ -404,7 +439,7 @@ def test_an_invitation_admits_once_and_is_nowhere_afterwards(machine, tmp_path):
         collector.key = oprf.ServerKey(oprf.random_key().secret, collector.key.public)
         context = machine[1].new_context(**PHONE)
         two = Visit(context, f"{url}/#{other}").begin()
-        two.page.get_by_role("alert").get_by_text("collector is not the one of this page").wait_for()
+        two.page.get_by_role("alert").get_by_text("server does not belong to this page").wait_for()
         context.close()
 
 
@@ -430,9 +465,9 @@ def test_own_spinners_and_the_team(machine, tmp_path):
             one.page.get_by_role("button", name=label, exact=True).wait_for()
             assert one.page.evaluate("document.documentElement.lang") == language
             one.accessible()
-        one.page.get_by_label("Who draws").select_option("2")
+        one.page.get_by_label("Where chance comes from").select_option("2")
         one.begin().page.get_by_text("mark here only what the sheet says").wait_for()
-        one.answer("No").send().sees("Sent")
+        one.accessible().answer("No").send().sees("Sent")
         assert [(mode, codes) for _, mode, codes in collector.store.reports()] == [(2, (1,))]
         for _ in range(60):
             collector.store.add(Report(os.urandom(16), collector.survey.policy.id, 0, (0,)))
@@ -443,12 +478,12 @@ def test_own_spinners_and_the_team(machine, tmp_path):
         team = Visit(context, f"{url}/team#{token}")
         team.page.get_by_text(f"{published} reports", exact=True).wait_for()
         team.page.get_by_text("numbers change by 10 reports or more").wait_for()
-        team.page.get_by_text("hardly come from this policy").wait_for()
+        team.page.get_by_text("unlikely under this policy").wait_for()
         team.accessible()
         collector.store.end()
         collector.publish()
         team.page.get_by_text("61 reports", exact=True).wait_for()
-        team.page.get_by_text("hardly come from this policy").wait_for()
+        team.page.get_by_text("unlikely under this policy").wait_for()
         team.accessible()
         Visit(context, f"{url}/team#wrong").page.get_by_text("not the team's").wait_for()
         context.close()

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 from pyarrow import parquet
-from tests.survey.world import change, collecting, free_port, report, store_url
+from tests.survey.world import change, collecting, free_port, matrix_of, report, store_url
 from typer.testing import CliRunner
 
 from masquerade.cli.app import app
@@ -46,7 +46,7 @@ def _clock(monkeypatch):
 
 def exact_figures(store, survey):
     """Return the figures of all reports at this moment, as a collector without batches shows them."""
-    counts = store.counted()
+    counts = store.count_reports()
     quotas = [] if store.quotas is None else store.quotas.counts_in(counts)
     shown = FigureSource(counts, store.counts(), quotas, lambda _, __: True)
     return figures(shown, survey, store.versions(), store.quotas)
@@ -63,10 +63,7 @@ def observed_counts(told, policy):
             if "shares" in question:
                 shares = np.array([it["share"] for it in question["shares"]])
                 name = question["name"]
-                matrix = (
-                    policy.group(name).channel.matrix if name in policy.disguised else np.eye(len(shares))
-                )
-                found[name] = n * shares @ matrix
+                found[name] = n * shares @ matrix_of(policy, name)
     return found
 
 
@@ -274,7 +271,7 @@ def test_versions_of_an_amended_survey_move_in_batches_of_their_own(tmp_path):
             attacker.send(codes(i))
         assert attacker.poll()["reports"] == 60
     policy = tmp_path / "work" / "policy.yaml"
-    policy.write_text(policy.read_text().replace("p: 0.25", "p: 0.2"))
+    policy.write_text(policy.read_text().replace("gamma: 19", "gamma: 15"))
     with collecting(tmp_path / "work") as (collector, _, http):
         again, second = Attacker(collector, http), collector.survey.policy.id
         again.history = [*attacker.history]
@@ -347,7 +344,7 @@ def test_a_quota_of_a_collector_started_again_is_not_full_by_what_waited(tmp_pat
     with collecting(tmp_path / "work", settings=own) as (collector, _, http):
         attacker = Attacker(collector, http)
         assert attacker.poll()["quotas"][0]["count"] is None
-        assert collector.store.quotas.counts_in(collector.store.counted()) == [16]
+        assert collector.store.quotas.counts_in(collector.store.count_reports()) == [16]
         for _ in range(K):
             assert attacker.send((0, 0, 0, 0)) == 200
         assert attacker.poll()["quotas"][0]["count"] == 26
@@ -375,16 +372,17 @@ def test_exports_and_status_between_reports_follow_the_batches(tmp_path):
             "nights": {"categories": ["none", "some", "many"], "channel": {"kind": "symmetric", "p": 0.3}},
         },
     }
+    questions = [{"variable": name, "text": name} for name in policy["variables"]]  # all are asked
     work = tmp_path / "work"
     (tmp_path / "export.token").write_text(new_token())
     (tmp_path / "export.token").chmod(0o600)
     own = {"export_token": str(tmp_path / "export.token")}
-    with collecting(work, policy=policy, settings=own) as (collector, _, http):
+    with collecting(work, policy=policy, questions=questions, settings=own) as (collector, _, http):
         attacker, tables, exact = Attacker(collector, http), [], []
         for i in range(90):
             attacker.send((i % 3, int(i % 5 == 0), i // 2 % 2, i % 3))
             attacker.poll()
-            exact.append(collector.store.counted()[collector.survey.policy.id])
+            exact.append(collector.store.count_reports()[collector.survey.policy.id])
             if i % 6 == 5:
                 told = run("export", work / "collector.yaml", "--out", tmp_path / f"{i}.parquet")
                 assert "in batches" in told or "batches of 10" in told
@@ -424,12 +422,12 @@ def test_an_open_survey_without_a_collector_or_token_exports_nothing(tmp_path):
     assert not (tmp_path / "a.csv").exists()
     told = run("status", work / "collector.yaml")
     assert "No collector of this survey answers at http://127.0.0.1:" in told
-    assert "no whole batch of 10 reports yet; open." in told
+    assert "no full batch of 10 reports yet; open." in told
     (work / "export.token").write_text(new_token())
     (work / "export.token").chmod(0o600)
     change(work / "collector.yaml", export_token="export.token")  # noqa: S106  (the name of a file)
     told = run("export", work / "collector.yaml", "--out", tmp_path / "a.csv", code=2)
-    assert "masquerade survey serve starts it" in told.replace("\n", " ")
+    assert "start it with masquerade survey serve" in told.replace("\n", " ")
     run("close", work / "collector.yaml")
     run("export", work / "collector.yaml", "--out", tmp_path / "a.csv")
     assert "50 reports; closed on" in run("status", work / "collector.yaml")
@@ -563,7 +561,7 @@ def test_settings_refuse_batches_below_ten(tmp_path):
     assert "batch: A batch has at least 10 reports: smaller steps show who answered, and when. Got 9." in told
     change(tmp_path / "work" / "collector.yaml", batch=25)
     with SurveyStore(tmp_path / "work" / "collected") as store:
-        assert store.closed is None
+        assert store.closed_on is None
     assert json.loads(run("status", tmp_path / "work" / "collector.yaml", "--json"))["batch"] == 25
 
 

@@ -13,7 +13,7 @@ from tests.survey.programs import chromium
 from tests.survey.world import collecting
 
 LOADED = "document.documentElement.dataset.left !== 'here' && document.querySelector('h1') !== null"
-ANSWERED = "This survey was answered on this device."
+ANSWERED = "This survey has already been answered on this device."
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def answering(reply):
 
 
 @pytest.mark.parametrize(
-    ("status", "told"), [(400, "is not of this survey"), (409, "used already"), (410, "closed")]
+    ("status", "told"), [(400, "does not belong to this survey"), (409, "already been used"), (410, "closed")]
 )
 def test_a_collector_that_refuses_gets_no_second_draw(context, world, status, told):
     """It has the first report, whatever it answers: before, whoever tried again drew again."""
@@ -190,8 +190,8 @@ def test_odd_replies_of_a_collector_end_in_words(machine, tmp_path):
             context.route("**/v1/token", answering(reply))
             one = Visit(context, f"{url}/#{'a' * 24}").begin()
             expect(one.page.get_by_role("alert")).to_have_text(
-                "The invitation could not be exchanged for a token: there is no connection, or the collector "
-                "is not the one of this page. Nothing was sent."
+                "Your invitation could not be used. There is no connection, or the server does not belong to "
+                "this page. None of your answers was sent."
             )
             assert one.page.title() == "Health at work"
             assert one.problems == []

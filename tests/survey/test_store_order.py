@@ -98,7 +98,8 @@ def test_files_of_the_store_as_it_was_order_people_and_join_them(tmp_path, peopl
     attack = Attack(tmp_path / "s", killed("before", tmp_path / "s", people))
     for found in attack.chances.values():
         assert min(found.values()) < LEAST_ORDER
-    assert max(attack.joins.values()) > max(LEAST_JOINS, people / 10)
+    # 315 of 1,000 on an idle machine, fewer on a busy one; chance joins 4
+    assert max(attack.joins.values()) > max(LEAST_JOINS, people / 30)
 
 
 @pytest.mark.parametrize("people", SIZES)

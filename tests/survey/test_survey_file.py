@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import copy
+import os
 
 import pytest
 import yaml
 from tests.survey.world import change, example
 
 from masquerade.core.errors import InputError
+from masquerade.core.record_gamma import FollowUp
 from masquerade.survey import Survey
 from masquerade.survey.collector.example import write_example
+from masquerade.survey.device.participation import Participation
+from masquerade.survey.device.publication import terms_text
+from masquerade.survey.device.terms import DeviceTerms
 from masquerade.survey.forms.survey_file import OWN_LANGUAGES, own_words
+from masquerade.survey.page.page import page_values
 
 GOOD = {
     "masquerade_survey": 1,
@@ -53,7 +59,7 @@ def test_a_survey_has_words_in_every_language(tmp_path):
 
 
 def test_a_page_that_disguises_nothing_promises_nothing(tmp_path):
-    with pytest.raises(InputError, match="nothing is disguised"):
+    with pytest.raises(InputError, match="disguises nothing"):
         loaded(tmp_path, policy=POLICY.replace(", channel: {kind: binary, p: 0.25}", ""))
 
 
@@ -68,8 +74,8 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         loaded(tmp_path, change)
     for part in ("collector:", "closes:", "title: has no text in 'xx'", "words.xx: these texts are missing",
                  "questions.0.variable: the policy has no variable 'aa'", "questions.1.not_asked",
-                 "questions.1.answers: 'perhaps'", "questions.1.show_if.a: must be a question before",
-                 "these are not: a"):  # fmt: skip
+                 "questions.1.answers: 'perhaps'", "questions.1.show_if.a: must be an earlier question",
+                 "these have none: a"):  # fmt: skip
         assert part in str(told.value)
 
 
@@ -80,7 +86,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         (lambda v: v.update(colour="red"), "colour: is not a known key"),
         (lambda v: v.update(order="any"), "order: must be"),
         (lambda v: v.update(title={"en": 3}), "title.*must be text"),
-        (lambda v: v["questions"][1].pop("not_asked"), "go together"),
+        (lambda v: v["questions"][1].pop("not_asked"), "need each other"),
         (lambda v: v.update(order="random"), "needs 'order: fixed'"),
         (lambda v: v.update(panel=True, own_chance=True), "choose one"),
         (lambda v: v["questions"].append({"variable": "a", "text": "again"}), "asked twice"),
@@ -95,20 +101,48 @@ def test_what_is_wrong_is_said_where(tmp_path, change, told):
         loaded(tmp_path, change)
 
 
-def test_dealt_questions_have_no_conditions(tmp_path):
-    blocks = (
-        POLICY.replace(", channel: {kind: binary, p: 0.25}", "")
-        + "blocks: [{variables: [a, b], k: 1, gamma: 3}]"
-    )
-    with pytest.raises(InputError, match="dealt in blocks have no conditions"):
-        loaded(tmp_path, policy=blocks)
+def test_a_dealt_follow_up_is_in_one_unit_with_its_question(tmp_path):
+    plain = POLICY.replace(", channel: {kind: binary, p: 0.25}", "") + '  c: {categories: ["yes", "no"]}\n'
+
+    def more(values):
+        values["questions"].append({"variable": "c", "text": "C?"})
+
+    with pytest.raises(InputError, match=r"not everyone is asked 'a'. .* write \[a, b\]"):
+        loaded(tmp_path, more, plain + "blocks: [{variables: [a, b, c], k: 1, gamma: 3}]")
+    survey = loaded(tmp_path, more, plain + "blocks: [{variables: [[a, b], c], k: 1, gamma: 3}]")
+    assert survey.follow_ups == (FollowUp("b", {"a": (0,)}, 1),)
+    assert survey.record_gamma == 3
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ("blocks: [{variables: [[a, b], c], k: 1, gamma: 19}]", None),
+        ("joint: [{variables: [a, b, c], channel: {kind: for_gamma, gamma: 19}}]", None),
+        ("blocks: [{variables: [a, b, c], k: 1, gamma: 3, cells: 1/2}]", "differences between answers"),
+        ("blocks: [{variables: [[a, b], c], k: 2, epsilon: 2.9}]", "too fine for dice"),
+        ("joint: [{variables: [b, c], channel: {kind: for_gamma, gamma: 19}}]", "cannot apply show_if"),
+    ],
+)
+def test_sheets_draw_for_questions_that_are_disguised_together(tmp_path, policy, told):
+    plain = POLICY.replace(", channel: {kind: binary, p: 0.25}", "") + '  c: {categories: ["yes", "no"]}\n'
+
+    def more(values):
+        values["questions"].append({"variable": "c", "text": "C?"})
+        values["own_chance"] = True
+
+    if told is None:
+        assert loaded(tmp_path, more, plain + policy).spec.own_chance
+    else:
+        with pytest.raises(InputError, match=told):
+            loaded(tmp_path, more, plain + policy)
 
 
 def test_a_stratum_is_asked_before_what_it_decides(tmp_path):
     strata = POLICY.replace("  b:", "  s: {categories: [n, s]}\n  b:") + (
         "strata: {by: s, channels: {n: {a: {kind: binary, p: 0.1}}}}"
     )
-    with pytest.raises(InputError, match="ask it before"):
+    with pytest.raises(InputError, match="ask it earlier"):
         loaded(tmp_path, lambda v: v["questions"].append({"variable": "s", "text": "S?"}), strata)
 
 
@@ -122,6 +156,18 @@ def test_our_languages_say_everything(language):
         )
 
 
+@pytest.mark.parametrize(
+    "name", ["zero\0.yaml", "circle.yaml", "n" * 5000 + ".yaml", "folder.yaml", "pipe.yaml"]
+)
+def test_a_policy_that_is_no_file_is_refused(tmp_path, name):
+    """Before, a zero byte or a circle of links was an internal error, and a pipe was waited for."""
+    (tmp_path / "circle.yaml").symlink_to(tmp_path / "circle.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(InputError, match="in or below the folder of the survey"):
+        loaded(tmp_path, lambda values: values.update(policy=name))
+
+
 def test_a_policy_outside_the_survey_s_folder_is_not_opened(tmp_path):
     """A survey file that came from somebody else names no other files of this machine."""
     example(tmp_path / "own")
@@ -133,3 +179,47 @@ def test_a_policy_outside_the_survey_s_folder_is_not_opened(tmp_path):
             Survey.load(tmp_path / "own" / "survey.yaml")
     change(tmp_path / "own" / "survey.yaml", policy="./policy.yaml")
     Survey.load(tmp_path / "own" / "survey.yaml")
+
+
+def clear_follow_up(accepted=()):
+    """Return a change of the survey: whoever answers yes to a is asked b, whose answer is sent in clear."""
+
+    def change(values):
+        values["questions"][1] |= {"reveals": list(accepted)} if accepted else {}
+
+    return change
+
+
+ONE_IN_CLEAR = """
+masquerade: 1
+variables:
+  a: {categories: ["yes", "no"], channel: {kind: binary, p: 0.25}}
+  b: {categories: ["yes", "no"]}
+"""
+
+
+def test_a_follow_up_in_clear_gives_its_question_away_and_is_refused_unless_named(tmp_path):
+    """The attack: b = yes is only sent by people who answered yes to a, whose γ is 3 on paper."""
+    with pytest.raises(InputError, match=r"'b' is sent in clear, and tells .* 'a'.*reveals: \[a\]"):
+        loaded(tmp_path, policy=ONE_IN_CLEAR)
+    with pytest.raises(InputError, match=r"questions.1.reveals: 'a' is not revealed"):
+        loaded(tmp_path, clear_follow_up(["a"]))  # both are disguised: there is nothing to accept
+    survey = loaded(tmp_path, clear_follow_up(["a"]), ONE_IN_CLEAR)
+    assert (survey.revealed_variables, survey.clear_variables) == (("a",), ("b", "a"))
+    shown = page_values(survey)["questions"]
+    assert all("bound" not in question for question in shown)  # the page lists both as sent in clear
+
+
+def test_a_device_names_what_a_follow_up_in_clear_gives_away(tmp_path):
+    survey = loaded(tmp_path, clear_follow_up(["a"]), ONE_IN_CLEAR)
+    terms = DeviceTerms.parse(terms_text(survey))
+    assert terms.clear_variables == ("b", "a")
+    with pytest.raises(InputError, match=r"these terms send a in clear"):
+        Participation(terms, tmp_path / "mine").draw({"a": "yes", "b": "no"}, clear=("b",))
+
+
+def test_follow_ups_of_follow_ups_give_all_before_them_away(tmp_path):
+    policy = POLICY + '  c: {categories: ["yes", "no"]}\n'
+    third = {"variable": "c", "text": "C?", "show_if": {"b": ["yes"]}, "not_asked": "no"}
+    with pytest.raises(InputError, match=r"(?s)reveals: \[b\].*reveals: \[a\]"):
+        loaded(tmp_path, lambda values: values["questions"].append(third), policy)

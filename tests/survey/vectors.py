@@ -23,7 +23,7 @@ CHANNELS = {
     "crosswise": channels.crosswise("0.25"),
     "kuk": channels.kuk("0.8", "0.2", 3),
     "wide": channels.symmetric(64, "0.37"),
-    "grouped": channels.grouped(
+    "grouped": channels.within_groups(
         [[0, 1], [2, 3, 4]], [channels.symmetric(2, "0.3"), channels.symmetric(3, "0.3")]
     ),
     "identity": channels.identity(3),
@@ -52,6 +52,27 @@ POLICIES: dict[str, dict[str, Any]] = {
         "masquerade": 1,
         "variables": {name: {"categories": list(range(2 + i))} for i, name in enumerate("abc")},
         "blocks": [{"variables": list("abc"), "k": 2, "gamma": "7/2"}],
+    },
+    "units": {
+        "masquerade": 1,
+        "variables": {name: {"categories": list(range(2 + i % 2))} for i, name in enumerate("abcde")},
+        "blocks": [{"variables": ["a", ["b", "d"], "c", "e"], "k": 2, "gamma": 19}],
+    },
+    "design": {
+        "masquerade": 1,
+        "variables": {name: {"categories": list(range(2 + i))} for i, name in enumerate("abcd")},
+        "blocks": [
+            {
+                "variables": ["d", ["a", "c"], "b"],
+                "gamma": 19,
+                "design": [
+                    {"variables": ["a", "c"], "weight": 3},
+                    {"variables": ["a", "b", "c"], "weight": 82},
+                    {"variables": ["b", "d"], "weight": 100},
+                    {"variables": ["d"], "weight": 1},
+                ],
+            }
+        ],
     },
     "strata": {
         "masquerade": 1,

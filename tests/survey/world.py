@@ -8,6 +8,7 @@ import ssl
 from contextlib import contextmanager
 
 import httpx
+import numpy as np
 import yaml
 from tests.services.background import background
 
@@ -33,6 +34,17 @@ def change(file, **values):
     file.write_text(yaml.safe_dump({k: v for k, v in content.items() if v is not None}, sort_keys=False))
 
 
+def matrix_of(policy, name):
+    """Return the chances of one variable's reports, whatever the others that share its channel are."""
+    group = policy.group(name)
+    if not group.disguised:
+        return np.eye(len(policy.schema[name]))
+    matrix = group.matrix_channel.matrix.reshape(group.sizes * 2)
+    place, width = group.names.index(name), len(group.names)
+    first = matrix[tuple(slice(None) if i == place else 0 for i in range(width))]
+    return first.sum(axis=tuple(1 + i for i in range(width) if i != place))
+
+
 def report(codes=(0, 1, 1, 2), name=None, token=None, policy="p" * 64):
     return Report(name or secrets.token_bytes(16), policy, 0, tuple(codes), token)
 
@@ -49,16 +61,16 @@ def store_url(postgres, folder):
 def collecting(
     folder, *, invited=False, policy=None, per_minute=10**9, settings=None, authority=None, **survey
 ):
-    """Serve the example, changed as told, and give (collector, address, client)."""
+    """Serve the example without its box to tick, changed as told; give (collector, address, client)."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     if not folder.exists():
         write_example(folder, address, invited=invited)
         if policy is not None:
             (folder / "policy.yaml").write_text(yaml.safe_dump(policy, sort_keys=False))
-    change(folder / "survey.yaml", collector=address, **survey)
+    change(folder / "survey.yaml", collector=address, **_plain(survey) | survey)
     own = {"listen": {"port": port}, "limits": {"per_minute": per_minute}}
-    change(folder / "collector.yaml", **own, **(settings or {}))
+    change(folder / "collector.yaml", **(own | (settings or {})))
     collector = SurveyCollector(load(folder / "collector.yaml", SurveySettings, environment={}))
     try:
         tls = PLAIN if collector.settings.tls is None else collector.settings.tls.files()
@@ -76,3 +88,8 @@ def example(folder, **survey) -> Survey:
     write_example(folder, "https://survey.example.org")
     change(folder / "survey.yaml", **survey)
     return Survey.load(folder / "survey.yaml")
+
+
+def _plain(survey):
+    """Return what to leave out of the example: its box, and texts that lack the languages of a test."""
+    return dict.fromkeys(["agree", *(["information", "closing"] if "languages" in survey else [])])

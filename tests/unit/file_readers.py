@@ -19,6 +19,7 @@ import yaml
 
 import masquerade as mq
 from masquerade.anonymity.hierarchy import load_hierarchies
+from masquerade.cli.survey import read_questionnaire
 from masquerade.core.errors import MasqueradeError
 from masquerade.interop.dap import read_dap
 from masquerade.interop.release_folder import check_release
@@ -29,8 +30,7 @@ from masquerade.services.common.settings import load
 from masquerade.services.parties.session import SessionSpec
 from masquerade.studio.engine import run_command
 from masquerade.studio.project import Project
-from masquerade.survey.device.terms import Terms
-from masquerade.survey.forms.form_file import read_questionnaire
+from masquerade.survey.device.terms import DeviceTerms
 from masquerade.survey.forms.survey_file import Survey
 from masquerade.survey.page.page import build
 
@@ -141,12 +141,13 @@ READERS = {
     "survey absolute": lambda: build(Survey.load("absolute.yaml")),
     "survey build": lambda: from_command("survey", "build", "outside.yaml", "--out", "page"),
     "surveyjs": lambda: read_questionnaire(HERE / "surveyjs.json"),
+    "limesurvey": lambda: read_questionnaire(HERE / "limesurvey.lss"),
     "hierarchies": lambda: load_hierarchies(HERE / "levels.yaml"),
     "xmlbif": lambda: read_xmlbif("network.xml"),
     "bif": lambda: mq.learn.read_bif("network.bif"),
     "uai": lambda: read_uai("network.bif"),
     "dap": lambda: read_dap("dap.json", mq.Policy.load("policy.yaml")),
-    "terms": lambda: Terms.load("terms.json"),
+    "terms": lambda: DeviceTerms.load("terms.json"),
     "ledger": lambda: release_ledger.inspect(HERE / "project"),
     "studio": open_project,
     **{

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 import numpy as np
-from benchmarks import growing, growth, hidden_engines, sessions, spark_structure
+from benchmarks import growing, growth, hidden_engines, person_limit, sessions, spark_structure
 from benchmarks.frequency import Took, row, shown
 
 import masquerade as mq
@@ -44,6 +44,41 @@ def test_plans_are_kept_that_tell_what_happens():
     assert kept["speed"]["optimum_10"] < 5
 
 
+def test_errors_within_one_limit_per_person_are_those_planned():
+    kept = json.loads((KEPT / "person_limit.json").read_text(encoding="utf-8"))
+    assert kept["runs"] == 2000
+    for table in kept["tables"]:
+        assert 1.96 * table["planned"] < 0.02
+        assert abs(table["realised"] / table["expected"] - 1) < 0.05
+        assert table["expected"] <= table["planned"]
+        assert 0.93 < table["coverage"] < 0.97
+    assert [side["questions"] for side in kept["pairs"]] == [10, 20, 30]
+    for side, least in zip(kept["pairs"], (5, 12, 20), strict=True):
+        assert max(side["record_gamma"]) <= 19
+        assert side["realised_ratio"] > least
+
+
+def test_errors_of_the_draft_of_a_messy_file_are_those_expected():
+    draft = json.loads((KEPT / "person_limit.json").read_text(encoding="utf-8"))["draft"]
+    assert (draft["columns"], draft["variables"], draft["people"], draft["runs"]) == (40, 32, 200_000, 2000)
+    assert 18.9 < draft["record_gamma"] <= 19
+    assert len(draft["tables"]) == len(person_limit.MESSY_TABLES)
+    for table in draft["tables"]:
+        assert abs(table["realised"] / table["expected"] - 1) < 0.05
+        assert 0.93 <= table["coverage"] <= 0.97
+
+
+def test_reports_within_a_limit_have_the_planned_errors_and_intervals():
+    """400 runs of ten questions: errors within 10% and coverage above .895, 5 standard errors each.
+
+    A table's squared error is a mean of at least 400 × 2 independent ones: false alarms below 6e-7 a limit.
+    """
+    made = person_limit.planned(10, 20_000)
+    for table in person_limit.realised(made, 400, tables=(("q0", "q1"), ("q3", "q8"))):
+        assert abs(table["realised"] / table["expected"] - 1) < 0.125
+        assert table["coverage"] > 0.895
+
+
 def test_optimal_prefix_sums_are_below_published_ones():
     kept = json.loads((KEPT / "prefix_sums.json").read_text(encoding="utf-8"))
     found = {design["categories"]: design for design in kept["designs"]}
@@ -52,6 +87,13 @@ def test_optimal_prefix_sums_are_below_published_ones():
     assert found[32]["average"] <= 231.5
     assert found[128]["worst"] < 1750
     assert all(design["gamma"] <= math.e for design in kept["designs"])
+
+
+def test_a_policy_of_a_thousand_categories_is_written_within_a_second():
+    kept = json.loads((KEPT / "policy_categories.json").read_text(encoding="utf-8"))
+    assert max(row["categories"] for row in kept["policies"]) == 1000
+    assert max(row["seconds"] for row in kept["policies"]) < 1
+    assert kept["exponents"]["seconds"] < 2 < 2.5 < kept["exponents"]["seconds_by_cell"]
 
 
 def test_a_party_holds_a_part_of_its_records_however_many_there_are():
@@ -228,7 +270,7 @@ def test_audits_find_what_is_planted_and_bracket_epsilon():
         "Channel",
         "ClassResponse",
         "OptimalDesign",
-        "certified",
+        "certify_design",
         "only_sensitive",
         "unary_gamma",
     }

@@ -314,7 +314,7 @@ def test_predictions_are_bayes_rule_over_all_truths(name, target, features):
 def test_undisguised_rows_are_predicted_as_by_the_model_itself():
     chosen = case("independent")
     model = naive_bayes(mq.tally(chosen.disguised, chosen.policy), "D")
-    view = disguised_view(model, chosen.policy.undisguised())
+    view = disguised_view(model, chosen.policy.without_channels())
     np.testing.assert_allclose(view.predict_proba(chosen.clear), model.predict_proba(chosen.clear))
 
 
@@ -333,14 +333,14 @@ def test_seeing_through_the_disguise_beats_taking_it_at_face_value():
 def test_a_stranger_in_the_group_is_refused():
     policy = case("not lumpable").policy
     model = naive_bayes(mq.tally(case("not lumpable").disguised, policy), "B", ["C", "D"])
-    with pytest.raises(InputError, match="what is reported of C depends on A"):
+    with pytest.raises(InputError, match="the report of C depends on A"):
         disguised_view(model, policy)
 
 
 def test_policies_that_do_not_fit_are_refused():
     chosen = case("strata")
     model = naive_bayes(mq.tally(chosen.disguised, chosen.policy), "C", ["A", "B"])
-    with pytest.raises(InputError, match="tells the strata by 'C'"):
+    with pytest.raises(InputError, match="has strata by 'C'"):
         disguised_view(model, chosen.policy)
     with pytest.raises(SchemaError, match="no variable 'A'"):
         disguised_view(model, mq.Policy.build({"B": [1, 2, 3], "C": [True, False]}, {}))
@@ -367,5 +367,5 @@ def test_every_policy_of_the_conformance_suite_is_covered():
 @pytest.mark.parametrize("name", BEYOND)
 def test_rows_with_one_report_of_several_variables_are_not_classified(name):
     model = naive_bayes(mq.tally(case(name).disguised, case(name).policy), "A", ["B", "D"])
-    with pytest.raises(InputError, match="have one report in common"):
+    with pytest.raises(InputError, match="share one report"):
         disguised_view(model, case(name).policy)

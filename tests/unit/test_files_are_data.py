@@ -76,6 +76,10 @@ def world(tmp_path_factory):
         }],
         "navigateToUrl": "http://127.0.0.1:9", "logo": "../mine/people.csv",
     })  # fmt: skip
+    write("limesurvey.lss", (
+        f'<!DOCTYPE d [<!ENTITY e SYSTEM "file://{mine}/people.csv">]><document>'
+        "<LimeSurveyDocType>Survey</LimeSurveyDocType>&e;</document>"
+    ))  # fmt: skip
     write("levels.yaml", "hierarchies: 1\ncolumns: {a: {file: ../mine/people.csv}}\n")
     write("session.yaml", (
         "masquerade: 1\nsession: s\nprotocol: codebook\nconvener: c\nparties: [a, b]\nlearn: {goal: tables}\n"
@@ -172,8 +176,10 @@ def test_readers_refuse_in_their_own_words(noted):
     ends = {name: noted[name]["end"] for name in noted if name not in ATTACKS}
     assert {name: end for name, end in ends.items() if end.startswith("internal")} == {}
     for name in ("code", "file", "up", "address"):
-        for kind in ("check", "notebook"):
-            assert "Step 1 of steps.json" in ends[f"studio --{kind}, {name}"]
+        assert "Step 1 of steps.json" in ends[f"studio --check, {name}"]
+        # a module in the folder is refused as well: a notebook beside it would import it
+        end = ends[f"studio --notebook, {name}"]
+        assert "Step 1 of steps.json" in end or "codebook.py: a notebook in this folder would run it" in end
     assert "in or below the folder" in ends["survey outside"]
     assert "is a link" in ends["release check, link"]
 
@@ -189,4 +195,6 @@ def test_a_survey_names_a_policy_of_its_own_folder(world):
 
 
 def test_a_release_with_a_link_is_not_whole(world):
-    assert check_release(world / "received/linked") == ["audit.html: is a link; a release holds files alone."]
+    assert check_release(world / "received/linked") == [
+        "audit.html: is a link; a release must contain files only."
+    ]

@@ -130,7 +130,7 @@ def test_models_predict_disguised_rows(trained):
     assert (seen.predict(disguised) == truth).mean() > 0.6
     untold = mq.evaluate.disguised_view(tree, mq.Policy.build(SCHEMA, {}))
     assert np.allclose(untold.predict_proba(rows), tree.predict_proba(rows))
-    with pytest.raises(mq.MasqueradeError, match="which variable is predicted"):
+    with pytest.raises(mq.MasqueradeError, match="variable to predict"):
         mq.evaluate.disguised_view(network, POLICY)
     linear = mq.learn.linear_classifier(trained, "a", loss="logistic")
     view = mq.evaluate.disguised_view(linear, POLICY)
@@ -145,7 +145,7 @@ def test_models_predict_disguised_rows(trained):
         mq.evaluate.disguised_view(replace(linear, shares=None), POLICY)
     other = mq.Policy.build(SCHEMA | {"b": ["no", "yes", "perhaps"]}, {})
     for model in (tree, linear, bayes):
-        with pytest.raises(mq.MasqueradeError, match="were disguised"):
+        with pytest.raises(mq.MasqueradeError, match="rows are disguised"):
             model.predict(disguised)
         with pytest.raises(mq.MasqueradeError, match="not the same in the model and in the policy"):
             mq.evaluate.disguised_view(model, other)

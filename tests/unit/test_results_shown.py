@@ -15,7 +15,7 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import InputError
-from masquerade.report.export import exported
+from masquerade.report.export import export_result
 
 KEPT = Path(__file__).parent / "shown_results.json"
 SCHEMA = {"a": ["no", "yes"], "b": [0, 1, 2], "c": ["u", "<v>"]}
@@ -52,6 +52,7 @@ def results():
         "posterior": data.posterior(mq.Query(by=("a",)), seed=1),
         "misfit": data.misfit(["a"]),
         "naive bayes": bayes,
+        "performance": mq.evaluate.performance(bayes, data),
         "tree": mq.learn.decision_tree(data, "a"),
         "linear": mq.learn.linear_classifier(data, "a"),
         "structure": mq.learn.structure(data),
@@ -141,14 +142,14 @@ def test_tables_for_papers(shown, tmp_path):
     assert latex.count("\\\\\n") == 1 + 4
     assert "<" not in latex.replace("$<$", "")
     sheet = tmp_path / "t.xlsx"
-    sheet.write_bytes(exported(table, sheet))
+    sheet.write_bytes(export_result(table, sheet))
     rows = list(openpyxl.load_workbook(sheet).active.iter_rows(values_only=True))
     assert rows[0] == ("a", "c", "count", "stderr", "lower", "upper")
     assert len(rows) == 5
-    assert exported(table, "t.csv").decode().startswith("a,c,count")
-    assert exported(shown["tree"], "t.txt").decode().startswith("Decision tree")
-    with pytest.raises(InputError, match="ends in"):
-        exported(table, "t.docx")
+    assert export_result(table, "t.csv").decode().startswith("a,c,count")
+    assert export_result(shown["tree"], "t.txt").decode().startswith("Decision tree")
+    with pytest.raises(InputError, match="must end in"):
+        export_result(table, "t.docx")
     with pytest.raises(InputError, match="no rows"):
         shown["tree"].to_latex()
 

@@ -25,7 +25,7 @@ import masquerade as mq
 from masquerade.core.errors import InputError, PolicyMismatch, QueryRefused, SchemaError, UnknownValue
 from masquerade.frames.metadata import with_metadata
 from masquerade.sklearn import DisguisedLinear, DisguisedNaiveBayes, DisguisedTree, MGASDiscretizer
-from masquerade.sklearn._input import MOST_CELLS, learnt_columns, learnt_numbers
+from masquerade.sklearn._input import MOST_CELLS, learn_columns, learn_numbers
 
 # categories learnt from thirty random numbers are warned about, and rightly so
 may_warn = pytest.mark.filterwarnings("ignore::masquerade.core.errors.MasqueradeWarning")
@@ -156,7 +156,7 @@ def test_a_new_number_falls_to_the_nearest_and_a_new_label_is_refused():
     assert fitted.predict(new).tolist() == [False, False, True, True]
     with pytest.raises(UnknownValue, match="'colour', row 2"):
         fitted.predict(pd.DataFrame({"size": [1, 1], "colour": ["red", "green"]}))
-    with pytest.raises(InputError, match="held numbers when"):
+    with pytest.raises(InputError, match="contained numbers when"):
         fitted.predict(pd.DataFrame({"size": ["1"], "colour": ["red"]}))
     with pytest.raises(InputError, match="not fitted with"):
         DisguisedNaiveBayes().fit(X, X["colour"]).accuracy(X, ["green"] * 20)
@@ -168,7 +168,7 @@ def test_a_new_number_falls_to_the_nearest_and_a_new_label_is_refused():
 )
 def test_learnt_categories_are_ordered_and_none_is_empty(values, most):
     numbers = np.array(values)
-    column = learnt_numbers("x", numbers, most)
+    column = learn_numbers("x", numbers, most)
     codes = column.codes(numbers)
     assert np.array_equal(np.unique(codes), np.arange(len(column.variable)))
     assert len(column.variable) == min(most, len(set(values))) or len(set(values)) > most >= len(
@@ -180,19 +180,19 @@ def test_learnt_categories_are_ordered_and_none_is_empty(values, most):
 
 
 def test_bins_are_equally_full():
-    column = learnt_numbers("x", np.arange(160.0), 16)
+    column = learn_numbers("x", np.arange(160.0), 16)
     assert np.bincount(column.codes(np.arange(160.0))).tolist() == [10] * 16
     assert column.variable.categories[0] == "(-inf, 10)"
     mostly_last = np.r_[np.arange(30.0), np.full(970, 99.0)]
-    assert len(learnt_numbers("x", mostly_last, 16).variable) == 2
+    assert len(learn_numbers("x", mostly_last, 16).variable) == 2
 
 
 def test_the_table_of_the_linear_one_stays_small():
     columns = {f"x{i}": np.random.default_rng(i).random(200) for i in range(10)}
-    sizes = [len(column.variable) for column in learnt_columns(columns, None, list(columns), 2)]
+    sizes = [len(column.variable) for column in learn_columns(columns, None, list(columns), 2)]
     assert np.prod(sizes) * 2 <= MOST_CELLS < (sizes[0] + 1) ** 10 * 2
-    assert {len(c.variable) for c in learnt_columns(columns, None, ["x0", "x1"], 2)} == {16}
-    assert {len(c.variable) for c in learnt_columns(columns, 5, list(columns), 2)} == {5}
+    assert {len(c.variable) for c in learn_columns(columns, None, ["x0", "x1"], 2)} == {16}
+    assert {len(c.variable) for c in learn_columns(columns, 5, list(columns), 2)} == {5}
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
@@ -322,7 +322,7 @@ def test_what_cannot_be_read_is_refused(policy, disguised):
     X, y = disguised[FEATURES], disguised["ill"]
     unmarked = pd.DataFrame(X[["region"]].to_dict("list"))
     refused = [
-        (DisguisedNaiveBayes(policy), disguised, y, "leave the column out"),
+        (DisguisedNaiveBayes(policy), disguised, y, "remove the column"),
         (DisguisedNaiveBayes(policy), X.to_numpy()[:, :2], y, "needs the 3 columns cough, age, region"),
         (DisguisedNaiveBayes(policy), X, None, "target y is None"),
         (DisguisedNaiveBayes(policy), X, y[:-1], "inconsistent numbers of samples"),
@@ -420,9 +420,9 @@ def test_estimators_refuse_what_frames_say_was_disguised_or_is_missing(disguised
     some = disguised.head(2000)
     marked = some if library == "pandas" else with_metadata(pl.from_pandas(some), {"policy": policy.id})
     as_clear = DisguisedNaiveBayes()
-    with pytest.raises(PolicyMismatch, match="give it as 'policy'"):
+    with pytest.raises(PolicyMismatch, match="pass it as 'policy'"):
         as_clear.fit(marked, some["ill"].to_numpy())
-    with pytest.raises(PolicyMismatch, match="give it as 'policy'"):  # the classes alone say so
+    with pytest.raises(PolicyMismatch, match="pass it as 'policy'"):  # the classes alone say so
         as_clear.fit(some[["cough"]].to_numpy(), some["ill"])
     left = with_metadata(marked, {"policy": policy.id, "incomplete": "2 of 8 rows did not open"})
     X, y = with_metadata(left[FEATURES], {"incomplete": "2 of 8 rows did not open"}), some["ill"]

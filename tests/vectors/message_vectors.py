@@ -8,6 +8,7 @@ import json
 import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,31 @@ from masquerade.protocols.wire.codec import Message, Reader
 from tests.architecture.modules import MODULES
 
 FOLDER = Path(__file__).parent / "messages"
+# Names that classes had when the vectors were frozen: digests of fields contain them, and stay as they are.
+FROZEN_NAMES = {
+    "AggregationAdvert": "Advert",
+    "AggregationTerms": "Terms",
+    "ColumnPart": "Part",
+    "DealtShares": "Dealt",
+    "DealtSubmission": "Submission",
+    "DisguisedCells": "Cells",
+    "FrequencyTerms": "Terms",
+    "LinkageStep": "Step",
+    "MiningStep": "Step",
+    "MixBoard": "Board",
+    "MixBoards": "Boards",
+    "QuestionBatch": "Batch",
+    "ReportLayout": "Layout",
+    "RequestBatch": "Batch",
+    "RoundCall": "Call",
+    "SessionRoster": "Roster",
+    "ShownNode": "Shown",
+    "SignedConsent": "Consent",
+    "SignedMiningMessage": "Signed",
+    "SignedMixMessage": "Signed",
+    "TableRelease": "Release",
+    "ThresholdTerms": "Terms",
+}
 
 
 @dataclass(frozen=True)
@@ -138,12 +164,19 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return [value.dtype.name, value.tolist()]
     if isinstance(value, Message) or (is_dataclass(value) and not isinstance(value, type)):
-        return [type(value).__name__, *[_plain(getattr(value, item.name)) for item in fields(value)]]
+        return [_frozen_name(value), *[_plain(getattr(value, item.name)) for item in fields(value)]]
+    if isinstance(value, Enum):
+        return f"<{_frozen_name(value)}.{value.name}: {value.value!r}>"
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
     if isinstance(value, dict):
         return [[_plain(key), _plain(one)] for key, one in value.items()]
     return repr(value)
+
+
+def _frozen_name(value: object) -> str:
+    name = type(value).__name__
+    return FROZEN_NAMES.get(name, name)
 
 
 def load(protocol: str) -> list[dict[str, Any]]:

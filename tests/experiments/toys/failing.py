@@ -25,6 +25,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=lambda frame: mean_value(frame, 2.0),
     draw=points,
-    runs=5,
+    printed_runs=5,
     quick_runs=5,
 )

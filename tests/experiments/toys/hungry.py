@@ -24,6 +24,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=lambda frame: mean_value(frame, None),
     draw=points,
-    runs=2,
+    printed_runs=2,
     quick_runs=2,
 )

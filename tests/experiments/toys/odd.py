@@ -28,6 +28,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     compare=lambda frame: mean_value(frame, 3.0, why="The paper counts from three."),
     draw=points,
-    runs=24,
+    printed_runs=24,
     quick_runs=24,
 )

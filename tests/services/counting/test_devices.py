@@ -8,7 +8,7 @@ from tests.services.counting.world import LONG, World, libraries_of, memory_of, 
 
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
-from masquerade.services.counting.message_queue import Desk
+from masquerade.services.counting.message_queue import MessageQueue
 
 PEOPLE, MOST_KILOBYTES = 20, 40 * 1024
 
@@ -79,9 +79,9 @@ def test_learners_on_devices_give_the_clear_models_and_all_else_holds(world):
 
 
 def test_a_desk_waits_for_replies_until_its_patience_has_an_end():
-    desk = Desk(people=2, held=0, patience=0.01)
-    assert list(desk.replies({"a": b"to a", "b": b"to b"})) == []
-    assert not desk.take("a", desk.letter("a").id, b"late")  # and what comes after that is lost
+    queue = MessageQueue(people=2, held=0, patience=0.01)
+    assert list(queue.replies({"a": b"to a", "b": b"to b"})) == []
+    assert not queue.take("a", queue.letter("a").id, b"late")  # and what comes after that is lost
 
 
 def test_a_device_loads_no_numeric_library():

@@ -10,10 +10,11 @@ from masquerade.core.errors import MasqueradeError, QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
 from masquerade.services.common.jobs import Call
+from masquerade.services.common.people_server import ANYBODY
 from masquerade.services.common.problems import NotAdmitted
 from masquerade.services.common.settings import load
 from masquerade.services.counting import messages
-from masquerade.services.counting.example import made_up, write_count
+from masquerade.services.counting.example import example_records, write_count
 from masquerade.services.counting.messages import (
     ASK_LETTER,
     ASK_TERMS,
@@ -25,7 +26,6 @@ from masquerade.services.counting.messages import (
     Letter,
 )
 from masquerade.services.counting.miner import NOT_SIGNED, MinerService
-from masquerade.services.counting.server import ANYBODY
 from masquerade.services.counting.settings import CountMinerSettings
 
 PEOPLE = 12
@@ -40,7 +40,12 @@ class Miner:
 
     def __init__(self, folder, *, name="example", keys=None):
         files = write_count(
-            folder, protocol="frequency", records=made_up(PEOPLE), patience=LONG, minimum=10, name=name
+            folder,
+            protocol="frequency",
+            records=example_records(PEOPLE),
+            patience=LONG,
+            minimum=10,
+            name=name,
         )
         self.service = MinerService(load(files["miner"], CountMinerSettings, environment={}))
         self.keys = keys or {name: SigningKey() for name in NAMES}
@@ -80,12 +85,12 @@ class Miner:
     @property
     def due(self):
         """Return whose letters are out."""
-        return dict(self.service.desk._letters)
+        return dict(self.service.queue._letters)
 
     def end(self):
         """End the round, if one is held, with nobody's answer, and let go of the files."""
         for name in self.due:
-            self.say("replies", self.reply(name, self.service.desk._id, b"").encode())
+            self.say("replies", self.reply(name, self.service.queue._id, b"").encode())
         if hasattr(self, "asking"):
             self.asking.join(LONG)
         self.service.close()
@@ -193,16 +198,16 @@ def test_a_true_reply_is_taken_once_and_in_no_later_round(miner):
     for name in NAMES[1:]:
         miner.say("replies", miner.reply(name, letter.id, b"").encode())
     miner.asking.join(LONG)
-    desk = miner.service.desk
+    queue = miner.service.queue
     handed = threading.Thread(
-        target=lambda: list(desk.replies(dict.fromkeys(NAMES, letter.content), LONG)), daemon=True
+        target=lambda: list(queue.replies(dict.fromkeys(NAMES, letter.content), LONG)), daemon=True
     )
     handed.start()  # the same message once more, as a miner does that was started again
     until(lambda: len(miner.due) == PEOPLE, "letters to everybody")
     assert miner.say("replies", true) == NOT_TAKEN
     assert len(miner.due) == PEOPLE
     for name in NAMES:
-        miner.say("replies", miner.reply(name, desk._id, b"").encode())
+        miner.say("replies", miner.reply(name, queue._id, b"").encode())
     handed.join(LONG)
 
 
@@ -236,7 +241,7 @@ def test_nothing_is_told_or_taken_before_people_are_enrolled(tmp_path):
             (ASK_LETTER, miner.request(ASK_LETTER, FIRST).encode()),
             ("replies", miner.reply(FIRST, bytes(LETTER_ID), b"").encode()),
         ):
-            with pytest.raises(QueryRefused, match="has not said yet who is counted"):
+            with pytest.raises(QueryRefused, match="has not decided yet who is counted"):
                 miner.say(place, body)
         for peer in (None, "office"):
             changed = miner.terms.encode() if peer is None else miner.terms.encode()[:-1]

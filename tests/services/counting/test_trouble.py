@@ -12,7 +12,12 @@ import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.frequency_mining.ballots import POINT
-from masquerade.protocols.frequency_mining.messages import Gathered, Invitation, Signed, Step
+from masquerade.protocols.frequency_mining.messages import (
+    Gathered,
+    Invitation,
+    MiningStep,
+    SignedMiningMessage,
+)
 from masquerade.protocols.secure_aggregation.messages import (
     Announcement,
     Delivery,
@@ -57,14 +62,14 @@ class DoubleVoter:
 
     def receive(self, message):
         reply = self.user.receive(message)
-        said = Signed.decode(reply)
-        if said.step is not Step.VOTE:
+        said = SignedMiningMessage.decode(reply)
+        if said.step is not MiningStep.VOTE:
             return reply
         payload = (secp256k1.decode(said.payload[:POINT]) + secp256k1.generator).encode() + said.payload[
             POINT:
         ]
         user, terms = self.user, self.user.terms
-        return Signed.make(
+        return SignedMiningMessage.make(
             terms, user._identity, user=user.name, step=said.step, number=said.number, payload=payload
         ).encode()
 
@@ -75,7 +80,7 @@ def test_a_cheater_is_named_with_evidence_and_the_others_go_on(made):
 
     def change(name, device):
         if name == cheat:
-            user = until(device._begun, "the terms")
+            user = until(device._start, "the terms")
             device._participant = DoubleVoter(user)
 
     world.start_threads(change)
@@ -103,7 +108,7 @@ def step_of(message):
 @pytest.mark.parametrize(
     ("protocol", "before", "voting"),
     [
-        ("frequency", [Invitation, Step.KEYS], Step.ENDORSEMENT),
+        ("frequency", [Invitation, MiningStep.KEYS], MiningStep.ENDORSEMENT),
         ("aggregation", [Announcement, Neighbours], Delivery),
         ("aggregation", [], Survivors),
         ("aggregation", [], Endorsements),
@@ -192,7 +197,7 @@ def test_a_mix_over_leaders_is_closed_in_spite_of_one_out_of_reach_and_kept(made
     assert closed(world) is None
     go.set()  # what the first leader has shuffled stays as it is: who comes now is told so
     until(lambda: devices[0].over, "the late one to be answered")
-    assert devices[0].refused == ["The mix was closed before this record came: it was not taken."]
+    assert devices[0].refused == ["The mix was closed before this record arrived: it was not accepted."]
     os.kill(leader, signal.SIGCONT)
     status = until(lambda: closed(world), "the leader to be reached")
     assert status["records"] == PEOPLE - 1
@@ -212,7 +217,7 @@ def test_a_mix_whose_leader_or_miner_is_killed_after_the_keys_fails_closed(made,
     if step == "share":
         until(lambda: world.servers["leader2"].poll() is not None, "the leader to be killed")
         world.serve_again("leader2")
-        with pytest.raises(QueryRefused, match="Nobody has sent anything yet"):
+        with pytest.raises(QueryRefused, match="No one has sent a record yet"):
             world.close()  # nobody was shown a key
         assert world.status()["sent"] == 0
         return
@@ -241,7 +246,7 @@ def test_a_mix_whose_leader_or_miner_is_killed_after_the_keys_fails_closed(made,
     if step == "open":
         world.kill("miner")
         world.serve_again("miner")
-        with pytest.raises(QueryRefused, match="this mix were made: it is over"):
+        with pytest.raises(QueryRefused, match="this mix were made: this count is over"):
             world.close()
         assert world.status()["state"] == "over"
 

@@ -18,7 +18,7 @@ import masquerade as mq
 from masquerade.services.common.client import Operator
 from masquerade.services.common.settings import load
 from masquerade.services.counting.device import Device
-from masquerade.services.counting.example import made_up, write_count
+from masquerade.services.counting.example import example_records, write_count
 from masquerade.services.counting.office import enrol
 from masquerade.services.counting.person_file import PersonFile
 from masquerade.services.counting.settings import CountMinerSettings, CountOfficeSettings
@@ -38,9 +38,9 @@ main()
 PATIENT = """
 import sys
 from pathlib import Path
-from masquerade.services.counting.message_queue import Desk
+from masquerade.services.counting.message_queue import MessageQueue
 left = Path(sys.argv.pop(1))
-real = Desk.replies
+real = MessageQueue.replies
 def replies(desk, letters, patience=None):
     gone = set(left.read_text().split() if left.exists() else ()) & set(letters)
     waited = len(letters) - len(gone)
@@ -49,7 +49,7 @@ def replies(desk, letters, patience=None):
         waited -= 1
         if not waited:
             return
-Desk.replies = replies
+MessageQueue.replies = replies
 from masquerade.cli import main
 main()
 """
@@ -69,7 +69,7 @@ class World:
     """A deployment of one protocol, with people enrolled."""
 
     def __init__(self, folder: Path, protocol: str, people: int, **more) -> None:
-        self.folder, self.records = folder / "count", made_up(people)
+        self.folder, self.records = folder / "count", example_records(people)
         self.files = write_count(self.folder, protocol=protocol, records=self.records, **more)
         self.node = self.files["miner"]
         self.left = self.folder / "left"  # the names of those who answer no more, once there are any

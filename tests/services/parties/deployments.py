@@ -19,19 +19,36 @@ from masquerade.services.common.client import HttpTransport, Operator
 from masquerade.services.common.problems import Busy
 from masquerade.services.common.release_ledger import inspect
 from masquerade.services.common.settings import load
-from masquerade.services.parties.example import HELPER, MINER, Plan, horizontal, vertical, write_deployment
+from masquerade.services.parties.example import (
+    HELPER,
+    MINER,
+    DeploymentPlan,
+    split_columns,
+    split_rows,
+    write_deployment,
+)
 from masquerade.services.parties.node import Node
-from masquerade.services.parties.session import Goal, SessionSpec, SessionText
+from masquerade.services.parties.session import LearningGoal, SessionSpec, SessionText
 from masquerade.services.parties.session_store import SCOPE
-from masquerade.services.parties.settings import Consent, MinerSettings, PartySettings, consent_values
+from masquerade.services.parties.settings import MinerSettings, PartySettings, SessionConsent, consent_values
 
-__all__ = ["HELPER", "MINER", "OWNERS", "Deployment", "Goal", "Plan", "deployed", "horizontal", "vertical"]
+__all__ = [
+    "HELPER",
+    "MINER",
+    "OWNERS",
+    "Deployment",
+    "DeploymentPlan",
+    "LearningGoal",
+    "deployed",
+    "split_columns",
+    "split_rows",
+]
 
 SCHEMA = eleven_nodes().schema
 CLEAR, TABLE_1 = mq.Policy.clear(SCHEMA), eleven_nodes_policy()
 SESSION = "example"
 OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
-OWN_TERMS = set(Consent.model_fields) - set(SessionText.model_fields) - {"spec"}  # of a consent alone
+OWN_TERMS = set(SessionConsent.model_fields) - set(SessionText.model_fields) - {"spec"}  # of a consent alone
 SECONDS = 600.0  # a limit that a machine ten times slower keeps; nobody waits for it where all goes well
 
 
@@ -79,7 +96,7 @@ class Deployment:
         self._stops, self._services = {}, {}
 
     def consent_to(self, *specs, **more):
-        """Let every node consent to these very sessions and no others, once it is started (again).
+        """Write consents to exactly these sessions into every node's file, for its next start.
 
         What else its consent says stays; `more` is said in addition.
         """
@@ -130,7 +147,7 @@ class Deployment:
         return reply
 
     def _stopped(self, stop):
-        """Let the node be stopped, and answer nothing."""
+        """Stop the node without an answer."""
         stop.reached.set()
         until = time.monotonic() + SECONDS
         while not self._services[stop.who].jobs.stopping and time.monotonic() < until:
@@ -156,11 +173,11 @@ class Deployment:
             assert stop.reached.is_set()
 
     def replies(self, name, role):
-        """Return what a node replied in a role: (message, reply), each message once."""
+        """Return the replies of a node in a role, as (message, reply), each message once."""
         return [(body, reply) for _, place, body, reply in self.seen.get(name, ()) if place.endswith(role)]
 
     def operator(self, name=None):
-        """Return how the operator of the convener (or another node) speaks to it."""
+        """Return the operator's client of the convener, or of another node."""
         return Operator(self.settings(name or self.spec.convener))
 
     def run(self, spec=None):
@@ -190,11 +207,11 @@ class Deployment:
         return HttpTransport(caller, self.nodes[caller].peers, tls=settings.tls_files(), retries=0)
 
     def ledger(self, name):
-        """Return what left a party, read from the disk and checked."""
+        """Return the releases of a party, from its checked ledger."""
         return [entry.release for entry in inspect(self.settings(name).state)[0]]
 
     def begun(self, name):
-        """Return what a node remembers of sessions."""
+        """Return the notes of a node about sessions."""
         notes = self.nodes[name].state.notes
         return {key: notes.get(SCOPE, key) for key in notes.names(SCOPE)}
 
@@ -207,7 +224,7 @@ class Stop:
         self.reached = threading.Event()
 
     def met(self, role):
-        """Tell whether a message is the one, which one is."""
+        """Return True for the chosen message, and for no later one."""
         if role == self.role:
             self.left -= 1
         return role == self.role and self.left == -1

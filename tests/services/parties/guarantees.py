@@ -1,6 +1,6 @@
 """The table of protocols in docs/guarantee.md, from the guarantees that the protocols themselves compute.
 
-`python -m tests.services.parties.guarantees` writes it anew.
+`python -m tests.services.parties.guarantees` writes it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from masquerade.core.guarantee import Guarantee
 from masquerade.core.util.formatting import gamma_text
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.frequency_mining.guarantee import frequency_guarantee
-from masquerade.protocols.frequency_mining.messages import Terms as FrequencyTerms
+from masquerade.protocols.frequency_mining.messages import FrequencyTerms
 from masquerade.protocols.k_anonymity.suppression.messages import PartitionTerms, partition_guarantee
 from masquerade.protocols.k_anonymity.threshold.row_schema import (
     Form,
@@ -34,18 +34,19 @@ from masquerade.protocols.mpc.k_means import Lloyd
 from masquerade.protocols.mpc.private_queries import OverlapRules, control_guarantee
 from masquerade.protocols.mpc.structure import Search
 from masquerade.protocols.mpc.tree import Growth
-from masquerade.protocols.secure_aggregation.agreement import Parameters
+from masquerade.protocols.noise_shares import NoiseShares
+from masquerade.protocols.secure_aggregation.agreement import Parameters, SumNoise
 from masquerade.protocols.secure_aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.secure_sum import MaskedSum
-from masquerade.protocols.vertical.disguised_cells import restricted, seen_by
+from masquerade.protocols.vertical.disguised_cells import restrict_to_variables, seen_by
 from masquerade.protocols.vertical.paillier_products import KeyOwner, PaillierProducts
-from masquerade.protocols.vertical.scalar_products import HelpedProducts, Helper, ProductParty
+from masquerade.protocols.vertical.scalar_products import HelpedProducts, ProductHelper, ProductParty
 from masquerade.protocols.wire.session import LocalTransport
 from masquerade.services.parties.kinds.any_cells_without_miner import TOLD
 from masquerade.services.parties.kinds.without_miner import seen_without_miner
 from masquerade.services.parties.session import JointSchema
-from masquerade.simulation.aggregation import Population as Aggregating
-from masquerade.sources.parties.pooled import pooling_party
+from masquerade.simulation.aggregation import Aggregation as Aggregating
+from masquerade.sources.parties.pooled import NoisyPool, pooling_party
 
 ON_PAGE = Written(
     Path(__file__).parents[3] / "docs" / "guarantee.md",
@@ -74,7 +75,7 @@ class Case(NamedTuple):
 
 
 def identities(*names):
-    """Return fresh keys, and the public parts that everybody knows."""
+    """Return fresh keys, and their public parts."""
     keys = {name: SigningKey() for name in names}
     return keys, {name: key.public for name, key in keys.items()}
 
@@ -82,12 +83,18 @@ def identities(*names):
 def among_organisations() -> list[Case]:
     """Return the protocols between organisations."""
     nobody = LocalTransport({})
-    by_name = {party: restricted(POLICY, names) for party, names in OWNERS.items()}
+    by_name = {party: restrict_to_variables(POLICY, names) for party, names in OWNERS.items()}
     return [
         Case(
             "pooled counts",
             pooled(),
             "a second session with one party more or fewer; a party that counts falsely, for the result",
+        ),
+        Case(
+            "pooled counts with noise that nobody knows, 45 tables",
+            pooled_with_noise(),
+            "a second party that reveals or omits its noise: ε = 1.45; a person at two "
+            "parties has two records; noise drawn twice; totals of a party are not protected",
         ),
         Case(
             "columns with a miner (Model II), any cells with a miner",
@@ -152,7 +159,7 @@ def among_organisations() -> list[Case]:
         ),
         Case(
             "projection",
-            mq.projected(frame(), OWNERS, schema=SCHEMA, receiver="receiver").guarantee,
+            mq.projection_tally(frame(), OWNERS, schema=SCHEMA, receiver="receiver").guarantee,
             "an owner who tells the receiver the rotation, which undoes it; many narrow tables",
         ),
         Case(
@@ -176,6 +183,8 @@ def among_people() -> list[Case]:
     terms = FrequencyTerms("spring", CLEAR, public, 5)
     parameters = Parameters.of(PEOPLE, minimum=5, server="malicious", dropouts="0.15")
     population = Aggregating({name: np.zeros(PEOPLE, dtype=np.uint8) for name in NAMES}, CLEAR, parameters)
+    promise = Parameters.of(PEOPLE, dropouts="0.15", noise=SumNoise(epsilon=1, tables=10))
+    noisy = Aggregating({name: np.zeros(PEOPLE, dtype=np.uint8) for name in NAMES}, CLEAR, promise)
     form = Form(SCHEMA, ("smoker",), ("ill",))
     partition = PartitionTerms(
         "spring", 3, NAMES, others["miner"], bytes(32), leaders, others["server"], public
@@ -191,6 +200,12 @@ def among_people() -> list[Case]:
             "frequency mining in production (secure aggregation)",
             aggregation_guarantee(population.terms),
             f"more colluders or dropouts than agreed; a user who votes falsely shifts any count; {narrow}",
+        ),
+        Case(
+            "secure aggregation with noise that nobody knows, 10 tables",
+            aggregation_guarantee(noisy.terms),
+            "more colluders or dropouts than agreed; people enrolled by the miner itself; noise drawn twice; "
+            "a user who votes falsely shifts any count",
         ),
         Case(
             "anonymous collection (mix)",
@@ -231,6 +246,24 @@ def pooled() -> Guarantee:
     return MaskedSum(THREE, carried, CLEAR).guarantee(NAMES)
 
 
+def pooled_with_noise() -> Guarantee:
+    """Return the guarantee of a pool of three whose sums carry noise; one may collude."""
+    keys, public = identities(*THREE)
+    terms = mq.NoiseTerms(1, 45, contributors=3, colluders=1)
+    parties = {
+        name: pooling_party(
+            name,
+            mq.tally(frame(), schema=SCHEMA),
+            key,
+            public,
+            noise=NoiseShares(terms, mq.people.MemoryLedger(), bytes(32)),
+        )
+        for name, key in keys.items()
+    }
+    carried = LocalTransport({name: party.receive for name, party in parties.items()})
+    return NoisyPool(MaskedSum(THREE, carried, CLEAR, noise=terms), CLEAR).guarantee
+
+
 def helped() -> Guarantee:
     """Return the guarantee of products with a helper."""
     keys, public = identities(*OWNERS, "helper")
@@ -241,7 +274,7 @@ def helped() -> Guarantee:
         )
         for name, names in OWNERS.items()
     }
-    roles["helper"] = Helper("helper", keys["helper"], public, n=4, **shared)
+    roles["helper"] = ProductHelper("helper", keys["helper"], public, n=4, **shared)
     carried = LocalTransport({name: role.receive for name, role in roles.items()})
     return HelpedProducts(OWNERS, "helper", carried, SCHEMA, 4).guarantee()
 
@@ -268,11 +301,19 @@ def paillier() -> Guarantee:
 
 def learnt(guarantee: Guarantee) -> str:
     """Return who learns what, with its bound."""
-    alike = groupby(guarantee.disclosures, lambda item: (item.kind, item.variables, item.gamma))
+    alike = groupby(
+        guarantee.disclosures,
+        lambda item: (
+            item.kind,
+            item.variables,
+            "no bound" if item.gamma is None else f"γ = {gamma_text(item.gamma)}",
+            item.bound if item.noise_epsilon is not None else None,
+        ),
+    )
     return "; ".join(
         f"{listed([item.role for item in items])}: {kind.rstrip(',')} ({', '.join(variables)}), "
-        + ("no bound" if gamma is None else f"γ = {gamma_text(gamma)}")
-        for (kind, variables, gamma), items in alike
+        + (noise or bound)
+        for (kind, variables, bound, noise), items in alike
     )
 
 
@@ -298,7 +339,7 @@ def against(guarantee: Guarantee) -> str:
 
 
 def broken(case: Case) -> str:
-    """Return what breaks it: coalitions that are excluded, and more."""
+    """Return the assumptions: excluded coalitions, and others."""
     grouped = groupby(case.guarantee.excluded_coalitions, lambda names: names[:-1])
     coalitions = [
         f"{' with '.join(first)} with {listed([names[-1] for names in some], 'or')}"

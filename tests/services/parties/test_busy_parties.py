@@ -8,10 +8,10 @@ from tests.services.parties.deployments import (
     OWNERS,
     SESSION,
     TABLE_1,
-    Goal,
+    LearningGoal,
     deployed,
     people,
-    vertical,
+    split_columns,
 )
 from tests.services.parties.test_hostile_conveners import begin
 from tests.services.parties.test_same_people import linked
@@ -23,12 +23,12 @@ from masquerade.services.parties import messages as say
 from masquerade.services.parties.session import JointSchema
 
 STRUCTURE = {"A": (), "T": ("A",), "E": ("T", "L"), "L": ("S",), "S": ()}
-GOAL = Goal(model="network", structure=STRUCTURE)
+GOAL = LearningGoal(model="network", structure=STRUCTURE)
 
 
 def test_a_convener_stops_a_party_with_policies_that_nobody_signed(tmp_path, monkeypatch):
     """Before, they were built first: a composition of 2,000 categories took a core for minutes."""
-    plan = vertical(people(60), TABLE_1, OWNERS, "vertical-without-miner", GOAL, seed=2, linking="keyed")
+    plan = split_columns(people(60), TABLE_1, OWNERS, "vertical-without-miner", GOAL, seed=2, linking="keyed")
     epoch, built, build = os.urandom(16), [], Policy.from_dict
     with deployed(tmp_path, plan) as deployment:
         told = begin(deployment, epoch)
@@ -48,10 +48,10 @@ def test_a_convener_stops_a_party_with_policies_that_nobody_signed(tmp_path, mon
 
 def test_a_convener_lets_parties_wait_for_each_other(tmp_path):
     """Before, two parties that were told to learn at once waited for each other's lock until all retries."""
-    plan = vertical(people(60), TABLE_1, OWNERS, "vertical-without-miner", GOAL, seed=2)
+    plan = split_columns(people(60), TABLE_1, OWNERS, "vertical-without-miner", GOAL, seed=2)
     with deployed(tmp_path, plan) as deployment:
         epoch, _, _ = linked(deployment)
-        south = deployment.nodes["south"].party._opened(SESSION)
+        south = deployment.nodes["south"].party._require_open(SESSION)
         message = say.encode(say.Learn(epoch=epoch.hex(), structure=STRUCTURE))
         south.learning = True  # as it is while it asks others
         with pytest.raises(RoundAborted, match="lets one party learn at a time") as refused:

@@ -1,4 +1,4 @@
-"""Work can be cancelled: by whoever convenes, for everybody; by a party's operator, for that party."""
+"""Sessions can be cancelled: by the convener for all members, by a party's operator for that party."""
 
 import threading
 
@@ -8,17 +8,17 @@ from tests.services.parties.deployments import (
     SECONDS,
     SESSION,
     TABLE_1,
-    Goal,
+    LearningGoal,
     deployed,
     people,
-    vertical,
+    split_columns,
     waited,
 )
 
 from masquerade.core.errors import InputError
 from masquerade.data.example_networks import ELEVEN_NODES
 
-GOAL = Goal(model="network", structure=ELEVEN_NODES)
+GOAL = LearningGoal(model="network", structure=ELEVEN_NODES)
 
 
 class Held:
@@ -38,7 +38,7 @@ class Held:
 
 def test_a_session_that_is_cancelled_stops_at_the_next_message(tmp_path):
     """A party that learns asks others one after the other; once its convener cancels, it asks nobody more."""
-    plan = vertical(people(60), TABLE_1, OWNERS, "vertical-without-miner", GOAL, seed=2)
+    plan = split_columns(people(60), TABLE_1, OWNERS, "vertical-without-miner", GOAL, seed=2)
     with deployed(tmp_path, plan) as deployment, deployment.operator() as operator:
         held = Held(deployment, "south", "cells")  # north learns, and asks south
         operator.ask("create", {"spec": deployment.spec.model_dump(mode="json")})
@@ -58,15 +58,15 @@ def test_a_session_that_is_cancelled_stops_at_the_next_message(tmp_path):
             assert not deployment.nodes[name].party._open
             assert not any("/" in note for note in deployment.begun(name))
         assert "parameters of own nodes" not in {item.kind for item in deployment.ledger("north")}
-        # whoever convenes may run it again, and it comes to its end
+        # the convener may run it again, and it completes
         assert len(deployment.done()["nodes"]) == len(ELEVEN_NODES)
         with pytest.raises(InputError, match="nothing to cancel"):
             operator.ask("cancel", {"session": SESSION})
 
 
 def test_a_party_withdraws_for_good(tmp_path):
-    goal = Goal(model="tables", tables=(("S", "T"),))
-    plan = vertical(people(60), TABLE_1, OWNERS, "vertical-with-miner", goal, seed=2)
+    goal = LearningGoal(model="tables", tables=(("S", "T"),))
+    plan = split_columns(people(60), TABLE_1, OWNERS, "vertical-with-miner", goal, seed=2)
     with deployed(tmp_path, plan) as deployment, deployment.operator("south") as south:
         with pytest.raises(InputError, match="no session 'other'"):
             south.ask("cancel", {"session": "other"})

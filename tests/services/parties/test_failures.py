@@ -1,4 +1,4 @@
-"""Nodes that stop in the middle of a session: what is said, what is kept, and that nothing is drawn twice."""
+"""Nodes that stop in the middle of a session: messages, stored state, and no second draws."""
 
 from __future__ import annotations
 
@@ -15,22 +15,27 @@ from tests.services.parties.deployments import (
     SCHEMA,
     SESSION,
     TABLE_1,
-    Goal,
+    LearningGoal,
     clear_counts,
     deployed,
-    horizontal,
     joined,
     people,
-    vertical,
+    split_columns,
+    split_rows,
 )
 
 import masquerade as mq
 from masquerade.data.example_networks import ELEVEN_NODES
-from masquerade.protocols.vertical.disguised_cells import CellRequest, Cells, restricted, schema_of
+from masquerade.protocols.vertical.disguised_cells import (
+    CellRequest,
+    DisguisedCells,
+    restrict_to_variables,
+    schema_of,
+)
 from masquerade.protocols.wire.arrow_stream import unpack
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.common.problems import PartyUnreachable
-from masquerade.sources.parties.joined import Miner
+from masquerade.sources.parties.joined import JoiningMiner
 
 ROWS_AT_ONCE = 30
 TABLES = (("S", "T", "G"),)
@@ -38,11 +43,13 @@ TABLES = (("S", "T", "G"),)
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setitem(Miner.records.__kwdefaults__, "rows_at_once", ROWS_AT_ONCE)
+    monkeypatch.setitem(JoiningMiner.records.__kwdefaults__, "rows_at_once", ROWS_AT_ONCE)
 
 
 def columns(protocol="vertical-with-miner", goal=None, policy=TABLE_1, n=150):
-    return vertical(people(n), policy, OWNERS, protocol, goal or Goal(model="tables", tables=TABLES), seed=2)
+    return split_columns(
+        people(n), policy, OWNERS, protocol, goal or LearningGoal(model="tables", tables=TABLES), seed=2
+    )
 
 
 def interrupted(deployment, *where, **how):
@@ -76,11 +83,13 @@ def cells_sent(deployment, name):
 def reports_of(deployment, name, epoch):
     """Return all records that a party sent in an epoch, as a multiset of tuples of reports."""
     whole = deployment.plan.policies[name]
-    policy = restricted(whole, deployment.spec.learn.needed(whole.schema.names))  # no more is sent
+    policy = restrict_to_variables(
+        whole, deployment.spec.learn.needed_variables(whole.schema.names)
+    )  # no more is sent
     schema, found = schema_of(policy.schema.names, policy), Counter()
     for body, replies in cells_sent(deployment, name).items():
         if CellRequest.decode(body).session == epoch:
-            [block] = Cells.decode(replies[0]).blocks
+            [block] = DisguisedCells.decode(replies[0]).blocks
             batch = unpack(block, most_bytes=1 << 20, most_rows=10_000, schema=schema)
             found.update(zip(*(column.to_pylist() for column in batch.columns[1:]), strict=True))
     return found
@@ -108,7 +117,7 @@ def test_a_party_that_stops_where_there_is_a_miner(tmp_path, role, after, lost):
         begun = epoch_of(deployment)
         assert_exact(deployment, deployment.done())
         same = epoch_of(deployment) == begun
-        # linked records outlive a restart, also of whoever stops as all settle; before that there are none
+        # linked records survive a restart, even of a node that stops while all settle; none exist before
         assert same == (role != "linking")
         repeated = 0
         for name in OWNERS:
@@ -118,7 +127,7 @@ def test_a_party_that_stops_where_there_is_a_miner(tmp_path, role, after, lost):
             kinds = Counter(
                 (item.kind, item.variables) for item in deployment.ledger(name) if item.policy is not None
             )
-            assert set(kinds.values()) == {1}  # the same reports again are no second release
+            assert set(kinds.values()) == {1}  # repeated reports are not a second release
             assert not any("/" in note for note in deployment.begun(name))
         if (role, lost) == ("cells", True):
             assert repeated
@@ -135,7 +144,7 @@ def test_a_party_that_stops_where_there_is_a_miner(tmp_path, role, after, lost):
     ],
 )
 def test_a_party_that_stops_while_others_learn(tmp_path, protocol, role, after):
-    structure = Goal(model="network", structure=ELEVEN_NODES)
+    structure = LearningGoal(model="network", structure=ELEVEN_NODES)
     policy = TABLE_1 if protocol == "vertical-without-miner" else CLEAR
     n = 700 if protocol == "projection" else 150  # owners send one column for ten records
     with deployed(tmp_path, columns(protocol, structure, policy, n)) as deployment:
@@ -158,7 +167,7 @@ def test_a_party_that_stops_while_others_learn(tmp_path, protocol, role, after):
 
 def test_a_party_that_stops_in_a_pool(tmp_path):
     frame = people(120)
-    plan = horizontal(frame, CLEAR, tuple(OWNERS), Goal(model="tables", tables=(("A", "T"),)), seed=2)
+    plan = split_rows(frame, CLEAR, tuple(OWNERS), LearningGoal(model="tables", tables=(("A", "T"),)), seed=2)
     with deployed(tmp_path, plan) as deployment:
         interrupted(deployment, "pooling", 2)
         [table] = deployment.done()["tables"]
@@ -171,7 +180,7 @@ def test_a_party_that_is_gone_is_named(tmp_path):
         status = deployment.run()
         assert status["state"] == "interrupted"
         assert "Party 'south'" in status["reason"]
-        assert "See that it runs" in status["reason"]
+        assert "Check that it is running" in status["reason"]
         deployment.start("south")
         assert_exact(deployment, deployment.done())
 
@@ -188,7 +197,7 @@ def test_a_convener_that_stops_fetches_no_part_twice(tmp_path):
         deployment.start(MINER)
         with deployment.operator() as operator:
             status = operator.ask("status", {"session": SESSION})
-        assert (status["state"], status["reason"]) == ("interrupted", "this node was stopped meanwhile")
+        assert (status["state"], status["reason"]) == ("interrupted", "this node was stopped")
         assert_exact(deployment, deployment.done())
         assert epoch_of(deployment) == begun
         asked = [CellRequest.decode(body) for body, _ in deployment.replies("north", "cells")[fetched:]
@@ -253,7 +262,7 @@ def test_a_restored_party_begins_a_new_epoch_with_the_same_reports(tmp_path):
 
 
 def test_a_party_that_lost_its_memo_disguises_nobody_a_second_time(tmp_path):
-    goal = Goal(model="tables", tables=(*TABLES, ("A",)))  # also what is disguised
+    goal = LearningGoal(model="tables", tables=(*TABLES, ("A",)))  # also what is disguised
     with deployed(tmp_path, columns(goal=goal, n=60)) as deployment:
         with deployment.halting("north", "end"):
             assert deployment.run()["state"] == "interrupted"

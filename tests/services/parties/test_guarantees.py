@@ -7,7 +7,7 @@ from tests.services.parties import guarantees
 
 def test_the_table_of_protocols_is_what_the_protocols_compute():
     assert guarantees.ON_PAGE.shown() == guarantees.generated(), (
-        "write it anew: python -m tests.services.parties.guarantees"
+        "write it again: python -m tests.services.parties.guarantees"
     )
 
 

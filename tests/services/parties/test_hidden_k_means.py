@@ -10,7 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from pydantic import ValidationError
-from tests.services.parties.deployments import HELPER, MINER, SESSION, Goal, deployed, horizontal, vertical
+from tests.services.parties.deployments import (
+    HELPER,
+    MINER,
+    SESSION,
+    LearningGoal,
+    deployed,
+    split_columns,
+    split_rows,
+)
 
 import masquerade as mq
 from masquerade.core.errors import MasqueradeError
@@ -21,9 +29,9 @@ from masquerade.protocols.mpc.record_order import PlaceOffer
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.common.state import peek_claims
 from masquerade.services.parties.coordinator import Coordinator
-from masquerade.services.parties.example import scattered
+from masquerade.services.parties.example import split_cells
 from masquerade.services.parties.kinds.hidden_computation import MASKED
-from masquerade.services.parties.outflow_plan import planned as planned_outflow
+from masquerade.services.parties.outflow_plan import plan_outflows
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.session_store import RUNS
 
@@ -45,13 +53,13 @@ def people(n=90, seed=3):
 
 def planned(partition="cells", start=START, frame=None, **clusters):
     frame = people() if frame is None else frame
-    goal = Goal(model="k-means", k=3, names=NAMES, **({} if start is None else {"start": start}))
+    goal = LearningGoal(model="k-means", k=3, names=NAMES, **({} if start is None else {"start": start}))
     if partition == "rows":
-        made = replace(horizontal(frame, POLICY, tuple(OWNERS), goal, seed=1), protocol=KIND)
+        made = replace(split_rows(frame, POLICY, tuple(OWNERS), goal, seed=1), protocol=KIND)
     elif partition == "columns":
-        made = vertical(frame, POLICY, OWNERS, KIND, goal, seed=1, linking="keyed")
+        made = split_columns(frame, POLICY, OWNERS, KIND, goal, seed=1, linking="keyed")
     else:
-        made = replace(scattered(frame, POLICY, OWNERS, goal, seed=1), protocol=KIND)
+        made = replace(split_cells(frame, POLICY, OWNERS, goal, seed=1), protocol=KIND)
     return replace(made, linking="keyed", terms={"clusters": clusters} if clusters else {})
 
 
@@ -90,7 +98,7 @@ def test_what_leaves_is_written_down_and_was_told_before_consent(done):
     assert kinds[MASKED] == Fraction(1)
     assert HELD_CELLS in kinds
     assert any("centres and sizes of clusters of at least 3 records after each" in kind for kind in kinds)
-    told = planned_outflow(deployment.spec, deployment.settings("south"))
+    told = plan_outflows(deployment.spec, deployment.settings("south"))
     for item in left:
         assert any(it.covers(item.recipient, item.kind, item.variables, item.gamma) for it in told.items)
     assert deployment.ledger(HELPER) == []
@@ -101,8 +109,8 @@ def test_the_guarantee_says_what_rounds_tell_and_what_malicious_members_can_do(d
     with deployment.operator() as operator:
         text = json.dumps(operator.ask("status", {"session": SESSION})["guarantee"])
     for words in (
-        "differences of two steps are about the records that moved",
-        "an owner that brings false records",
+        "the difference of two steps is about the records that moved",
+        "an owner with false records",
         "deals falsely",
         "a record has cells of two pseudonyms, ends the computation",
         HELD_CELLS,
@@ -195,11 +203,11 @@ def test_a_convener_that_adds_records_or_shows_other_clusters_is_refused(tmp_pat
             patched.setattr(record_order, "_check_cells", lambda *_: None)
             status = deployment.run()
             assert status["state"] == "interrupted"
-            assert "Records have a false order" in status["reason"]
+            assert "The order of the records is false" in status["reason"]
         monkeypatch.setattr(Coordinator, "share", lying)
         status = deployment.run()
         assert status["state"] == "interrupted"
-        assert "another than this party found" in status["reason"]
+        assert "differs from the one that this party computed" in status["reason"]
 
 
 def test_cells_that_nobody_or_two_have_end_a_session_before_anything_is_computed(tmp_path):
@@ -218,12 +226,12 @@ def test_what_opens_is_consented_to_and_sessions_that_mean_nothing_are_refused(t
             update={"clusters": deployment.spec.clusters.model_copy(update={"least_size": 2})}
         )
         status = deployment.run(other)
-        assert "says otherwise about clusters" in status["reason"]
+        assert "differs in clusters" in status["reason"]
         assert all(deployment.ledger(party) == [] for party in OWNERS)
     text = deployment.spec.model_dump(mode="json")
     for told, fault in [
-        ({"learn": {"model": "k-means", "k": 3}}, "one of them"),
-        ({"clusters": {"draw_start": True}}, "one of them"),
+        ({"learn": {"model": "k-means", "k": 3}}, "starts either with the centres in start or"),
+        ({"clusters": {"draw_start": True}}, "starts either with the centres in start or"),
         ({"learn": {"model": "tables", "tables": [["A"]]}}, "learns k-means clusters, not tables"),
         ({"hide_order": True}, "neither hide_order nor open_counts"),
         ({"convener": "north"}, "none of the parties"),

@@ -19,13 +19,13 @@ from tests.services.parties.deployments import (
     SCHEMA,
     SESSION,
     Deployment,
-    Goal,
+    LearningGoal,
     clear_counts,
     deployed,
     joined,
     people,
+    split_columns,
     started,
-    vertical,
 )
 
 import masquerade as mq
@@ -33,7 +33,8 @@ from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.learn.model_file import model_of
 from masquerade.protocols.mpc.computation import Continuation, DealRequest, Turn
-from masquerade.protocols.vertical.disguised_cells import restricted
+from masquerade.protocols.mpc.dealer_engine import HelpedEngine
+from masquerade.protocols.vertical.disguised_cells import restrict_to_variables
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.common.state import peek_claims
 from masquerade.services.parties.coordinator import Coordinator
@@ -44,12 +45,12 @@ from masquerade.services.parties.session_store import RUNS
 
 KIND = "hidden-structure"
 ORDER = tuple(ELEVEN_NODES)
-GOAL = Goal(model="structure", order=ORDER, max_parents=2, score="k2")
+GOAL = LearningGoal(model="structure", order=ORDER, max_parents=2, score="k2")
 OF_TWO = {"north": tuple("ATESLB"), "south": tuple("XDCFG")}
 
 
 def planned(owners=OF_TWO, goal=GOAL, n=300, **terms):
-    plan = vertical(people(n), CLEAR, owners, KIND, goal, seed=4, linking="keyed")
+    plan = split_columns(people(n), CLEAR, owners, KIND, goal, seed=4, linking="keyed")
     return replace(plan, terms=terms)
 
 
@@ -113,7 +114,7 @@ def test_the_guarantee_says_who_learns_what_and_what_malicious_members_can_do(th
     bits = ceil(log2(factorial(11)) + log2(factorial(10)))  # of k candidates or nobody, twice
     assert f"at most {bits} bits" in text
     assert "no count or score" in text
-    assert "an owner that brings false records" in text
+    assert "an owner with false records" in text
     assert "deals falsely" in text
     assert [HELPER, MINER] in guarantee["excluded_coalitions"]
     assert ["north", "south"] in guarantee["excluded_coalitions"]
@@ -140,7 +141,9 @@ def test_nothing_clear_is_in_any_message_and_nothing_is_left(three):
 
 def test_with_hidden_order_the_parents_at_the_end_are_all_that_opens(tmp_path):
     few = ("A", "T", "X", "D")
-    plan = planned(goal=Goal(model="structure", order=few, max_parents=2, score="bic"), hide_order=True)
+    plan = planned(
+        goal=LearningGoal(model="structure", order=few, max_parents=2, score="bic"), hide_order=True
+    )
     with deployed(tmp_path, plan) as deployment:
         model = deployment.done()
         found = mq.learn.LearnedStructure.from_dict(model).structure
@@ -153,7 +156,7 @@ def test_with_hidden_order_the_parents_at_the_end_are_all_that_opens(tmp_path):
 
 
 def test_a_network_follows_from_counts_that_all_agreed_to_open(tmp_path):
-    goal = Goal(model="network", order=ORDER, max_parents=1, score="k2", prior=0.5)
+    goal = LearningGoal(model="network", order=ORDER, max_parents=1, score="k2", prior=0.5)
     plan = planned(goal=goal, open_counts=list(ORDER))
     with deployed(tmp_path, plan) as deployment:
         learnt = model_of(deployment.done())
@@ -175,7 +178,7 @@ def test_a_convener_that_shows_another_structure_is_refused(tmp_path, monkeypatc
     with deployed(tmp_path, planned(n=60)) as deployment:
         status = deployment.run()
         assert status["state"] == "interrupted"
-        assert "another than this party found" in status["reason"]
+        assert "differs from the one that this party computed" in status["reason"]
         assert not (deployment.settings("north").state / "models" / "example.json").exists()
 
 
@@ -196,7 +199,7 @@ def test_who_stops_between_rounds_ends_the_computation_and_another_has_other_mas
         assert status["state"] == "interrupted", status
         before = {name: shown(deployment, name) for name in OF_TWO}
         deployment.start(who)
-        # turns of the old computation are not answered, by whoever went on or came back
+        # no member, restarted or not, answers rounds of the old computation
         old = [
             body for body, _ in deployment.replies("north", "computation") if tag_of(body) == Continuation.TAG
         ]
@@ -268,7 +271,7 @@ def test_what_is_opened_is_consented_to(tmp_path):
         for update in ({"open_counts": ("L",)}, {"hide_order": True}):
             status = deployment.run(deployment.spec.model_copy(update=update))
             assert status["state"] == "interrupted"
-            assert f"says otherwise about {next(iter(update))}" in status["reason"]
+            assert f"differs in {next(iter(update))}" in status["reason"]
         assert all(deployment.ledger(party) == [] for party in OF_TWO)
         with pytest.raises(MasqueradeError):  # a party may not ask the helper itself
             deployment.say("north", HELPER, "computation", DealRequest(bytes(16), b"", ()).encode())
@@ -276,7 +279,7 @@ def test_what_is_opened_is_consented_to(tmp_path):
 
 @pytest.mark.parametrize("lie", ["counts", "nothing computed"])
 def test_a_party_keeps_only_what_it_found_itself(tmp_path, monkeypatch, lie):
-    """Whoever convenes changes an opened count, or shows a model before anything was computed."""
+    """The convener changes an opened count, or shares a model before anything was computed."""
     if lie == "counts":
         share = Coordinator.share
 
@@ -289,21 +292,23 @@ def test_a_party_keeps_only_what_it_found_itself(tmp_path, monkeypatch, lie):
         made_up = mq.learn.LearnedStructure(dict.fromkeys(ORDER, ()), (), "K2", {}, ORDER).to_dict()
         monkeypatch.setattr(HiddenStructure, "model", lambda _kind, _run: made_up)
     few = ("A", "T", "X")
-    goal = Goal(model="structure", order=few, max_parents=1, score="k2")
+    goal = LearningGoal(model="structure", order=few, max_parents=1, score="k2")
     with deployed(tmp_path, planned(goal=goal, n=60, open_counts=["X"])) as deployment:
         status = deployment.run()
         assert status["state"] == "interrupted"
-        assert ("another than this party found" if lie == "counts" else "found no model") in status["reason"]
+        expected = "differs from the one that this party computed" if lie == "counts" else "computed no model"
+        assert expected in status["reason"]
         for party in OF_TWO:
             assert not list((deployment.settings(party).state / "models").glob("*.json"))
 
 
 def test_counts_that_open_are_answers_and_rules_of_a_consent_hold_for_them(tmp_path):
-    goal = Goal(model="structure", order=("E", "X"), max_parents=1, score="k2")
+    goal = LearningGoal(model="structure", order=("E", "X"), max_parents=1, score="k2")
     owners = {"north": ("E",), "registry": ("X",)}
-    policy = restricted(CLEAR, ("E", "X"))
-    plan = vertical(people(300)[["E", "X"]], policy, owners, KIND, goal, seed=4, linking="keyed")
+    policy = restrict_to_variables(CLEAR, ("E", "X"))
+    plan = split_columns(people(300)[["E", "X"]], policy, owners, KIND, goal, seed=4, linking="keyed")
     deployment = Deployment(tmp_path / "nodes", replace(plan, terms={"open_counts": ["X"]}))
+    deployment.consent_to(deployment.spec, openings=2)  # parents open before counts are refused
     text = deployment.files["registry"].read_text()
     values = yaml.safe_load(text)
     values["consents"][0] |= {"rules": {"protect": [["E", "X"]]}}
@@ -327,3 +332,39 @@ def test_counts_that_open_are_answers_and_rules_of_a_consent_hold_for_them(tmp_p
     deployment.files["registry"].write_text(yaml.safe_dump(values))
     with pytest.raises(InputError, match="no counts open in this session"):
         deployment.settings("registry")
+
+
+def refused_by_the_third(folder):
+    """Make the third of three owners refuse counts of its columns; return the messages of the others."""
+    names, n = ("A", "T", "E", "X"), 300
+    goal = LearningGoal(model="structure", order=names, max_parents=1, score="k2")
+    owners = {"north": ("A",), "south": ("T",), "registry": ("E", "X")}
+    frame = people(n)[list(names)]
+    plan = split_columns(
+        frame, restrict_to_variables(CLEAR, names), owners, KIND, goal, seed=4, linking="keyed"
+    )
+    deployment = Deployment(folder / "nodes", replace(plan, terms={"open_counts": ["X"]}))
+    values = yaml.safe_load(deployment.files["registry"].read_text())
+    values["consents"][0] |= {"rules": {"protect": [["E", "X"]]}}
+    deployment.files["registry"].write_text(yaml.safe_dump(values))
+    with started(deployment):
+        status = deployment.run()
+        assert "which must stay undetermined" in status["reason"]
+        shares = [np.frombuffer(shown(deployment, name)[-1], dtype="<u2") for name in ("north", "south")]
+    return shares, clear_counts(frame, ("E", "X")).ravel(), (1 << n.bit_length()) - 1
+
+
+def test_without_waiting_for_all_a_convener_reads_counts_that_the_third_owner_refuses(tmp_path, monkeypatch):
+    """The first two owners hold all shares, and showed them in the round in which the third refused."""
+
+    def at_once(_engine):
+        yield from ()
+
+    monkeypatch.setattr(HelpedEngine, "wait_for_all", at_once)
+    shares, counts, low = refused_by_the_third(tmp_path)
+    assert ((shares[0] + shares[1]) & low).tolist() == counts.tolist()
+
+
+def test_what_the_third_owner_refuses_does_not_open(tmp_path):
+    shares, _, _ = refused_by_the_third(tmp_path)
+    assert [len(share) for share in shares] == [0, 0]

@@ -17,11 +17,11 @@ from tests.services.parties.deployments import (
     OWNERS,
     SCHEMA,
     SESSION,
-    Goal,
+    LearningGoal,
     deployed,
     joined,
     people,
-    vertical,
+    split_columns,
 )
 
 import masquerade as mq
@@ -32,16 +32,16 @@ from masquerade.services.common.state import peek_claims
 from masquerade.services.parties.coordinator import Coordinator
 from masquerade.services.parties.kinds.hidden_computation import MASKED
 from masquerade.services.parties.kinds.hidden_tree import OPENED
-from masquerade.services.parties.outflow_plan import planned as planned_outflow
+from masquerade.services.parties.outflow_plan import plan_outflows
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.session_store import RUNS
 
 TOLD = {"target": "D", "max_depth": 2, "min_records": 5}
-GOAL = Goal(model="tree", significance=1, **TOLD)
+GOAL = LearningGoal(model="tree", significance=1, **TOLD)
 
 
 def planned(n=300):
-    return vertical(people(n), CLEAR, OWNERS, "hidden-tree", GOAL, seed=4, linking="keyed")
+    return split_columns(people(n), CLEAR, OWNERS, "hidden-tree", GOAL, seed=4, linking="keyed")
 
 
 def clear(plan):
@@ -81,7 +81,7 @@ def test_what_leaves_was_told_before_consent_and_the_guarantee_bounds_what_opens
         (MINER, MASKED, Fraction(1)),
         (MINER, OPENED, None),
     }
-    told = planned_outflow(deployment.spec, deployment.settings("south"))
+    told = plan_outflows(deployment.spec, deployment.settings("south"))
     for item in left:
         assert any(it.covers(item.recipient, item.kind, item.variables, item.gamma) for it in told.items)
     assert deployment.ledger(HELPER) == []
@@ -119,7 +119,7 @@ def test_who_stops_ends_the_computation_and_a_convener_shows_no_other_tree(tmp_p
 
         with monkeypatch.context() as patched:
             patched.setattr(Coordinator, "share", lying)
-            assert "another than this party found" in deployment.run()["reason"]
+            assert "differs from the one that this party computed" in deployment.run()["reason"]
         assert model_of(deployment.done()).nodes == clear(deployment.plan).nodes
         assert len(peek_claims(deployment.settings("south").state, RUNS)) == 2  # begun anew, not taken up
 
@@ -131,7 +131,7 @@ def test_trees_that_cannot_be_grown_on_shares_are_refused(tmp_path):
     }  # fmt: skip
     SessionSpec.model_validate(text)
     for told, fault in [
-        ({"learn": {"model": "tree", "target": "D"}}, "say significance: 1"),
+        ({"learn": {"model": "tree", "target": "D"}}, "set significance: 1"),
         ({"learn": {**text["learn"], "criterion": "gain_ratio"}}, "is ID3"),
         ({"learn": {**text["learn"], "prune": 0.25}}, "is ID3"),
         ({"learn": {"model": "structure"}}, "grows a tree, not structure"),
@@ -140,7 +140,7 @@ def test_trees_that_cannot_be_grown_on_shares_are_refused(tmp_path):
         with pytest.raises(ValidationError) as refused:
             SessionSpec.model_validate(text | told)
         assert fault in str(refused.value), told
-    deep = replace(planned(60), goal=Goal(model="tree", target="D", significance=1, min_records=5))
+    deep = replace(planned(60), goal=LearningGoal(model="tree", target="D", significance=1, min_records=5))
     wide = mq.Schema([mq.Variable(v.name, tuple(range(1, 9))) for v in SCHEMA.variables])
     policies = {name: mq.Policy.clear(mq.Schema([wide[v] for v in own])) for name, own in OWNERS.items()}
     with deployed(tmp_path, replace(deep, policies=policies)) as deployment:

@@ -10,11 +10,11 @@ from tests.services.parties.deployments import (
     MINER,
     OWNERS,
     TABLE_1,
-    Goal,
+    LearningGoal,
     deployed,
-    horizontal,
     people,
-    vertical,
+    split_columns,
+    split_rows,
 )
 
 import masquerade as mq
@@ -27,11 +27,11 @@ from masquerade.services.common.settings import Limits
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.local_data import read_local_data
 from masquerade.services.parties.node import Node
-from masquerade.services.parties.participant import Participant
+from masquerade.services.parties.participant import SessionParticipant
 from masquerade.services.parties.session import SessionSpec
 from masquerade.services.parties.settings import DataSettings, MinerSettings
 
-ONE_TABLE = Goal(model="tables", tables=(("A",),))
+ONE_TABLE = LearningGoal(model="tables", tables=(("A",),))
 FOUR = ("north", "south", "west", "registry")
 
 
@@ -46,7 +46,7 @@ class Speaking:
 
 
 def begin(deployment, epoch, parties=None):
-    """Let parties begin, and return what they say."""
+    """Start the session at the parties, and return their replies."""
     offer = say.encode(say.Begin(spec=deployment.spec, epoch=epoch.hex()))
     names = parties or deployment.spec.parties
     return {party: say.decode(deployment.say(MINER, party, "begin", offer), say.Begun) for party in names}
@@ -54,13 +54,13 @@ def begin(deployment, epoch, parties=None):
 
 @pytest.fixture
 def pool(tmp_path):
-    with deployed(tmp_path, horizontal(people(120), CLEAR, FOUR, ONE_TABLE, seed=5)) as found:
+    with deployed(tmp_path, split_rows(people(120), CLEAR, FOUR, ONE_TABLE, seed=5)) as found:
         yield found
 
 
 def test_a_pool_of_fewer_parties_than_agreed_is_refused(pool):
     begin(pool, os.urandom(16))
-    with pytest.raises(RoundAborted, match="other parties than agreed on"):
+    with pytest.raises(RoundAborted, match="differ from the agreed parties"):
         MaskedSum(FOUR[:3], Speaking(pool, "pooling"), CLEAR)
     assert pool.ledger("north") == []
 
@@ -69,9 +69,9 @@ def test_tables_that_the_session_does_not_need_are_refused(pool):
     begin(pool, os.urandom(16))
     adding = MaskedSum(FOUR, Speaking(pool, "pooling"), CLEAR)
     assert int(adding.totals([mq.Query(by="A")]).sum()) == 120
-    with pytest.raises(RoundAborted, match="not what it is to learn"):
+    with pytest.raises(RoundAborted, match="model does not need this"):
         adding.totals([mq.Query(by=("A", "T"))])
-    with pytest.raises(RoundAborted, match="not what it is to learn"):
+    with pytest.raises(RoundAborted, match="model does not need this"):
         adding.totals([mq.Query(by="A", where={"S": 1})])
     assert {item.variables for item in pool.ledger("north")} == {("A",)}
 
@@ -94,16 +94,18 @@ def test_within_a_session_records_stay_the_same(pool):
 
 
 def test_too_few_common_records_are_refused(tmp_path):
-    plan = vertical(people(30), TABLE_1, OWNERS, "vertical-with-miner", ONE_TABLE, seed=2, missing=0.5)
+    plan = split_columns(people(30), TABLE_1, OWNERS, "vertical-with-miner", ONE_TABLE, seed=2, missing=0.5)
     with deployed(tmp_path, plan) as deployment:
         status = deployment.run()
     assert status["state"] == "interrupted"
-    assert "this node's file asks for 20" in status["reason"]
+    assert "this node's file requires 20" in status["reason"]
 
 
 def test_nobody_is_shown_another_policy_than_its_party_signed(tmp_path):
-    goal = Goal(model="network", structure={"A": (), "T": ("A",), "E": ("T", "L"), "L": ("S",), "S": ()})
-    plan = vertical(people(60), TABLE_1, OWNERS, "vertical-without-miner", goal, seed=2, linking="keyed")
+    goal = LearningGoal(
+        model="network", structure={"A": (), "T": ("A",), "E": ("T", "L"), "L": ("S",), "S": ()}
+    )
+    plan = split_columns(people(60), TABLE_1, OWNERS, "vertical-without-miner", goal, seed=2, linking="keyed")
     epoch = os.urandom(16)
     with deployed(tmp_path, plan) as deployment:
         told = begin(deployment, epoch)
@@ -136,7 +138,7 @@ def test_nobody_is_shown_another_policy_than_its_party_signed(tmp_path):
 
 
 def holding_of(folder, keys):
-    """Return a party's records of as many people, disguised by table 1."""
+    """Return a party's records of `n` people, disguised by table 1."""
     folder.mkdir()
     frame = people(len(keys), seed=4)[["A", "T", "E"]].assign(person=keys)
     frame.to_parquet(folder / "records.parquet", index=False)
@@ -154,11 +156,15 @@ def holding_of(folder, keys):
 
 
 def test_a_respelt_key_is_not_disguised_anew(tmp_path):
-    memo = Memo.kept(tmp_path / "memo.json")
+    memo = Memo.load_or_create(tmp_path / "memo.json")
     drawn = []
     for folder, spelling in (("a", "Person {}"), ("b", " person  {} ")):
         holding = holding_of(tmp_path / folder, [spelling.format(i) for i in range(200)])
-        drawn.append(disguise_codes(holding.whole.codes, holding.policy, holding.draws(memo, holding.whole)))
+        drawn.append(
+            disguise_codes(
+                holding.single_block.codes, holding.policy, holding.draws(memo, holding.single_block)
+            )
+        )
     assert np.array_equal(drawn[0]["A"], drawn[1]["A"])  # 200 fresh draws would agree with probability 1e-50
 
 
@@ -178,19 +184,19 @@ def test_keyed_pseudonyms_of_two_sessions_have_nothing_in_common(tmp_path):
             linking="keyed",
             learn=ONE_TABLE,
         )
-        part = Participant(node.party, spec, bytes(16), holding)
-        found.append({bytes(tag) for tag in part.found_links().tags})
+        part = SessionParticipant(node.party, spec, bytes(16), holding)
+        found.append({bytes(tag) for tag in part.compute_linkage().tags})
     node.close()
     assert len(found[0]) == 30
     assert found[0].isdisjoint(found[1])
 
 
 def test_the_ledger_has_a_line_for_every_different_exact_answer(tmp_path):
-    goal = Goal(model="tables", tables=(("A", "T"),))
-    with deployed(tmp_path, horizontal(people(90), CLEAR, FOUR[:3], goal, seed=5)) as deployment:
+    goal = LearningGoal(model="tables", tables=(("A", "T"),))
+    with deployed(tmp_path, split_rows(people(90), CLEAR, FOUR[:3], goal, seed=5)) as deployment:
         begin(deployment, os.urandom(16))
         adding = MaskedSum(FOUR[:3], Speaking(deployment, "pooling"), CLEAR)
         for query in (mq.Query(by=("A", "T")), mq.Query(by="A", where={"T": 1}), mq.Query(by=("A", "T"))):
             adding.totals([query])
         about = [item for item in deployment.ledger("north") if set(item.variables) == {"A", "T"}]
-    assert len(about) == 3  # each round is masked anew, so each is written down
+    assert len(about) == 3  # each round has fresh masks, so each is recorded

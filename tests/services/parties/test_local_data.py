@@ -48,13 +48,13 @@ def test_keys_of_several_files():
     assert list(held(pa.array([3, 1]), pa.array([1])).keys()) == [3, 1]
     with pytest.raises(InputError, match="names two records"):
         held(pa.array([3, 3]), pa.array([1])).keys()
-    with pytest.raises(InputError, match="a text or a whole number"):
+    with pytest.raises(InputError, match="is a text or a whole number"):
         held(pa.array([3.5]), pa.array(["1"])).keys()
 
 
 @pytest.fixture
 def many(tmp_path, monkeypatch):
-    """Let a few hundred records be many, and a kilobyte long."""
+    """Lower the limits so that a few hundred records count as many, and a kilobyte as long."""
     monkeypatch.setattr(scratch, "IN_MEMORY", 1000)
     for module in (growing_keys, local_data, pseudonyms):
         monkeypatch.setattr(module, "SORTED_AT_ONCE", 128)
@@ -96,18 +96,18 @@ def test_many_records_are_linked_and_ordered_piece_by_piece_as_few_are_at_once(k
 
 def test_a_key_that_is_twice_among_many_is_refused(many):
     keys = KeyColumn(pa.array([*range(600), 3]))
-    with pytest.raises(InputError, match="1 records have a key that another record has too"):
+    with pytest.raises(InputError, match="1 records share their key with another record"):
         pseudonyms.keyed_pseudonyms(keys, bytes(32), bytes(16), scratch=many)
 
 
 def test_keys_of_two_kinds_in_files_that_are_one_block_are_refused():
-    grown = growing_keys.GrowingKeys(scratch.HELD)
+    grown = growing_keys.GrowingKeys(scratch.MEMORY_ONLY)
     grown.append(pa.array([1, 2]))
     with pytest.raises(InputError, match="int64 in one file and string in another"):
         grown.append(pa.array(["a"]))
 
 
 def test_missing_keys_are_counted():
-    grown = growing_keys.GrowingKeys(scratch.HELD)
+    grown = growing_keys.GrowingKeys(scratch.MEMORY_ONLY)
     grown.append(pa.chunked_array([["a", None], ["b"]]).dictionary_encode())
     assert grown.missing == 1

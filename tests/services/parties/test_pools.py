@@ -1,7 +1,7 @@
 """Pools that follow each other: their difference must not be the counts of one or two parties."""
 
 import yaml
-from tests.services.parties.deployments import CLEAR, Deployment, Goal, horizontal, people
+from tests.services.parties.deployments import CLEAR, Deployment, LearningGoal, people, split_rows
 
 from masquerade.services.parties.settings import consent_values
 
@@ -9,8 +9,8 @@ PARTIES = ("north", "south", "east", "west", "registry")
 
 
 def test_a_pool_that_differs_from_an_earlier_one_by_few_parties_is_refused(tmp_path):
-    goal = Goal(model="tables", tables=(("A",),))
-    deployment = Deployment(tmp_path / "nodes", horizontal(people(100), CLEAR, PARTIES, goal, seed=1))
+    goal = LearningGoal(model="tables", tables=(("A",),))
+    deployment = Deployment(tmp_path / "nodes", split_rows(people(100), CLEAR, PARTIES, goal, seed=1))
     fewer = deployment.spec.model_copy(update={"session": "fewer", "parties": PARTIES[1:]})
     for name in PARTIES[1:]:
         values = yaml.safe_load(deployment.files[name].read_text())

@@ -22,32 +22,37 @@ from tests.services.parties.deployments import (
     SCHEMA,
     SECONDS,
     TABLE_1,
-    Goal,
-    Plan,
+    DeploymentPlan,
+    LearningGoal,
     clear_counts,
     deployed,
-    horizontal,
     joined,
     people,
-    vertical,
+    split_columns,
+    split_rows,
 )
 
 import masquerade as mq
 from masquerade.data.example_networks import ELEVEN_NODES
-from masquerade.protocols.vertical.disguised_cells import CellDescription, Cells, restricted, schema_of
+from masquerade.protocols.vertical.disguised_cells import (
+    CellDescription,
+    DisguisedCells,
+    restrict_to_variables,
+    schema_of,
+)
 from masquerade.protocols.vertical.paillier_products import KeyOwner
 from masquerade.protocols.wire.arrow_stream import unpack
 from masquerade.protocols.wire.codec import tag_of
-from masquerade.services.parties.example import scattered, two_hospitals_and_a_registry
+from masquerade.services.parties.example import split_cells, two_hospitals_and_a_registry
 from masquerade.services.parties.kinds.any_cells_without_miner import TOLD as BY_STRATUM
-from masquerade.services.parties.outflow_plan import planned
+from masquerade.services.parties.outflow_plan import plan_outflows
 
 LOCAL = [  # nodes whose parents are all with their own party
     name for names in OWNERS.values() for name in names if set(ELEVEN_NODES[name]) <= set(names)
 ]
 TABLES = (("A",), ("T", "E"), ("S", "L", "B"), ("E", "X", "D"))
 ORDER = tuple(ELEVEN_NODES)
-# errors beyond so many standard errors have probability 2e-9 each, in all below 1e-6
+# larger errors have probability 2e-9 each, in all below 1e-6
 DEVIATIONS = 6.0
 # what turned up as each other's: sums and roundings in another order
 CLOSE = 1e-9
@@ -78,7 +83,7 @@ def parents_of(structure):
 
 
 def left(deployment, party):
-    """Return what left a party: to whom, what, of which variables, and its γ."""
+    """Return the releases of a party: recipient, kind, variables and γ."""
     return {
         (item.recipient, item.kind, item.variables, item.gamma)
         for item in deployment.ledger(party)
@@ -87,7 +92,7 @@ def left(deployment, party):
 
 
 def linking(recipient):
-    """Return what a private intersection lets out of a party."""
+    """Return the outflows of a private set intersection."""
     return {
         (recipient, "keys under secret masks", ("(key)",), Fraction(1)),
         (recipient, "pseudonyms of records, which tell who is common", ("(key)",), None),
@@ -103,7 +108,7 @@ def pseudonyms_sent(deployment, party):
             described = CellDescription.decode(reply)
             policy, shapes = described.policy, described.shapes
         else:
-            for block, shape in zip(Cells.decode(reply).blocks, shapes, strict=True):
+            for block, shape in zip(DisguisedCells.decode(reply).blocks, shapes, strict=True):
                 schema = schema_of(shape.names, policy)
                 batch = unpack(block, most_bytes=1 << 24, most_rows=10**6, schema=schema)
                 found |= set(batch.column(0).to_pylist())
@@ -131,9 +136,9 @@ def assert_forgotten(deployment):
 
 
 def assert_as_planned(deployment, party):
-    """Nothing left that the party was not told of before: to whom, what, of which own variables, γ."""
+    """Every release is covered by the plan that the party saw in advance."""
     settings = deployment.settings(party)
-    plan = planned(deployment.spec, settings)
+    plan = plan_outflows(deployment.spec, settings)
     assert plan.consented
     assert not plan.differences
     own = {"(key)", *plan.policy.schema}
@@ -153,7 +158,7 @@ def assert_shared(deployment, model):
 
 def test_pooled_counts_are_those_of_all_rows(tmp_path):
     frame = people(300)
-    plan = horizontal(frame, CLEAR, tuple(OWNERS), Goal(model="tables", tables=TABLES), seed=2)
+    plan = split_rows(frame, CLEAR, tuple(OWNERS), LearningGoal(model="tables", tables=TABLES), seed=2)
     with deployed(tmp_path, plan) as deployment:
         model = deployment.done()
         assert_exact(model, frame, TABLES)
@@ -169,7 +174,9 @@ def test_pooled_counts_are_those_of_all_rows(tmp_path):
 
 def test_pooled_reports_spend_what_their_channels_do(tmp_path):
     frame = people(600)
-    plan = horizontal(frame, TABLE_1, tuple(OWNERS), Goal(model="tables", tables=(("A", "T"),)), seed=2)
+    plan = split_rows(
+        frame, TABLE_1, tuple(OWNERS), LearningGoal(model="tables", tables=(("A", "T"),)), seed=2
+    )
     with deployed(tmp_path, plan) as deployment:
         found = tables_of(deployment.done())["A", "T"]
         errors = np.abs(np.array(found["values"]) - clear_counts(frame, ("A", "T")))
@@ -180,12 +187,12 @@ def test_pooled_reports_spend_what_their_channels_do(tmp_path):
 
 @pytest.fixture(scope="module")
 def with_a_miner(tmp_path_factory):
-    plan = vertical(
+    plan = split_columns(
         people(500),
         TABLE_1,
         OWNERS,
         "vertical-with-miner",
-        Goal(model="tables", tables=(("S", "T", "G"), ("A", "X"), ("E", "L"), ("F", "C"))),
+        LearningGoal(model="tables", tables=(("S", "T", "G"), ("A", "X"), ("E", "L"), ("F", "C"))),
         seed=2,
     )
     with deployed(tmp_path_factory.mktemp("miner"), plan) as deployment:
@@ -217,7 +224,7 @@ def test_a_miner_gets_reports_and_forgets_whose_they_are(with_a_miner):
     cells = [item for item in deployment.ledger("south") if item.policy is not None]
     assert {item.rows for item in cells} == {rows}
     whole = deployment.plan.policies["south"]
-    assert {item.policy for item in cells} == {restricted(whole, ("S", "L")).id}
+    assert {item.policy for item in cells} == {restrict_to_variables(whole, ("S", "L")).id}
     assert deployment.ledger(MINER) == []
 
 
@@ -235,8 +242,8 @@ def test_the_operator_is_told_who_learnt_what(with_a_miner):
 
 
 def test_without_a_miner_local_nodes_are_exact_and_only_cross_parents_cross(tmp_path):
-    goal = Goal(model="network", structure=ELEVEN_NODES)
-    plan = vertical(people(400), TABLE_1, OWNERS, "vertical-without-miner", goal, seed=3)
+    goal = LearningGoal(model="network", structure=ELEVEN_NODES)
+    plan = split_columns(people(400), TABLE_1, OWNERS, "vertical-without-miner", goal, seed=3)
     with deployed(tmp_path, plan) as deployment:
         model = deployment.done()
         learnt = mq.learn.BayesianNetwork.from_dict(model)
@@ -260,8 +267,8 @@ def test_without_a_miner_local_nodes_are_exact_and_only_cross_parents_cross(tmp_
 
 
 def test_without_a_miner_parties_find_the_structure_of_the_joined_records(tmp_path):
-    goal = Goal(model="network", order=ORDER, max_parents=2)
-    plan = vertical(people(400), CLEAR, OWNERS, "vertical-without-miner", goal, seed=3)
+    goal = LearningGoal(model="network", order=ORDER, max_parents=2)
+    plan = split_columns(people(400), CLEAR, OWNERS, "vertical-without-miner", goal, seed=3)
     with deployed(tmp_path, plan) as deployment:
         learnt = mq.learn.BayesianNetwork.from_dict(deployment.done())
         clear = mq.tally(joined(plan), schema=SCHEMA)
@@ -285,11 +292,13 @@ def test_cells_anywhere_make_one_table(tmp_path):
         "south": [second[["person", "A"]], first[["person", "S"]], keyed[["person", "G", "E"]]],
     }
     policies = {
-        party: restricted(TABLE_1, {name for frame in listed for name in frame if name != "person"})
+        party: restrict_to_variables(
+            TABLE_1, {name for frame in listed for name in frame if name != "person"}
+        )
         for party, listed in frames.items()
     }
-    goal = Goal(model="tables", tables=(("S", "T", "G"), ("A", "T"), ("A", "E")))
-    plan = Plan("arbitrary-with-miner", frames, policies, "person", goal, "intersection")
+    goal = LearningGoal(model="tables", tables=(("S", "T", "G"), ("A", "T"), ("A", "E")))
+    plan = DeploymentPlan("arbitrary-with-miner", frames, policies, "person", goal, "intersection")
     with deployed(tmp_path, plan) as deployment:
         model = deployment.done()
         found = tables_of(model)
@@ -305,7 +314,7 @@ def test_cells_anywhere_make_one_table(tmp_path):
 
 
 def polled(deployment, name):
-    """Wait until somebody was told that a node is still at work on its message."""
+    """Wait until a caller was told that a node is still working on its message."""
     registry = deployment._services[name].metrics.registry
     told = {"place": "sessions/{session}/{role}", "status": "504"}
     until = time.monotonic() + SECONDS
@@ -321,9 +330,9 @@ OF_TWO = {"north": tuple("ATESLB"), "south": tuple("XDCFG")}
     ("protocol", "owners"), [("revealed-vertical-counts", OWNERS), ("projection", OF_TWO)]
 )
 def test_k2_over_columns_of_several_finds_the_structure_of_the_joined_table(protocol, owners, tmp_path):
-    goal = Goal(model="network", order=ORDER, max_parents=2)
+    goal = LearningGoal(model="network", order=ORDER, max_parents=2)
     n = 800 if protocol == "projection" else 260  # owners send one column for ten records
-    plan = vertical(people(n), CLEAR, owners, protocol, goal, seed=4)
+    plan = split_columns(people(n), CLEAR, owners, protocol, goal, seed=4)
     with deployed(tmp_path, plan) as deployment:
         learnt = mq.learn.BayesianNetwork.from_dict(deployment.done())
         clear = mq.tally(joined(plan), schema=SCHEMA)
@@ -348,7 +357,9 @@ def test_k2_over_columns_of_several_finds_the_structure_of_the_joined_table(prot
     ],
 )
 def test_counts_over_columns_of_three_are_exact(protocol, tables, tmp_path):
-    plan = vertical(people(300), CLEAR, OWNERS, protocol, Goal(model="tables", tables=tables), seed=4)
+    plan = split_columns(
+        people(300), CLEAR, OWNERS, protocol, LearningGoal(model="tables", tables=tables), seed=4
+    )
     with deployed(tmp_path, plan) as deployment:
         model = deployment.done()
         assert_exact(model, joined(plan), tables)
@@ -356,21 +367,21 @@ def test_counts_over_columns_of_three_are_exact(protocol, tables, tmp_path):
 
 
 def test_a_question_that_projections_cannot_answer_interrupts_with_the_reason(tmp_path):
-    goal = Goal(model="tables", tables=(("A", "S", "X"),))
-    plan = vertical(people(40), CLEAR, OWNERS, "projection", goal, seed=4)
+    goal = LearningGoal(model="tables", tables=(("A", "S", "X"),))
+    plan = split_columns(people(40), CLEAR, OWNERS, "projection", goal, seed=4)
     with deployed(tmp_path, plan) as deployment:
         status = deployment.run()
         assert status["state"] == "interrupted"
-        assert "nobody can form a product across three" in status["reason"]
+        assert "combine columns of two owners only" in status["reason"]
 
 
 def test_two_parties_count_without_a_helper_however_long_encrypting_takes(tmp_path, monkeypatch):
-    """Before, whoever asked gave up when the other's time was over, a moment before it was told to wait."""
+    """Earlier, a caller gave up when the other's time was over, just before it was told to wait."""
     owners = {"north": ("A", "T"), "south": ("S", "L")}
     tables = (("A", "S"), ("A", "T", "S"))
     frame = people(60)[["A", "T", "S", "L"]]
-    plan = vertical(frame, restricted(CLEAR, tuple("ATSL")), owners, "revealed-counts-of-two",
-                    Goal(model="tables", tables=tables), seed=4)  # fmt: skip
+    plan = split_columns(frame, restrict_to_variables(CLEAR, tuple("ATSL")), owners, "revealed-counts-of-two",
+                    LearningGoal(model="tables", tables=tables), seed=4)  # fmt: skip
     with deployed(tmp_path, plan, retries=0, limits={"seconds": 4}) as deployment:
         encrypt = KeyOwner._encrypt
         monkeypatch.setattr(
@@ -383,8 +394,15 @@ def test_two_parties_count_without_a_helper_however_long_encrypting_takes(tmp_pa
 
 
 def test_parties_with_a_shared_key_are_linked_by_it(tmp_path):
-    plan = vertical(people(300), TABLE_1, OWNERS, "vertical-with-miner",
-                    Goal(model="tables", tables=(("S", "T", "G"),)), seed=2, linking="keyed")  # fmt: skip
+    plan = split_columns(
+        people(300),
+        TABLE_1,
+        OWNERS,
+        "vertical-with-miner",
+        LearningGoal(model="tables", tables=(("S", "T", "G"),)),
+        seed=2,
+        linking="keyed",
+    )
     with deployed(tmp_path, plan) as deployment:
         model = deployment.done()
         found = tables_of(model)["S", "T", "G"]
@@ -395,8 +413,15 @@ def test_parties_with_a_shared_key_are_linked_by_it(tmp_path):
 
 
 def test_parties_with_other_keys_or_other_people_do_not_come_together(tmp_path):
-    plan = vertical(people(50), TABLE_1, OWNERS, "vertical-with-miner",
-                    Goal(model="tables", tables=(("S", "T", "G"),)), seed=2, linking="keyed")  # fmt: skip
+    plan = split_columns(
+        people(50),
+        TABLE_1,
+        OWNERS,
+        "vertical-with-miner",
+        LearningGoal(model="tables", tables=(("S", "T", "G"),)),
+        seed=2,
+        linking="keyed",
+    )
     with deployed(tmp_path, plan) as deployment:
         key = deployment.settings("south").data.linking_key
         key.write_bytes(bytes(32))
@@ -420,21 +445,21 @@ def test_parties_with_other_keys_or_other_people_do_not_come_together(tmp_path):
 )
 def test_other_models_come_out_as_their_learners_make_them(told, tmp_path):
     """Every option that a learner has stands in a session's file, and does there what it does elsewhere."""
-    frame, goal = people(200), Goal(**told)
-    plan = horizontal(frame, CLEAR, tuple(OWNERS), goal, seed=2)
+    frame, goal = people(200), LearningGoal(**told)
+    plan = split_rows(frame, CLEAR, tuple(OWNERS), goal, seed=2)
     with deployed(tmp_path, plan) as deployment:
         model = deployment.done()
-        needed = mq.Schema([SCHEMA[name] for name in goal.needed(SCHEMA)])
+        needed = mq.Schema([SCHEMA[name] for name in goal.needed_variables(SCHEMA)])
         source = mq.tally(frame[list(needed)], schema=needed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            expected = goal.learner.learnt(source, goal.read(needed)).to_dict()
+            expected = goal.learner.fit(source, goal.read(needed)).to_dict()
         assert alike(model, json.loads(json.dumps(expected)))
         assert_shared(deployment, model)
 
 
 def alike(one, other):
-    """Tell whether plain values are the same, but for roundings of sums in another order."""
+    """Return True if plain values are equal up to rounding of sums in a different order."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -455,13 +480,13 @@ def alike(one, other):
     ids=lambda told: told["model"],
 )
 def test_without_a_miner_other_models_are_those_of_the_joined_records(told, tmp_path):
-    goal = Goal(**told)
-    plan = vertical(people(120), CLEAR, OWNERS, "vertical-without-miner", goal, seed=3, linking="keyed")
+    goal = LearningGoal(**told)
+    plan = split_columns(people(120), CLEAR, OWNERS, "vertical-without-miner", goal, seed=3, linking="keyed")
     with deployed(tmp_path, plan) as deployment:
         model = deployment.done()
-        names = goal.needed([name for own in OWNERS.values() for name in own])
+        names = goal.needed_variables([name for own in OWNERS.values() for name in own])
         schema = mq.Schema([SCHEMA[name] for name in names])
-        expected = goal.learner.learnt(mq.tally(joined(plan)[list(names)], schema=schema), goal.read(schema))
+        expected = goal.learner.fit(mq.tally(joined(plan)[list(names)], schema=schema), goal.read(schema))
         assert alike(model, json.loads(json.dumps(expected.to_dict())))
         assert_shared(deployment, model)
         if told["model"] == "naive-bayes":  # of a class and a feature the class crosses
@@ -479,12 +504,12 @@ def test_without_a_miner_other_models_are_those_of_the_joined_records(told, tmp_
 )
 def test_with_cells_anywhere_and_no_miner_models_are_those_of_all_cells(told, tmp_path):
     """Each of three parties has its own columns of half of the people, and its neighbour's of the others."""
-    goal, frame = Goal(**told), people(160)
-    plan = replace(scattered(frame, CLEAR, OWNERS, goal, seed=3), protocol="arbitrary-without-miner")
+    goal, frame = LearningGoal(**told), people(160)
+    plan = replace(split_cells(frame, CLEAR, OWNERS, goal, seed=3), protocol="arbitrary-without-miner")
     plan = replace(plan, linking="keyed")
     with deployed(tmp_path, plan) as deployment:
         model = deployment.done()
-        expected = goal.learner.learnt(mq.tally(frame, schema=SCHEMA), goal.read(SCHEMA)).to_dict()
+        expected = goal.learner.fit(mq.tally(frame, schema=SCHEMA), goal.read(SCHEMA)).to_dict()
         assert alike(*map(probabilities_of, (model, json.loads(json.dumps(expected)))))
         assert_shared(deployment, model)
         assert_forgotten(deployment)

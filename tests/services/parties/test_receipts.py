@@ -1,4 +1,4 @@
-"""Peers keep the ends of each other's ledgers: a node that was put back with its whole disk is shown them."""
+"""Peers store the ends of each other's ledgers, which show that a node's whole disk was restored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pandas as pd
 import pytest
-from tests.services.parties.deployments import CLEAR, MINER, Deployment, deployed, horizontal, people
+from tests.services.parties.deployments import CLEAR, MINER, Deployment, deployed, people, split_rows
 from tests.services.parties.test_hostile_conveners import ONE_TABLE
 from tests.services.parties.test_same_people import with_second_session
 from tests.services.restoring import agreed
@@ -28,7 +28,7 @@ RELEASE = Release("s", "pooled-counts", "miner", "counts", ("a",), 100, None, No
 
 
 class Disk:
-    """A disk of its own for the state of a node, of which a snapshot can be taken and put back."""
+    """A separate disk for the state of a node, with snapshots that can be restored."""
 
     def __init__(self, folder, state):
         self._image, self._snapshot, self._state = make_image(folder, "ext4"), folder / "snapshot", state
@@ -54,7 +54,7 @@ class Disk:
 @pytest.mark.parametrize("holder", [None, MINER, "south"])
 def test_a_snapshot_of_the_disk_shows_by_a_receipt_alone(tmp_path, holder):
     """One person leaves between two exact sums; the node has lost that there was a first."""
-    deployment = Deployment(tmp_path / "nodes", horizontal(people(90), CLEAR, PARTIES, ONE_TABLE, seed=5))
+    deployment = Deployment(tmp_path / "nodes", split_rows(people(90), CLEAR, PARTIES, ONE_TABLE, seed=5))
     second, settings = with_second_session(deployment), deployment.settings("north")
     with ExitStack() as undo:
         disk = Disk(tmp_path, settings.state)
@@ -92,10 +92,10 @@ def test_a_snapshot_of_the_disk_shows_by_a_receipt_alone(tmp_path, holder):
 
 
 def test_a_node_says_who_holds_receipts(tmp_path):
-    with deployed(tmp_path, horizontal(people(60), CLEAR, PARTIES, ONE_TABLE, seed=5)) as deployment:
-        assert deployment.nodes["north"].described() == NOBODY
+    with deployed(tmp_path, split_rows(people(60), CLEAR, PARTIES, ONE_TABLE, seed=5)) as deployment:
+        assert deployment.nodes["north"].describe() == NOBODY
         deployment.done()
-        said = deployment.nodes["north"].described()
+        said = deployment.nodes["north"].describe()
         holders = ", ".join(sorted([MINER, "registry", "south"]))
         assert said == f"receipts of its release ledger are with {holders}"
         ends = {
@@ -106,7 +106,7 @@ def test_a_node_says_who_holds_receipts(tmp_path):
 
 
 def test_a_session_goes_on_where_peers_cannot_be_reached_for_receipts(tmp_path):
-    plan = horizontal(people(60), CLEAR, PARTIES, ONE_TABLE, seed=5)
+    plan = split_rows(people(60), CLEAR, PARTIES, ONE_TABLE, seed=5)
     deployment = Deployment(tmp_path / "nodes", plan)
     try:
         deployment.start()

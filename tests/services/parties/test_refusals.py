@@ -15,12 +15,12 @@ from tests.services.parties.deployments import (
     SESSION,
     TABLE_1,
     Deployment,
-    Goal,
+    LearningGoal,
     deployed,
-    horizontal,
     people,
+    split_columns,
+    split_rows,
     started,
-    vertical,
 )
 
 from masquerade.core.errors import (
@@ -46,12 +46,12 @@ from masquerade.services.parties.settings import PartySettings
 
 EPOCH = bytes(range(16))
 MOST = 200_000  # bytes of a body
-TABLES = Goal(model="tables", tables=(("S", "T", "G"),))
+TABLES = LearningGoal(model="tables", tables=(("S", "T", "G"),))
 CONTROL = ("settle", "arrange", "learn", "model", "end")
 
 
 def columns(protocol="vertical-with-miner", goal=TABLES, policy=TABLE_1, n=60):
-    return vertical(people(n), policy, OWNERS, protocol, goal, seed=2)
+    return split_columns(people(n), policy, OWNERS, protocol, goal, seed=2)
 
 
 @pytest.fixture(scope="module")
@@ -117,10 +117,10 @@ def begin(spec, epoch=EPOCH, **changed):
     ("caller", "changed", "reason"),
     [
         (MINER, {"session": "other"}, "no session of that name"),
-        (MINER, {"protocol": "vertical-with-miner", "helper": None}, "otherwise about protocol, helper"),
-        (MINER, {"parties": ["north", "south"]}, "otherwise about parties"),
-        ("helper", {"convener": "helper", "helper": MINER}, "otherwise about convener, helper"),
-        (MINER, {"linking": "keyed"}, "otherwise about linking"),
+        (MINER, {"protocol": "vertical-with-miner", "helper": None}, "differs in protocol, helper"),
+        (MINER, {"parties": ["north", "south"]}, "differs in parties"),
+        ("helper", {"convener": "helper", "helper": MINER}, "differs in convener, helper"),
+        (MINER, {"linking": "keyed"}, "differs in linking"),
         ("south", {}, "'south' does not convene it"),
         ("helper", {}, "'helper' does not convene it"),
     ],
@@ -131,12 +131,20 @@ def test_a_session_that_was_not_consented_to_does_not_begin(quiet, refuses, call
 
 
 def test_a_session_is_spoken_of_at_its_own_place(quiet, refuses):
-    refuses(quiet, MINER, "begin", begin(quiet.spec), InputError, "another session", session="other")
+    refuses(
+        quiet,
+        MINER,
+        "begin",
+        begin(quiet.spec),
+        InputError,
+        "differs from the one in its path",
+        session="other",
+    )
 
 
 def test_a_node_that_only_helps_is_no_party(quiet, refuses):
     changed = {"helper": None, "protocol": "vertical-with-miner"}
-    refuses(quiet, MINER, "begin", begin(quiet.spec, **changed), QueryRefused, "otherwise", name="helper")
+    refuses(quiet, MINER, "begin", begin(quiet.spec, **changed), QueryRefused, "differs in", name="helper")
 
 
 def test_nothing_is_answered_before_a_session_has_begun(quiet, refuses):
@@ -147,7 +155,7 @@ def test_nothing_is_answered_before_a_session_has_begun(quiet, refuses):
 
 def test_another_policy_than_the_one_pinned_is_refused(quiet, refuses):
     body = begin(quiet.spec, policies={"north": "0" * 64})
-    refuses(quiet, MINER, "begin", body, QueryRefused, "otherwise about spec")
+    refuses(quiet, MINER, "begin", body, QueryRefused, "differs in spec")
 
 
 def test_a_stranger_of_the_same_authority_is_not_admitted(quiet, capsys):
@@ -184,9 +192,9 @@ def test_only_variables_in_the_consent_take_part(tmp_path):
 @pytest.mark.parametrize(
     ("broken", "error", "text"),
     [
-        (lambda frame: frame.drop(columns="T"), RoundAborted, "what it prints says how"),
-        (lambda frame: frame.assign(T=7), RoundAborted, "what it prints says how"),
-        (lambda frame: frame.assign(person=None), RoundAborted, "what it prints says how"),
+        (lambda frame: frame.drop(columns="T"), RoundAborted, "its own output has the details"),
+        (lambda frame: frame.assign(T=7), RoundAborted, "its own output has the details"),
+        (lambda frame: frame.assign(person=None), RoundAborted, "its own output has the details"),
     ],
     ids=["no column", "another category", "no keys"],
 )
@@ -203,7 +211,9 @@ def test_records_of_another_schema_do_not_take_part(tmp_path, refuses, broken, e
 
 
 def test_a_pool_has_one_policy(tmp_path):
-    plan = horizontal(people(60), CLEAR, tuple(OWNERS), Goal(model="tables", tables=(("A",),)), seed=2)
+    plan = split_rows(
+        people(60), CLEAR, tuple(OWNERS), LearningGoal(model="tables", tables=(("A",),)), seed=2
+    )
     plan.policies["south"] = TABLE_1
     with deployed(tmp_path, plan) as deployment:
         status = deployment.run()
@@ -213,7 +223,7 @@ def test_a_pool_has_one_policy(tmp_path):
 
 
 def test_the_convener_refuses_a_policy_that_it_did_not_pin(tmp_path):
-    """All consent to a text that names another policy than south's: south refuses, and nothing leaves."""
+    """All consent to a text that pins a policy which is not south's: south refuses, and nothing leaves."""
     plan = columns(n=20)
     deployment = Deployment(tmp_path / "nodes", plan)
     spec = deployment.spec.model_copy(update={"policies": {"south": plan.policies["north"].id}})
@@ -243,7 +253,7 @@ def test_a_party_gets_nothing_from_a_party_where_there_is_a_miner(begun, refuses
 def test_cells_go_to_whoever_asks_for_them(begun, refuses, message):
     rest = () if message is DescriptionRequest else (0, 1)
     body = message(begun.epoch, "south", (), *rest).encode()
-    refuses(begun, MINER, "cells", body, QueryRefused, "to whoever asks for them, and to nobody else")
+    refuses(begun, MINER, "cells", body, QueryRefused, "only to the peer that requests them")
 
 
 @pytest.mark.parametrize("role", ["columns", "begun", "operate"])
@@ -272,7 +282,7 @@ def test_messages_of_another_epoch_are_refused(begun, refuses):
 
 def test_a_begun_session_keeps_its_text(begun, refuses):
     body = begin(begun.spec, begun.epoch, learn={"model": "tables", "tables": [["A"]]})
-    refuses(begun, MINER, "begin", body, QueryRefused, "otherwise about spec")
+    refuses(begun, MINER, "begin", body, QueryRefused, "differs in spec")
 
 
 def test_a_key_serves_one_message(begun):
@@ -297,9 +307,9 @@ def test_an_arrangement_is_of_the_parties_and_of_the_policies_they_have(begun, r
     own = {name: policy.to_dict() for name, policy in begun.plan.policies.items()}
     asked = {"epoch": begun.epoch.hex(), "records": 10, "alignment": "", "signatures": {}}
     body = {**asked, "policies": {**own, "east": own["south"]}}
-    refuses(begun, MINER, "arrange", body, InputError, "for every party, and for nobody else")
+    refuses(begun, MINER, "arrange", body, InputError, "exactly one policy for every party")
     body = {**asked, "policies": {**own, "north": own["south"]}}
-    refuses(begun, MINER, "arrange", body, PolicyMismatch, "another policy for this party")
+    refuses(begun, MINER, "arrange", body, PolicyMismatch, "policy for this party that is not its own")
 
 
 @pytest.mark.parametrize("role", ["begin", *CONTROL, "linking", "cells"])
@@ -344,7 +354,7 @@ def test_only_its_own_operator_operates_a_node(begun, what, capsys):
 @pytest.fixture(scope="module")
 def crossing(tmp_path_factory):
     """A session without a miner that stands still: south is to learn its nodes."""
-    plan = columns("vertical-without-miner", Goal(model="network", structure=ELEVEN_NODES))
+    plan = columns("vertical-without-miner", LearningGoal(model="network", structure=ELEVEN_NODES))
     with deployed(tmp_path_factory.mktemp("crossing"), plan) as deployment:
         with deployment.halting("south", "learn"):
             assert deployment.run()["state"] == "interrupted"
@@ -376,7 +386,7 @@ def test_the_convener_gets_no_cells_where_there_is_no_miner(crossing, refuses):
 )
 def test_a_party_learns_what_was_agreed_on_and_nothing_else(crossing, refuses, asked):
     body = {"epoch": crossing.epoch.hex(), **asked}
-    refuses(crossing, MINER, "learn", body, QueryRefused, "not what it is to learn")
+    refuses(crossing, MINER, "learn", body, QueryRefused, "model does not need this")
 
 
 def test_a_party_does_not_learn_where_there_is_a_miner(begun, refuses):
@@ -401,14 +411,14 @@ LINKED = {**POOL, "protocol": "vertical-with-miner", "linking": "intersection"}
     [
         (
             {**POOL, "parties": ["north", "south"]},
-            "at least 3 parties: of a sum of two, each subtracts its own",
+            "at least 3 parties: with two parties, each could subtract its own",
         ),
         ({**POOL, "parties": ["north", "south", "south"]}, "named twice"),
         ({**POOL, "linking": "keyed"}, "links nothing"),
         ({**POOL, "helper": "helper"}, "no helper"),
         ({**LINKED, "linking": None}, "needs linking"),
         ({**LINKED, "convener": "north"}, "none of the parties"),
-        ({**LINKED, "protocol": "projection", "convener": "north"}, "knows the rotation, and undoes it"),
+        ({**LINKED, "protocol": "projection", "convener": "north"}, "knows the rotation, and can invert it"),
         ({**LINKED, "protocol": "projection", "parties": ["north"]}, "at least 2 parties"),
         ({**LINKED, "protocol": "revealed-vertical-counts"}, "needs a helper"),
         (
@@ -444,7 +454,7 @@ def test_a_node_convenes_its_own_sessions_with_peers_it_knows(quiet):
     with quiet.operator() as operator:
         with pytest.raises(InputError, match="convened by 'north'"):
             operator.ask("create", {"spec": {**POOL, "convener": "north"}})
-        with pytest.raises(InputError, match="'east' is no peer"):
+        with pytest.raises(InputError, match="'east' is not a peer"):
             operator.ask("create", {"spec": {**POOL, "parties": ["north", "south", "east"]}})
         with pytest.raises(InputError, match="no session 'nothing'"):
             operator.ask("run", {"session": "nothing"})
@@ -454,7 +464,7 @@ def test_a_node_convenes_its_own_sessions_with_peers_it_knows(quiet):
 
 def test_a_mistake_can_be_mended_until_there_is_a_model(tmp_path):
     deployment = Deployment(tmp_path / "nodes", columns())
-    wrong = deployment.spec.model_copy(update={"learn": Goal(model="tables", tables=(("Z",),))})
+    wrong = deployment.spec.model_copy(update={"learn": LearningGoal(model="tables", tables=(("Z",),))})
     deployment.consent_to(wrong)
     with started(deployment):
         status = deployment.run(wrong)
@@ -467,7 +477,7 @@ def test_a_mistake_can_be_mended_until_there_is_a_model(tmp_path):
         deployment.done()
         with (
             deployment.operator() as operator,
-            pytest.raises(InputError, match="another session of the name"),
+            pytest.raises(InputError, match="different session has the name"),
         ):
             operator.ask("create", {"spec": wrong.model_dump(mode="json")})
 

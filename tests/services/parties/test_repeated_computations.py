@@ -1,12 +1,12 @@
-"""A convener that begins a computation anew whenever it has read what opened."""
+"""A convener that repeats a computation after it has read the opened result."""
 
 from __future__ import annotations
 
 import pytest
-from tests.services.parties.deployments import deployed
+from tests.services.parties.deployments import Deployment, deployed, started
 from tests.services.parties.test_hidden_k_means import people, planned
 
-from masquerade.core.errors import RoundAborted
+from masquerade.core.errors import InputError, RoundAborted
 from masquerade.protocols.mpc.computation import Continuation
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.common.state import peek_claims
@@ -24,14 +24,14 @@ def drawing(**changes):
 
 @pytest.fixture
 def read(monkeypatch):
-    """What a convener reads that calls every session interrupted after that."""
-    texts, carried = [], hidden_k_means.carried
+    """Texts that a convener reads which then reports every session as interrupted."""
+    texts, run_computation = [], hidden_k_means.run_computation
 
     def stopping(run, terms, guarantee):
-        texts.append(carried(run, terms, guarantee)[0])
+        texts.append(run_computation(run, terms, guarantee)[0])
         raise RoundAborted("The line went dead.", spent=True)
 
-    monkeypatch.setattr(hidden_k_means, "carried", stopping)
+    monkeypatch.setattr(hidden_k_means, "run_computation", stopping)
     return texts
 
 
@@ -43,15 +43,15 @@ def begun(deployment, party="north"):
     return len(peek_claims(deployment.settings(party).state, RUNS))
 
 
-def test_without_burning_the_opening_a_convener_reads_more_than_the_ledger_says(tmp_path, monkeypatch, read):
-    """Everything that opens passes by whoever carries the rounds; each run draws its start anew."""
+def test_without_burning_the_opening_a_convener_reads_what_was_to_open_once(tmp_path, monkeypatch, read):
+    """The convener relays all opened values; each run draws a new start."""
     monkeypatch.setattr(SessionStore, "burn_opening", lambda *_: None)
     with deployed(tmp_path, drawing()) as deployment:
         for _ in range(AGAIN):
             deployment.run()
-        [line] = lines_about_centres(deployment)
-        assert "once" in line.kind
-        assert len(read) == begun(deployment) == AGAIN
+        lines = lines_about_centres(deployment)
+        assert all("once" in line.kind for line in lines)
+        assert len(lines) == len(read) == begun(deployment) == AGAIN  # a line for each
 
 
 @pytest.mark.parametrize("hide_steps", [True, False])
@@ -60,7 +60,7 @@ def test_a_convener_that_has_read_drawn_clusters_is_refused_another_run(tmp_path
         assert "The line went dead" in deployment.run()["reason"]
         for _ in range(AGAIN - 1):
             assert OVER in deployment.run()["reason"]
-        deployment.stop("north", "south")  # it is on the disk
+        deployment.stop("north", "south")  # it is durable
         deployment.start("north", "south")
         assert OVER in deployment.run()["reason"]
         for party in ("north", "south"):
@@ -68,12 +68,12 @@ def test_a_convener_that_has_read_drawn_clusters_is_refused_another_run(tmp_path
 
 
 def test_drawn_clusters_may_begin_again_until_a_share_of_them_was_shown(tmp_path):
-    """The last message but one shows the share of what opens; before that nothing was opened."""
+    """The last message but one shows the share of what opens, after all have burnt it in the one before."""
     with deployed(tmp_path / "whole", drawing()) as deployment:
         deployment.done()
         bodies = [body for body, _ in deployment.replies("south", "computation")]
         assert tag_of(bodies[-1]) == Continuation.TAG
-    last = len(bodies) - 2
+    last = len(bodies) - 3
     with deployed(tmp_path / "cut", drawing()) as deployment:
         with deployment.halting("south", "computation", last):  # which is not worked on
             assert deployment.run()["state"] == "interrupted"
@@ -99,9 +99,69 @@ def test_drawn_clusters_may_begin_again_until_a_share_of_them_was_shown(tmp_path
         assert OVER in status["reason"]
 
 
-def test_clusters_from_public_centres_open_the_same_however_often(tmp_path, read):
-    with deployed(tmp_path, planned("rows", frame=people(60), hide_steps=True, steps=1)) as deployment:
+def public(steps=1):
+    return planned("rows", frame=people(60), hide_steps=True, steps=steps)
+
+
+def agreeing(folder, openings):
+    """Write a deployment whose nodes agree to several computations that open something."""
+    deployment = Deployment(folder / "deployment", public())
+    deployment.consent_to(deployment.spec, openings=openings)
+    return started(deployment)
+
+
+def test_clusters_from_public_centres_open_the_same_as_often_as_was_agreed(tmp_path, read):
+    with agreeing(tmp_path, 2) as deployment:
         for _ in range(2):
             assert "The line went dead" in deployment.run()["reason"]
+        assert OVER in deployment.run()["reason"]
+        assert len(lines_about_centres(deployment)) == 2
     first, second = read
     assert first == second
+
+
+@pytest.fixture
+def lying(monkeypatch):
+    """A party, south, that brings different records to every run."""
+    terms, runs = hidden_k_means._ClusterComputation, []
+    held, program = terms._local_table, terms.program
+
+    def watched(self, part, key):
+        self.lies = part.node.name == "south"
+        return program(self, part, key)
+
+    def false(self, party):
+        table = held(self, party)
+        if self.lies:
+            runs.append(1)
+            table[table != 0] = len(runs) % 2
+        return table
+
+    monkeypatch.setattr(terms, "program", watched)
+    monkeypatch.setattr(terms, "_local_table", false)
+
+
+def test_a_convener_with_a_party_that_lies_would_ask_again_and_again(tmp_path, read, lying):  # noqa: ARG001
+    """A dishonest party turns each opening into the answer to a question of its choice."""
+    with agreeing(tmp_path, AGAIN) as deployment:
+        for _ in range(AGAIN):
+            assert "The line went dead" in deployment.run()["reason"]
+    assert read[0] != read[1]
+
+
+def test_a_convener_with_a_party_that_lies_is_refused_the_second_question(tmp_path, read, lying):  # noqa: ARG001
+    with deployed(tmp_path, public()) as deployment:
+        assert "The line went dead" in deployment.run()["reason"]
+        for _ in range(AGAIN):
+            assert OVER in deployment.run()["reason"]
+        deployment.stop("north", "south")
+        deployment.start("north", "south")
+        assert OVER in deployment.run()["reason"]
+        assert len(read) == begun(deployment) == len(lines_about_centres(deployment)) == 1
+
+
+def test_what_is_drawn_opens_once_whatever_a_consent_says(tmp_path):
+    deployment = Deployment(tmp_path / "deployment", drawing())
+    deployment.consent_to(deployment.spec, openings=2)
+    with pytest.raises(InputError, match="draws a different start"):
+        deployment.settings("north")

@@ -16,9 +16,9 @@ from tests.services.parties.deployments import (
     TABLE_1,
     Deployment,
     deployed,
-    horizontal,
     people,
-    vertical,
+    split_columns,
+    split_rows,
 )
 from tests.services.parties.test_failures import backed_up, restored
 from tests.services.parties.test_hostile_conveners import ONE_TABLE, Speaking, begin
@@ -46,7 +46,7 @@ def second_total(deployment, second):
 def test_a_restore_opens_a_session_over_other_people(tmp_path):
     """The backup does not know of the first session: its sum and the second one differ by one person."""
     deployment = Deployment(
-        tmp_path / "deployment", horizontal(people(90), CLEAR, PARTIES, ONE_TABLE, seed=5)
+        tmp_path / "deployment", split_rows(people(90), CLEAR, PARTIES, ONE_TABLE, seed=5)
     )
     second = with_second_session(deployment)
     deployment.start()
@@ -75,7 +75,7 @@ def test_a_restore_opens_a_session_over_other_people(tmp_path):
 def test_a_restore_in_place_opens_no_session_over_other_people(tmp_path, way, part):
     """All files overwritten where they are, once/ among them; or once/ alone, with the keys used since."""
     deployment = Deployment(
-        tmp_path / "deployment", horizontal(people(90), CLEAR, PARTIES, ONE_TABLE, seed=5)
+        tmp_path / "deployment", split_rows(people(90), CLEAR, PARTIES, ONE_TABLE, seed=5)
     )
     second, state = with_second_session(deployment), deployment.settings("north").state
     deployment.start()
@@ -95,7 +95,7 @@ def test_a_restore_in_place_opens_no_session_over_other_people(tmp_path, way, pa
         found = run("party", "ledger", state, "verify")
         assert found.exit_code == 1
         assert "intact" not in found.stdout
-        assert "not the state that it was: the files of the anchor were copied, replaced" in found.stdout
+        assert "the state is not the latest: the files of the anchor were copied, replaced" in found.stdout
         deployment.start("north")
         assert bool(deployment.nodes["north"].state.notes.names("people")) is not forgotten
         with pytest.raises((RoundAborted, QueryRefused), match=r"restored from a backup|Other people"):
@@ -107,7 +107,9 @@ def test_a_restore_in_place_opens_no_session_over_other_people(tmp_path, way, pa
 
 
 def test_a_backup_older_than_the_memo_draws_everybody_a_second_time(tmp_path):
-    plan = vertical(people(60), TABLE_1, OWNERS, "vertical-with-miner", ONE_TABLE, seed=2, linking="keyed")
+    plan = split_columns(
+        people(60), TABLE_1, OWNERS, "vertical-with-miner", ONE_TABLE, seed=2, linking="keyed"
+    )
     with deployed(tmp_path, plan) as deployment:
         deployment.stop("north")
         backed_up(deployment, "north", tmp_path / "backup", without=["memo.json"])
@@ -125,7 +127,7 @@ def test_a_backup_older_than_the_memo_draws_everybody_a_second_time(tmp_path):
 
 def test_a_ledger_that_was_rolled_back_shows_at_the_next_session(tmp_path):
     deployment = Deployment(
-        tmp_path / "deployment", horizontal(people(90), CLEAR, PARTIES, ONE_TABLE, seed=5)
+        tmp_path / "deployment", split_rows(people(90), CLEAR, PARTIES, ONE_TABLE, seed=5)
     )
     second = with_second_session(deployment)
     deployment.start()
@@ -148,7 +150,7 @@ def test_a_ledger_that_was_rolled_back_shows_at_the_next_session(tmp_path):
 
 
 def test_a_restored_folder_without_its_end_is_in_doubt(tmp_path):
-    plan = horizontal(people(60), CLEAR, PARTIES, ONE_TABLE, seed=5)
+    plan = split_rows(people(60), CLEAR, PARTIES, ONE_TABLE, seed=5)
     with deployed(tmp_path, plan) as deployment:
         deployment.stop("north")
         shutil.rmtree(deployment.settings("north").state / "once")

@@ -1,18 +1,28 @@
 """Rules of a consent: a party refuses counts that would give cells away, in whichever session."""
 
+import json
 import os
 import re
 
 import pytest
 import yaml
-from tests.services.parties.deployments import CLEAR, MINER, Deployment, Goal, horizontal, people, vertical
+from tests.services.parties.deployments import (
+    CLEAR,
+    MINER,
+    Deployment,
+    LearningGoal,
+    people,
+    split_columns,
+    split_rows,
+)
 from tests.services.parties.test_failures import backed_up, restored
 from tests.services.parties.test_same_people import Saying
 
 import masquerade as mq
+from masquerade.cli.settings_files import rules_of_consents
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.protocols.secure_sum import MaskedSum
-from masquerade.protocols.vertical.disguised_cells import restricted
+from masquerade.protocols.vertical.disguised_cells import restrict_to_variables
 from masquerade.services.common.settings import load
 from masquerade.services.parties import messages as say
 from masquerade.services.parties.local_data import check_records
@@ -22,10 +32,10 @@ PARTIES = ("north", "south", "registry")
 
 
 def with_sessions(deployment, tables, rules):
-    """Let parties consent to one session for every list of tables; those with rules, to all under these."""
+    """Make parties consent to one session per list of tables, with the given rules if any."""
     specs = {
         name: deployment.spec.model_copy(
-            update={"session": name, "learn": Goal(model="tables", tables=tuple(map(tuple, asked)))}
+            update={"session": name, "learn": LearningGoal(model="tables", tables=tuple(map(tuple, asked)))}
         )
         for name, asked in tables.items()
     }
@@ -47,7 +57,7 @@ def totals(deployment, spec, queries):
 
 
 def test_rules_hold_over_sessions_restarts_and_restores(tmp_path):
-    plan = horizontal(people(900), CLEAR, PARTIES, Goal(model="tables", tables=(("A",),)), seed=1)
+    plan = split_rows(people(900), CLEAR, PARTIES, LearningGoal(model="tables", tables=(("A",),)), seed=1)
     deployment = Deployment(tmp_path / "nodes", plan)
     rules = {"most_variables": 2, "impossible": [{"T": 1, "E": 2}, {"L": 1, "E": 2}]}
     tables = {
@@ -64,7 +74,7 @@ def test_rules_hold_over_sessions_restarts_and_restores(tmp_path):
         # who has L has E: a table of S and L has a cell of S, L and E
         assert re.search(
             r"Party 'north' refused: The table of S, L determines, .* a cell of S × L × E, which must stay "
-            r"undetermined whatever the counts\. Ask without S or L\.",
+            r"undetermined whatever the counts\. Query without S or L\.",
             status["reason"].replace("E × S × L", "S × L × E").replace("S × E × L", "S × L × E"),
         ), status["reason"]
         assert {release.variables for release in deployment.ledger("north")} == {()}  # how many there are
@@ -97,20 +107,44 @@ def test_rules_hold_over_sessions_restarts_and_restores(tmp_path):
 def test_a_tracker_over_two_sessions_is_refused(tmp_path):
     """Each question is about many people of north; the difference is about few, and refused."""
     frame = people(300).assign(A=1, S=2)
-    plan = horizontal(frame, CLEAR, PARTIES, Goal(model="tables", tables=(("A",),)), seed=1)
+    plan = split_rows(frame, CLEAR, PARTIES, LearningGoal(model="tables", tables=(("A",),)), seed=1)
     north = plan.frames["north"][0]
     north.loc[north.index[:2], "S"] = 1
     deployment = Deployment(tmp_path / "nodes", plan)
     wrong_rules_are_refused(deployment.files["north"])
-    rules = {"data_dependent": {"least_people": 5, "show_empty": True}}
+    profiles_are_written_out(deployment.files["north"])
+    rules = {"profile": "datashield", "data_dependent": {"least_people": 5}}
     specs = with_sessions(deployment, {"one": [["A"]], "two": [["A", "S"]]}, {"north": rules})
     try:
         deployment.start()
         assert totals(deployment, specs["one"], [mq.Query(where={"A": 1})]).tolist() == [len(frame)]
-        with pytest.raises(RoundAborted, match=r"a set of fewer than 5 people\. Ask with fewer variables"):
+        with pytest.raises(RoundAborted, match=r"a set of fewer than 5 people\. Query fewer variables"):
             totals(deployment, specs["two"], [mq.Query(where={"A": 1, "S": 2})])
+        # a count of all, and of all but a few, as a condition selects them
+        assert totals(deployment, specs["one"], [mq.Query(by="A")]).sum() == len(frame)
+        with pytest.raises(RoundAborted, match=r"a set of fewer than 5 people"):
+            totals(deployment, specs["two"], [mq.Query(by="A", where={"S": 2})])
     finally:
         deployment.stop()
+
+
+def profiles_are_written_out(file):
+    """A profile expands into keys that a steward sees; exact counts without rules are warned of."""
+    values = yaml.safe_load(file.read_text())
+    (consent,) = values["consents"]
+    ruled = {"rules": {"profile": "acro", "data_dependent": {"least_people": 12}}}
+    file.write_text(yaml.safe_dump({**values, "consents": [{**consent, **ruled}]}))
+    rules, warnings = rules_of_consents(load(file, PartySettings, environment={}))
+    assert json.loads(rules["example"]) == {
+        "data_dependent": {"least_people": 12, "show_empty": False, "least_width": 0},
+        "least_dof": 10,
+    }
+    assert warnings == []
+    file.write_text(yaml.safe_dump(values))
+    rules, warnings = rules_of_consents(load(file, PartySettings, environment={}))
+    assert rules == {}
+    assert len(warnings) == 1
+    assert "states no rules, and its counts are exact" in warnings[0]
 
 
 def wrong_rules_are_refused(file):
@@ -119,8 +153,10 @@ def wrong_rules_are_refused(file):
     (consent,) = values["consents"]
     for changed, told in (
         ({"rules": {}}, "say what must stay undetermined"),
-        ({"rules": {"protect": [[]]}}, "lists sets of variables"),
+        ({"rules": {"protect": [[]]}}, "must list sets of variables"),
         ({"rules": {"most_variable": 2}}, "most_variable"),
+        ({"rules": {"profile": "acor"}}, "profile"),
+        ({"rules": {"profile": "acro", "dominance": {"p": 0.1}}}, "contributions to sums"),
         ({"rules": {"data_dependent": {"least_people": 0}}}, "least_people"),
         ({"rules": {"protect": [["A", "SS"]]}}, "session 'example': The rules protect 'SS'"),
         (
@@ -145,17 +181,23 @@ def wrong_rules_are_refused(file):
 @pytest.mark.parametrize(
     ("protocol", "goal"),
     [
-        ("vertical-without-miner", Goal(model="tables", tables=(("E", "X"),))),
-        ("arbitrary-without-miner", Goal(model="tables", tables=(("E", "X"),))),
-        ("vertical-without-miner", Goal(model="network", structure={"E": (), "X": ("E",)})),
+        ("vertical-without-miner", LearningGoal(model="tables", tables=(("E", "X"),))),
+        ("arbitrary-without-miner", LearningGoal(model="tables", tables=(("E", "X"),))),
+        ("vertical-without-miner", LearningGoal(model="network", structure={"E": (), "X": ("E",)})),
     ],
     ids=["tables", "cells anywhere", "parameters"],
 )
 def test_rules_hold_where_parties_count_for_themselves(protocol, goal, tmp_path):
     """Counts beside others' reports, and parameters that are such counts, are answers as any others."""
     owners = {"north": ("E",), "registry": ("X",)}
-    plan = vertical(
-        people(60)[["E", "X"]], restricted(CLEAR, ("E", "X")), owners, protocol, goal, seed=1, linking="keyed"
+    plan = split_columns(
+        people(60)[["E", "X"]],
+        restrict_to_variables(CLEAR, ("E", "X")),
+        owners,
+        protocol,
+        goal,
+        seed=1,
+        linking="keyed",
     )
     deployment = Deployment(tmp_path / "nodes", plan)
     values = yaml.safe_load(deployment.files["registry"].read_text())

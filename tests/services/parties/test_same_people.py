@@ -1,4 +1,4 @@
-"""A convener that chooses whom results are about: differences of results must not single anybody out."""
+"""A convener that chooses the people of results: differences of results must not single out a person."""
 
 import os
 import shutil
@@ -14,12 +14,12 @@ from tests.services.parties.deployments import (
     SESSION,
     TABLE_1,
     Deployment,
-    Goal,
+    LearningGoal,
     deployed,
-    horizontal,
     joined,
     people,
-    vertical,
+    split_columns,
+    split_rows,
 )
 from tests.services.parties.test_hostile_conveners import ONE_TABLE, Speaking, begin
 
@@ -37,7 +37,7 @@ from masquerade.services.parties.settings import consent_values
 from masquerade.sources.parties.products import RevealedVerticalCounts
 
 HELD = 120
-TWO_TABLES = Goal(model="tables", tables=(("A",), ("T", "S")))
+TWO_TABLES = LearningGoal(model="tables", tables=(("A",), ("T", "S")))
 
 
 class Choosing(Joiner):
@@ -136,7 +136,7 @@ def table_of(deployment, spec, arranged):
 
 
 def with_second_session(deployment, **more):
-    """Let every node consent to another session of the same text, and return it."""
+    """Make every node consent to another session of the same text, and return it."""
     second = deployment.spec.model_copy(update={"session": "second"})
     for file in deployment.files.values():
         values = yaml.safe_load(file.read_text())
@@ -147,7 +147,7 @@ def with_second_session(deployment, **more):
 
 
 def exact_plan():
-    return vertical(people(HELD), CLEAR, OWNERS, "revealed-vertical-counts", TWO_TABLES, seed=2)
+    return split_columns(people(HELD), CLEAR, OWNERS, "revealed-vertical-counts", TWO_TABLES, seed=2)
 
 
 def test_within_a_session_exact_results_are_about_the_same_people(tmp_path):
@@ -155,7 +155,7 @@ def test_within_a_session_exact_results_are_about_the_same_people(tmp_path):
         before, records = counted(deployment)
         assert int(np.sum(before)) == records
         for fewer in (25, 1):  # by way of a third set that differs by many from both, one person would show
-            with pytest.raises(RoundAborted, match="Other people take part in session"):
+            with pytest.raises(RoundAborted, match="The people of session"):
                 counted(deployment, fewer=fewer)
         again, same = counted(deployment)
         assert same == records
@@ -204,19 +204,19 @@ def test_a_party_may_agree_to_results_about_other_people(tmp_path):
 
 def test_without_a_miner_own_parameters_are_about_the_same_people(tmp_path):
     structure = {"A": (), "T": ("A",), "E": ("T", "L"), "L": ("S",), "S": ()}
-    goal = Goal(model="network", structure=structure)
-    plan = vertical(people(HELD), TABLE_1, OWNERS, "vertical-without-miner", goal, seed=2)
+    goal = LearningGoal(model="network", structure=structure)
+    plan = split_columns(people(HELD), TABLE_1, OWNERS, "vertical-without-miner", goal, seed=2)
     with deployed(tmp_path, plan) as deployment:
         epoch, _, _ = linked(deployment)
         message = say.encode(say.Learn(epoch=epoch.hex(), structure=structure))
         deployment.say(MINER, "north", "learn", message)
         for fewer in (25, 1):
-            with pytest.raises(RoundAborted, match="Other people take part in session"):
+            with pytest.raises(RoundAborted, match="The people of session"):
                 linked(deployment, fewer=fewer)
 
 
 def test_pools_of_two_sessions_are_of_the_same_records(tmp_path):
-    plan = horizontal(people(90), CLEAR, ("north", "south", "registry"), ONE_TABLE, seed=5)
+    plan = split_rows(people(90), CLEAR, ("north", "south", "registry"), ONE_TABLE, seed=5)
     deployment = Deployment(tmp_path / "deployment", plan)
     second = with_second_session(deployment)
     deployment.start()
@@ -236,7 +236,7 @@ def test_pools_of_two_sessions_are_of_the_same_records(tmp_path):
 
 
 def test_people_whom_not_all_have_stay_out_of_what_a_miner_gets(tmp_path):
-    plan = vertical(people(HELD), TABLE_1, OWNERS, "vertical-with-miner", ONE_TABLE, seed=2, missing=0.4)
+    plan = split_columns(people(HELD), TABLE_1, OWNERS, "vertical-with-miner", ONE_TABLE, seed=2, missing=0.4)
     with deployed(tmp_path, plan) as deployment:
         assert len(joined(plan)) < 60
         with pytest.raises(RoundAborted, match="did not sign that the same records take part"):
@@ -249,27 +249,29 @@ def test_people_whom_not_all_have_stay_out_of_what_a_miner_gets(tmp_path):
 
 
 def test_with_an_order_tables_of_other_variables_are_refused(tmp_path):
-    goal = Goal(model="network", order=("A", "T"))
+    goal = LearningGoal(model="network", order=("A", "T"))
     assert goal.allows(("A", "T"))
     assert not goal.allows(("X",))
-    plan = horizontal(people(90), CLEAR, ("north", "south", "registry"), goal, seed=5)
+    plan = split_rows(people(90), CLEAR, ("north", "south", "registry"), goal, seed=5)
     with deployed(tmp_path, plan) as deployment:
         begin(deployment, os.urandom(16))
         adding = MaskedSum(deployment.spec.parties, Speaking(deployment, "pooling"), CLEAR)
-        with pytest.raises(RoundAborted, match="not what it is to learn"):
+        with pytest.raises(RoundAborted, match="model does not need this"):
             adding.totals([mq.Query(by=("X", "C"))])
 
 
 def test_after_a_restore_a_session_keeps_its_text(tmp_path):
-    plan = horizontal(people(90), CLEAR, ("north", "south", "registry"), ONE_TABLE, seed=5)
+    plan = split_rows(people(90), CLEAR, ("north", "south", "registry"), ONE_TABLE, seed=5)
     with deployed(tmp_path, plan) as deployment:
         begin(deployment, os.urandom(16))
         MaskedSum(deployment.spec.parties, Speaking(deployment, "pooling"), CLEAR).totals([mq.Query(by="A")])
         deployment.stop("north")
         shutil.rmtree(deployment.settings("north").state / "once")
-        other = deployment.spec.model_copy(update={"learn": Goal(model="tables", tables=(("A", "T", "E"),))})
+        other = deployment.spec.model_copy(
+            update={"learn": LearningGoal(model="tables", tables=(("A", "T", "E"),))}
+        )
         deployment.consent_to(other)  # its operator has changed the file
         deployment.start("north")
         offer = say.encode(say.Begin(spec=other, epoch=os.urandom(16).hex()))
-        with pytest.raises(QueryRefused, match="something has left under another text"):
+        with pytest.raises(QueryRefused, match="data has left under a different text"):
             deployment.say(MINER, "north", "begin", offer, session=SESSION)

@@ -7,11 +7,11 @@ from tests.services.parties.deployments import (
     MINER,
     OWNERS,
     Deployment,
-    Goal,
+    LearningGoal,
     clear_counts,
     deployed,
-    horizontal,
     people,
+    split_rows,
 )
 
 import masquerade as mq
@@ -23,7 +23,7 @@ from masquerade.data.example_networks import eleven_nodes
 from masquerade.services.common.client import Operator
 from masquerade.services.common.problems import NotAdmitted
 
-GOAL = Goal(model="tables", tables=(("A", "S"), ("T",)))
+GOAL = LearningGoal(model="tables", tables=(("A", "S"), ("T",)))
 
 
 def with_tokens(deployment):
@@ -47,7 +47,7 @@ def with_tokens(deployment):
 
 @pytest.fixture
 def deployment(tmp_path):
-    plan = horizontal(people(120), mq.Policy.clear(eleven_nodes().schema), tuple(OWNERS), GOAL, seed=3)
+    plan = split_rows(people(120), mq.Policy.clear(eleven_nodes().schema), tuple(OWNERS), GOAL, seed=3)
     made = Deployment(tmp_path / "nodes", plan)
     with_tokens(made)
     yield made
@@ -78,7 +78,7 @@ def test_a_wrong_token_is_refused_and_nothing_begins(deployment):
 
 
 def test_the_operator_is_told_to_restart_a_node_whose_certificate_was_replaced(tmp_path):
-    plan = horizontal(people(60), CLEAR, ("north", "south", "registry"), GOAL, seed=5)
+    plan = split_rows(people(60), CLEAR, ("north", "south", "registry"), GOAL, seed=5)
     with deployed(tmp_path, plan) as deployment:
         certificates.rotate(deployment.folder / "tls", MINER)
         with deployment.operator() as operator, pytest.raises(NotAdmitted, match="restart it"):

@@ -7,23 +7,33 @@ import pytest
 import yaml
 from pydantic import ValidationError
 from tests.e2e.test_cli_app import ok
-from tests.services.parties.deployments import MINER, OWNERS, TABLE_1, Goal, deployed, people, vertical
+from tests.services.parties.deployments import (
+    MINER,
+    OWNERS,
+    TABLE_1,
+    LearningGoal,
+    deployed,
+    people,
+    split_columns,
+)
 
 import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.services.parties.session import JointSchema, SessionSpec
 
 NETWORK = {"A": [], "T": ["A"], "E": ["T"], "X": ["E"]}
-GOAL = Goal(model="network", structure=NETWORK)
+GOAL = LearningGoal(model="network", structure=NETWORK)
 
 
 def test_a_party_sends_what_is_needed_and_a_mistake_costs_nothing(tmp_path, monkeypatch):
     """Before, an order that missed a variable failed when every column was sent; south sent all it has."""
-    plan = vertical(people(60), TABLE_1, OWNERS, "vertical-with-miner", GOAL, seed=2, linking="keyed")
+    plan = split_columns(people(60), TABLE_1, OWNERS, "vertical-with-miner", GOAL, seed=2, linking="keyed")
     with deployed(tmp_path, plan) as deployment:
-        assert_refused(deployment, Goal(model="network", order=["A", "T", "Z", "Y"]), "'Z'.*'Y'")
-        assert_refused(deployment, Goal(model="linear", target="A", features=["A", "X"]), "cannot be one of")
-        links = Goal(model="structure", order=["A", "T"], required=["A->L"])
+        assert_refused(deployment, LearningGoal(model="network", order=["A", "T", "Z", "Y"]), "'Z'.*'Y'")
+        assert_refused(
+            deployment, LearningGoal(model="linear", target="A", features=["A", "X"]), "cannot be one of"
+        )
+        links = LearningGoal(model="structure", order=["A", "T"], required=["A->L"])
         assert_refused(deployment, links, "'order' must list every variable once. Look at: L")
         check, seen = SessionSpec.check, []
         monkeypatch.setattr(  # a convener that does not look
@@ -57,15 +67,15 @@ def plans_say_what_is_sent(deployment):
     south = json.loads(ok("session", "plan", session, "--node", deployment.files["south"], "--json").stdout)
     assert (south["sends"], south["not_needed"]) == ([], ["S", "L", "B", "D"])
     told = " ".join(ok("session", "plan", session, "--node", deployment_file).stdout.split())
-    assert "has them already: nothing new" in told
+    assert "already has them: nothing new" in told
     assert (shown["consented"], shown["pinned"], shown["differences"]) == (True, True, [])
-    assert "names this digest: this session may run, no other" in told
+    assert "names this digest: only this session may run" in told
     assert f"γ spent before with {MINER} on A: 3" in told
     values = yaml.safe_load(deployment_file.read_text())
     values["consents"][0] |= {"spec": "0" * 64}
     deployment_file.write_text(yaml.safe_dump(values))
     told = " ".join(ok("session", "plan", session, "--node", deployment_file).stdout.split())
-    assert "its consent says otherwise about spec: nothing leaves" in told
+    assert "its consent differs in spec: nothing leaves" in told
     deployment_file.write_text(yaml.safe_dump({**values, "consents": []}))
     told = " ".join(ok("session", "plan", session, "--node", deployment_file).stdout.split())
     assert "has no consent to 'example'" in told
@@ -73,7 +83,7 @@ def plans_say_what_is_sent(deployment):
 
 
 def consented(deployment, spec):
-    """Let parties consent to another text, and start them again."""
+    """Make parties consent to another text, and start them again."""
     deployment.stop(*OWNERS)
     deployment.consent_to(spec)
     deployment.start(*OWNERS)
@@ -109,7 +119,7 @@ def assert_refused(deployment, goal, reason):
 )
 def test_everything_that_is_wrong_with_a_goal_is_said_at_once(told, faults):
     with pytest.raises(ValidationError) as refused:
-        Goal(**told)
+        LearningGoal(**told)
     for fault in faults:
         assert fault in str(refused.value)
 
@@ -123,16 +133,16 @@ def test_everything_that_is_wrong_between_goal_and_parties_is_said_at_once():
     policy = mq.Policy.clear(mq.Schema({"A": [0, 1]}))
     with pytest.raises(InputError) as refused:
         SessionSpec.model_validate(spec).check(JointSchema({"north": policy}))
-    for fault in ("agreed was 000000000000", "names 'Q'", "names 'R'", "at least two parties"):
+    for fault in ("but 000000000000", "names 'Q'", "names 'R'", "at least two parties"):
         assert fault in str(refused.value)
 
 
 def test_what_the_first_version_wrote_means_what_it_meant():
     written = {"structure": None, "order": None, "max_parents": 3, "target": None, "min_support": 0.1,
                "min_confidence": 0.6, "tables": []}  # fmt: skip
-    assert Goal(**written | {"model": "rules"}) == Goal(model="rules")
-    assert Goal(model="rules").options == {"min_support": 0.1, "min_confidence": 0.6}
-    assert Goal(model="tree", target="A", min_support=0.1).text() == {
+    assert LearningGoal(**written | {"model": "rules"}) == LearningGoal(model="rules")
+    assert LearningGoal(model="rules").options == {"min_support": 0.1, "min_confidence": 0.6}
+    assert LearningGoal(model="tree", target="A", min_support=0.1).text() == {
         **written,
         "model": "tree",
         "target": "A",

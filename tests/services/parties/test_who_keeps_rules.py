@@ -8,13 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from tests.services.parties.deployments import CLEAR, MINER, Deployment, Goal, people, started, vertical
-from tests.unit.protocols.products.parties import roles, session
+from tests.services.parties.deployments import (
+    CLEAR,
+    MINER,
+    Deployment,
+    LearningGoal,
+    people,
+    split_columns,
+    started,
+)
+from tests.unit.protocols.vertical.scalar_products.parties import roles, session
 
 import masquerade as mq
 from masquerade.core.errors import InputError
-from masquerade.protocols.vertical.columns import Part, Products
-from masquerade.protocols.vertical.disguised_cells import restricted
+from masquerade.protocols.vertical.columns import ColumnPart, Products
+from masquerade.protocols.vertical.disguised_cells import restrict_to_variables
 from masquerade.services.common.settings import load
 from masquerade.services.parties import kinds
 from masquerade.services.parties.example import two_hospitals_and_a_registry, write_deployment
@@ -22,7 +30,7 @@ from masquerade.services.parties.kinds.base import Role, SessionKind, no_tables
 from masquerade.services.parties.kinds.hidden_computation import ComputationRole
 from masquerade.services.parties.kinds.two_party_products import CountsOfTwo
 from masquerade.services.parties.session import SessionSpec
-from masquerade.services.parties.settings import Consent, PartySettings, RulesSettings, consent_values
+from masquerade.services.parties.settings import PartySettings, RulesSettings, SessionConsent, consent_values
 
 PAGE = Path("docs/howto/two-hospitals-and-a-registry.md")
 RULES = {"most_variables": 2}
@@ -33,7 +41,7 @@ KEPT = {
     "vertical-without-miner": True,
     "arbitrary-with-miner": None,
     "arbitrary-without-miner": True,
-    "revealed-vertical-counts": True,  # by a convener who is no party
+    "revealed-vertical-counts": True,  # if the convener is not a party
     "revealed-counts-of-two": False,
     "projection": True,
     "hidden-structure": True,  # of counts that open
@@ -54,7 +62,7 @@ def answers_tables(kind):
     return any(asked) or type(kind).learner is not SessionKind.learner or kind.name == "hidden-structure"
 
 
-@pytest.mark.parametrize("name", kinds.OURS)
+@pytest.mark.parametrize("name", kinds.BUILT_IN)
 def test_a_kind_that_answers_tables_states_who_keeps_rules(name):
     kind = kinds.find(name)
     stated = kind.rules_unkept != SessionKind.rules_unkept
@@ -72,15 +80,15 @@ def consented(name, folder):
     return spec, consent_values(spec, ["A"]) | {"rules": RULES}
 
 
-@pytest.mark.parametrize("name", kinds.OURS)
+@pytest.mark.parametrize("name", kinds.BUILT_IN)
 def test_rules_are_refused_where_nobody_keeps_them(name, tmp_path):
     _, values = consented(name, tmp_path / "try")
     if KEPT[name]:
-        assert Consent.model_validate(values).rules is not None
+        assert SessionConsent.model_validate(values).rules is not None
         return
     told = "answers no tables of counts" if KEPT[name] is None else "nobody could keep them"
     with pytest.raises(ValueError, match=told):
-        Consent.model_validate(values)
+        SessionConsent.model_validate(values)
 
 
 def test_a_kind_of_another_package_that_says_nothing_takes_no_rules(tmp_path):
@@ -88,27 +96,27 @@ def test_a_kind_of_another_package_that_says_nothing_takes_no_rules(tmp_path):
         rules_unkept = SessionKind.rules_unkept
 
     _, values = consented("revealed-counts-of-two", tmp_path / "try")
-    text = Consent.model_validate({**values, "rules": None})
+    text = SessionConsent.model_validate({**values, "rules": None})
     assert "does not state how" in Unstated().rules_problem(text)
 
 
 def test_the_page_lists_who_keeps_rules_of_each_kind():
     """A row for each kind; whether it says yes is what the settings say."""
     rows = re.findall(r"^\| `([a-z-]+)` \| (yes|no)\b", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert dict(rows) == {name: "yes" if KEPT[name] else "no" for name in kinds.OURS}
-    assert len(rows) == len(kinds.OURS)
+    assert dict(rows) == {name: "yes" if KEPT[name] else "no" for name in kinds.BUILT_IN}
+    assert len(rows) == len(kinds.BUILT_IN)
 
 
-# revealed-counts-of-two: a party decrypts what it cannot look into
+# revealed-counts-of-two: a party decrypts masked sums
 
 TWO = {"north": ("A",), "south": ("S",)}
 
 
 def of_two(folder):
     """Two parties, of which south protects each cell of both variables."""
-    goal = Goal(model="tables", tables=(("A", "S"),))
-    frame, policy = people(40)[["A", "S"]], restricted(CLEAR, ("A", "S"))
-    plan = vertical(frame, policy, TWO, "revealed-counts-of-two", goal, seed=1, linking="keyed")
+    goal = LearningGoal(model="tables", tables=(("A", "S"),))
+    frame, policy = people(40)[["A", "S"]], restrict_to_variables(CLEAR, ("A", "S"))
+    plan = split_columns(frame, policy, TWO, "revealed-counts-of-two", goal, seed=1, linking="keyed")
     deployment = Deployment(folder, plan)
     values = yaml.safe_load(deployment.files["south"].read_text())
     values["consents"][0]["rules"] = {"protect": [["A", "S"]]}
@@ -157,7 +165,9 @@ def test_a_party_that_convenes_reads_a_column_off_an_allowed_table():
     parties["north"]._own = type("Weighed", (), {"__getattr__": lambda _, name: getattr(own, name)})()
     parties["north"]._own.indicators = lambda _names: weights[None, :]
     products, _ = session(parties, owners, schema, n)
-    (word,) = products._inner(tuple(Part(party, names) for party, names in owners.items())).ravel().tolist()
+    (word,) = (
+        products._inner(tuple(ColumnPart(party, names) for party, names in owners.items())).ravel().tolist()
+    )
     assert [word >> row & 1 for row in range(n)] == codes["b"].tolist()
 
 
@@ -165,7 +175,7 @@ def test_rules_are_refused_where_a_party_convenes_products(tmp_path):
     spec, values = consented("revealed-vertical-counts", tmp_path / "try")
     assert spec.convener not in spec.parties
     with pytest.raises(ValueError, match="nobody could keep them where a party convenes"):
-        Consent.model_validate({**values, "linking": "keyed", "convener": "north"})
+        SessionConsent.model_validate({**values, "linking": "keyed", "convener": "north"})
 
 
 # without a miner: what a party sends, others count
@@ -174,9 +184,9 @@ def test_rules_are_refused_where_a_party_convenes_products(tmp_path):
 def reports_cross(folder):
     """North protects cells of E and X; registry, who has no rules, is to learn X beside reports of E."""
     owners = {"north": ("E",), "registry": ("X",)}
-    goal = Goal(model="network", structure={"E": (), "X": ("E",)})
-    frame, policy = people(60)[["E", "X"]], restricted(CLEAR, ("E", "X"))
-    plan = vertical(frame, policy, owners, "vertical-without-miner", goal, seed=1, linking="keyed")
+    goal = LearningGoal(model="network", structure={"E": (), "X": ("E",)})
+    frame, policy = people(60)[["E", "X"]], restrict_to_variables(CLEAR, ("E", "X"))
+    plan = split_columns(frame, policy, owners, "vertical-without-miner", goal, seed=1, linking="keyed")
     deployment = Deployment(folder, plan)
     values = yaml.safe_load(deployment.files["north"].read_text())
     values["consents"][0]["rules"] = {"protect": [["E", "X"]]}
@@ -197,7 +207,7 @@ def test_reports_are_not_sent_to_who_could_put_together_what_is_protected(tmp_pa
     with started(reports_cross(tmp_path / "nodes")) as deployment:
         status = deployment.run()
         assert status["state"] == "interrupted"
-        assert "would have reports of E beside variables with which they must stay" in status["reason"]
+        assert "could combine reports of E with variables with which they must stay" in status["reason"]
         assert not [it for it in deployment.ledger("north") if it.recipient == "registry"]
         assert not [it for it in deployment.ledger("registry") if it.recipient == MINER and it.variables]
 

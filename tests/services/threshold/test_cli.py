@@ -19,7 +19,7 @@ from masquerade.cli.app import Commands
 from masquerade.cli.collect import collect_app
 from masquerade.core.errors import FileError, InputError
 from masquerade.services.threshold.client import read_credential, read_row, read_rows
-from masquerade.services.threshold.example import made_up
+from masquerade.services.threshold.example import draw_example_rows
 from masquerade.services.threshold.settings import load_form
 
 app = typer.Typer(cls=Commands)
@@ -132,16 +132,16 @@ def test_the_example_is_written_with_its_commands(tmp_path):
         "randomness", "collector", "status", "enrol", "submit", "close", "submit", "open",
     ]  # fmt: skip
     rows = read_rows(tmp_path / "try" / "people.csv", load_form(tmp_path / "try" / "form.yaml"))
-    assert [{"person": person, **row} for person, row in rows] == made_up(30)
+    assert [{"person": person, **row} for person, row in rows] == draw_example_rows(30)
     assert "exists already" in refused("example", tmp_path / "try")
 
 
 def test_settings_of_the_other_server_are_refused(tmp_path):
     world = World(tmp_path / "world")
     said = refused("collector", "serve", world.files["randomness"])
-    assert "this is a file of kind 'randomness', not 'collector'" in said
+    assert "this is a file of type 'randomness', not 'collector'" in said
     said = refused("close", "--node", world.files["collector"])
-    assert "this is a file of kind 'collector', not 'randomness'" in said
+    assert "this is a file of type 'collector', not 'randomness'" in said
 
 
 def test_rows_and_credentials_from_files(tmp_path):

@@ -12,9 +12,9 @@ from masquerade.core.errors import FileError, InputError
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.k_anonymity.threshold.messages import Credential, Notice, Terms
+from masquerade.protocols.k_anonymity.threshold.messages import Credential, Notice, ThresholdTerms
 from masquerade.protocols.k_anonymity.threshold.roles import Client, Collector, RandomnessServer
-from masquerade.services.threshold.messages import Batch, ClientRecord, ShownNotice, mark_of
+from masquerade.services.threshold.messages import ClientRecord, RequestBatch, ShownNotice, mark_of
 
 KEY = SigningKey()
 RECORD = ClientRecord(b"a notice", bytes(range(32)), b"kept", b"", delivered=False)
@@ -31,18 +31,18 @@ def client_of(server, notice, person="anna"):
 
 
 def test_a_server_signs_with_the_identity_it_is_given(server):
-    notice = server.open(Terms("spring", 2, 4, 4).encode())
+    notice = server.open(ThresholdTerms("spring", 2, 4, 4).encode())
     assert server.identity == KEY.public
     Notice.decode(notice).verify(KEY.public)
 
 
 def test_an_interrupted_client_makes_the_same_request_and_a_report_that_opens(server):
-    notice = server.open(Terms("spring", 2, 4, 4).encode())
+    notice = server.open(ThresholdTerms("spring", 2, 4, 4).encode())
     first = client_of(server, notice)
-    with pytest.raises(InputError, match="nothing to keep"):
-        first.kept()
+    with pytest.raises(InputError, match="no state to store"):
+        first.stored_state()
     request = first.request(b"qi")
-    kept = first.kept()
+    kept = first.stored_state()
     server.evaluate([request])  # whose reply is lost, and the client with it
     second = client_of(server, notice)
     assert second.resume(b"qi", kept) == request
@@ -59,7 +59,7 @@ def test_an_interrupted_client_makes_the_same_request_and_a_report_that_opens(se
 
 
 def test_what_was_kept_is_read_strictly(server):
-    notice = server.open(Terms("spring", 2, 4, 4).encode())
+    notice = server.open(ThresholdTerms("spring", 2, 4, 4).encode())
     for kept in (b"", b"\xff" * 32, bytes(31)):
         with pytest.raises(DecodingError):
             client_of(server, notice).resume(b"qi", kept)
@@ -85,7 +85,7 @@ def test_a_mark_tells_rows_apart_to_the_holder_of_the_credential_alone():
 
 
 def test_what_the_collector_was_shown_is_signed_by_it():
-    shown = ShownNotice.decode(ShownNotice.signed(b"notice", KEY).encode())
+    shown = ShownNotice.decode(ShownNotice.sign(b"notice", KEY).encode())
     shown.verify(KEY.public)
     with pytest.raises(SealBroken):
         shown.verify(SigningKey().public)
@@ -93,7 +93,7 @@ def test_what_the_collector_was_shown_is_signed_by_it():
         ShownNotice(b"another", shown.signature).verify(KEY.public)
 
 
-@pytest.mark.parametrize("kind", [Batch, ShownNotice, ClientRecord])
+@pytest.mark.parametrize("kind", [RequestBatch, ShownNotice, ClientRecord])
 @given(data=st.binary(max_size=200))
 def test_random_bytes_are_undecodable(kind, data):
     for given_ in (data, (len(kind.TAG)).to_bytes(4, "big") + kind.TAG + data):

@@ -22,7 +22,7 @@ from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer, TlsFiles
 from masquerade.services.common.problems import NotAdmitted, PartyUnreachable
 from masquerade.services.threshold.client import COLLECTOR, RANDOMNESS, deliver_all
-from masquerade.services.threshold.messages import MOST_TOGETHER, Batch, ClientRecord
+from masquerade.services.threshold.messages import MOST_TOGETHER, ClientRecord, RequestBatch, mark_of
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,9 @@ def to(world):
 
 
 def evaluated(to, *requests):
-    replies = Batch.decode(to.exchange(RANDOMNESS, Batch(requests).encode(), place="evaluate")).items
+    replies = RequestBatch.decode(
+        to.exchange(RANDOMNESS, RequestBatch(requests).encode(), place="evaluate")
+    ).items
     return [read_reply(reply) for reply in replies]
 
 
@@ -99,12 +101,34 @@ def test_a_lost_reply_is_asked_for_again_and_counts_once(world, to, monkeypatch)
 def test_a_second_row_or_a_lost_record_is_refused(world, to):
     (credential,) = world.enrol("wavering").values()
     world.submission(row_of(world, "wavering"), credential, to).ask()
-    with pytest.raises(InputError, match="another row was begun"):
+    with pytest.raises(InputError, match="another row was started"):
         world.submission(row_of(world, "wavering", i=1), credential, to)
     world.record("wavering").unlink()
     with pytest.raises(QueryRefused) as refused:
         world.submission(row_of(world, "wavering"), credential, to).ask()
     assert refused.value.refusals[0].code == "already_spent"
+
+
+def guessed(world, to, person, credential):
+    """Return the rows that a thief of a record and its credential takes for the person's."""
+    record, key = ClientRecord.load(world.record(person)), Credential.decode(credential)
+    return [row for row in world.rows if mark_of(key, *to.form.fill(labels(row))) == record.mark]
+
+
+def test_a_stolen_record_tells_the_row_to_a_dictionary_until_it_is_delivered(tmp_path):
+    world = World(tmp_path / "world")
+    rows = world.rows[:K]
+    with world.served(), world.collection() as to:
+        made, credentials = world.everybody(to, rows), world.enrol(*[row["person"] for row in rows])
+        for row in rows:  # the attack: people have few rows to choose from
+            assert guessed(world, to, row["person"], credentials[row["person"]]) == [row]
+        world.operate("randomness", "close")
+        for row, one in zip(rows, made, strict=True):
+            assert one.deliver()
+            assert guessed(world, to, row["person"], credentials[row["person"]]) == []
+        again = world.submission(rows[0], credentials[rows[0]["person"]], to)
+        assert again.deliver()  # as before, and nothing is sent
+        assert world.operate("collector", "open")["received"] == K
 
 
 def test_without_a_credential_nothing_is_evaluated(world, to):
@@ -145,7 +169,7 @@ def test_garbage_inside_a_batch_is_refused_beside_good_requests(world, to):
     assert isinstance(second, Evaluation)
     flipped = good[:-1] + bytes([good[-1] ^ 1])
     assert evaluated(to, flipped) == [EvaluationRefusal("not_enrolled")]
-    status, said = world.raw("randomness", "evaluate", Batch((good,) * MOST_TOGETHER).encode()[:-1])
+    status, said = world.raw("randomness", "evaluate", RequestBatch((good,) * MOST_TOGETHER).encode()[:-1])
     assert (status, json.loads(said)["error"]) == (400, "undecodable")
 
 
@@ -199,8 +223,8 @@ def test_names_that_are_no_file_names_are_refused_by_the_office(world, names):
 def test_a_forged_or_foreign_closing_does_not_begin_anything(world, to):
     digest = Notice.decode(to.notice()).digest
     for closing in (
-        Closing.signed(digest, 3, SigningKey()),
-        Closing.signed(bytes(32), 3, world.running["randomness"][1].identity),
+        Closing.sign(digest, 3, SigningKey()),
+        Closing.sign(bytes(32), 3, world.running["randomness"][1].identity),
     ):
         status, code = world.said("collector", "begin", closing.encode())
         assert (status, code) == (422, "seal_broken")

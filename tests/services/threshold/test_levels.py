@@ -57,11 +57,11 @@ def test_a_row_opens_at_the_finest_level_that_does_and_nobody_sends_more(tmp_pat
         assert (done.exit_code, json.loads(done.stdout)["delivered"]) == (1, 15)
         assert "classes of level 0 are not open yet" in done.stderr
         told = ok("open", "--node", files["collector"], "--out", tmp_path / "finest.csv").stderr
-        assert "say 'level: 1' of the epoch" in " ".join(told.split())
-        assert "level 1 has not begun" in run(*people).stderr
+        assert "set 'level: 1' of the epoch" in " ".join(told.split())
+        assert "level 1 has not started" in run(*people).stderr
         at_level(world, 1)
         world.restart("randomness")  # between the two, nobody takes one for the other's cheating
-        assert "level 1 has not begun" in run(*people).stderr
+        assert "level 1 has not started" in run(*people).stderr
         world.restart("collector")
         early = run(*people)
         assert "level 0: 6 rows opened" in early.stderr
@@ -89,7 +89,7 @@ def tags_are_the_members_alone(world, credentials):
     """The tags of level 0 are those of the members' reports; signed, and of nobody else's."""
     to = world.collection()
     records = [ClientRecord.load(file) for file in credentials.glob("*.spring.record")]
-    tags = to.opened(records[0].notice)
+    tags = to.fetch_open_tags(records[0].notice)
     assert len(tags) == 1
     inside = [record for record in records if any(tag in record.report for tag in tags)]
     assert len(inside) == 6
@@ -114,9 +114,9 @@ def test_a_level_comes_after_the_one_before_it(tmp_path):
     values["epoch"]["level"] = 1
     world.files["collection"].write_text(yaml.safe_dump(values))
     said = refused("submit", form, "--collection", world.files["collection"], "--credential", tmp_path)
-    assert "names no level" in said
+    assert "people submit at all levels" in said
     form.write_text(form.read_text().replace("- female", "- fmale", 1))
-    with pytest.raises(InputError, match="every category must stand in one group"):
+    with pytest.raises(InputError, match="every category must be in exactly one group"):
         load_form(form)
 
 
@@ -144,5 +144,5 @@ def test_an_earlier_epoch_that_was_called_like_a_level_is_another_one(tmp_path):
         if world is earlier:
             assert status["evaluations"] == len(rows)
         else:
-            assert "who agrees to that says so in these words" in " ".join(said.stderr.split())
+            assert "To agree to that, repeat this sentence" in " ".join(said.stderr.split())
             assert status["evaluations"] == 0

@@ -67,7 +67,7 @@ def test_the_environment_overrides(world):
             lambda v: v.update(
                 consents=[{"session": "s", "protocol": "projection", "parties": [], "convener": "office"}]
             ),
-            "takes part in no sessions",
+            "does not participate in sessions",
         ),
     ],
 )

@@ -18,14 +18,14 @@ from masquerade.protocols.k_anonymity.threshold.messages import (
     Credential,
     Evaluation,
     EvaluationRefusal,
-    Layout,
     Notice,
+    ReportLayout,
     read_reply,
 )
 from masquerade.protocols.k_anonymity.threshold.roles import Client, RandomnessServer
 from masquerade.protocols.k_anonymity.threshold.sealed_keys import SealedKeys
 from masquerade.services.threshold.client import Submission
-from masquerade.services.threshold.messages import Batch
+from masquerade.services.threshold.messages import RequestBatch
 from masquerade.services.threshold.randomness_server import CREDENTIALS
 
 PASSPHRASE = "a passphrase that nobody guesses"  # noqa: S105  (of a test)
@@ -46,7 +46,7 @@ def once(world, name):
 
 def guessed(world, to, number, report):
     """Return the row in a report, by trying every quasi-identifier of the form with the epoch's key."""
-    layout = Layout.of(Notice.decode(to.notice()))
+    layout = ReportLayout.of(Notice.decode(to.notice()))
     found, key = layout.read(report)[0], oprf.key_of(number)
     for row in world.rows:
         quasi, _ = to.form.fill(labels(row))
@@ -140,8 +140,8 @@ def test_whoever_has_the_randomness_servers_identity_makes_no_credentials(tmp_pa
                 Client(thief.enrol(person), notice, **known).request(guess)
                 for person, guess in zip(people, guesses, strict=False)
             ]
-            reply = to.exchange("randomness server", Batch(tuple(requests)).encode(), place="evaluate")
-            return [read_reply(one) for one in Batch.decode(reply).items]
+            reply = to.exchange("randomness server", RequestBatch(tuple(requests)).encode(), place="evaluate")
+            return [read_reply(one) for one in RequestBatch.decode(reply).items]
 
         identity_alone = RandomnessServer(stolen, EvaluationLedger())
         for people in ([f"nobody {i}" for i in range(len(guesses))], ["P000", "P001"]):  # enrolled or not

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 from tests.services.background import background
 
-from masquerade.protocols.k_anonymity.threshold.messages import Layout, Notice
+from masquerade.protocols.k_anonymity.threshold.messages import Notice, ReportLayout
 from masquerade.services.common.client import Operator
 from masquerade.services.common.settings import check_files, load
 from masquerade.services.threshold import enrolment_office
@@ -154,7 +154,7 @@ class World:
         return made
 
     def layout(self, to):
-        return Layout.of(Notice.decode(to.notice()))
+        return ReportLayout.of(Notice.decode(to.notice()))
 
     def raw(self, name, place, body, **options):
         """Post as somebody without credentials would, past our own client; return status and what is said."""

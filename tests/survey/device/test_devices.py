@@ -31,16 +31,18 @@ from masquerade.survey.collector.store import Report, SurveyStore
 from masquerade.survey.collector.store import report_id as collectors_id
 from masquerade.survey.device.participation import Participation, Record, default_record, report_id
 from masquerade.survey.device.publication import terms_text
-from masquerade.survey.device.terms import Terms
+from masquerade.survey.device.terms import DeviceTerms
 
 ROW = {"age": "30 to 49", "pills": "yes", "told": "no", "nights": "some"}
+OWN = {"limit": "gamma=50", "clear": ("age",)}  # what the owners of these devices accept
 MOST_KB = 40_000
 CODE = "import sys; from masquerade.cli import main; sys.argv[0] = 'masquerade'; main()"
 SMALL = """
 import json, sys
 from masquerade import people
 terms, row, record, *more = sys.argv[1:]
-people.report(terms, json.loads(row), record=record, invitation=more[0] if more else None, patience=120)
+people.report(terms, json.loads(row), record=record, invitation=more[0] if more else None, patience=120,
+              limit="gamma=50", clear=("age",))
 heavy = sorted({"numpy", "numba", "pandas", "pyarrow", "scipy", "httpx", "cryptography"} & set(sys.modules))
 most = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(json.dumps({"heavy": heavy, "kb": int(most)}))
@@ -52,20 +54,24 @@ from masquerade.services.common import device_client
 from masquerade.survey.device import participation
 step = sys.argv[1]
 
-def deadly(module, name, *, after):
+def deadly(module, name, *, after, what=None):
     real = getattr(module, name)
     def called(*given, **named):
+        if named.get("what") != what:
+            return real(*given, **named)
         found = real(*given, **named) if after else None
         os.kill(os.getpid(), signal.SIGKILL)
         return found
     setattr(module, name, called)
 
-{"drawn": lambda: deadly(participation, "write_new", after=False),
- "kept": lambda: deadly(participation, "write_new", after=True),
- "asked": lambda: deadly(participation.Participation, "_ask_token", after=True),
+{"spent": lambda: deadly(participation, "write_new", after=True, what="the γ of a report"),
+ "drawn": lambda: deadly(participation, "write_new", after=False, what="a report that was drawn"),
+ "kept": lambda: deadly(participation, "write_new", after=True, what="a report that was drawn"),
+ "asked": lambda: deadly(participation.Participation, "_request_token", after=True),
  "sent": lambda: deadly(device_client.DeviceClient, "post", after=True)}[step]()
 people.report(sys.argv[2], {"age": "30 to 49", "pills": "yes", "told": "no", "nights": "some"},
-              record=sys.argv[3], invitation=sys.argv[4] if len(sys.argv) > 4 else None)
+              record=sys.argv[3], invitation=sys.argv[4] if len(sys.argv) > 4 else None,
+              limit="gamma=50", clear=("age",))
 """
 
 
@@ -96,15 +102,15 @@ def kept(collector):
 def test_a_report_is_drawn_once_kept_and_taken_once(world, tmp_path):
     collector, terms, _ = world
     before = len(kept(collector))
-    part = Participation(Terms.load(terms), tmp_path / "mine")
+    part = Participation(DeviceTerms.load(terms), tmp_path / "mine")
     assert part.state is None
-    assert part.draw(ROW)
+    assert part.draw(ROW, **OWN)
     drawn = Record.load(tmp_path / "mine")
     for _ in range(20):  # a draw again would differ sooner or later: 2^-20
-        assert not Participation(Terms.load(terms), tmp_path / "mine").draw(ROW)
+        assert not Participation(DeviceTerms.load(terms), tmp_path / "mine").draw(ROW, **OWN)
     assert part.send()
     assert not part.send()
-    assert not Participation(Terms.load(terms), tmp_path / "mine").send()
+    assert not Participation(DeviceTerms.load(terms), tmp_path / "mine").send()
     assert Record.load(tmp_path / "mine").reports == drawn.reports
     assert len(kept(collector)) == before + 1
     assert drawn.reports in kept(collector)
@@ -115,12 +121,28 @@ def test_a_report_is_drawn_once_kept_and_taken_once(world, tmp_path):
     assert not part.send()
 
 
+def test_withdrawal_without_a_connection_keeps_the_report_from_leaving(world, tmp_path, monkeypatch):
+    """Before, a report that could not be withdrawn for want of a connection left with the next attempt."""
+    collector, terms, _ = world
+    before = len(kept(collector))
+    part = Participation(DeviceTerms.load(terms), tmp_path / "mine")
+    assert part.draw(ROW, **OWN)
+    with monkeypatch.context() as offline:
+        offline.setattr(part, "terms", replace(part.terms, collector="http://127.0.0.1:9"))
+        with pytest.raises(PartyUnreachable):
+            part.withdraw(timeout=1.0, patience=0.0)
+    assert Participation(DeviceTerms.load(terms), tmp_path / "mine").state == "withdrawn"
+    assert not part.send()
+    assert not part.withdraw()  # the collector never had it
+    assert len(kept(collector)) == before
+
+
 def test_the_record_says_what_was_drawn_and_nothing_of_what_was_answered(world, tmp_path):
     _, terms, _ = world
     files = []
     for i, pills in enumerate(("yes", "no")):
-        part = Participation(Terms.load(terms), tmp_path / str(i))
-        part.draw(ROW | {"pills": pills})
+        part = Participation(DeviceTerms.load(terms), tmp_path / str(i))
+        part.draw(ROW | {"pills": pills}, **OWN)
         files.append(json.loads((tmp_path / str(i)).read_text()) | {"code": "", "reports": []})
     assert files[0] == files[1]
 
@@ -131,20 +153,22 @@ def test_ids_are_those_that_collectors_delete_by():
 
 
 def test_who_is_not_asked_answers_with_what_stands_for_that(world):
-    terms = Terms.load(world[1])
+    terms = DeviceTerms.load(world[1])
     assert terms.codes(ROW | {"pills": "no", "told": "yes"})["told"] == 1
     assert terms.codes({name: ROW[name] for name in ROW if name != "told"} | {"pills": "no"})["told"] == 1
     assert terms.codes(ROW | {"told": "yes"})["told"] == 0
 
 
 def test_all_that_is_wrong_with_a_row_is_said_and_no_value_shown(world, tmp_path):
-    part = Participation(Terms.load(world[1]), tmp_path / "mine")
-    with pytest.raises(InputError, match=r"'pils'.*'age' is not answered with.*'pills'.*'nights'") as told:
+    part = Participation(DeviceTerms.load(world[1]), tmp_path / "mine")
+    with pytest.raises(InputError, match=r"'pils'.*'age' must be one of.*'pills'.*'nights'") as told:
         part.draw({"age": "seventy", "pils": "yes", "told": "yes"})
     assert "seventy" not in str(told.value)
-    with pytest.raises(InputError, match="γ = 2 of age, pills"):
-        part.draw(ROW, most_gamma=2)
-    with pytest.raises(InputError, match="leave the invitation out"):
+    with pytest.raises(InputError, match=r"send age in clear.*--clear age"):
+        part.draw(ROW, limit="gamma=50")
+    with pytest.raises(InputError, match=r"more than your limit \(γ = 2\).*γ = .* a person.*--limit"):
+        part.draw(ROW, limit="gamma=2", clear=("age",))
+    with pytest.raises(InputError, match="omit the invitation"):
         part.use("abc")
     assert not (tmp_path / "mine").exists()
 
@@ -152,20 +176,22 @@ def test_all_that_is_wrong_with_a_row_is_said_and_no_value_shown(world, tmp_path
 def test_another_policy_another_collector_and_a_broken_record_are_refused(world, tmp_path):
     collector, terms, _ = world
     values = json.loads(terms.read_text())
-    part = Participation(Terms.load(terms), tmp_path / "mine")
-    part.draw(ROW)
+    part = Participation(DeviceTerms.load(terms), tmp_path / "mine")
+    part.draw(ROW, **OWN)
     for other in ({"policy": "0" * 64}, {"collector": "https://elsewhere.example.org"}):
         with pytest.raises(InputError, match="another policy, or for another collector"):
-            Participation(Terms.parse(json.dumps(values | other)), tmp_path / "mine")
-    foreign = Participation(Terms.parse(json.dumps(values | {"policy": "0" * 64})), tmp_path / "foreign")
-    foreign.draw(ROW)
+            Participation(DeviceTerms.parse(json.dumps(values | other)), tmp_path / "mine")
+    foreign = Participation(
+        DeviceTerms.parse(json.dumps(values | {"policy": "0" * 64})), tmp_path / "other" / "mine"
+    )
+    foreign.draw(ROW, **OWN)
     before = kept(collector)
-    with pytest.raises(InputError, match="another policy than those"):
+    with pytest.raises(InputError, match="a policy that does not belong to this survey"):
         foreign.send()
     assert kept(collector) == before
     (tmp_path / "mine").write_text("{}")
-    with pytest.raises(FileError, match="nothing is drawn again"):
-        Participation(Terms.load(terms), tmp_path / "mine")
+    with pytest.raises(FileError, match="no other report is drawn"):
+        Participation(DeviceTerms.load(terms), tmp_path / "mine")
 
 
 @pytest.mark.parametrize(
@@ -184,20 +210,20 @@ def test_another_policy_another_collector_and_a_broken_record_are_refused(world,
 )
 def test_terms_that_say_anything_else_are_refused_whole(world, wrong):
     with pytest.raises(InputError):
-        Terms.parse(json.dumps(json.loads(world[1].read_text()) | wrong))
+        DeviceTerms.parse(json.dumps(json.loads(world[1].read_text()) | wrong))
 
 
 def test_an_invitation_admits_one_report_and_another_one_may_be_used(invited, tmp_path):
     collector, file, _ = invited
-    terms = Terms.load(file)
+    terms = DeviceTerms.load(file)
     first, second = collector.store.invite(2)
     one, two = (Participation(terms, tmp_path / name) for name in ("one", "two"))
-    one.draw(ROW)
+    one.draw(ROW, **OWN)
     with pytest.raises(InputError, match="Only invited"):
         one.send()
     one.use(f"{terms.collector}/#{first}")
     assert one.send()
-    two.draw(ROW)
+    two.draw(ROW, **OWN)
     two.use(first)
     with pytest.raises(KeySpent):
         two.send()
@@ -209,23 +235,23 @@ def test_an_invitation_admits_one_report_and_another_one_may_be_used(invited, tm
     assert all(secret not in (tmp_path / "one").read_text() for secret in (first, 'blind":"'))
     # a collector that signs with a key of its own is found out
     third = Participation(replace(terms, issuer=oprf.random_key().public.encode()), tmp_path / "three")
-    third.draw(ROW)
+    third.draw(ROW, **OWN)
     third.use(collector.store.invite(1)[0])
     with pytest.raises(ProofRejected, match="key that was published"):
         third.send()
 
 
-@pytest.mark.parametrize("step", ["drawn", "kept", "asked", "sent"])
+@pytest.mark.parametrize("step", ["spent", "drawn", "kept", "asked", "sent"])
 def test_a_device_killed_at_any_step_sends_what_it_drew_and_once(step, world, invited, tmp_path):
     collector, terms, _ = invited if step == "asked" else world
     more = collector.store.invite(1) if step == "asked" else []
     before, record = kept(collector), tmp_path / "mine"
     command = [sys.executable, "-c", KILLED, step, str(terms), str(record), *more]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL  # noqa: S603
-    assert record.exists() == (step != "drawn")
+    assert record.exists() == (step not in {"spent", "drawn"})
     drawn = Record.load(record)
-    part = Participation(Terms.load(terms), record)
-    part.draw(ROW)
+    part = Participation(DeviceTerms.load(terms), record)
+    part.draw(ROW, **OWN)
     if more:
         part.use(more[0])
     assert part.send()
@@ -243,8 +269,8 @@ def test_a_certificate_of_others_is_found_out_and_nothing_is_sent(tmp_path):
     with collecting(tmp_path / "work", **own) as (collector, url, _):
         change(tmp_path / "work" / "survey.yaml", collector=url)
         text = terms_text(Survey.load(tmp_path / "work" / "survey.yaml"), other)
-        part = Participation(Terms.parse(text), tmp_path / "mine")
-        part.draw(ROW)
+        part = Participation(DeviceTerms.parse(text), tmp_path / "mine")
+        part.draw(ROW, **OWN)
         with pytest.raises(NotAdmitted, match="did not sign"):
             part.send(patience=0)
         assert kept(collector) == []
@@ -253,9 +279,9 @@ def test_a_certificate_of_others_is_found_out_and_nothing_is_sent(tmp_path):
 def test_a_collector_that_is_away_is_said_and_nothing_is_lost(tmp_path):
     write_example(tmp_path / "work", f"http://127.0.0.1:{free_port()}")
     part = Participation(
-        Terms.parse(terms_text(Survey.load(tmp_path / "work" / "survey.yaml"))), tmp_path / "a"
+        DeviceTerms.parse(terms_text(Survey.load(tmp_path / "work" / "survey.yaml"))), tmp_path / "a"
     )
-    part.draw(ROW)
+    part.draw(ROW, **OWN)
     with pytest.raises(PartyUnreachable, match="the same command goes on later"):
         part.send(patience=0)
     assert part.state == "drawn"
@@ -304,7 +330,7 @@ def test_twenty_devices_over_tls_while_the_gatherer_is_killed(tmp_path):
 def serving(settings, log):
     """Serve in a process of its own, and give it once it listens; at the end it is killed."""
     with log.open("w") as stream:
-        command = [sys.executable, "-c", CODE, "gather", "serve", str(settings)]
+        command = [sys.executable, "-c", CODE, "gather", "serve", str(settings), "--accept-gamma", "50"]
         server = subprocess.Popen(command, stderr=stream)  # noqa: S603
     try:
         while "listens at" not in log.read_text():
@@ -327,8 +353,10 @@ def test_the_command_itself_is_small(name, request, tmp_path):
     )
     more = ["--invitation", collector.store.invite(1)[0]] if name == "invited" else []
     command = [sys.executable, "-c", watched, "gather", "take-part", str(terms), "--row",
-               str(tmp_path / "row.json"), "--record", str(tmp_path / "mine"), *more]  # fmt: skip
+               str(tmp_path / "row.json"), "--record", str(tmp_path / "mine"), "--limit", "gamma=50",
+               "--clear", "age", *more]  # fmt: skip
     done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
+    assert "Sent in clear: age. Someone who thought it 5% likely can think it at most" in done.stderr
     assert "the report was sent" in done.stderr
     assert int(done.stdout) <= MOST_KB
 
@@ -346,7 +374,7 @@ def test_learners_from_gathered_reports_meet_the_truth(tmp_path):
         tmp_path / "work", "https://gather.example.org", policy=mq.Policy.load(tmp_path / "policy.yaml")
     )
     survey = Survey.load(tmp_path / "work" / "survey.yaml")
-    terms = Terms.parse(terms_text(survey))
+    terms = DeviceTerms.parse(terms_text(survey))
     generator = np.random.default_rng()
     a = generator.random(2000) < 0.3
     truth = pd.DataFrame({"a": a, "b": a ^ (generator.random(2000) < 0.2), "c": generator.random(2000) < 0.6})
@@ -391,5 +419,5 @@ def test_the_kept_benchmark_says_what_the_page_says():
 
 def test_where_a_device_keeps_its_report_follows_from_the_policy_alone(world, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    terms = Terms.load(world[1])
+    terms = DeviceTerms.load(world[1])
     assert default_record(terms) == Path(tmp_path) / "masquerade" / "gather" / f"{terms.policy}.record"

@@ -16,8 +16,8 @@ from hypothesis.extra import numpy as hnp
 from tests.unit.anonymity.oracle import fewest_stars
 
 from masquerade.anonymity import Anonymized, anonymize, as_hierarchies, lattice
-from masquerade.anonymity.board import narrowed, new_board, with_shown
-from masquerade.anonymity.columns import STAR, collapsed
+from masquerade.anonymity.board import narrow_board, new_board, with_shown
+from masquerade.anonymity.columns import STAR, distinct_rows
 from masquerade.anonymity.lattice import Kinds, Ladder, nodes_for
 from masquerade.anonymity.local_search import place_the_rest, start_greedily
 from masquerade.core.errors import InputError, SchemaError
@@ -119,7 +119,7 @@ def test_with_hierarchies_cells_are_shown_by_value_by_level_or_not_at_all(codes,
     for i, name in enumerate(["q0", "q1"]):
         distinct = sorted(set(frame[name]))
         levels = [
-            dict(zip(distinct, own, strict=True)) for own in words[name].words(name, distinct, rows=int)
+            dict(zip(distinct, own, strict=True)) for own in words[name].generalise(name, distinct, rows=int)
         ]
         for row, level in enumerate(result.levels[:, i]):
             value = frame[name][row]
@@ -220,7 +220,7 @@ def test_all_alike_need_no_star_and_all_different_only_stars():
 
 
 def board_of(codes, k, levels=()):
-    distinct, _, weights = collapsed(codes)
+    distinct, _, weights = distinct_rows(codes)
     ladders = tuple(Ladder.build(int(codes.max()) + 1, levels) for _ in codes.T)
     kinds = Kinds(distinct, weights, ladders)
     return kinds, nodes_for(kinds, k), new_board(kinds, nodes_for(kinds, k), k)
@@ -266,7 +266,7 @@ def test_a_narrowed_board_shows_the_same_rows_and_nothing_dearer_but_what_is_in_
     _, _, board = board_of(np.random.default_rng().integers(0, 4, (200, 3)), k)
     start_greedily(board, k, np.array([1], dtype=np.uint64))
     place_the_rest(board, k)
-    close, entries = narrowed(board, k)
+    close, entries = narrow_board(board, k)
     assert (close.shown == board.shown[entries]).all()
     assert (close.kind == board.kind[entries]).all()
     assert close.shown.sum() == board.shown.sum() == 200
@@ -337,7 +337,7 @@ def test_mistakes_are_told(arguments, complaint):
     ("hierarchies", "complaint"),
     [
         (3, "load_hierarchies"),
-        ({"hierarchies": 1, "columns": {"r": {"ranges": [2]}}}, "no quasi-identifier"),
+        ({"hierarchies": 1, "columns": {"r": {"ranges": [2]}}}, "not a quasi-identifier"),
         (
             {"hierarchies": 1, "columns": {"q": {"dates": ["year"]}}},
             r"column 'q', row 1: the value is not a date",

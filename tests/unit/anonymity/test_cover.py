@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.anonymity.oracle import fewest_stars
 
 from masquerade.anonymity import ball_cover, lean_cover, subset_cover
-from masquerade.anonymity.suppression import differing, distances, partition_distances
+from masquerade.anonymity.suppression import differing_cells, distances, partition_distances
 from masquerade.core.errors import InputError
 
 
@@ -27,7 +27,7 @@ def bound(cover, k):
 
 
 def stars(codes, groups):
-    return int(differing(codes, groups).sum())
+    return int(differing_cells(codes, groups).sum())
 
 
 tables = st.integers(2, 8).flatmap(
@@ -79,7 +79,7 @@ def test_equal_distances_give_equal_groups():
     [
         ([[0, 1], [1, 0]], 3, "no groups of 3"),
         ([[0, 1], [1, 0]], 1, "at least 2"),
-        ([[0, 1], [2, 0]], 2, "same both ways"),
+        ([[0, 1], [2, 0]], 2, "must be symmetric"),
         ([[1, 1], [1, 0]], 2, "zero from a row to itself"),
         ([[0, -1], [-1, 0]], 2, "whole numbers"),
         ([[0, 1.5], [1.5, 0]], 2, "whole numbers"),

@@ -11,7 +11,7 @@ from masquerade.core.errors import FileError, InputError
 
 def words(given, values):
     found = as_hierarchies({"hierarchies": 1, "columns": {"c": given}})["c"]
-    return found.words("c", values, rows=lambda place: place + 1)
+    return found.generalise("c", values, rows=lambda place: place + 1)
 
 
 def test_ranges_are_half_open_nested_and_exact():
@@ -58,7 +58,7 @@ def test_files_say_the_same_in_yaml_and_json(tmp_path, ending):
     path = tmp_path / f"levels.{ending}"
     path.write_text(json.dumps(given), encoding="utf-8")  # JSON is YAML too
     assert set(load_hierarchies(path)) == {"zip", "age"}
-    assert load_hierarchies(path)["zip"].words("zip", ["0703"], rows=int) == [["07**"]]
+    assert load_hierarchies(path)["zip"].generalise("zip", ["0703"], rows=int) == [["07**"]]
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,16 @@ def test_files_say_the_same_in_yaml_and_json(tmp_path, ending):
         ({"ranges": [True]}, "above 0"),
         ({"ranges": [5], "start": "a"}, "a number"),
         ({"ranges": [float("inf")]}, "above 0"),
-        ({"prefixes": [2, 3]}, "falling"),
-        ({"prefixes": [0]}, "falling"),
-        ({"prefixes": 3}, "falling"),
+        ({"prefixes": [2, 3]}, "decreasing"),
+        ({"prefixes": [0]}, "decreasing"),
+        ({"prefixes": 3}, "decreasing"),
         ({"dates": ["year", "month"]}, "in this order"),
         ({"dates": ["week"]}, "some of month"),
         ({"tree": []}, "maps names"),
         ({"tree": {"a": ["x"], "b": ["x"]}}, "twice"),
-        ({"tree": {"a": {"a": ["x"]}}}, "above itself"),
+        ({"tree": {"a": {"a": ["x"]}}}, "its own ancestor"),
         ({"tree": {"a": ["a"]}}, "a value and a name"),
-        ({"tree": {"*": ["x"]}}, "stands above every tree"),
+        ({"tree": {"*": ["x"]}}, "the top of every tree"),
         ({"tree": {"a": [False]}}, "in quotes"),
         ({"tree": {"a": ["x"]}, "start": 1}, "'start' does not belong"),
         ({"ranges": [5], "dates": ["year"]}, "exactly one"),

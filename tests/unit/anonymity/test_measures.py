@@ -119,14 +119,14 @@ def test_missing_values_are_a_category_and_have_no_order():
 def test_a_table_without_rows_has_no_classes():
     report = check(pd.DataFrame({"q": [], "s": []}), ["q"], ["s"])
     assert (report.k, report.rows, report.classes, report.uniqueness) == (0, 0, 0, 0.0)
-    assert report.binned() == ([], [])
-    assert report.summary() == "The table has no rows: over q there is nothing to tell."
+    assert report.size_bins() == ([], [])
+    assert report.summary() == "The table has no rows, so there is nothing to report on q."
 
 
 def test_the_picture_shows_rows_by_class_size():
     frame = pd.DataFrame({"q": [1, 2, 2, 3, 3, 3, 4, 4, 4, 4, 4]})
     report = check(frame, ["q"])
-    assert report.binned() == (["1", "2–3", "4–7"], [1, 5, 5])
+    assert report.size_bins() == (["1", "2–3", "4–7"], [1, 5, 5])
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     axes = report.plot(Figure().subplots())
@@ -146,3 +146,13 @@ def test_the_picture_shows_rows_by_class_size():
 def test_mistakes_are_told(quasi, sensitive, complaint):
     with pytest.raises(InputError, match=complaint):
         check(pd.DataFrame({"q": [1], "s": [2]}), quasi, sensitive)
+
+
+def test_missing_cells_are_counted_and_are_values_of_their_own():
+    frame = pd.DataFrame({"age": [1, 1, None, None, 2, 2], "ill": ["a", None, "a", "b", "a", "b"]})
+    report = check(frame, ["age"], ["ill"])
+    assert report.k == 2
+    assert report.missing == {"age": 2, "ill": 1}
+    assert "age is missing in 2 rows: an empty cell is a value of its own" in report.summary()
+    assert report.to_dict()["missing"] == {"age": 2, "ill": 1}
+    assert "missing" not in check(frame.dropna(), ["age"]).to_dict()

@@ -195,7 +195,7 @@ def test_bad_input_is_refused():
         ([1, 2], 1, np.nan, "'g'"),
         ([1, np.nan], 1, 0, "row 2"),
         (["a"], 1, 0, "numbers"),
-        ([[1, 2]], 1, 0, "1-way"),
+        ([[1, 2]], 1, 0, "1-dimensional"),
         ([0, -1e308], 1, 0, "row 2 is missing or beyond 1e.150"),
         ([0, np.inf], 1, 0, "row 2"),
     ):
@@ -203,7 +203,7 @@ def test_bad_input_is_refused():
             mgas(values, k_min, g)
     with pytest.raises(InputError, match="2 columns"):
         mgas_groups([[1, 2], [3, 4]], 1, [1, 2, 3])
-    with pytest.raises(InputError, match="2-way"):
+    with pytest.raises(InputError, match="2-dimensional"):
         mgas_groups([1, 2], 1, 0)
     with pytest.raises(InputError, match="distinct records"):
         mgas_groups(np.arange(40_002).reshape(-1, 2), 1, 0)
@@ -211,7 +211,7 @@ def test_bad_input_is_refused():
 
 def test_outside_the_bins_is_refused_by_row():
     bins = mgas([1, 2, 3, 4], 2, 1)
-    with pytest.raises(InputError, match="row 2 lies outside"):
+    with pytest.raises(InputError, match="row 2 is outside"):
         bins.replace_by_order([1, 99])
 
 
@@ -224,7 +224,7 @@ def test_bins_go_into_a_policy():
     assert mq.Policy.from_dict(policy.to_dict()).id == policy.id
     counts = mq.tally(pd.DataFrame({"income": values}), schema=policy).answer([mq.Query(by="income")])[0]
     np.testing.assert_array_equal(counts.values, bins.counts)
-    with pytest.raises(InputError, match="limits must lie around"):
+    with pytest.raises(InputError, match="limits must enclose"):
         bins.policy_bins(low=values.mean())
     assert len(bins.summary().splitlines()) == len(bins) + 1
 

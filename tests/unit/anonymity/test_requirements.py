@@ -102,7 +102,7 @@ def test_several_columns_are_protected_at_once_and_few_stars_are_added():
         ({"q0": DistinctDiversity(2)}, "is a quasi-identifier"),
         ({"sensitive": 3}, "give DistinctDiversity"),
         ({"sensitive": []}, "give DistinctDiversity"),
-        (DistinctDiversity(2), "maps the names"),
+        (DistinctDiversity(2), "must map the names"),
         ({"text": Closeness(0.1, ordered=True)}, "have an order"),
         ({"sensitive": DistinctDiversity(5)}, "the whole table is not 5-diverse"),
     ],

@@ -34,7 +34,7 @@ def test_a_record_has_the_risk_of_the_model(f, people):
     assert found.records == pytest.approx(by_integral(f, f / people), rel=1e-8)
     assert found.records == pytest.approx(by_sum(f, f / people), rel=1e-8)
     assert found.estimated == pytest.approx(people)
-    assert found.expected == pytest.approx(f * by_sum(f, f / people))
+    assert found.expected_count == pytest.approx(f * by_sum(f, f / people))
 
 
 def test_closed_forms_of_unique_and_paired_records():
@@ -76,5 +76,5 @@ def test_columns_that_are_not_there_are_named_and_no_rows_have_no_risk():
     with pytest.raises(InputError, match=r"'peple'.*Did you mean 'people'"):
         risk(pd.DataFrame({"q": [1], "people": [2]}), ["q"], weight="peple")
     empty = risk(pd.DataFrame({"q": []}), ["q"])
-    assert empty.expected == 0
+    assert empty.expected_count == 0
     assert "no rows" in empty.summary()

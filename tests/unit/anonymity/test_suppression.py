@@ -20,10 +20,10 @@ import masquerade as mq
 from masquerade.anonymity.columns import STAR
 from masquerade.anonymity.suppression import (
     ball_cover,
-    differing,
+    differing_cells,
     distances,
     lean_cover,
-    mended,
+    make_disjoint,
     partition,
     subset_cover,
 )
@@ -91,7 +91,7 @@ def test_every_cover_is_within_its_bound_for_all_small_tables(cover, k):
     for rows in range(max(k, 2), 6):
         for cells in combinations_with_replacement(product(range(3), repeat=2), rows):
             codes = np.array(cells)
-            stars = int(differing(codes, partition(codes, k, cover)).sum())
+            stars = int(differing_cells(codes, partition(codes, k, cover)).sum())
             best = fewest_of(cells, k)
             assert best <= stars <= BOUNDS[cover](k, 2) * best
 
@@ -103,7 +103,7 @@ def test_every_cover_is_within_its_bound_for_all_small_tables(cover, k):
 def test_every_cover_is_within_its_bound_of_the_best(cover, codes, k):
     if len(codes) < k:
         return
-    stars = int(differing(codes, partition(codes, k, cover)).sum())
+    stars = int(differing_cells(codes, partition(codes, k, cover)).sum())
     best = fewest_stars(codes, k)
     assert best <= stars <= BOUNDS[cover](k, codes.shape[1]) * best
 
@@ -117,8 +117,8 @@ def pairs_far_apart(pairs, columns):
 
 def test_a_ball_of_all_rows_can_cost_a_star_for_every_cell_and_the_lean_cover_never_does():
     codes = pairs_far_apart(60, 40)
-    assert differing(codes, partition(codes, 2, ball_cover)).sum() == codes.size
-    assert differing(codes, partition(codes, 2, lean_cover)).sum() == len(codes)
+    assert differing_cells(codes, partition(codes, 2, ball_cover)).sum() == codes.size
+    assert differing_cells(codes, partition(codes, 2, lean_cover)).sum() == len(codes)
 
 
 def test_too_many_sets_are_refused_before_they_are_listed():
@@ -132,7 +132,7 @@ def test_the_order_of_rows_does_not_change_the_stars(codes, k, random):
         return
     order = random.sample(range(len(codes)), len(codes))
     for cover in (ball_cover, lean_cover):
-        stars = [int(differing(own, partition(own, k, cover)).sum()) for own in (codes, codes[order])]
+        stars = [int(differing_cells(own, partition(own, k, cover)).sum()) for own in (codes, codes[order])]
         assert stars[0] == stars[1]
 
 
@@ -144,7 +144,7 @@ def test_groups_that_lie_apart_are_found_as_well_as_by_brute_force(seed):
     column = rng.integers(0, 4)
     codes[:, column] += rng.integers(0, 4, len(codes))
     codes = codes[rng.permutation(len(codes))]
-    assert int(differing(codes, partition(codes, 2)).sum()) == fewest_stars(codes, 2)
+    assert int(differing_cells(codes, partition(codes, 2)).sum()) == fewest_stars(codes, 2)
 
 
 @given(TABLES, st.integers(1, 4))
@@ -160,7 +160,7 @@ def test_the_cover_is_one_of_balls_and_mending_loses_no_row(codes, k):
     cover = ball_cover(between, k)
     assert all(frozenset(ball) in balls and len(ball) >= k for ball in cover)
     assert set().union(*cover) == set(range(len(codes)))
-    parts = mended(cover, k)
+    parts = make_disjoint(cover, k)
     assert sorted(row for part in parts for row in part) == list(range(len(codes)))
     assert min(map(len, parts)) >= k
 
@@ -172,9 +172,9 @@ def test_the_greedy_choice_is_radius_per_newly_covered_row():
 
 
 def test_shared_rows_leave_the_larger_set_or_join_the_two():
-    assert mended([{0, 1}, {0, 1, 2, 3, 4}], 2) == [{0, 1}, {2, 3, 4}]
-    assert mended([{0, 1}, {1, 2}], 2) == [{0, 1, 2}]
-    assert mended([{0, 1, 2}, {2, 3}], 2) == [{0, 1}, {2, 3}]
+    assert make_disjoint([{0, 1}, {0, 1, 2, 3, 4}], 2) == [{0, 1}, {2, 3, 4}]
+    assert make_disjoint([{0, 1}, {1, 2}], 2) == [{0, 1, 2}]
+    assert make_disjoint([{0, 1, 2}, {2, 3}], 2) == [{0, 1}, {2, 3}]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -105,7 +105,7 @@ def remembered(memo: Path) -> Pipeline:
 PIPELINES: dict[str, tuple[Pipeline, str, str]] = {
     "wrong policy": (wrong_policy, "smoker", "wrong policy"),
     "column in clear": (clear_column, "drinker", "in clear"),
-    "seed reused": (seed_reused, "seed", "seed is used again"),
+    "seed reused": (seed_reused, "seed", "reuses its seed"),
     "order kept": (order_kept, "order", "order of rows is kept"),
     "rows dropped": (rows_dropped, "rows", "were dropped"),
     "columns swapped": (columns_swapped, "smoker", "columns were swapped"),

@@ -117,7 +117,7 @@ def test_what_cannot_be_is_refused(world):
     for wrong, words in (
         (lambda: mq.audit.make_canaries(policy, 10), "200 or more"),
         (lambda: mq.audit.make_canaries(policy, N, column="smoker"), "column of the policy"),
-        (lambda: mq.audit.read_canaries(frame, faults.another_policy(), key), "another policy"),
+        (lambda: mq.audit.read_canaries(frame, faults.another_policy(), key), "a different policy"),
         (lambda: mq.audit.read_canaries(frame, policy, key, claims=("mixed",)), "one of memo, shuffled"),
     ):
         with pytest.raises(InputError, match=words):

@@ -42,7 +42,7 @@ def test_an_end_that_is_off_by_a_single_word_is_found(by):
     channel = CHANNELS["symmetric"]
     found = walk(channel, with_end(channel.draw_table, by))
     assert not found.proved
-    assert "other probabilities" in found.wrong
+    assert "probabilities of the words differ" in found.wrong
 
 
 def test_a_screen_by_top_bytes_that_decides_otherwise_is_found():
@@ -96,7 +96,7 @@ def test_an_audit_of_a_policy_says_what_is_proved_and_what_is_clear():
 def test_a_page_without_node_is_named_as_not_covered(monkeypatch):
     monkeypatch.setattr("masquerade.audit.page_sampler.shutil.which", lambda _: None)
     (page,) = mq.audit.audit_policy(small_policy()).of("not covered")
-    assert "no Node on this machine" in page.says
+    assert "Node is not installed" in page.says
 
 
 def test_a_page_that_draws_otherwise_is_found(monkeypatch):
@@ -120,7 +120,7 @@ def test_an_audit_shows_itself_in_words_values_and_a_page():
     table = AuditTable("Table", ("name", "figure", "said"), (("x", 0.25, True), ("y", None, False)))
     found = Audit("An audit", findings, (table,), ("the rest",))
     assert found.exit_code == 1
-    assert [finding.about for finding in found.ordered] == ["a", "b"]
+    assert [finding.about for finding in found.sorted_findings] == ["a", "b"]
     assert found.summary().startswith(
         "An audit\nA CLAIM IS CONTRADICTED. 2 findings: 1 contradicted, 1 proved."
     )

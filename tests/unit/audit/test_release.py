@@ -47,7 +47,7 @@ def test_a_sound_release_is_not_contradicted_and_its_risks_are_named(world):
     found = mq.audit.audit_release(released, own, truth=clear, id="person", records=500)
     assert not found.contradicted, found.summary()
     by = {finding.about: finding for finding in found.findings}
-    assert "1 record alone in a combination" in by["clear columns"].says
+    assert "1 record with a unique combination" in by["clear columns"].says
     assert "near-copies of one trait" in by["q0, q1, q2"].says
     assert "joint channel" in by["q0, q1, q2"].repair
     assert by["linkage"].verdict in {"at risk", "not contradicted"}
@@ -69,7 +69,7 @@ def test_records_that_carry_no_mark_of_a_policy_are_not_taken_for_disguised(worl
     [origin] = [finding for finding in found.findings if finding.about == "origin"]
     assert origin.verdict == "not covered"
     assert "clear records that look like reports would pass" in origin.says
-    assert "no γ bounds that, since a column is released in clear" in found.summary().replace("\n  ", " ")
+    assert "no γ bounds it, since a column is released in clear" in found.summary().replace("\n  ", " ")
 
 
 def test_the_wrong_policy_is_told_by_the_reports(world):
@@ -110,7 +110,7 @@ def test_releases_of_the_same_people_are_compared(world, tmp_path):
     fresh = mq.simulate(clear, own, np.random.default_rng(), keep=["person"])
     found = mq.audit.audit_release(released, own, earlier=[fresh], id="person", attacker=False)
     (again,) = found.of("contradicted")
-    assert "drawn anew" in again.says
+    assert "drawn again" in again.says
     memo = tmp_path / "memo"
     first = mq.disguise(clear, own, memo=memo, id="person", new_memo=True, keep=["person"])
     second = mq.disguise(clear, own, memo=memo, id="person", keep=["person"])
@@ -120,7 +120,7 @@ def test_releases_of_the_same_people_are_compared(world, tmp_path):
     third = mq.disguise(changed, own, memo=memo, id="person", keep=["person"])
     told = mq.audit.audit_release(third, own, earlier=[first], id="person", attacker=False)
     assert not told.contradicted
-    assert any("value changed for certain" in finding.says for finding in told.of("at risk"))
+    assert any("value certainly changed" in finding.says for finding in told.of("at risk"))
     assert any("several fresh draws" in table.title for table in told.tables)
 
 

@@ -8,8 +8,8 @@ from scipy.special import bdtr, bdtrc
 from tests.unit.audit import faults
 
 import masquerade as mq
-from masquerade.audit.epsilon_bracket import clopper_pearson, epsilon_bracket, misdrawn, one_run_bound
-from masquerade.audit.sampler import sampler_named
+from masquerade.audit.epsilon_bracket import channel_p_value, clopper_pearson, epsilon_bracket, one_run_bound
+from masquerade.audit.sampler import import_sampler
 from masquerade.core.errors import InputError
 
 GAMMA = math.e
@@ -54,10 +54,10 @@ def test_one_run_of_guesses_bounds_epsilon():
 
 def test_draws_of_a_channel_are_recognised_and_others_are_not():
     matrix = faults.response(GAMMA, 4)
-    assert misdrawn(counts(matrix, 20_000), matrix) > 1e-6
-    assert misdrawn(counts(faults.response(1.1 * GAMMA, 4), 200_000), matrix) < 1e-6
+    assert channel_p_value(counts(matrix, 20_000), matrix) > 1e-6
+    assert channel_p_value(counts(faults.response(1.1 * GAMMA, 4), 200_000), matrix) < 1e-6
     never = np.array([[0.5, 0.5, 0.0], [0.2, 0.8, 0.0]])
-    assert misdrawn(np.array([[50, 49, 1], [20, 80, 0]]), never) == 0
+    assert channel_p_value(np.array([[50, 49, 1], [20, 80, 0]]), never) == 0
 
 
 @pytest.mark.parametrize("name", faults.SAMPLERS)
@@ -142,16 +142,16 @@ def test_what_cannot_be_audited_is_refused():
         raise ZeroDivisionError(f"oh {truth}")
 
     for wrong, words in (
-        (lambda: mq.audit.audit_sampler(short, range(2), draws=1000), "asked for 500 reports and gave 499"),
+        (lambda: mq.audit.audit_sampler(short, range(2), draws=1000), "must return 500 reports. Got 499"),
         (lambda: mq.audit.audit_sampler(broken, range(2), draws=1000), "ZeroDivisionError: oh 0"),
         (lambda: mq.audit.audit_sampler(short, range(1)), "two truths or more"),
         (lambda: mq.audit.audit_sampler(short, range(2), draws=10), "1,000 or more"),
         (lambda: mq.audit.audit_sampler(short, range(3), channel=mq.channels.binary(0.25)), "has 2 truths"),
         (lambda: mq.audit.foreign_sampler("pure-ldp:OEU", 2, 1.0), "Did you mean"),
-        (lambda: sampler_named("no.such.module:f"), "cannot be imported"),
-        (lambda: sampler_named("math:tau"), "no function"),
-        (lambda: sampler_named("math:nothing"), "no 'nothing'"),
-        (lambda: sampler_named("math"), "module:function"),
+        (lambda: import_sampler("no.such.module:f"), "cannot be imported"),
+        (lambda: import_sampler("math:tau"), "not a function"),
+        (lambda: import_sampler("math:nothing"), "no 'nothing'"),
+        (lambda: import_sampler("math"), "module:function"),
     ):
         with pytest.raises(InputError, match=words):
             wrong()

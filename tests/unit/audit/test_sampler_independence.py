@@ -164,7 +164,7 @@ def test_a_sampler_without_a_name_is_not_run_in_new_processes():
     assert isinstance(find_recipe(samplers.system), Recipe)
     found = mq.audit.audit_sampler(faults.drawn_from(faults.response(3, 2)), [0, 1], draws=1000)
     (finding,) = found.of("not covered")
-    assert "seed that is fixed in the code was not looked for" in finding.says
+    assert "new processes were not searched for a seed" in finding.says
 
 
 def test_new_processes_import_the_same_file_and_nothing_of_the_folder(tmp_path, monkeypatch):

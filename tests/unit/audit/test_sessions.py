@@ -12,12 +12,12 @@ import pytest
 
 import masquerade as mq
 from masquerade.audit import coalitions as pools
-from masquerade.audit.coalitions import audit_coalitions, pool_run
+from masquerade.audit.coalitions import audit_coalitions, run_pool
 from masquerade.audit.differencing import audit_answers, audit_states
 from masquerade.audit.known_columns import audit_known_columns, expected_agreement, guesses
 from masquerade.core.errors import FileError, InputError
 from masquerade.services.common.state import State
-from masquerade.sources.control.answer_history import Answered, History
+from masquerade.sources.control.answer_history import Answered, AnswerHistory
 
 SCHEMA = mq.Schema({"a": [0, 1], "b": [0, 1], "c": [0, 1, 2]})
 
@@ -37,7 +37,7 @@ class TestDifferencing:
             "at risk",
         ]
         assert "all of them together" in found.findings[-1].about
-        assert "cells of a, b follow that no answer shows alone" in found.findings[-1].says
+        assert "cells of a, b follow from several answers together" in found.findings[-1].says
         (table,) = found.tables
         # of 8 cells and margins: a's two, then (1, 0) of y's, and (1, 1) of both together
         assert table.rows[-1] == ("all of them together", "a, b", 8, 3, 4)
@@ -61,8 +61,8 @@ class TestDifferencing:
 
     def test_a_state_folder_is_read_while_its_service_runs(self, tmp_path):
         with State.open(tmp_path / "state") as state:
-            History(state.burnt).append(answered("x", mq.Query(by="a")))
-            History(state.burnt).append(answered("x", mq.Query(where={"a": 1, "b": 0})))
+            AnswerHistory(state.burnt).append(answered("x", mq.Query(by="a")))
+            AnswerHistory(state.burnt).append(answered("x", mq.Query(where={"a": 1, "b": 0})))
             (tmp_path / "state" / "releases.jsonl").touch(mode=0o600)
             found = audit_states([tmp_path / "state"], mq.Rules(protect=[["a", "b"]]))
             command = [sys.executable, "-m", "masquerade", "audit", "session", "answers", "state"]
@@ -72,21 +72,25 @@ class TestDifferencing:
         assert found.contradicted
         assert done.returncode == 1, done.stderr
         assert json.loads(done.stdout)["findings"][0]["about"] == "cells of a × b"
-        with pytest.raises(FileError, match="is no state folder"):
+        with pytest.raises(FileError, match="not a state folder"):
             audit_states([tmp_path / "nowhere"])
 
 
 class TestCoalitions:
     def test_what_is_left_of_a_message_is_the_counts_only_when_everybody_else_colludes(self):
         names = ["a", "b", "c", "d"]
-        run = pool_run(names)
+        run = run_pool(names)
         assert np.array_equal(run.total, sum(run.counts.values()))
         for size in range(4):
             for coalition in combinations(names, size):
                 others = frozenset(names) - set(coalition)
-                assert run.learnt(coalition, wire=True) == run.learnt(coalition, wire=False) == others
+                assert (
+                    run.find_exposed(coalition, wire=True)
+                    == run.find_exposed(coalition, wire=False)
+                    == others
+                )
                 for name in others:
-                    opened = np.array_equal(run.known_of(coalition, name), run.counts[name])
+                    opened = np.array_equal(run.unmask(coalition, name), run.counts[name])
                     assert opened == (len(others) == 1)
 
     def test_a_sweep_says_it_in_a_table(self):
@@ -108,7 +112,7 @@ class TestCoalitions:
 
     @pytest.mark.parametrize("parties", [2, 10, True])
     def test_pools_that_are_none_or_too_large_are_refused(self, parties):
-        with pytest.raises(InputError, match="3 to 9 parties"):
+        with pytest.raises(InputError, match="between 3 and 9"):
             audit_coalitions(parties)
 
 
@@ -126,5 +130,5 @@ class TestKnownColumns:
         assert [row[-1] for row in found.tables[0].rows] == [True, False]
         assert "the 4 columns that owners send at most" in found.findings[0].says
         for wrong in ((10, (4,)), (40, (40,)), (40, (0,))):
-            with pytest.raises(InputError, match="known columns from 1"):
+            with pytest.raises(InputError, match="1 or more known columns"):
                 audit_known_columns(*wrong)

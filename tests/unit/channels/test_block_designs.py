@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 import masquerade as mq
-from masquerade.channels.block_designs import BlockDesign, best_design, designs, subset_second_moment
+from masquerade.channels.block_designs import BalancedDesign, best_design, designs, subset_second_moment
 from masquerade.channels.optimum import second_moment
 from masquerade.channels.privacy_level import gamma_of
 from masquerade.core.errors import ChannelError
 
 SYMMETRIC = [
-    *[BlockDesign("paley", q, (q - 1) // 2, q) for q in (3, 7, 11, 19, 23, 27, 31)],
-    *[BlockDesign("geometry", q * q + q + 1, q + 1, q) for q in (2, 3, 4, 5, 7, 8, 9)],
-    BlockDesign("geometry", 15, 7, 2),
-    BlockDesign("geometry", 40, 13, 3),
-    BlockDesign("geometry", 21, 16, 4, complement=True),
+    *[BalancedDesign("paley", q, (q - 1) // 2, q) for q in (3, 7, 11, 19, 23, 27, 31)],
+    *[BalancedDesign("geometry", q * q + q + 1, q + 1, q) for q in (2, 3, 4, 5, 7, 8, 9)],
+    BalancedDesign("geometry", 15, 7, 2),
+    BalancedDesign("geometry", 40, 13, 3),
+    BalancedDesign("geometry", 21, 16, 4, complement=True),
 ]
 
 
@@ -98,7 +98,7 @@ def test_unary_bits_of_one_category_have_the_gamma_that_was_asked():
         ]
         worst = max(worst, max(chance) / min(chance))
     assert worst == 3
-    with pytest.raises(ChannelError, match="no unary encoding"):
+    with pytest.raises(ChannelError, match="not a unary encoding"):
         mq.channels.unary_gamma(mq.Policy.clear(mq.Schema({"x": ["a", "b", "c"]})))
 
 
@@ -129,7 +129,7 @@ def test_bounds_by_distance_are_kept_exactly():
 
 
 def test_bounds_that_allow_nothing_are_refused():
-    with pytest.raises(ChannelError, match="no report may tell them apart"):
+    with pytest.raises(ChannelError, match="no report may distinguish them"):
         mq.channels.optimal_pairwise([[1, 1], [1, 1]])
     with pytest.raises(ChannelError, match="at least 1"):
         mq.channels.optimal_pairwise([[1, "1/2"], [2, 1]])

@@ -49,7 +49,7 @@ def test_reports_are_lumped_to_what_they_tell_about_some_variables(response):
     np.testing.assert_allclose(P.sum(axis=1), 1)
     for size in (1, 2, 3):
         for places in combinations(range(len(response.sizes)), size):
-            sampled = response.sampled(places)
+            sampled = response.sampled_channel(places)
             lumped = np.zeros((len(truths), len(sampled.sample)))
             np.add.at(lumped.T, sampled.lump, P.T)
             codes = np.ravel_multi_index(
@@ -79,7 +79,7 @@ def test_records_are_classed_as_the_blocks_say_and_gamma_is_that_of_the_mechanis
 def total(variables: int, k: int, epsilon: float, cells: Fraction) -> float:
     """Return the second moment of a record's part in all pair tables, summed, at even truths."""
     gamma = Fraction(np.exp(epsilon)).limit_denominator(10**9)
-    sampled = ClassResponse((2,) * variables, k, gamma, cells).sampled((0, 1))
+    sampled = ClassResponse((2,) * variables, k, gamma, cells).sampled_channel((0, 1))
     reports = sampled.channel(sampled.shares).mean(axis=0)
     return comb(variables, 2) * float(np.sum(reports[:, None] * sampled.inverse**2))
 

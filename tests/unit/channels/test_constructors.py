@@ -29,7 +29,7 @@ from masquerade.core.errors import ChannelError, SingularChannel
         (ch.symmetric(2, 0), fractions("1 0", "0 1")),
         (ch.ternary("0.15", "0.1"), fractions("3/4 3/20 1/10", "1/10 3/4 3/20", "3/20 1/10 3/4")),
         (ch.ternary("0.15"), fractions("7/10 3/20 3/20", "3/20 7/10 3/20", "3/20 3/20 7/10")),
-        (ch.grouped([[0, 2], [1]], [ch.binary("1/4"), ch.identity(1)]),
+        (ch.within_groups([[0, 2], [1]], [ch.binary("1/4"), ch.identity(1)]),
          fractions("3/4 0 1/4", "0 1 0", "1/4 0 3/4")),
         (ch.matrix([["1/3", "2/3"], [1, 0]]), fractions("1/3 2/3", "1 0")),
         # Warner: with p the question itself, else its opposite
@@ -102,9 +102,9 @@ def test_what_is_no_number_is_refused(given):
         (lambda: ch.matrix([[0, 1], [0.3333, 0.6666]]), r"Row 2 .* 0.9999, not to 1 \(write thirds as"),
         (lambda: ch.matrix([[1.5, -0.5], [0, 1]]), "Row 1 of the channel has a negative probability"),
         (lambda: ch.matrix([[1, "x"], [0, 1]]), "'row 1, report 2' must be a number"),
-        (lambda: ch.grouped([[0], [0]], [ch.identity(1)] * 2), "every category exactly once"),
-        (lambda: ch.grouped([[0, 1]], []), "1 groups need 1 channels. Got 0"),
-        (lambda: ch.grouped([[0, 1]], [ch.identity(3)]), "group of 2 categories must be square of that size"),
+        (lambda: ch.within_groups([[0], [0]], [ch.identity(1)] * 2), "every category exactly once"),
+        (lambda: ch.within_groups([[0, 1]], []), "1 groups need 1 channels. Got 0"),
+        (lambda: ch.within_groups([[0, 1]], [ch.identity(3)]), "of 2 categories must be square of that size"),
         (lambda: ch.flip([2, 2], 1.5), "'theta' parameter"),
         (lambda: ch.flip([2, 3], 0.7), "with 3 categories declare its 'opposites'"),
         (lambda: ch.flip([2, 3], 0.7, None, [None, [1, 2, 0]]), "opposite of the opposite"),
@@ -168,7 +168,7 @@ def test_thirteen_binary_variables_are_flipped_without_a_dense_matrix():
 @pytest.mark.parametrize("channel", [ch.binary("1/2"), ch.flip([2, 2], "1/2"), ch.symmetric(3, "2/3")])
 def test_a_singular_channel_is_refused_when_its_inverse_is_asked_for_not_before(channel):
     assert channel.truths >= 2
-    with pytest.raises(SingularChannel, match="nothing tells them apart"):
+    with pytest.raises(SingularChannel, match="they cannot be distinguished"):
         _ = channel.inverse
 
 
@@ -236,3 +236,22 @@ def test_small_channels_show_their_rows_and_large_ones_their_size():
     ]
     assert repr(ch.symmetric(7, "0.5")) == "Channel(7×7, γ=6)"
     assert isinstance(ch.identity(2), Channel)
+
+
+@pytest.mark.parametrize("zeros", [0.0, 0.6])
+def test_rows_and_row_texts_equal_the_rows_of_each_truth(zeros):
+    channel = ch.matrix(random_rows(np.random.default_rng(3), 9, 7, 50, zeros))
+    expected = [
+        [channel.row(truth).get(report, Fraction(0)) for report in range(channel.reports)]
+        for truth in range(channel.truths)
+    ]
+    assert [list(row) for row in channel.rows] == expected
+    assert channel.row_texts == [[str(chance) for chance in row] for row in expected]
+
+
+def test_rows_of_many_categories_convert_each_weight_once():
+    calls = []
+    rows = ch.for_gamma(300, 4)._exact_rows(lambda chance: calls.append(chance) or str(chance))
+    assert len(calls) == 1 + 300 * 2  # the zero, and two different weights in each row
+    assert rows[7][7] == "4/303"
+    assert rows[7][8] == "1/303"

@@ -13,7 +13,7 @@ from tests.unit.channels import exact
 
 from masquerade import channels as ch
 from masquerade.channels.basic import near_symmetric
-from masquerade.channels.channel import DENOMINATOR, LARGEST_DENOMINATOR, rounded
+from masquerade.channels.channel import DENOMINATOR, LARGEST_DENOMINATOR, round_rows
 from masquerade.channels.designs import bin_labels
 from masquerade.core.errors import ChannelError
 
@@ -181,7 +181,7 @@ def test_rounding_keeps_supports_and_sums_and_never_raises_gamma(seed):
         rows = [[Fraction(w, sum(row)) for w in row] for row in scaled]
     else:
         rows = exact.random_rows(rng, truths, reports, 10**6, rng.choice([0, 0.3]))
-    result = rounded(rows)
+    result = round_rows(rows)
     assert [[bool(p) for p in row] for row in result.rows] == [[bool(p) for p in row] for row in rows]
     assert set(result.denominators.tolist()) == {DENOMINATOR}
     assert np.all(result.weights >= 0)
@@ -195,13 +195,13 @@ def test_rounding_stops_for_rows_that_differ_by_less_than_it_can_express():
     tiny = Fraction(1, 10**20)
     third = Fraction(1, 3)
     rows = [[third + tiny, third, third - tiny], [third - tiny, third, third + tiny]]
-    assert rounded(rows).gamma == 1
+    assert round_rows(rows).gamma == 1
     wide = [
         [Fraction(1, 100) + (tiny if m == l else 0) - (tiny if m == 99 else 0) for m in range(100)]
         for l in range(2)
     ]
-    assert np.all(rounded(wide).weights > 0)
-    assert rounded(wide).gamma == 1
+    assert np.all(round_rows(wide).weights > 0)
+    assert round_rows(wide).gamma == 1
 
 
 def test_unwieldy_compositions_fall_back_to_rounding():

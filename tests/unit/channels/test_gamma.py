@@ -94,7 +94,7 @@ def test_no_belief_rises_beyond_its_bound(seed):
 
 
 def test_grouped_channels_disclose_the_group_and_are_finite_within():
-    channel = ch.grouped([[0, 3], [1, 2, 4]], [ch.binary("0.2"), ch.symmetric(3, "0.4")])
+    channel = ch.within_groups([[0, 3], [1, 2, 4]], [ch.binary("0.2"), ch.symmetric(3, "0.4")])
     assert channel.gamma == math.inf
     assert channel.blocks == ((0, 3), (1, 2, 4))
     assert channel.gamma_within == 4  # max(.8/.2, .6/.2)

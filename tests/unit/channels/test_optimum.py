@@ -199,7 +199,7 @@ def test_a_policy_holds_the_weights_and_loads_to_the_same_id(tmp_path):
         plain.pop(name)
     bare = {"masquerade": 1, "variables": {"x": {"categories": labels, "channel": plain}}}
     assert mq.Policy.from_dict(bare).id == policy.id  # the certificate documents, it changes nothing
-    again = mq.channels.certified(found)
+    again = mq.channels.certify_design(found)
     assert again.value == pytest.approx(found.value, rel=1e-12)
     assert again.gap < 1e-8
 

@@ -163,7 +163,7 @@ def test_policies_built_in_code_round_trip(tmp_path):
 
 
 def test_the_undisguised_policy_reads_the_same_columns(policy):
-    clear = policy.undisguised()
+    clear = policy.without_channels()
     assert clear.fields == policy.fields
     assert clear.disguised == ()
     assert Policy.from_dict(clear.to_dict()) == clear  # bins and missing included
@@ -188,7 +188,7 @@ def test_a_missing_number_is_one_more_category_after_the_bins():
     )
     assert policy.schema["x"].categories == ("[0, 1)", "[1, 2]", "none")
     assert policy.group("x").channel.truths == 3
-    assert Policy.from_dict(policy.undisguised().to_dict()) == policy.undisguised()
+    assert Policy.from_dict(policy.without_channels().to_dict()) == policy.without_channels()
 
 
 @pytest.mark.parametrize("label", [1, True, "1", "true"])
@@ -217,7 +217,7 @@ def test_a_variable_disguised_in_one_stratum_only_counts_as_disguised():
     ("channels", "error", "message"),
     [
         ({"z": ch.binary("0.1")}, SchemaError, "no variable 'z'"),
-        ({"a": ch.symmetric(3, "0.1")}, PolicyError, "channel of a is for 3 categories, there are 2"),
+        ({"a": ch.symmetric(3, "0.1")}, PolicyError, "channel of a is for 3 categories, but there are 2"),
         (
             {"a": ch.binary("0.1"), ("a", "b"): ch.symmetric(4, "0.1")},
             PolicyError,
@@ -246,11 +246,14 @@ def resolve(schema, whole):
 def test_the_json_schema_lists_the_keys_that_files_use(policy):
     whole = Policy.json_schema()
     json.dumps(whole)
-    assert set(whole["properties"]) == {"masquerade", "title", "variables", "joint", "blocks", "strata"}
+    keys = {"masquerade", "title", "limit", "clear", "variables", "joint", "blocks", "strata"}
+    assert set(whole["properties"]) == keys
     assert set(whole["required"]) == {"masquerade", "variables"}
     assert whole["additionalProperties"] is False
     variable = resolve(whole["properties"]["variables"]["additionalProperties"], whole)
-    assert set(variable["properties"]) == {"categories", "bins", "channel", "missing", "na", "recode", "note"}
+    assert set(variable["properties"]) == {
+        "categories", "bins", "channel", "missing", "clear_missing", "na", "recode", "date", "note"
+    }  # fmt: skip
     listed = next(part for part in variable["properties"]["channel"]["anyOf"] if part.get("type") != "null")
     kinds = listed["discriminator"]["mapping"]
     for entry in policy.to_dict()["variables"].values():

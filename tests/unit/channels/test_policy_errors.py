@@ -21,6 +21,8 @@ def holding(**entry):
 
 
 BINARY = {"kind": "binary", "p": 0.1}
+TWO_COLUMNS = {"kind": "matrix", "rows": [[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1]]}
+TWO_COLUMNS |= {"columns": {"first": ["a", "b"], "second": ["a", "b"]}}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +231,7 @@ BINARY = {"kind": "binary", "p": 0.1}
         ),
         (
             through(BINARY, strata={"by": "x", "channels": {}}),
-            "strata are told apart by 'x', so it cannot be disguised.",
+            "'x' defines the strata, so it cannot be disguised.",
         ),
         (
             through(BINARY, strata={"by": "y", "channels": {"c": {"x": BINARY}}}),
@@ -252,8 +254,11 @@ BINARY = {"kind": "binary", "p": 0.1}
             "strata.channels.a.x: The 'p1' parameter must be in [0, 1]. Got 2 instead.",
         ),
         (
-            through(BINARY, strata={"by": "y", "channels": {"a": {"x": {"kind": "crosswise", "p": 0.2}}}}),
-            "strata.channels.a.x: the reports must be the same in all strata.",
+            through(BINARY, strata={"by": "y", "channels": {"a": {"x": TWO_COLUMNS}}}),
+            (
+                "strata.channels.a.x: a design of several columns must be the same in all strata. Give each "
+                "design a policy, and join the sources with mq.Merged."
+            ),
         ),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from masquerade import channels as ch
 from masquerade.channels.policy import Policy
-from masquerade.channels.policy.privacy import ANYONE, ASSUMPTIONS, guarantee_of, privacy
+from masquerade.channels.policy.privacy import ASSUMPTIONS, READER, guarantee_of, privacy
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import Disclosure
 
@@ -76,7 +76,7 @@ def test_grouped_channels_disclose_the_group_by_its_labels():
     assert privacy(policy).record_gamma == math.inf
     (plain,) = privacy(policy).to_dict()["variables"]
     assert (plain["gamma"], plain["within_group"]["gamma_exact"]) == (None, "4")
-    assert guarantee_of(policy).disclosures == (Disclosure(ANYONE, "disguised values", ("x",), None),)
+    assert guarantee_of(policy).disclosures == (Disclosure(READER, "disguised values", ("x",), None),)
 
 
 def strata(first, second):
@@ -100,16 +100,16 @@ def test_the_worst_stratum_counts_for_a_record():
     listed = {(item.variables, item.stratum): item.gamma for item in result.variables}
     assert listed == {(("x",), "n"): 9, (("x",), None): 4, (("y",), None): 3}
     assert guarantee_of(strata({"kind": "binary", "p": 0.1}, None)).disclosures == (
-        Disclosure(ANYONE, "disguised values", ("x",), Fraction(9)),
-        Disclosure(ANYONE, "disguised values", ("y",), Fraction(3)),
-        Disclosure(ANYONE, "clear values", ("s",), None),
+        Disclosure(READER, "disguised values", ("x",), Fraction(9)),
+        Disclosure(READER, "disguised values", ("y",), Fraction(3)),
+        Disclosure(READER, "clear values", ("s",), None),
     )
 
 
 def test_a_variable_seen_as_it_is_in_one_stratum_has_no_bound():
     result = privacy(strata(None, {"kind": "identity"}))
     assert result.record_gamma == math.inf
-    assert result.guarantee.disclosures[0] == Disclosure(ANYONE, "disguised values", ("x",), None)
+    assert result.guarantee.disclosures[0] == Disclosure(READER, "disguised values", ("x",), None)
 
 
 def test_a_variable_without_a_channel_of_its_own_has_only_the_figures_of_its_group():
@@ -135,7 +135,7 @@ def test_thirteen_variables_flipped_together_have_their_figures():
 
 def test_a_policy_that_hides_nothing_assumes_nothing():
     guarantee = guarantee_of(policy_of({"x": BINARY, "y": BINARY}))
-    assert guarantee.disclosures == (Disclosure(ANYONE, "clear values", ("x", "y"), None),)
+    assert guarantee.disclosures == (Disclosure(READER, "clear values", ("x", "y"), None),)
     assert guarantee.assumptions == ()
     assert privacy(policy_of({"x": BINARY})).variables == ()
 
@@ -189,7 +189,7 @@ def test_figures_that_are_too_long_to_write_are_rounded_up():
 
 
 def test_priors_are_for_variables_that_exist_and_are_distributions(mixed):
-    with pytest.raises(InputError, match=r"'alon', no variable\. Did you mean 'alone'\?"):
+    with pytest.raises(InputError, match=r"'alon', an unknown variable\. Did you mean 'alone'\?"):
         privacy(mixed, {"alon": [0.5, 0.5]})
     with pytest.raises(InputError, match="2 probabilities"):
         privacy(mixed, {"alone": [0.5, 0.6]})

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from masquerade.core.axes import AxisMap, AxisMaps, Floats
-from masquerade.core.covariance import LinearCovariance, Part
+from masquerade.core.linear_covariance import CovariancePart, LinearCovariance
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
 from masquerade.estimate.evidence import ReportEvidence
@@ -59,5 +59,5 @@ def clear_table(counts: Sequence[object], axes: Sequence[Variable], n: int | Non
     values = np.asarray(counts, dtype=float)
     maps = AxisMaps(values.shape, tuple(AxisMap((axis,), None) for axis in range(values.ndim)))
     records = int(values.sum()) if n is None else n
-    covariance = LinearCovariance((Part(values, maps),), values, values, records)
+    covariance = LinearCovariance((CovariancePart(values, maps),), values, values, records)
     return CountTable(tuple(axes), values, records, ReportEvidence.clear(values, covariance))

@@ -104,7 +104,7 @@ def test_reduced_maps_give_the_summed_or_sliced_table(seed, squared):
     columns = columns.sum(axis=tuple(1 + i for i, axis in enumerate(left) if axis not in keep))
     left = [axis for axis in left if axis in keep]
     columns = columns.transpose([0, *(1 + left.index(axis) for axis in keep)]).reshape(counts.size, -1)
-    (shrunk,), smaller, ends = maps.reduced([counts], [2 if squared else 1], keep, at)
+    (shrunk,), smaller, ends = maps.reduce([counts], [2 if squared else 1], keep, at)
     assert ends[0] <= ends[1]
     assert smaller.shape == tuple(maps.shape[axis] for axis in keep)
     if squared:

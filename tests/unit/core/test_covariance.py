@@ -9,15 +9,9 @@ from hypothesis import strategies as st
 from tests.unit.core.linear import explicit, random_maps
 
 from masquerade.core.axes import AxisMap, AxisMaps
-from masquerade.core.covariance import (
-    KINDS,
-    LinearCovariance,
-    Part,
-    ScaledCovariance,
-    SumCovariance,
-    reduce_cells,
-)
+from masquerade.core.covariance import KINDS, ScaledCovariance, SumCovariance, reduce_cells
 from masquerade.core.errors import InputError
+from masquerade.core.linear_covariance import CovariancePart, LinearCovariance
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -38,7 +32,7 @@ def random_case(seed):
         fixed += weight * a
     squares = np.bincount(records, weights**2, whole.shape[0]).reshape(observed)
     covariance = LinearCovariance(
-        (Part(squares, maps),), values.reshape(maps.shape), fixed.reshape(maps.shape), len(records)
+        (CovariancePart(squares, maps),), values.reshape(maps.shape), fixed.reshape(maps.shape), len(records)
     )
     brute = {
         "population": seconds - np.outer(values, values) / len(records),
@@ -85,7 +79,7 @@ def test_reduced_equals_the_matrix_of_summed_or_sliced_cells(seed, kind):
     L = np.stack(
         [reduce_cells(unit.reshape(covariance.shape), keep, at).ravel() for unit in np.eye(cells)], axis=1
     )
-    result = covariance.reduced(keep, at).dense(kind=kind)
+    result = covariance.reduce(keep, at).dense(kind=kind)
     np.testing.assert_allclose(result, L @ brute[kind] @ L.T, rtol=1e-8, atol=1e-8)
 
 
@@ -101,13 +95,13 @@ def test_given_records_is_the_papers_theorem_when_expectations_stand_for_counts(
     P = np.array([[0.9, 0.1], [0.25, 0.75]])
     G, N = np.linalg.inv(P), np.array([30.0, 70.0])
     expected = sum(N[l] * (G.T @ np.diag(P[l]) @ G - np.outer(np.eye(2)[l], np.eye(2)[l])) for l in range(2))
-    covariance = LinearCovariance((Part(N @ P, AxisMaps((2,), (AxisMap((0,), G),))),), N, N, 100)
+    covariance = LinearCovariance((CovariancePart(N @ P, AxisMaps((2,), (AxisMap((0,), G),))),), N, N, 100)
     np.testing.assert_allclose(covariance.dense(kind="given_records"), expected, rtol=1e-12)
 
 
 def test_clear_records_have_the_multinomial_covariance_and_no_disguise():
     N = np.array([2.0, 3.0, 5.0])
-    covariance = LinearCovariance((Part(N, AxisMaps((3,), (AxisMap((0,), None),))),), N, N, 10)
+    covariance = LinearCovariance((CovariancePart(N, AxisMaps((3,), (AxisMap((0,), None),))),), N, N, 10)
     np.testing.assert_allclose(covariance.dense(), np.diag(N) - np.outer(N, N) / 10)
     np.testing.assert_array_equal(covariance.dense(kind="given_records"), np.zeros((3, 3)))
 
@@ -126,20 +120,22 @@ def test_a_sum_adds_every_view(kind):
     np.testing.assert_allclose(total.within([0], kind), 2 * first.within([0], kind))
     assert total.quadratic(weights, kind) == pytest.approx(2 * first.quadratic(weights, kind))
     np.testing.assert_allclose(
-        total.reduced([1], {0: 0}).dense(kind=kind), 2 * first.reduced([1], {0: 0}).dense(kind=kind)
+        total.reduce([1], {0: 0}).dense(kind=kind), 2 * first.reduce([1], {0: 0}).dense(kind=kind)
     )
 
 
 def test_dense_is_refused_with_the_sizes_in_the_message():
     values = np.ones((80, 80))
     maps = AxisMaps((80, 80), (AxisMap((0,), None), AxisMap((1,), None)))
-    covariance = LinearCovariance((Part(values, maps),), values, values, 6400)
+    covariance = LinearCovariance((CovariancePart(values, maps),), values, values, 6400)
     # 6400² · 8 bytes / 2³⁰ = 0.305 GiB
     with pytest.raises(InputError, match=r"6,400 cells would take 0\.3 GiB.*max_cells \(now 4,096\)"):
         covariance.dense()
     with pytest.raises(InputError, match=r"now 6,399"):
         SumCovariance((covariance,)).dense(6399)
-    assert LinearCovariance((Part(values, maps),), values, values, 1).within([], "population").shape == (
+    assert LinearCovariance((CovariancePart(values, maps),), values, values, 1).within(
+        [], "population"
+    ).shape == (
         80,
         80,
         1,
@@ -148,7 +144,9 @@ def test_dense_is_refused_with_the_sizes_in_the_message():
 
 
 def test_an_unknown_kind_is_refused():
-    covariance = LinearCovariance((Part(np.ones(()), AxisMaps((), ())),), np.ones(()), np.ones(()), 1)
+    covariance = LinearCovariance(
+        (CovariancePart(np.ones(()), AxisMaps((), ())),), np.ones(()), np.ones(()), 1
+    )
     for ask in (covariance.diagonal, lambda kind: covariance.quadratic(np.ones(()), kind)):
         with pytest.raises(InputError, match=r"population, given_records.*'sampling'"):
             ask("sampling")

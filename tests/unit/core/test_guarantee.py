@@ -37,7 +37,7 @@ def by_key(guarantee):
     return {(item.role, item.kind, item.variables): item.gamma for item in guarantee.disclosures}
 
 
-@pytest.mark.parametrize(("law", "join"), [("combine", lambda x, y: x * y), ("beside", max)])
+@pytest.mark.parametrize(("law", "join"), [("combine", lambda x, y: x * y), ("combine_disjoint", max)])
 @given(first=guarantees, second=guarantees)
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_gamma_joins_the_rest_is_the_union_and_the_weakest_holds(law, join, first, second):
@@ -62,7 +62,7 @@ def test_gamma_joins_the_rest_is_the_union_and_the_weakest_holds(law, join, firs
     assert both.integrity == INTEGRITIES[worst]
 
 
-@pytest.mark.parametrize("law", ["combine", "beside"])
+@pytest.mark.parametrize("law", ["combine", "combine_disjoint"])
 @given(first=guarantees, second=guarantees, third=guarantees)
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_the_order_of_joining_does_not_matter(law, first, second, third):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from masquerade.core.errors import FileError, InputError
+from masquerade.core.util import json_text
 from masquerade.core.util.json_text import MOST_DEPTH, parse_json, read_json
 
 
@@ -19,7 +20,7 @@ from masquerade.core.util.json_text import MOST_DEPTH, parse_json, read_json
         ("9" * 5000, ValueError, "more than 300 digits"),
         ("1" + "0" * 400, None, "more than 300 digits"),
         ("1e400", None, "a number is too large"),
-        ("NaN", None, "NaN is no number"),
+        ("NaN", None, "NaN is not a valid JSON number"),
         ('"\\ud800"', None, "half a character"),
         ('{"\\udfff": 1}', None, "half a character"),
         ('{"a": 1, "a": 2}', None, "'a' is given twice"),
@@ -59,3 +60,12 @@ def test_files_are_read_within_bounds_and_named(tmp_path):
             read_json(nowhere)
     with pytest.raises(FileError, match="is too long"):  # a file without an end
         read_json(Path("/dev/zero"), most=1000)
+
+
+def test_very_many_small_lists_are_refused_before_they_fill_the_memory(monkeypatch):
+    text = "[" + "[]," * 2000 + "[]]"
+    assert len(parse_json(text)) == 2001
+    monkeypatch.setattr(json_text, "MOST_PARTS", 2001)
+    for given in (text, text.encode(), text.replace("[]", "{}")):
+        with pytest.raises(InputError, match="more than 2,001 objects and lists"):
+            parse_json(given)

@@ -7,8 +7,8 @@ from tests.unit.estimate.cases import draw_table, random_channel, symmetric
 
 from masquerade.core.axes import contract
 from masquerade.core.covariance import IndependentCovariance
-from masquerade.core.evidence import Reduction
-from masquerade.core.link_fits import fit_links, one_link
+from masquerade.core.evidence import TableReduction
+from masquerade.core.links.fits import fit_links, fit_one_link
 from masquerade.estimate.em import maximum_likelihood
 from masquerade.estimate.evidence import GaussianEvidence, ReportEvidence
 from masquerade.estimate.links import LinkLayout
@@ -19,7 +19,7 @@ def reported(rng, shape, n, channels, truth=None):
     """Return the evidence of one table of reports."""
     theta = rng.dirichlet(np.ones(np.prod(shape))).reshape(shape) if truth is None else truth
     observed = draw_table(rng, n, theta, channels)
-    part = Reports(observed, tuple(channels), tuple(shape), Reduction.none(len(shape)))
+    part = Reports(observed, tuple(channels), tuple(shape), TableReduction.none(len(shape)))
     return ReportEvidence.of([part], np.zeros(shape), IndependentCovariance(np.ones(shape)))
 
 
@@ -35,7 +35,7 @@ def test_links_of_all_kinds_of_evidence_keep_their_order():
     assert fits.settled.all()
     assert fits.converged.all()
     for i, (evidence, where) in enumerate(zip(batch, places, strict=True)):
-        alone = one_link(evidence, where)
+        alone = fit_one_link(evidence, where)
         assert fits.statistic[i] == pytest.approx(alone.statistic[0], abs=1e-4)
         assert fits.expected[i].shape == alone.expected[0].shape
         np.testing.assert_allclose(fits.expected[i], alone.expected[0], atol=0.1)
@@ -54,7 +54,7 @@ def test_the_kernel_gets_arrays_of_one_layout_in_whatever_order_links_are_named(
 
 
 def test_each_link_needs_its_places():
-    with pytest.raises(ValueError, match="as many places"):
+    with pytest.raises(ValueError, match="as many lists of axes"):
         fit_links([], [(0, 1)])
 
 
@@ -117,7 +117,7 @@ def test_fits_are_those_of_a_general_optimizer(seed):
         assert deviance_at(evidence, table) == pytest.approx(deviance, abs=1e-6)
     likely = maximum_likelihood(evidence.parts[0].observed, channels)
     assert deviance_at(evidence, likely.counts) == pytest.approx(fits.free[0], abs=1e-4)
-    alone = one_link(evidence, places)
+    alone = fit_one_link(evidence, places)
     assert fits.independent[0] <= alone.independent[0] + 1e-4
     *_, parents, children = fits.expected[0].shape
     for block in fits.expected[0]:
@@ -128,7 +128,7 @@ def test_fits_are_those_of_a_general_optimizer(seed):
 
 def test_clear_tables_have_the_ordinary_g_statistic_to_the_last_digits():
     counts = np.array([[[5.0, 0], [7, 3]], [[0, 0], [0, 0]], [[2, 9], [0, 4]]])
-    part = Reports(counts, (None, None, None), counts.shape, Reduction.none(3))
+    part = Reports(counts, (None, None, None), counts.shape, TableReduction.none(3))
     evidence = ReportEvidence.of([part], counts, IndependentCovariance(counts))
     fits = fit_links([evidence], [(0, 1, 2)])
     total = counts.sum((1, 2), keepdims=True)
@@ -173,7 +173,7 @@ def test_unseen_configurations_and_single_categories_leave_no_nan(clear):
     batch, places = [], []
     for observed, channels in cases:
         shape = observed.shape
-        part = Reports(observed, tuple(channels), shape, Reduction.none(3))
+        part = Reports(observed, tuple(channels), shape, TableReduction.none(3))
         batch.append(ReportEvidence.of([part], np.zeros(shape), IndependentCovariance(np.ones(shape))))
         places.append((0, 1, 2))
     fits = fit_links(batch, places)
@@ -191,7 +191,7 @@ def test_sliced_and_summed_tables_are_fitted_one_by_one():
     channels = [random_channel(rng, 2, 2), random_channel(rng, 3, 3), None]
     whole = reported(rng, (2, 3, 2), 900, channels)
     simple = reported(rng, (2, 3), 900, channels[:2])
-    batch = [whole.reduced([0, 1], {2: 1}), simple, whole.reduced([1, 0], {})]
+    batch = [whole.reduce([0, 1], {2: 1}), simple, whole.reduce([1, 0], {})]
     fits = fit_links(batch, [(0, 1)] * 3)
     for i, evidence in enumerate(batch):
-        assert fits.statistic[i] == pytest.approx(one_link(evidence, (0, 1)).statistic[0], abs=1e-2)
+        assert fits.statistic[i] == pytest.approx(fit_one_link(evidence, (0, 1)).statistic[0], abs=1e-2)

@@ -11,9 +11,9 @@ from scipy import stats
 from tests.statistical.checks import normal_bound
 
 import masquerade as mq
-from masquerade.core import link_test
-from masquerade.core.link_fits import fit_links
-from masquerade.core.link_test import link_tests
+from masquerade.core.links import deviance_test
+from masquerade.core.links.deviance_test import link_tests
+from masquerade.core.links.fits import fit_links
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.sources.records import Records
 
@@ -52,7 +52,8 @@ def test_on_clear_records_it_is_pearsons_test_in_every_configuration():
         stats.chi2_contingency(block, correction=False, lambda_="log-likelihood") for block in table.values
     ]
     assert found.df == sum(test.dof for test in pearson)
-    assert found.statistic == pytest.approx(sum(test.statistic for test in deviance), rel=1e-7)
+    assert found.deviance == pytest.approx(sum(test.statistic for test in deviance), rel=1e-7)
+    assert found.statistic == pytest.approx(sum(test.statistic for test in pearson), rel=1e-9)
     tail = stats.chi2.sf(sum(test.statistic for test in pearson), found.df)
     assert found.p_value == pytest.approx(tail, rel=1e-9)
 
@@ -88,8 +89,8 @@ def test_a_fit_at_the_edge_is_compared_with_samples_from_it(monkeypatch):
 
     Nominal p-values are asked for below .5 only: theirs must be larger, but for the luck of 19 samples.
     """
-    monkeypatch.setattr(link_test, "SAMPLES", 19)
-    monkeypatch.setattr(link_test, "DULL", 0.5)
+    monkeypatch.setattr(deviance_test, "SAMPLES", 19)
+    monkeypatch.setattr(deviance_test, "DULL", 0.5)
     sizes = {"j": 3, "z": 3, "x": 2}
     policy = policy_of(sizes, dict.fromkeys(sizes, "0.2"))
     shares = {"j": [0.5, 0.5, 0], "z": [0.6, 0.4, 0], "x": [0.7, 0.3]}
@@ -126,7 +127,7 @@ def test_independent_variables_are_linked_as_often_as_said(shares, channels, whe
     alone = []
     for _ in range(400):
         table = table_of(drawn(shares, 5000, generator), policy, ("z", "x"), where, generator)
-        alone.append(replace(table, evidence=table.evidence.alone()))
+        alone.append(replace(table, evidence=table.evidence.restrict_to_table()))
     p_values = np.array([found.p_value for found in link_tests(alone, [(0, 1)] * len(alone), DRAWS)])
     error = normal_bound(3) * np.sqrt(0.05 * 0.95 / len(p_values))
     assert abs(np.mean(p_values <= 0.05) - 0.05) <= 0.01 + error
@@ -141,7 +142,7 @@ def test_evidence_is_drawn_anew_as_it_was_observed():
     policy = policy_of(SIZES, {"z": "0.2", "x": "0.2"})
     table = table_of(drawn(EVEN, 1000, generator), policy, ("z", "x"), generator=generator)
     for expected in (None, table.fit(["z", "x"]).expected):
-        samples = [table.evidence.drawn(generator, expected) for _ in range(400)]
+        samples = [table.evidence.resample(generator, expected) for _ in range(400)]
         values = np.array([sample.values for sample in samples])
         centre = table.values if expected is None else expected
         error = np.sqrt(values.var(axis=0, ddof=1) / len(values))

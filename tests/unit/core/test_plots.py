@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 import masquerade as mq
-from masquerade.core.plots.drawing import Dots, dot_plot, shortened
+from masquerade.core.plots import style
+from masquerade.core.plots.drawing import Dots, dot_plot, shorten_label
 
 FRAME = pd.DataFrame({"a": ["x", "y", "z"] * 40, "b": [1, 2] * 60})
 
@@ -48,8 +50,8 @@ def test_infinite_ends_and_no_rows_at_all_are_drawn():
 
 
 def test_long_labels_are_cut_and_dollars_are_dollars():
-    assert shortened("$" + "a" * 80) == r"\$" + "a" * 42 + "…"
-    assert shortened("abc", 2) == "a…"
+    assert shorten_label("$" + "a" * 80) == r"\$" + "a" * 42 + "…"
+    assert shorten_label("abc", 2) == "a…"
 
 
 @pytest.mark.parametrize(
@@ -72,3 +74,23 @@ def test_a_table_is_drawn(by, rows, legend):
         assert [text.get_text() for text in axes.get_legend().get_texts()] == legend
     own = Figure().subplots()
     assert table.plot(own) is own
+
+
+def test_svg_is_laid_out_once_and_as_saving_does(monkeypatch):
+    values = np.arange(4.0)
+    series = {"one": Dots(values, values - 1, values + 1), "another": Dots(values + 1)}
+
+    def draw():
+        with style.house_style():
+            labels = ["short", "a much longer label", "x", "y"]
+            return style.svg(dot_plot(labels, series, xlabel="count", title="Title").figure, "name")
+
+    passes = []
+    execute = ConstrainedLayoutEngine.execute
+    monkeypatch.setattr(
+        ConstrainedLayoutEngine, "execute", lambda engine, fig: passes.append(fig) or execute(engine, fig)
+    )
+    text = draw()
+    assert len(passes) == 1
+    monkeypatch.setattr(style, "_lay_out", lambda _: None)
+    assert text == draw()

@@ -42,12 +42,12 @@ def test_two_packages_with_one_name_cost_that_name_alone(install):
     install("toys", {"learners": {"toy": "TOY", "other": "TOY"}}, "TOY = 7\n")
     install("dolls", {"learners": {"toy": "TOY"}}, "TOY = 8\n")
     assert load_plugin("learners", "other") == 7
-    with pytest.raises(PluginError, match="brings one of that name too; remove one of the two packages"):
+    with pytest.raises(PluginError, match="provides the same name; remove one of the two packages"):
         load_plugin("learners", "toy")
 
 
 def test_an_unknown_name_is_met_with_the_nearest(install):
     install("toys", {"learners": {"majority": "TOY"}})
-    expected = "No package brings a learner 'majorty'. Did you mean 'majority'?"
+    expected = "No package provides a learner 'majorty'. Did you mean 'majority'?"
     with pytest.raises(PluginError, match=expected):
         load_plugin("learners", "majorty")

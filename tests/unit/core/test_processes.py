@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from masquerade.core.errors import InputError
-from masquerade.core.util.processes import Owner, Turns
+from masquerade.core.util.processes import ForkSafeLock, ResourceOwner
 from masquerade.protocols.people.ledger import Claim, FileLedger, MemoryLedger
 
 
@@ -32,9 +32,9 @@ def in_a_fork(act):
 
 
 def test_what_belongs_to_a_process_says_so_in_another():
-    owner = Owner("This door", "Make another.")
+    owner = ResourceOwner("This door", "Make another.")
     owner.check()
-    assert in_a_fork(lambda: f"{owner.here}") == "False"
+    assert in_a_fork(lambda: f"{owner.is_here}") == "False"
     expected = "This door belongs to the process that opened it. Make another."
     assert in_a_fork(owner.check) == expected
     with pytest.raises(InputError, match=expected):
@@ -42,7 +42,7 @@ def test_what_belongs_to_a_process_says_so_in_another():
 
 
 def test_what_belongs_to_a_thread_says_so_in_another():
-    owner, said = Owner("This door", "Make another.", thread=True), []
+    owner, said = ResourceOwner("This door", "Make another.", thread=True), []
     owner.check()
 
     def check():
@@ -58,7 +58,7 @@ def test_what_belongs_to_a_thread_says_so_in_another():
 
 
 def test_a_lock_that_was_held_is_free_in_a_fork_and_in_a_copy():
-    turns = Turns()
+    turns = ForkSafeLock()
 
     def free(these):
         taken = []

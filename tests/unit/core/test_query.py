@@ -56,7 +56,7 @@ def test_different_questions_differ_in_equality_and_id():
         ((), [("a", 1), ("a", "x")], "'a' is named twice"),
         ((1,), {}, "names variables by text"),
         ((), {2: "x"}, "names variables by text"),
-        ((), {"a": 1.5}, "category must be"),
+        ((), {"a": float("nan")}, "must be finite"),
         ((), {"a": None}, "category must be"),
     ],
 )

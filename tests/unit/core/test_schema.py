@@ -18,6 +18,8 @@ from masquerade.core.schema import Field, Schema, Variable, category
         (np.str_("a"), "a"),
         (2.0, 2),
         (np.float32(2), 2),
+        (1.5, "1.5"),
+        (np.float64(0.1), "0.1"),
     ],
 )
 def test_categories_become_plain_python_values_of_the_same_kind(given, plain):
@@ -26,7 +28,13 @@ def test_categories_become_plain_python_values_of_the_same_kind(given, plain):
     assert type(result) is type(plain)
 
 
-@pytest.mark.parametrize("given", [1.5, float("nan"), float("inf"), b"a", ("a",), 1j])
+@pytest.mark.parametrize("given", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_not_finite_are_no_categories(given):
+    with pytest.raises(SchemaError, match="must be finite"):
+        category(given)
+
+
+@pytest.mark.parametrize("given", [b"a", ("a",), 1j])
 def test_what_is_no_category_is_refused_by_type_and_never_shown(given):
     with pytest.raises(SchemaError, match=f"Got a {type(given).__name__}") as caught:
         category(given)
@@ -104,10 +112,10 @@ def test_codes_and_labels_are_inverse():
 def test_an_unknown_value_is_told_by_its_place():
     unknown = UnknownValue("x", 2)
     assert (unknown.column, unknown.row) == ("x", 2)
-    moved = unknown.shifted(100)
+    moved = unknown.shift_rows(100)
     assert moved.row == 102
     assert "row 102" in str(moved)
-    assert str(unknown.shifted(5, "a.csv")).startswith("a.csv: column 'x', row 7: ")
+    assert str(unknown.shift_rows(5, "a.csv")).startswith("a.csv: column 'x', row 7: ")
 
 
 def test_a_field_reads_a_plain_column_by_default():

@@ -10,7 +10,7 @@ import pytest
 
 from masquerade.core.errors import FileError
 from masquerade.core.util import scratch
-from masquerade.core.util.scratch import HELD, Scratch, let_go
+from masquerade.core.util.scratch import MEMORY_ONLY, Scratch, release_pages
 
 
 def unnamed():
@@ -31,19 +31,19 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", [np.uint8, np.int64])
 def test_a_column_is_what_was_added_wherever_it_is_held(folder, rows, kind):
     values = np.random.default_rng().integers(0, 200, (rows, 3)).astype(kind)
-    for place in (Scratch(folder), HELD):
+    for place in (Scratch(folder), MEMORY_ONLY):
         column = place.column()
         for at in range(0, rows, 700):
             column.append(values[at : at + 700])
         assert column.rows == rows
         found = column.array()
-        let_go()
+        release_pages()
         if rows:
             np.testing.assert_array_equal(found, values)
             assert found.dtype == kind
         filled = place.empty((rows, 3), kind)
         filled[:] = values
-        let_go()  # what was written stays
+        release_pages()  # what was written stays
         np.testing.assert_array_equal(filled, values)
 
 
@@ -58,7 +58,7 @@ def test_files_have_no_name_and_go_with_their_arrays(folder):
     assert len(unnamed()) == 2
     del column, found, filled
     assert not unnamed()
-    let_go()
+    release_pages()
 
 
 def test_pieces_of_another_type_are_refused(folder):
@@ -80,10 +80,10 @@ def test_a_disk_that_takes_no_more_is_an_error_before_anything_is_written(folder
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
     try:
-        with pytest.raises(FileError, match="no room for long columns"):
+        with pytest.raises(FileError, match="no space for long columns"):
             Scratch(folder).empty((1 << 20,), np.uint8)
         column = Scratch(folder).column()
-        with pytest.raises(FileError, match="no room for long columns"):
+        with pytest.raises(FileError, match="no space for long columns"):
             column.append(np.zeros(1 << 20, np.uint8))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -92,8 +92,8 @@ def test_a_disk_that_takes_no_more_is_an_error_before_anything_is_written(folder
 
 def test_a_folder_that_takes_nothing_is_an_error_that_says_so(tmp_path):
     place = Scratch(tmp_path / "missing")
-    with pytest.raises(FileError, match="no room for long columns"):
+    with pytest.raises(FileError, match="no space for long columns"):
         place.empty((1 << 21,), np.uint8)
     column = place.column()
-    with pytest.raises(FileError, match="no room for long columns"):
+    with pytest.raises(FileError, match="no space for long columns"):
         column.append(np.zeros(1 << 21, np.uint8))

@@ -7,29 +7,28 @@ from scipy.stats import beta, binom
 from tests.unit.core.linear import explicit, random_maps
 
 from masquerade.core.axes import AxisMap, AxisMaps
-from masquerade.core.covariance import (
-    IndependentCovariance,
+from masquerade.core.covariance import IndependentCovariance, SumCovariance
+from masquerade.core.distributions import two_sided_quantile
+from masquerade.core.linear_covariance import (
+    CovariancePart,
     LinearCovariance,
-    Part,
-    SumCovariance,
     contrast_spread_of,
     share_spread_of,
     spread_of,
 )
-from masquerade.core.distributions import two_sided_quantile
-from masquerade.core.report_moments import Spread, exact_interval, score_interval
+from masquerade.core.report_moments import ReportSpread, exact_interval, score_interval
 
 Z = two_sided_quantile(0.95)
 
 
-def spread_of_reports(counts, weights) -> tuple[np.ndarray, Spread]:
+def spread_of_reports(counts, weights) -> tuple[np.ndarray, ReportSpread]:
     """Return the estimate and the spread of Σ counts·weights, for rows of counts."""
     counts, weights = np.atleast_2d(np.asarray(counts, float)), np.asarray(weights, float)
     values = counts @ weights
     sums = [counts @ weights**power for power in (2, 3, 4)]
     n = float(counts[0].sum())
     ends = [(np.full(len(counts), weights.min()), np.full(len(counts), weights.max()))]
-    return values, Spread.of(values, sums, ends, given=sums[0] - values, n=n)
+    return values, ReportSpread.of(values, sums, ends, given=sums[0] - values, n=n)
 
 
 def constrained_variance(counts, weights, mean):
@@ -139,7 +138,10 @@ def test_spreads_equal_sums_written_out(seed):
     counts = rng.integers(0, 30, whole.shape[0]).astype(float)
     n, values = int(counts.sum()), counts @ whole
     covariance = LinearCovariance(
-        (Part(counts.reshape(observed), maps),), values.reshape(maps.shape), values.reshape(maps.shape), n
+        (CovariancePart(counts.reshape(observed), maps),),
+        values.reshape(maps.shape),
+        values.reshape(maps.shape),
+        n,
     )
     spread = spread_of(covariance)
     gaps = whole - values / n
@@ -175,7 +177,7 @@ def test_the_spread_of_a_smaller_table_is_that_of_its_sums(seed):
     axes = rng.permutation(len(maps.shape)).tolist()
     keep = axes[: int(rng.integers(0, len(axes) + 1))]
     at = {axis: 0 for axis in axes if axis not in keep and rng.random() < 0.5}
-    found = spread_of(LinearCovariance((Part(counts, maps),), values, values, n).reduced(keep, at))
+    found = spread_of(LinearCovariance((CovariancePart(counts, maps),), values, values, n).reduce(keep, at))
     whole = explicit(maps, observed).reshape(-1, *maps.shape)
     index = tuple(at.get(axis, slice(None)) for axis in range(len(axes)))
     left = [axis for axis in range(len(axes)) if axis not in at]
@@ -194,7 +196,7 @@ def test_the_spread_of_a_smaller_table_is_that_of_its_sums(seed):
 def test_spreads_of_different_records_add_and_unknown_ones_do_not():
     counts = np.array([90.0, 10.0])
     maps = AxisMaps((2,), (AxisMap((0,), None),))
-    one = LinearCovariance((Part(counts, maps),), counts, counts, 100)
+    one = LinearCovariance((CovariancePart(counts, maps),), counts, counts, 100)
     both = spread_of(SumCovariance((one, one)))
     assert both.n == 200
     np.testing.assert_allclose(both.variance, 2 * spread_of(one).variance)

@@ -110,7 +110,7 @@ def test_what_is_wrong_is_said(folder, tmp_path):
         certificates.issue(folder, "hospital", hosts=())
     with pytest.raises(InputError, match="in ASCII"):
         certificates.issue(folder, "hospital", hosts=("bücher",))
-    with pytest.raises(InputError, match="from 1 to 3650 days"):
+    with pytest.raises(InputError, match="for 1 to 3650 days"):
         certificates.issue(folder, "hospital", days=0)
     with pytest.raises(FileError, match="was not issued here"):
         certificates.rotate(folder, "hospital")

@@ -60,10 +60,10 @@ def test_keys_travel_and_changed_ones_are_refused_or_give_noise():
     roots = fresh_roots(5)
     for made, kind in ((point_keys, PointKeys), (threshold_keys, ThresholdKeys)):
         first, _ = made(np.arange(5), np.arange(5), 4, roots)
-        data = first.shared()
+        data = first.encode_shared()
         assert len(data) == kind.size(4, 5)
         again = kind.read(data, 0, 4, roots[0])
-        assert again.shared() == data
+        assert again.encode_shared() == data
         for wrong in (data[:-1], data + b"\0", b""):
             with pytest.raises(DecodingError):
                 kind.read(wrong, 0, 4, roots[0])

@@ -51,7 +51,7 @@ def test_the_identity_is_never_sent(group):
     with pytest.raises(InputError, match="has no encoding"):
         (point(group, 1) - point(group, 1)).encode()
     with pytest.raises(DecodingError):
-        group.decode(group.identity.hashed)
+        group.decode(group.identity.hash_bytes)
 
 
 @both
@@ -161,6 +161,6 @@ def test_responses_are_what_they_should_be(group, challenge):
 
 @both
 def test_products_need_as_many_numbers_as_points(group):
-    with pytest.raises(InputError, match="Got 1 points, 0 numbers"):
+    with pytest.raises(InputError, match="Got 1 points and 0 scalars"):
         group.combine_public([group.generator], [])
     assert group.combine_public([group.generator] * 1000, [0] * 1000).is_identity

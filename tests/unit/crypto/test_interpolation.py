@@ -34,12 +34,12 @@ def test_points_interpolate_in_the_exponent(group):
     points = [group.multiply_public(H, (5 + 8 * x + 9 * x * x) % group.order) for x in xs]
     assert interpolate_points(xs[:3], points[:3], 0, group) == group.multiply_public(H, 5)
     assert interpolate_points(xs[1:], points[1:], xs[0], group) == points[0]
-    with pytest.raises(InputError, match="one point for each place"):
+    with pytest.raises(InputError, match="one point per position"):
         interpolate_points(xs, points[:2], 0, group)
 
 
 @both
 def test_places_are_checked(group):
     for xs in ([0, 1], [1, 1], [-1, 2], [2**32, 1]):
-        with pytest.raises(InputError, match="place"):
+        with pytest.raises(InputError, match="position"):
             lagrange(tuple(xs), 0, group)

@@ -22,7 +22,7 @@ def scalar(text):
 
 def alone(key, value):
     """Return the output as whoever holds the key computes it, without a client."""
-    return oprf.output_of(value, group.multiply(oprf._hashed(value), key.secret).encode())
+    return oprf.output_of(value, group.multiply(oprf._hash_input(value), key.secret).encode())
 
 
 KEY = oprf.ServerKey(scalar(RFC["secret"]), group.decode(bytes.fromhex(RFC["public"])))

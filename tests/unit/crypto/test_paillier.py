@@ -134,7 +134,7 @@ def test_an_evaluator_who_weighs_by_powers_of_two_reads_the_column(key):
     """Why the guarantee says semi-honest, shown on the evaluator's side: no owner can notice."""
     owner = KeyOwner("x", own("x"), schema=SCHEMA, owners=OWNERS, key=key)
     evaluator = products(key, owner)
-    (column,) = evaluator._encrypted(("a",))
+    (column,) = evaluator._request_columns(("a",))
     weighed = [pow(value, 2**row, key.public.n**2) for row, value in enumerate(column)]
     reply = owner.receive(
         Ciphertexts(evaluator.session, key.public.encode([key.public.product(weighed)])).encode()

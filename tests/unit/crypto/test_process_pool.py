@@ -13,7 +13,7 @@ from tests.unit.crypto.votes import proved_bits, transcript
 
 from masquerade.crypto import proof_batches
 from masquerade.crypto.errors import DecodingError
-from masquerade.crypto.proof_batches import Claim, rejected, spread
+from masquerade.crypto.proof_batches import ProofClaim, find_rejected, spread
 from masquerade.crypto.proofs import Ballot, valid_bit
 from masquerade.crypto.secp256k1 import secp256k1
 
@@ -89,7 +89,7 @@ def test_scripts_need_no_guard(tmp_path):
 def claim_of(item):
     user, encoded, proof = item
     points = [secp256k1.decode(encoded[at : at + 33]) for at in range(0, len(encoded), 33)]
-    return Claim(valid_bit(Ballot(*points)), proof, transcript(user))
+    return ProofClaim(valid_bit(Ballot(*points)), proof, transcript(user))
 
 
 def test_cheats_are_named_by_other_processes_too(monkeypatch):
@@ -104,9 +104,9 @@ def test_cheats_are_named_by_other_processes_too(monkeypatch):
             masked.terms[0][1], second.terms[0][1], first.image, own.image, masked.image, second.image
         )
         items.append((user, b"".join(point.encode() for point in ballot), proof))
-    assert rejected(items, claim_of, batch=8) == []
+    assert find_rejected(items, claim_of, batch=8) == []
     for user in (0, 19, 20, 39):
         items[user] = (user + 1, *items[user][1:])
     items[7] = (7, bytes(6 * 33), items[7][2])
-    assert rejected(items, claim_of, batch=8) == [0, 7, 19, 20, 39]
-    assert rejected(items, claim_of, workers=1) == [0, 7, 19, 20, 39]
+    assert find_rejected(items, claim_of, batch=8) == [0, 7, 19, 20, 39]
+    assert find_rejected(items, claim_of, workers=1) == [0, 7, 19, 20, 39]

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.crypto.votes import proved_bits, transcript
 
 from masquerade.crypto.errors import DecodingError, ProofRejected
-from masquerade.crypto.proof_batches import Claim, Weighed, random_weights, rejected
+from masquerade.crypto.proof_batches import ProofClaim, WeightedSum, find_rejected, random_weights
 from masquerade.crypto.proofs import verify
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.crypto.secp256k1 import secp256k1
@@ -25,7 +25,7 @@ def claim(item):
     user, statement, proof = item
     if statement is None:
         raise DecodingError("unreadable")
-    return Claim(statement, proof, transcript(user))
+    return ProofClaim(statement, proof, transcript(user))
 
 
 def flipped(proof, at):
@@ -37,8 +37,8 @@ def flipped(proof, at):
 @both
 @pytest.mark.parametrize("batch", [7, 1000])
 def test_honest_proofs_all_pass(group, batch, votes):
-    assert rejected(votes(group), claim, batch=batch) == []
-    assert rejected([], claim) == []
+    assert find_rejected(votes(group), claim, batch=batch) == []
+    assert find_rejected([], claim) == []
 
 
 @both
@@ -51,8 +51,8 @@ def test_cheaters_are_named(group, batch, votes):
     items[5] = (6, items[5][1], items[5][2])  # another user's context
     items[11] = (11, None, b"")  # unreadable
     items[last] = (last, items[last][1], items[last][2][:-1])  # too short
-    assert rejected(items, claim, batch=batch) == [3, 4, 5, 11, last]
-    assert rejected(iter(items), claim, batch=batch, workers=1) == [3, 4, 5, 11, last]
+    assert find_rejected(items, claim, batch=batch) == [3, 4, 5, 11, last]
+    assert find_rejected(iter(items), claim, batch=batch, workers=1) == [3, 4, 5, 11, last]
 
 
 @pytest.mark.parametrize("each", [9, 60, 10_000])
@@ -62,12 +62,12 @@ def test_cheaters_are_named_among_large_claims(each, votes):
     for user in (0, 31, 99):
         items[user] = (user, items[user][1], flipped(items[user][2], -1))
     items[50] = (50, None, b"")
-    assert rejected(items, claim, batch=300, each=each, workers=1) == [0, 31, 50, 99]
+    assert find_rejected(items, claim, batch=300, each=each, workers=1) == [0, 31, 50, 99]
 
 
 def test_only_cheaters(votes):
     items = [(user + 1, statement, proof) for user, statement, proof in votes(secp256k1)[:30]]
-    assert rejected(items, claim) == list(range(30))
+    assert find_rejected(items, claim) == list(range(30))
 
 
 @both
@@ -82,24 +82,24 @@ def test_two_errors_that_would_cancel_unweighed_are_both_noticed(group, votes):
         items[user] = (user, items[user][1], proof)
         with pytest.raises(ProofRejected):
             verify(items[user][1], proof, transcript(user))
-    assert rejected(items, claim) == [0, 1]
+    assert find_rejected(items, claim) == [0, 1]
 
 
 def test_a_claim_that_cannot_be_read_leaves_nothing_behind(votes):
     user, statement, proof = votes(secp256k1)[0]
-    weighed = Weighed()
+    weighed = WeightedSum()
     broken = proof[: 5 * 33] + bytes(33) + proof[6 * 33 :]
     with pytest.raises(DecodingError):
-        weighed.add(Claim(statement, broken, transcript(user)))
-    weighed.add(Claim(statement, proof, transcript(user)))
+        weighed.add(ProofClaim(statement, broken, transcript(user)))
+    weighed.add(ProofClaim(statement, proof, transcript(user)))
     assert weighed.holds()
 
 
 def test_transcripts_of_claims_are_not_used_up(votes):
     user, statement, proof = votes(secp256k1)[0]
-    kept = Claim(statement, proof, transcript(user))
-    assert rejected([kept] * 20, lambda item: item) == []
-    assert rejected([kept] * 20, lambda item: item) == []
+    kept = ProofClaim(statement, proof, transcript(user))
+    assert find_rejected([kept] * 20, lambda item: item) == []
+    assert find_rejected([kept] * 20, lambda item: item) == []
 
 
 def test_weights_are_fresh_and_of_128_bits():

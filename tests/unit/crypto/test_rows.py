@@ -13,7 +13,7 @@ from masquerade.core.errors import InputError
 from masquerade.crypto import batch_hash, sodium_rows
 from masquerade.crypto.batch_mac import Texts, codes, keyed_tags
 from masquerade.crypto.errors import DecodingError
-from masquerade.crypto.point_sets import check_points, decoded_set, hashed, masked
+from masquerade.crypto.point_sets import check_points, decode_set, hash_to_points, mask_points
 from masquerade.crypto.ristretto255 import ristretto255
 
 LENGTHS = [*range(140), 255, 256, 257, 1024]
@@ -91,7 +91,7 @@ def test_chunks_of_rows_on_several_cores_come_back_in_order(monkeypatch):
     whole = Texts.of(TEXTS)
     found = [bytes(row) for row in keyed_tags(bytes(32), whole, 16)]
     assert found == [hashlib.blake2b(text, key=bytes(32), digest_size=16).digest() for text in TEXTS]
-    points = hashed(whole, b"domain")
+    points = hash_to_points(whole, b"domain")
     assert [bytes(row) for row in points] == [
         ristretto255.hash_to_group(text, b"domain").encode() for text in TEXTS
     ]
@@ -109,31 +109,31 @@ def test_texts_of_a_column_are_its_values_also_where_it_is_a_slice(kind):
 
 def test_masks_of_a_set_are_multiplications_and_commute():
     first, second = ristretto255.random_secret(), ristretto255.random_secret()
-    points = hashed(Texts.of(TEXTS[:20]), b"domain")
-    one = masked(points, first)
+    points = hash_to_points(Texts.of(TEXTS[:20]), b"domain")
+    one = mask_points(points, first)
     for row, text in zip(one, TEXTS, strict=False):
         expected = ristretto255.multiply(ristretto255.hash_to_group(text, b"domain"), first)
         assert bytes(row) == expected.encode()
-    assert np.array_equal(masked(one, second), masked(masked(points, second), first))
+    assert np.array_equal(mask_points(one, second), mask_points(mask_points(points, second), first))
     check_points(one)
 
 
 @pytest.mark.parametrize("bad", [bytes(32), b"\xff" * 32, b"\x01" + bytes(31)])
 def test_what_is_no_point_is_refused_wherever_it_stands(bad):
-    good = hashed(Texts.of([b"a", b"b"]), b"domain").tobytes()
+    good = hash_to_points(Texts.of([b"a", b"b"]), b"domain").tobytes()
     for data in (bad + good, good + bad):
-        points = decoded_set(data, 3)
+        points = decode_set(data, 3)
         with pytest.raises(DecodingError, match="canonical"):
             check_points(points)
         with pytest.raises(DecodingError, match="canonical"):
-            masked(points, ristretto255.random_secret())
+            mask_points(points, ristretto255.random_secret())
 
 
 def test_a_set_has_no_point_twice_and_not_too_many():
-    good = hashed(Texts.of([b"a", b"b"]), b"domain").tobytes()
+    good = hash_to_points(Texts.of([b"a", b"b"]), b"domain").tobytes()
     with pytest.raises(DecodingError, match="twice"):
-        decoded_set(good + good[:32], 3)
+        decode_set(good + good[:32], 3)
     for data, most in ((good, 1), (good[:-1], 2)):
         with pytest.raises(DecodingError, match="at most"):
-            decoded_set(data, most)
-    assert decoded_set(good[:32] + good[:31] + bytes([good[31] ^ 1]), 2).shape == (2, 32)
+            decode_set(data, most)
+    assert decode_set(good[:32] + good[:31] + bytes([good[31] ^ 1]), 2).shape == (2, 32)

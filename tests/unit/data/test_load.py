@@ -15,7 +15,7 @@ from masquerade.core.errors import DataMissing, FileError, InputError
 from masquerade.data.catalogue import BASKETS, FILES, NETWORKS, SETS, UCI
 from masquerade.data.load import frame_of, path_of
 from masquerade.data.lookup import cache_directory, places
-from masquerade.data.packages import digest, parsed
+from masquerade.data.packages import digest, parse_table
 
 DIRECTORY = os.environ.get("MASQUERADE_DATA")
 UNKNOWN_ROWS = {
@@ -163,8 +163,8 @@ def test_what_is_missing_is_said_with_where_and_what_to_do(tmp_path):
         frame_of("adult-all", replace(NOTHING, directory=tmp_path / "own", cache=tmp_path / "cache"))
     text = str(caught.value)
     assert caught.value.name == "adult-all"
-    assert f"the directory {tmp_path / 'own'}: there is no uci/adult.test and no adult.test" in text
-    assert f"the cache {tmp_path / 'cache'} (MASQUERADE_CACHE): there is no uci/adult.data" in text
+    assert f"the directory {tmp_path / 'own'}: it has no uci/adult.test and no adult.test" in text
+    assert f"the cache {tmp_path / 'cache'} (MASQUERADE_CACHE): it has no uci/adult.data" in text
     assert "switched off by MASQUERADE_OFFLINE" in text
     assert "put adult.data and adult.test as published into a directory" in text
     assert "install shapiq" in text
@@ -175,7 +175,7 @@ def test_what_is_missing_is_said_with_where_and_what_to_do(tmp_path):
 
 @pytest.mark.parametrize("ask", [mq.data.load, mq.data.network, mq.data.path])
 def test_unknown_names_are_refused(ask):
-    with pytest.raises(InputError, match="in the catalogue"):
+    with pytest.raises(InputError, match="The catalogue has no"):
         ask("titanic")
 
 
@@ -230,7 +230,7 @@ def test_downloads_can_be_switched_off(monkeypatch):
 
 def test_remarks_blank_lines_and_full_stops_are_not_data():
     text = b"|1x3 Cross validator\n" + b", ".join([b"1"] * 14) + b", <=50K.\n\n"
-    frame = parsed(SETS["adult-test"], [text])
+    frame = parse_table(SETS["adult-test"], [text])
     assert frame.iloc[0].tolist() == [1] * 14 + ["<=50K"]
     assert len(frame) == 1
 

@@ -146,10 +146,10 @@ def test_a_truncated_file_is_refused(site, where):
 
 def test_a_huge_file_is_not_read_to_its_end(site, monkeypatch):
     site.answers["old/a.data"] = never_ends
-    assert f"more than the {len(CONTENT):,} bytes" in refusal(PLAIN, site)
+    assert f"more than the expected {len(CONTENT):,} bytes" in refusal(PLAIN, site)
     monkeypatch.setattr(lookup, "MOST_PACKED", 100_000)
     site.answers["new/a.zip"] = never_ends
-    assert "more than the 100,000 bytes" in refusal(TWICE, site)
+    assert "more than the expected 100,000 bytes" in refusal(TWICE, site)
     assert site.asked["old/a.data"] == 2  # once for each call
 
 
@@ -165,8 +165,8 @@ def test_an_archive_that_swells_is_not_unpacked_to_its_end(site):
     ("address", "content", "complaint"),
     [
         ("a.zip", zipped(b_data=CONTENT), "the archive has no a.data"),
-        ("a.zip", b"PK nonsense", "not an archive"),
-        ("a.gz", b"nonsense", "not an archive"),
+        ("a.zip", b"PK nonsense", "not a readable archive"),
+        ("a.gz", b"nonsense", "not a readable archive"),
         ("a.gz", gzip.compress(CONTENT)[:-200], "expected 72,000"),
     ],
 )

@@ -23,7 +23,7 @@ from masquerade.data.packages import (
     home,
     iris,
     iris_of_fisher,
-    parsed,
+    parse_table,
     wrong_count,
 )
 
@@ -45,7 +45,7 @@ def test_every_copy_is_the_published_table(name, copy):
 def test_a_copy_gives_the_same_frame_as_the_published_file(file):
     [name] = [table.name for table in SETS.values() if [held.name for held in table.files] == [file]]
     pd.testing.assert_frame_equal(
-        parsed(SETS[name], [original(file)]), frame_of(name, PACKAGES_ONLY), check_exact=True
+        parse_table(SETS[name], [original(file)]), frame_of(name, PACKAGES_ONLY), check_exact=True
     )
 
 
@@ -96,7 +96,7 @@ MUSHROOM = ("subgroups", "datasets/csv/mushroom.csv")
 def test_records_in_another_order_are_not_passed_off_as_the_files(altered, name):
     altered(*ADULT, rows(lambda body: body[1:] + body[:1]))
     told = refusal(name)
-    assert "it has all the records, but not in the order of the published files" in told
+    assert "it has all records, but not in the order of the published files" in told
     assert "load 'adult-all' if the order does not matter" in told
     assert "put adult." in told
     assert digest(frame_of.__wrapped__("adult-all", PACKAGES_ONLY)) == SETS["adult-all"].content
@@ -121,7 +121,7 @@ def test_a_swap_that_no_count_shows_is_found(altered):
             lambda body: [line.replace("?", "b") for line in body],
             '"?" counted as none, expected 2,480 stalk_root',
         ),
-        (lambda body: [*body[:-1], '"'], "no copy that can be read"),
+        (lambda body: [*body[:-1], '"'], "no readable copy"),
     ],
 )
 def test_an_altered_copy_is_refused_with_the_count_that_tells(altered, change, complaint):
@@ -141,7 +141,7 @@ def test_lenses_with_unknown_words_are_refused(altered):
         "datasets/csv/lenses.csv",
         rows(lambda body: [body[0].replace("YOUNG", "OLD"), *body[1:]]),
     )
-    assert "no copy that can be read (ValueError)" in refusal("lenses")
+    assert "no readable copy (ValueError)" in refusal("lenses")
 
 
 def test_irises_of_neither_kind_are_refused(altered):
@@ -149,12 +149,12 @@ def test_irises_of_neither_kind_are_refused(altered):
         "sklearn", "datasets/data/iris.csv", rows(lambda body: [*body[:34], "4.9,3.1,1.5,0.3,0", *body[35:]])
     )
     assert "scikit-learn" in refusal("iris")
-    assert "no copy that can be read (ValueError)" in refusal("iris")
+    assert "no readable copy (ValueError)" in refusal("iris")
 
 
 def test_a_package_that_no_longer_has_the_file_is_passed_over(altered):
     altered(*ADULT, lambda _source, _target: None)
-    assert "no copy that can be read (FileNotFoundError)" in refusal("adult")
+    assert "no readable copy (FileNotFoundError)" in refusal("adult")
     assert "not installed" in refusal("mushroom")
 
 
@@ -167,7 +167,7 @@ def test_a_network_in_a_package_is_checked(altered):
     altered("pgmpy", file, change)
     with pytest.raises(DataMissing, match="an altered copy: 1,074 bytes"):
         network_of.__wrapped__("asia", PACKAGES_ONLY)
-    with pytest.raises(DataMissing, match="no copy that can be read"):
+    with pytest.raises(DataMissing, match="no readable copy"):
         network_of.__wrapped__("alarm", PACKAGES_ONLY)
     altered("pgmpy", file, shutil.copyfile)
     assert len(network_of.__wrapped__("asia", PACKAGES_ONLY).schema) == 8
@@ -177,9 +177,9 @@ def test_a_network_in_a_package_is_checked(altered):
 
 def test_wrong_columns_are_told():
     frame = frame_of("iris", PACKAGES_ONLY)
-    assert wrong_count(SETS["iris"], frame.drop(columns="class")) == "4 columns that are not its 5"
+    assert wrong_count(SETS["iris"], frame.drop(columns="class")) == "4 columns that differ from its 5"
 
 
 def test_a_table_that_no_package_carries_says_so():
-    assert "installed packages: none is known to carry it" in refusal("breast-cancer")
+    assert "installed packages: no package includes it" in refusal("breast-cancer")
     assert replace(PACKAGES_ONLY, packages=False) == NOTHING

@@ -51,9 +51,9 @@ def test_a_release_of_baskets_uses_fresh_randomness_and_carries_its_policy(file)
     one, two = mq.disguise(baskets, policy), mq.disguise(baskets, policy)
     assert (one.words != two.words).any()
     other = mq.basket_policy(baskets.items, mq.channels.binary("0.3"))
-    with pytest.raises(PolicyMismatch, match="another policy"):
+    with pytest.raises(PolicyMismatch, match="a different policy"):
         mq.tally(one, other)
-    with pytest.raises(PolicyMismatch, match="give their 'policy'"):
+    with pytest.raises(PolicyMismatch, match="pass their 'policy'"):
         mq.tally(one)
     with pytest.raises(InputError, match="already"):
         mq.disguise(one, policy)

@@ -16,7 +16,7 @@ CHANNELS = {
     "binary": c.binary("0.1", "0.25"),
     "symmetric": c.symmetric(5, "0.4"),
     "ternary": c.ternary("0.15", "0.1"),
-    "grouped": c.grouped([[0, 2], [1, 3, 4]], [c.binary("0.2"), c.symmetric(3, "0.3")]),
+    "grouped": c.within_groups([[0, 2], [1, 3, 4]], [c.binary("0.2"), c.symmetric(3, "0.3")]),
     "matrix": c.matrix([["1/3", "1/7", "11/21", "0"], ["0.001", "0.999", "0", "0"], ["0", "0", "0", "1"]]),
     "flip": c.flip([2, 2, 2], ["0.7", "0.9"], groups=[[0, 2], [1]]),
     "warner": c.warner("0.8"),

@@ -125,16 +125,16 @@ def test_two_draws_of_everybody_are_not_released_by_two_who_begin_at_once(tmp_pa
     memo = tmp_path / "memo.json"
     one, two = Memo.open(memo, new=True), Memo.open(memo, new=True)
     assert one.secret != two.secret
-    assert one.saved(POLICY.id).id == one.id
-    with pytest.raises(FileError, match="another memo was made here meanwhile"):
-        two.saved(POLICY.id)
+    assert one.save(POLICY.id).id == one.id
+    with pytest.raises(FileError, match="a different memo was created here concurrently"):
+        two.save(POLICY.id)
     assert Memo.load(memo).secret == one.secret
     assert not list(tmp_path.glob(".*"))
 
 
 def _made(path, barrier, found):
     barrier.wait()
-    found.put(Memo.kept(path).id)
+    found.put(Memo.load_or_create(path).id)
 
 
 def test_processes_that_begin_at_once_have_one_memo(tmp_path):
@@ -150,8 +150,8 @@ def test_processes_that_begin_at_once_have_one_memo(tmp_path):
 
 
 def test_no_policy_that_a_memo_served_is_forgotten_by_two_who_save_at_once(tmp_path):
-    memo = Memo.kept(tmp_path / "memo.json")
-    others = [threading.Thread(target=memo.saved, args=(f"policy {i}",)) for i in range(20)]
+    memo = Memo.load_or_create(tmp_path / "memo.json")
+    others = [threading.Thread(target=memo.save, args=(f"policy {i}",)) for i in range(20)]
     for thread in others:
         thread.start()
     for thread in others:
@@ -179,18 +179,18 @@ def test_reports_say_which_memo_drew_them(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="files have no modes here")
 def test_a_memo_that_others_could_have_read_or_planted_is_refused(tmp_path):
     memo = tmp_path / "memo.json"
-    Memo.kept(memo)
+    Memo.load_or_create(memo)
     memo.chmod(0o644)
     with pytest.raises(FileError, match=r"others may open a memo \(mode 644\)"):
         mq.disguise(people(3), POLICY, memo=memo, id="id")
     memo.chmod(0o600)
     for name, target in (("planted.json", memo), ("dangling.json", tmp_path / "nowhere.json")):
         (tmp_path / name).symlink_to(target)
-        with pytest.raises(FileError, match="is a link, which anybody could have put there"):
+        with pytest.raises(FileError, match="is a link, which another user could have created"):
             mq.disguise(people(3), POLICY, memo=tmp_path / name, id="id")
     assert not (tmp_path / "nowhere.json").exists()
     os.mkfifo(tmp_path / "pipe.json", 0o600)
-    with pytest.raises(FileError, match="no file"):
+    with pytest.raises(FileError, match="is not a file"):
         mq.disguise(people(3), POLICY, memo=tmp_path / "pipe.json", id="id")
 
 
@@ -222,7 +222,7 @@ def test_a_mistyped_memo_draws_nobody_again(tmp_path):
 
 def test_new_memo_makes_a_new_file_and_nothing_else(tmp_path):
     memo, frame = tmp_path / "memo.json", people(20)
-    Memo.kept(memo)
+    Memo.load_or_create(memo)
     before = memo.read_bytes()
     (tmp_path / "dangling").symlink_to(tmp_path / "elsewhere")
     for name in ("memo.json", "dangling"):
@@ -342,10 +342,12 @@ def test_a_release_under_a_second_memo_says_what_both_multiply_to(tmp_path):
     assert again.epsilon_together == pytest.approx(4 * math.log(9))  # what is replaced was a draw, too
     other = mq.Policy.build({"d": [0, 1]}, {"d": mq.channels.binary(0.2)})
     frame.assign(d=0).to_csv(tmp_path / "clear.csv", index=False)
-    assert mq.disguise_file(tmp_path / "clear.csv", out / "other.csv", other).earlier == ()
+    apart = mq.disguise_file(tmp_path / "clear.csv", out / "other.csv", other)
+    # other variables of the same person: the draws that are still there (one, two, three) count too
+    assert apart.epsilon_together == pytest.approx(3 * math.log(9) + math.log(4))
 
 
-def test_files_beside_a_release_that_say_nonsense_are_passed_over(tmp_path):
+def test_files_beside_a_release_that_say_nonsense_have_no_bound(tmp_path):
     people(5).to_csv(tmp_path / "clear.csv", index=False)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
     (tmp_path / "bad.csv").write_text("a\n")
@@ -358,4 +360,34 @@ def test_files_beside_a_release_that_say_nonsense_are_passed_over(tmp_path):
     ):
         (tmp_path / "bad.csv.masquerade.json").write_text(text)
         made = mq.disguise_file(tmp_path / "clear.csv", tmp_path / "out.csv", POLICY, overwrite=True)
-        assert all(draw.file == str(tmp_path / "out.csv") for draw in made.earlier)
+        files = {draw.file: draw.epsilon for draw in made.earlier}
+        assert files.pop(str(tmp_path / "bad.csv")) is None
+        assert set(files) <= {str(tmp_path / "out.csv")}
+        assert made.epsilon_together is None
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"policy": 7}', '{"policy": "' + "0" * 64 + '"}'])
+def test_an_earlier_release_whose_policy_cannot_be_read_has_no_bound(tmp_path, damage):
+    """Before, its draw was skipped: the same people once more, as if nothing had been released."""
+    frame, rules = pd.DataFrame({"a": ["x", "y"] * 20}), stated_policy()
+    frame.to_csv(tmp_path / "clear.csv", index=False)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    mq.disguise_file(tmp_path / "clear.csv", folder / "first.csv", rules)
+    (folder / "first.csv.masquerade.json").write_text(damage)
+    with pytest.raises(InputError, match="The γ of an earlier draw is not known"):
+        mq.disguise_file(tmp_path / "clear.csv", folder / "second.csv", rules)
+    assert not (folder / "second.csv").exists()
+    done = mq.disguise_file(tmp_path / "clear.csv", folder / "second.csv", rules, accept_gamma=math.inf)
+    assert done.epsilon_together is None
+    assert [draw.epsilon for draw in done.earlier] == [None]
+
+
+def stated_policy():
+    return mq.Policy.from_dict(
+        {
+            "masquerade": 1,
+            "limit": {"breach": "5%:50%"},
+            "variables": {"a": {"categories": ["x", "y"], "channel": {"kind": "binary", "p": 0.1}}},
+        }
+    )

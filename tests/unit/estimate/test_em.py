@@ -196,7 +196,7 @@ def test_nearly_singular_channels_are_solved_to_the_proof(seed, folded):
     fit = maximum_likelihood(observed, [P])
     assert fit.gap < 1e-6
     truth = likelihood(observed, [P])
-    assert fit.log_likelihood >= truth.log_likelihood(truth.normalised(theta))
+    assert fit.log_likelihood >= truth.log_likelihood(truth.at_normalized(theta))
     assert (fit.counts == 0).sum() >= 5
 
 

@@ -8,9 +8,10 @@ from scipy import optimize
 
 import masquerade as mq
 from masquerade.core.axes import AxisMap, AxisMaps
-from masquerade.core.covariance import IndependentCovariance, LinearCovariance, Part
+from masquerade.core.covariance import IndependentCovariance
 from masquerade.core.errors import InputError
-from masquerade.core.evidence import Reduction
+from masquerade.core.evidence import TableReduction
+from masquerade.core.linear_covariance import CovariancePart, LinearCovariance
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
 from masquerade.estimate.evidence import GaussianEvidence, ReportEvidence
@@ -64,7 +65,7 @@ def test_a_model_expects_records_where_none_was_observed(disguised):
     """Two clear variables that never meet in one cell, the third disguised or not: margins are followed."""
     observed = np.array([[[0.0, 30.0], [20.0, 10.0]], [[0.0, 5.0], [15.0, 20.0]]])
     channel = np.array([[0.8, 0.2], [0.2, 0.8]]) if disguised else None
-    part = Reports(observed, (channel, None, None), (2, 2, 2), Reduction.none(3))
+    part = Reports(observed, (channel, None, None), (2, 2, 2), TableReduction.none(3))
     evidence = ReportEvidence.of([part], observed, IndependentCovariance(observed))
     fit = evidence.fit([(0,), (1,), (2,)])
     assert fit.expected.sum() == pytest.approx(100)
@@ -237,9 +238,9 @@ def test_evidence_pickles_with_its_fits():
 def test_no_records_fit_everything():
     nothing = np.zeros((2, 2))
     maps = AxisMaps((2, 2), (AxisMap((0,), None), AxisMap((1,), None)))
-    covariance = LinearCovariance((Part(nothing, maps),), nothing, nothing, 0)
+    covariance = LinearCovariance((CovariancePart(nothing, maps),), nothing, nothing, 0)
     P = np.array([[0.9, 0.1], [0.2, 0.8]])
-    part = Reports(nothing, (P, None), (2, 2), Reduction.none(2))
+    part = Reports(nothing, (P, None), (2, 2), TableReduction.none(2))
     fit = ReportEvidence.of([part], nothing, covariance).fit([[0], [1]])
     assert (fit.deviance, fit.converged) == (0, True)
     np.testing.assert_array_equal(fit.expected, nothing)
@@ -257,7 +258,7 @@ def test_contrasts_of_a_saturated_fit_have_the_errors_of_the_estimate():
     one = fit.contrast(weights[0])
     assert one.value.shape == one.stderr.shape == ()
     assert pickle.loads(pickle.dumps(fit)).contrast(weights[0]) == one  # noqa: S301  (written here)
-    with pytest.raises(InputError, match=r"a weight for every cell, \(3, 2\). Got \(2, 3\)"):
+    with pytest.raises(InputError, match=r"one weight per cell, shape \(3, 2\). Got \(2, 3\)"):
         fit.contrast(np.ones((2, 3)))
 
 
@@ -307,7 +308,7 @@ def test_fits_with_several_tops_keep_the_best_of_all_starts():
     truth = rng.dirichlet(np.full(27, 0.3)).reshape(3, 3, 3)
     expected = np.einsum("jzx,ja,zb,xc->abc", truth, *channels)
     observed = rng.multinomial(20_000, expected.ravel() / expected.sum()).reshape(3, 3, 3).astype(float)
-    part = Reports(observed, channels, (3, 3, 3), Reduction.none(3))
+    part = Reports(observed, channels, (3, 3, 3), TableReduction.none(3))
     evidence = ReportEvidence.of([part], observed, IndependentCovariance(observed))
     fit = evidence.fit([[0, 1], [0, 2]])
     assert fit.converged
@@ -332,7 +333,7 @@ def test_newton_steps_end_where_em_would(generators):
     truth = rng.dirichlet(np.ones(12)).reshape(3, 2, 2)
     expected = np.einsum("azx,ab,xc->bzc", truth, P, channels[2])
     observed = rng.multinomial(3000, expected.ravel() / expected.sum()).reshape(3, 2, 3).astype(float)
-    part = Reports(observed, channels, (3, 2, 2), Reduction.none(3))
+    part = Reports(observed, channels, (3, 2, 2), TableReduction.none(3))
     fit = ReportEvidence.of([part], truth, IndependentCovariance(np.ones((3, 2, 2)))).fit(generators)
     model, kept = likelihood(observed, channels), generators_of(generators, 3)
     point = model.at(np.full((3, 2, 2), 3000 / 12))

@@ -6,8 +6,8 @@ from tests.unit.estimate.cases import draw_table, random_channel, symmetric
 
 from masquerade.core.covariance import IndependentCovariance
 from masquerade.core.errors import InputError
-from masquerade.core.evidence import Reduction
-from masquerade.core.link_fits import fit_links
+from masquerade.core.evidence import TableReduction
+from masquerade.core.links.fits import fit_links
 from masquerade.estimate.evidence import ReportEvidence
 from masquerade.estimate.information import contrast_covariance, information
 from masquerade.estimate.likelihood import likelihood
@@ -17,7 +17,7 @@ from masquerade.estimate.reports import Reports
 
 def reports_of(observed, channels):
     shape = tuple(size if P is None else P.shape[0] for P, size in zip(channels, observed.shape, strict=True))
-    return Reports(observed, tuple(channels), shape, Reduction.none(len(shape)))
+    return Reports(observed, tuple(channels), shape, TableReduction.none(len(shape)))
 
 
 def evidence_of(reports):
@@ -107,6 +107,6 @@ def test_zeros_are_known_and_open_tables_refused():
     assert fit.expected[2] == pytest.approx(0, abs=1e-3)
     assert np.isfinite(found).all()
     assert found[0, 0] > 0
-    open_table = Reports(np.ones((2, 2)), (None, None), (2, 2), Reduction((0,)))
-    with pytest.raises(InputError, match="nothing is summed"):
+    open_table = Reports(np.ones((2, 2)), (None, None), (2, 2), TableReduction((0,)))
+    with pytest.raises(InputError, match="nothing summed over or sliced"):
         contrast_covariance(open_table, ((0,),), np.ones(2), np.ones((1, 2)))

@@ -12,7 +12,7 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError, NotConverged
 from masquerade.kernels.field61 import PRIME
-from masquerade.sources.control.cell_bounds import CellBounds, Interval
+from masquerade.sources.control.cell_bounds import CellBounds, CellInterval
 from masquerade.sources.control.cell_space import CellSpace
 from masquerade.sources.control.linear_span import LinearSpan
 
@@ -119,11 +119,11 @@ def test_a_question_spans_its_cells():
         where = {name: only(code) for name, code in query.where}
         for cell in space.cells(query.by):
             cells.add(space.vector({**where, **cell}))
-        for vector in space.answered(query):
+        for vector in space.query_vectors(query):
             asked.add(vector)
             assert cells.contains(vector)
         assert asked.rank == cells.rank
-    assert list(space.answered(mq.Query(by="c", where={"a": 1, "b": 2}))) == []
+    assert list(space.query_vectors(mq.Query(by="c", where={"a": 1, "b": 2}))) == []
 
 
 def test_three_unions_of_two_determine_each_of_three():
@@ -164,7 +164,7 @@ class TestBounds:
             n = counts.sum()
             for row, column in product(range(2), range(3)):
                 r, c = counts[row].sum(), counts[:, column].sum()
-                expected = Interval(max(0, r + c - n), min(r, c))
+                expected = CellInterval(max(0, r + c - n), min(r, c))
                 assert bounds.interval(rows[row] & columns[column]) == expected
 
     def test_brute_force_over_whole_tables(self):
@@ -182,7 +182,7 @@ class TestBounds:
         bounds = CellBounds(known, [float(it) for it in sums])
         for atom in range(8):
             values = [table[atom] for table in tables]
-            assert bounds.interval(np.arange(8) == atom) == Interval(min(values), max(values))
+            assert bounds.interval(np.arange(8) == atom) == CellInterval(min(values), max(values))
         assert bounds.interval(known[0]).width == 0
 
     def test_what_cannot_be_is_said(self):

@@ -8,7 +8,7 @@ from scipy.special import gammaln
 from tests.statistical.checks import normal_bound
 
 import masquerade as mq
-from masquerade.core.link_marginals import marginal_gains
+from masquerade.core.links.marginals import marginal_gains
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.estimate.marginal_likelihood import LinkReports, log_marginals
 from masquerade.learn.networks._candidates import Candidates

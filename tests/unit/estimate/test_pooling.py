@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 import masquerade as mq
 from masquerade.core.errors import InputError
-from masquerade.estimate.pooling import added_reports, pooled_reports
+from masquerade.estimate.pooling import add_reports, pool_reports
 from masquerade.estimate.reports import Reports
 
 LABELS = ["a", "b", "c"]
@@ -75,7 +75,7 @@ def test_adding_unbiased_tables_stays_available():
     assert pooled.n == table.n == 5300
     assert np.all(pooled.stderr() < table.stderr())
     assert pooled.total == pytest.approx(5300)
-    with pytest.raises(InputError, match="'population' or of 'records'"):
+    with pytest.raises(InputError, match="'population' or 'records'"):
         mq.Merged(sources, of="people")
 
 
@@ -169,6 +169,6 @@ def test_groups_disguised_together_and_alone_are_pooled():
 def test_reports_of_other_questions_are_not_pooled():
     generator = np.random.default_rng(10)
     clear, noisy = ([s.answer([q])[0].evidence.parts[0] for q in (X, XY)] for s in three(generator)[:2])
-    assert pooled_reports([clear[0], noisy[1]]) is None
-    assert added_reports([clear[0], noisy[0]]) is None
-    assert isinstance(added_reports([clear[0], clear[0]]), Reports)
+    assert pool_reports([clear[0], noisy[1]]) is None
+    assert add_reports([clear[0], noisy[0]]) is None
+    assert isinstance(add_reports([clear[0], clear[0]]), Reports)

@@ -66,7 +66,7 @@ def test_a_posterior_is_a_value_that_shows_itself_and_can_be_repeated():
     assert found.plot().get_xlabel() == "share in percent, 95%"
     with pytest.raises(InputError, match="above 0"):
         source.posterior(mq.Query(by="a"), prior=0)
-    with pytest.raises(InputError, match="without a condition"):
+    with pytest.raises(InputError, match="without conditions"):
         source.posterior(mq.Query(where={"a": 0}))
 
 

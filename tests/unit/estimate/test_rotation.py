@@ -7,10 +7,10 @@ import pytest
 from tests.statistical.checks import assert_unbiased, assert_variance
 
 from masquerade.estimate.rotation import (
-    Reduction,
+    RandomProjection,
     inner_product_covariance,
     inner_product_covariance_from_estimates,
-    rotated,
+    rotate,
 )
 
 RUNS = 4000
@@ -18,7 +18,7 @@ RUNS = 4000
 
 @pytest.mark.parametrize("records", [1, 2, 7, 64, 65, 300])
 def test_a_rotation_is_orthogonal(records):
-    Q = rotated(np.eye(records), np.random.default_rng(records).standard_normal).T
+    Q = rotate(np.eye(records), np.random.default_rng(records).standard_normal).T
     np.testing.assert_allclose(Q @ Q.T, np.eye(records), atol=1e-13 * records)
 
 
@@ -27,7 +27,7 @@ def test_rotations_are_uniform():
     # E Q_11² Q_12² = 1/(n(n+2)), E Q_11² Q_22² = (n+1)/((n−1)n(n+2)), traces have the moments
     # 0, 1, 0, 3, determinants ±1 alike
     n, rng = 4, np.random.default_rng(5)
-    Q = np.array([rotated(np.eye(n), rng.standard_normal).T for _ in range(RUNS)])
+    Q = np.array([rotate(np.eye(n), rng.standard_normal).T for _ in range(RUNS)])
     trace = np.trace(Q, axis1=1, axis2=2)
     assert_unbiased(Q, np.zeros((n, n)))
     assert_unbiased(Q**2, np.full((n, n), 1 / n))
@@ -49,7 +49,9 @@ def products(x, y, x2, y2):
     return (x @ x2) * (y @ y2), (x @ y2) * (x2 @ y), (x @ y) * (x2 @ y2)
 
 
-@pytest.mark.parametrize("reduction", [Reduction(12, 7), Reduction(5, 4, 3), Reduction(20, 30)])
+@pytest.mark.parametrize(
+    "reduction", [RandomProjection(12, 7), RandomProjection(5, 4, 3), RandomProjection(20, 30)]
+)
 def test_the_covariance_of_inner_products(reduction):
     x, y, x2, y2 = columns()
     rng = np.random.default_rng(reduction.k)
@@ -77,13 +79,15 @@ def test_the_variance_is_the_known_formula(p, k):
     x, y, *_ = columns()
     a, b, c = x @ x, y @ y, x @ y
     formula = (a * b + c**2 + (a * b + 3 * c**2) / p) / k + (a * b + c**2) / p
-    assert inner_product_covariance(Reduction(p, k), *products(x, y, x, y)) == pytest.approx(formula)
-    assert inner_product_covariance(Reduction(p, k, 5), *products(x, y, x, y)) == pytest.approx(formula / 5)
+    assert inner_product_covariance(RandomProjection(p, k), *products(x, y, x, y)) == pytest.approx(formula)
+    assert inner_product_covariance(RandomProjection(p, k, 5), *products(x, y, x, y)) == pytest.approx(
+        formula / 5
+    )
 
 
 def test_blocks_of_random_numbers_do_not_matter(monkeypatch):
-    whole = Reduction(9, 4).project(columns(), np.random.default_rng(1).standard_normal)
+    whole = RandomProjection(9, 4).project(columns(), np.random.default_rng(1).standard_normal)
     monkeypatch.setattr("masquerade.estimate.rotation.BLOCK", 70)
     np.testing.assert_allclose(
-        Reduction(9, 4).project(columns(), np.random.default_rng(1).standard_normal), whole
+        RandomProjection(9, 4).project(columns(), np.random.default_rng(1).standard_normal), whole
     )

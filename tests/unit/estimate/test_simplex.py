@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from masquerade.estimate.evidence import clip_and_rescale, onto_simplex
+from masquerade.estimate.gaussian import clip_and_rescale, onto_simplex
 
 VALUES = st.lists(st.floats(-100, 100), min_size=1, max_size=6).map(np.array)
 

@@ -9,8 +9,8 @@ from tests.statistical.checks import assert_unbiased, assert_variance, normal_bo
 from tests.unit.estimate.cases import symmetric
 
 import masquerade as mq
-from masquerade.core.evidence import Reduction
-from masquerade.core.link_fits import fit_links
+from masquerade.core.evidence import TableReduction
+from masquerade.core.links.fits import fit_links
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.estimate.loglinear import design
 from masquerade.estimate.reports import Reports
@@ -66,7 +66,7 @@ def test_the_moments_are_those_of_the_eigenvalues_written_out():
     truth = np.outer([500.0, 300, 200], [0.5, 0.3, 0.2])
     reports = P.T @ truth @ P
     squares = reports * generator.uniform(0.5, 4, reports.shape)
-    part = Reports(reports, (P, P), (3, 3), Reduction.none(2), squares=squares)
+    part = Reports(reports, (P, P), (3, 3), TableReduction.none(2), squares=squares)
     slopes = np.kron(P.T, P.T) @ (truth.ravel()[:, None] * design(((0,), (1,)), (3, 3)))
     scaled = slopes / np.sqrt(reports.ravel())[:, None]
     left = np.eye(9) - scaled @ np.linalg.pinv(scaled)

@@ -107,7 +107,7 @@ def test_clear_items_stay_and_other_policies_are_refused():
     with pytest.raises(InputError, match="different items"):
         baskets.through(basket_policy(["x"], mq.channels.binary("0.1")), simulate_codes)
     other = mq.Policy.build(dict.fromkeys(baskets.items, ("in", "out")), {})
-    with pytest.raises(InputError, match="false, true"):
+    with pytest.raises(InputError, match="false and true"):
         baskets.through(other, simulate_codes)
     with pytest.raises(InputError, match="no item"):
         baskets.codes(["nothing"])
@@ -130,7 +130,7 @@ def test_basket_files_are_read_and_written_as_columns(tmp_path):
     source, target = tmp_path / "clear.dat", tmp_path / "seen.baskets"
     source.write_text("red wine,jam\n,\njam\n,\n", encoding="utf-8")
     with open_batches(source) as batches:
-        assert batches.notes == [f"{source}: read as 4 baskets of 2 items, one basket a line."]
+        assert batches.notes == [f"{source}: read as 4 baskets of 2 items, one basket per line."]
         (batch,) = batches.select(["jam", "red wine", "beer"])
     assert batch.to_pydict() == {
         "jam": [True, False, True, False],
@@ -146,7 +146,7 @@ def test_basket_files_are_read_and_written_as_columns(tmp_path):
     for name, values, saying in (
         ("age", [1], "not true or false"),
         ("a,b", [True], "no comma"),
-        (" a", [True], "odd blanks"),
+        (" a", [True], "double blank"),
     ):
         odd = pa.record_batch({name: values})
         with pytest.raises(FileError, match=saying), AtomicWriter(tmp_path / "x.dat", odd.schema, {}):
@@ -156,9 +156,9 @@ def test_basket_files_are_read_and_written_as_columns(tmp_path):
 def test_commands_take_basket_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("clear.dat").write_text("bread butter\nbeer\nbread butter jam\n" * 300, encoding="utf-8")
-    ok("policy", "init", "clear.dat", "--epsilon", "2", "--out", "policy.yaml")
+    ok("policy", "init", "clear.dat", "--per-answer", "--epsilon", "2", "--out", "policy.yaml")
     assert ok("policy", "check", "policy.yaml", "clear.dat").stdout.startswith("900 records can be read")
-    ok("disguise", "clear.dat", "-p", "policy.yaml", "--out", "seen.baskets")
+    ok("disguise", "clear.dat", "-p", "policy.yaml", "--out", "seen.baskets", "--accept-gamma", "inf")
     policy = mq.Policy.load("policy.yaml")
     seen = read_baskets("seen.baskets", policy.schema)
     assert seen.n == 900

@@ -27,7 +27,7 @@ CONTENT = {
     "fileTxt": ["fileName", "dimensns"],
     "dimensns": ["caseQnty", "varQnty"],
     "dataDscr": ["var"],
-    "var": ["labl", "qstn", "catgry", "derivation", "varFormat", "notes"],
+    "var": ["labl", "qstn", "universe", "catgry", "derivation", "varFormat", "notes"],
     "qstn": ["qstnLit"],
     "catgry": ["catValu", "labl"],
     "derivation": ["drvdesc"],

@@ -272,7 +272,8 @@ def test_feather_of_other_programs(tmp_path):
 
 def test_unknown_endings():
     with pytest.raises(
-        FileError, match=r"Known: \.csv, \.csv\.gz, \.tsv.*, \.parquet, \.arrow, \.feather, \.xlsx"
+        FileError,
+        match=r"Known: \.csv, \.csv\.gz, .*\.tsv.*, \.parquet, \.arrow, \.feather, \.xlsx",
     ):
         open_batches(__file__)
     with pytest.raises(FileError, match="Known"):
@@ -285,7 +286,7 @@ def test_patterns_and_lists(tmp_path):
     write(tmp_path / ".3.parquet", pa.table({"k": ["hidden"]}))
     assert read(tmp_path / "*.parquet", ["k"]) == {"k": ["1", "2"]}
     assert read([tmp_path / "2.parquet", tmp_path / "1.parquet"], ["k"]) == {"k": ["2", "1"]}
-    assert "no file has such a name" in refusal(tmp_path / "*.csv")
+    assert "no file matches" in refusal(tmp_path / "*.csv")
     write(tmp_path / "4.parquet", pa.table({"k": ["4"]}))
     with pytest.raises(SchemaError, match=r"4\.parquet: there is no column 'only'"):
         open_batches(tmp_path / "*.parquet")

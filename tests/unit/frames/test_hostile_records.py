@@ -4,6 +4,7 @@ Each is read in a process of its own, whose peak of memory is measured.
 """
 
 import base64
+import gzip
 import signal
 import struct
 import subprocess
@@ -14,11 +15,14 @@ import pandas as pd
 import pyarrow as pa
 import pyreadstat
 import pytest
+from pyarrow import csv as arrow_csv
 from pyarrow import ipc, parquet
 
-from masquerade.core.errors import FileError
+import masquerade as mq
+from masquerade.core.errors import FileError, UnknownValue
 from masquerade.frames import file_reader, memory_bounds, statistics_process
 from masquerade.frames.file_reader import open_batches
+from masquerade.frames.label_codes import NEARLY, encode
 
 MOST_PEAK = 128  # MiB above what the process takes before it opens a file
 ENDLESS_ARROW = base64.b64decode(
@@ -61,8 +65,10 @@ CRASH_SAV = base64.b64decode(
 READ = """
 import resource, sys
 from pathlib import Path
-from masquerade.core.errors import FileError
+import masquerade as mq
+from masquerade.core.errors import FileError, UnknownValue
 from masquerade.frames.file_reader import open_batches
+from masquerade.frames.label_codes import NEARLY, encode
 def peak():
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 base = peak()
@@ -320,3 +326,222 @@ def test_labels_that_look_like_other_codes_are_read_where_no_row_has_these(tmp_p
     pyreadstat.write_sav(pd.DataFrame({"a": [1.0, 2.0, 1.0]}), str(path), variable_value_labels={"a": labels})
     with open_batches(path) as batches:
         assert next(iter(batches)).to_pydict() == {"a": ["0", "1", "0"]}
+
+
+SMALL_BOUND = 1 << 22  # bytes held at a time, in place of 256 MiB: the attack is as much smaller
+
+
+def long_texts(rows=3000, length=20_000):
+    return pa.table({"a": ["x" * length] * rows})
+
+
+EXPANDING = {
+    "dictionary": lambda path: parquet.write_table(long_texts(), path, compression="zstd"),
+    "prefixes": lambda path: parquet.write_table(
+        long_texts(), path, compression="zstd", use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY"
+    ),
+    "prefixes of 2.0": lambda path: parquet.write_table(
+        long_texts(),
+        path,
+        compression="zstd",
+        use_dictionary=False,
+        column_encoding="DELTA_BYTE_ARRAY",
+        data_page_version="2.0",
+    ),
+    "many small pages": lambda path: parquet.write_table(
+        long_texts(),
+        path,
+        compression="zstd",
+        use_dictionary=False,
+        data_page_size=1 << 17,
+        write_batch_size=16,
+    ),
+    "many columns": lambda path: parquet.write_table(
+        pa.table({f"c{i}": np.zeros(1 << 16, np.int64) for i in range(100)}), path, compression="zstd"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPANDING)
+def test_a_parquet_file_whose_rows_expand_is_read_few_rows_at_a_time(name, tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    EXPANDING[name](path)
+    whole = next(parquet.ParquetFile(path).iter_batches(file_reader.ROWS))
+    assert path.stat().st_size * 100 < whole.nbytes
+    assert whole.nbytes > 10 * SMALL_BOUND
+    monkeypatch.setattr(memory_bounds, "MOST_HELD", SMALL_BOUND)
+    with open_batches(path) as batches:
+        rows = 0
+        for batch in batches:
+            rows += len(batch)
+            assert batch.nbytes <= SMALL_BOUND
+    assert rows == len(whole)
+
+
+def test_a_parquet_row_that_is_a_long_list_is_refused(tmp_path, monkeypatch):
+    path, rows = tmp_path / "a.parquet", 1 << 20
+    lists = pa.LargeListArray.from_arrays(pa.array([0, rows]), pa.array(np.zeros(rows, np.int64)))
+    parquet.write_table(pa.table({"a": lists}), path, compression="zstd")
+    assert path.stat().st_size < 10_000
+    monkeypatch.setattr(memory_bounds, "MOST_HELD", SMALL_BOUND)
+    with pytest.raises(FileError, match="unpacks to lists of 17 MB"), open_batches(path) as batches:
+        list(batches)
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_parquet_page_that_claims_more_lengths_than_values_is_refused(
+    encoding, nullable, version, tmp_path
+):
+    path, rows = tmp_path / "a.parquet", 1 << 14
+    parquet.write_table(
+        pa.table([pa.array([""] * rows)], schema=pa.schema([pa.field("a", pa.string(), nullable)])),
+        path,
+        use_dictionary=False,
+        column_encoding=encoding,
+        compression="none",
+        data_page_version=version,
+        max_rows_per_page=rows,
+    )
+    with open_batches(path) as batches:
+        assert sum(len(batch) for batch in batches) == rows
+    content = path.read_bytes()
+    honest, claim = b"\x80\x01\x04\x80\x80\x01", b"\x80\x01\x04\xff\xff\x7f"  # blocks of 128, 4 parts, count
+    assert content.count(honest) == (1 if encoding == "DELTA_LENGTH_BYTE_ARRAY" else 2)
+    last = content.rindex(honest)
+    path.write_bytes(content[:last] + claim + content[last + len(claim) :])
+    known = parquet.read_metadata(path)
+    with pa.OSFile(str(path)) as source, pytest.raises(ValueError, match=r"^$"):
+        memory_bounds.check_parquet("a", source, known, ["a"])
+    with pytest.raises(FileError, match="not a readable Parquet file"), open_batches(path) as batches:
+        list(batches)
+
+
+def shared_views(rows, length):
+    """Return a column of views in which all rows share one text."""
+    views = np.zeros((rows, 4), dtype="<i4")
+    views[:, 0], views[:, 1] = length, int.from_bytes(b"xxxx", "little")
+    return pa.Array.from_buffers(
+        pa.string_view(), rows, [None, pa.py_buffer(views.tobytes()), pa.py_buffer(b"x" * length)]
+    )
+
+
+@pytest.mark.parametrize("inside", ["column", "dictionary", "list"])
+def test_views_that_share_one_long_text_are_refused_before_it_is_copied(inside, tmp_path):
+    path, column = tmp_path / "a.arrow", shared_views(20_000, 1 << 20)
+    column.validate()
+    if inside == "dictionary":
+        column = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), column)
+    elif inside == "list":
+        column = pa.ListArray.from_arrays(pa.array([0, 20_000], pa.int32()), column)
+    write_arrow(path, pa.table({"a": column}))
+    assert path.stat().st_size < 10_000
+    said, peak = read_apart(path)
+    assert "unpacks to texts of 20,972 MB" in said or "has lists of views" in said
+    assert peak < MOST_PEAK
+
+
+def test_views_of_short_texts_are_read(tmp_path):
+    path = tmp_path / "a.arrow"
+    write_arrow(path, pa.table({"a": pa.array(["yes", None, "a longer text than a view"], pa.string_view())}))
+    with open_batches(path) as batches:
+        assert next(iter(batches))["a"].to_pylist() == ["yes", None, "a longer text than a view"]
+
+
+def test_row_groups_that_contradict_the_number_of_rows_are_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"a": ["yes"] * 1000}), path, row_group_size=500, compression="none")
+    known = parquet.read_metadata(path)
+
+    class Fewer:
+        """The description of the file, with other numbers of rows."""
+
+        num_rows, num_row_groups, schema = 999, known.num_row_groups, known.schema
+        row_group = staticmethod(known.row_group)
+
+    with pa.OSFile(str(path)) as source:
+        assert memory_bounds.check_parquet("a", source, known, ["a"]) > 1000
+        with pytest.raises(ValueError, match=r"^$"):
+            memory_bounds.check_parquet("a", source, Fewer(), ["a"])
+
+
+def test_long_texts_are_not_compared_with_categories():
+    texts = pa.array([0, 1, 2], pa.int8())
+    column = pa.DictionaryArray.from_arrays(texts, pa.array([" YES", "YES" + " " * 10_000, "x"]))
+    policy = mq.Policy.from_dict({"masquerade": 1, "variables": {"a": {"categories": ["yes", "no"]}}})
+    for values in (column, column.dictionary):
+        with pytest.raises(UnknownValue) as raised:
+            encode(values, policy.fields[0])
+        assert {problem.rows: NEARLY in problem.problem for problem in raised.value.problems} == {
+            (1,): True,
+            (2, 3): False,
+        }
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be with a mark", "cp1252"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_quotation_mark_that_is_left_open_hides_no_rows(encoding, end, columns, tmp_path):
+    def write(text):
+        text = text.replace("\n", end or "\n")
+        text = text if end else text.rstrip("\n")
+        text, codec = (text, encoding) if " " not in encoding else ("\ufeff" + text, "utf-16-be")
+        path.write_bytes(text.encode(codec))
+
+    path, more = tmp_path / "a.csv", "" if columns == 1 else ",x"
+    names = "ä" + more.replace("x", "note")
+    write(f"{names}\nö{more}\nö{more}\nö{more}\n")
+    with open_batches(path, ["ä"]) as batches:
+        assert [one for batch in batches for one in batch["ä"].to_pylist()] == ["ö"] * 3
+    opened = '"ö' if columns == 1 else 'ö,"x'
+    write(f"{names}\nö{more}\n{opened}\nö{more}\n")
+    options = arrow_csv.ParseOptions(newlines_in_values=True)
+    read = arrow_csv.ReadOptions(encoding="utf-16" if "16" in encoding else encoding)
+    assert len(arrow_csv.read_csv(path, read, options)) == 2  # the third person is gone
+    with (
+        pytest.raises(FileError, match="a quotation mark is left open after data row 1"),
+        open_batches(path, ["ä"]) as batches,
+    ):
+        list(batches)
+
+
+def test_a_quotation_mark_left_open_in_the_names_is_refused(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('a,"b\n1,2\n3,4\n', encoding="utf-8")
+    with pytest.raises(FileError, match="quotation mark"), open_batches(path) as batches:
+        list(batches)
+
+
+def test_a_compressed_csv_without_a_last_line_end_is_read_whole(tmp_path):
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(b"a\n" + b"x\n" * 700_000 + b"y"))
+    for _ in range(2):
+        with open_batches(path) as batches:
+            *_, last = batches
+            assert last["a"][-1].as_py() == "y"
+            assert sum(len(batch) for batch in batches) == 700_001
+
+
+def test_codes_with_an_empty_label_stay_apart(tmp_path):
+    path, labels = tmp_path / "a.sav", {1: "", 2: " ", 3: "no"}
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0]})
+    pyreadstat.write_sav(frame, str(path), variable_value_labels={"a": labels})
+    with open_batches(path) as batches:
+        assert next(iter(batches)).to_pydict() == {"a": ["1", "2", "no"]}
+
+
+@pytest.mark.parametrize("version", [5, 8])
+def test_a_transport_file_that_is_cut_off_or_has_two_tables_is_refused(version, tmp_path):
+    path, frame = tmp_path / "a.xpt", pd.DataFrame({"a": [1.0, 2.0] * 150})
+    pyreadstat.write_xport(frame, str(path), file_format_version=version)
+    with open_batches(path) as batches:
+        assert sum(len(batch) for batch in batches) == 300
+    content = path.read_bytes()
+    path.write_bytes(content + content[240:])  # the second table follows the library's header
+    assert len(pyreadstat.read_xport(str(path))[0]) != 600
+    with pytest.raises(FileError, match="this SAS file has 2 tables"):
+        open_batches(path)
+    path.write_bytes(content[:-200])
+    with pytest.raises(FileError, match="not a readable SAS file"):
+        open_batches(path)

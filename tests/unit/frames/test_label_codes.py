@@ -158,7 +158,7 @@ class TestBins:
 
     @pytest.mark.parametrize("value", [-0.001, 120.5, float("inf")])
     def test_outside(self, value):
-        with pytest.raises(UnknownValue, match="row 2: the value lies outside the policy's bins"):
+        with pytest.raises(UnknownValue, match="row 2: the value is outside the policy's bins"):
             encode(pa.array([1.0, value]), self.AGES)
 
     def test_open_ends(self):

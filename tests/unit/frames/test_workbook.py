@@ -208,3 +208,42 @@ def test_a_sheet_of_a_million_cells_opens(tmp_path):
     book.save(tmp_path / "large.xlsx")
     with open_batches(tmp_path / "large.xlsx") as batches:
         assert sum(map(len, batches)) == 100_000
+
+
+def cell(reference: str, text: str, kind: str = "str") -> str:
+    return f'<c r="{reference}" t="{kind}"><v>{text}</v></c>'
+
+
+def row(number: int, *cells: str) -> bytes:
+    return f'<row r="{number}">{"".join(cells)}</row>'.encode()
+
+
+DISPUTED = {
+    "a cell twice": row(2, cell("A2", "x"), cell("A2", "y")),
+    "cells in another order": row(2, cell("B2", "1"), cell("A2", "x")),
+    "a cell of another row": row(2, cell("A3", "x")),
+    "a row twice": row(2, cell("A2", "x")) + row(2, cell("B2", "1")),
+    "rows in another order": row(5, cell("A5", "x")) + row(2, cell("A2", "y")),
+    "a row in a row": b'<row r="2">' + row(3, cell("A3", "x")) + b"</row>",
+    "a cell in a cell": f'<row r="2"><c r="A2">{cell("B2", "1")}</c></row>'.encode(),
+    "a value twice": b'<row r="2"><c r="A2"><v>1</v><v>2</v></c></row>',
+    "two tables": row(2, cell("A2", "x")) + b"</sheetData><sheetData>" + row(3, cell("A3", "y")),
+    "a number with an underscore": row(2, cell("A2", "1_0", "n")),
+    "a number in digits of another script": row(2, cell("A2", "٣", "n")),
+    "a number beyond all bounds": row(2, cell("A2", "1e999", "n")),
+    "a truth value of two": row(2, cell("A2", "2", "b")),
+    "a text from the end": row(2, cell("A2", "-1", "s")),
+}
+
+
+@pytest.mark.parametrize("name", DISPUTED)
+def test_a_sheet_that_readers_take_in_different_ways_is_refused(name, tmp_path):
+    parts = {SHEET: sheet_of(DISPUTED[name]), STRINGS: strings_of(b"yes", b"no")}
+    with pytest.raises(FileError, match="not a readable Excel file"):
+        rows_of(packed(tmp_path / "a.xlsx", parts))
+
+
+def test_cells_of_another_vocabulary_are_no_cells(tmp_path):
+    foreign = b'<row r="2" xmlns:q="urn:q"><q:c r="A2" t="str"><q:v>x</q:v></q:c></row>'
+    path = packed(tmp_path / "a.xlsx", {SHEET: sheet_of(foreign, row(3, cell("A3", "y")))})
+    assert rows_of(path) == [{"a": "y", "b": None}]

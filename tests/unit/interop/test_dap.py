@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from tests.unit.interop.conftest import POLICY
 
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError
-from masquerade.interop import dap_cell, from_dap, read_dap, to_dap
-from masquerade.interop.dap import FIELD, unshard
+from masquerade.interop import dap_cell, dap_sums, from_dap, read_dap, to_dap
+from masquerade.interop.dap import FIELD, FIELDS, unshard
 
 # aggregate shares and result of Prio3Histogram with four cells, one report in the third: two generations of
 # draft-irtf-cfrg-vdaf (test_vec/12 and the later test_vec/vdaf, Prio3Histogram_0)
@@ -30,6 +31,10 @@ VECTORS = [
     f5738909a350fb11d5ddc8c41f29e53a0791d0d799f874ce2afac81dbbe9052e
     """,
 ]
+
+PUBLISHED = json.loads(
+    (Path(__file__).parents[2] / "vectors" / "crypto" / "vdaf_prio3.json").read_text(encoding="utf-8")
+)["vectors"]
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +66,23 @@ def test_shares_of_the_draft_give_its_result(shares):
     assert unshard([whole[:64], whole[64:]], 4) == [0, 0, 1, 0]
 
 
+@pytest.mark.parametrize("vector", PUBLISHED, ids=[vector["name"] for vector in PUBLISHED])
+def test_published_vectors_of_all_types_unshard(vector):
+    """Shares of two or three aggregators; a report that aggregators rejected leaves no shares to read."""
+    values = {"masquerade_dap": 2, "draft": 20, "noised_by": 0, "vdaf": vector["vdaf"]}
+    values |= {"shares": vector["agg_shares"], "report_count": vector["reports"]}
+    if vector["agg_result"] is None:
+        with pytest.raises(InputError, match="2 to"):
+            dap_sums(values, 1)
+        return
+    expected, most = vector["agg_result"], vector["max_measurement"]
+    assert dap_sums(values, len(expected), max_measurement=most).values.tolist() == expected
+    changed = bytearray.fromhex(vector["agg_shares"][0])
+    changed[4] ^= 1
+    with pytest.raises(InputError):  # a sum that so few reports cannot have, or no element of the field
+        dap_sums(values | {"shares": [changed.hex(), *vector["agg_shares"][1:]]}, len(expected), most)
+
+
 def test_a_histogram_answers_as_the_reports_do(result, reports, tmp_path):
     shares = {key: value for key, value in result.items() if key != "counts"}
     shares |= {"draft": 18, "shares": sharded(result["counts"])}
@@ -83,7 +105,9 @@ def test_a_histogram_answers_as_the_reports_do(result, reports, tmp_path):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"masquerade_dap": 2}, "masquerade_dap"),
+        ({"masquerade_dap": 3}, "masquerade_dap"),
+        ({"masquerade_dap": 2}, "noised_by"),
+        ({"noised_by": 2}, "'noised_by' is not a key"),
         ({"more": 1}, "'more'"),
         ({"vdaf": "Prio3Sum"}, "Prio3Histogram"),
         ({"policy": "0" * 64}, "another policy"),
@@ -97,7 +121,7 @@ def test_a_histogram_answers_as_the_reports_do(result, reports, tmp_path):
         ({"counts": None, "draft": 18, "shares": ["00" * 192]}, "2 to"),
         ({"counts": None, "draft": 18, "shares": ["00" * 192, "zz" * 192]}, "hexadecimal"),
         ({"counts": None, "draft": 18, "shares": ["00" * 192, "00" * 191]}, "bytes"),
-        ({"counts": None, "draft": 18, "shares": ["00" * 192, "ff" * 192]}, "beyond its field"),
+        ({"counts": None, "draft": 18, "shares": ["00" * 192, "ff" * 192]}, "outside Field128"),
         ({"counts": None, "draft": 18, "shares": ["11" * 192, "12" * 192]}, "add up"),
     ],
 )
@@ -116,5 +140,120 @@ def test_what_cannot_be_a_histogram_is_said(tmp_path):
     with pytest.raises(InputError, match="no report of 'age'"):
         dap_cell(POLICY, {"smoker": "yes"})
     (tmp_path / "result.json").write_text("[]")
-    with pytest.raises(FileError, match=r"result.json: not a result"):
+    with pytest.raises(FileError, match=r"result.json: not a DAP result"):
         read_dap(tmp_path / "result.json", POLICY)
+
+
+# --- noise of aggregators -----------------------------------------------------------------------------------
+
+PILLS = mq.Policy.build(
+    {"pills": ["yes", "no"], "age": ["a", "b", "c"]}, {"pills": mq.channels.binary("0.25")}
+)
+TRUTH = np.array([[150, 300, 450], [600, 900, 600]])
+
+
+def laplace(numerator, denominator=1):
+    """Return a strategy as Janus writes it."""
+    return {"dp_strategy": "PureDpDiscreteLaplace", "budget": {"epsilon": [[numerator], [denominator]]}}
+
+
+def draw_noise(generator, scale, size):
+    """Draw from the discrete Laplace distribution, as the difference of two geometric numbers."""
+    q = np.exp(-1 / scale)
+    return generator.geometric(1 - q, size) - generator.geometric(1 - q, size)
+
+
+def noised(counts, n, *, noised_by=2, strategy=None, vdaf="Prio3Histogram"):
+    """Return a result of version 2, in shares."""
+    field = FIELDS[vdaf]
+    first = [secrets.randbelow(field.modulus) for _ in counts]
+    second = [(int(count) - own) % field.modulus for count, own in zip(counts, first, strict=True)]
+    shares = [
+        b"".join(one.to_bytes(field.size, "little") for one in share).hex() for share in (first, second)
+    ]
+    values = {"masquerade_dap": 2, "vdaf": vdaf, "draft": 20, "shares": shares, "report_count": n}
+    values |= {"noised_by": noised_by} | ({} if strategy is None else {"dp_strategy": strategy})
+    return values | ({"policy": PILLS.id} if vdaf == "Prio3Histogram" else {})
+
+
+@pytest.mark.parametrize(("scale", "variance"), [(0.5, 0.362), (2, 7.835), (20, 799.83)])
+def test_the_variance_of_noise_is_that_of_the_discrete_laplace_distribution(scale, variance):
+    # the sensitivity of a histogram is 2, and one aggregator adds noise
+    values = noised([5, 5], 10, noised_by=1, strategy=laplace(int(2 / scale * 100), 100))
+    assert dap_sums(values | {}, 2).stderr ** 2 == pytest.approx(variance, rel=2e-4)
+
+
+def test_disguise_and_noise_are_taken_out_together():
+    """Coverage of 95% intervals, given records, over 120 runs of 6 cells and 2 margins.
+
+    Cells are nearly independent: at least 720 · 0.95 − 6 · √(720 · 0.95 · 0.05) = 649 hits.
+    """
+    generator, n, runs = np.random.default_rng(8), int(TRUTH.sum()), 120
+    channel = np.array([[0.75, 0.25], [0.25, 0.75]])
+    hits, margins = 0, 0
+    for _ in range(runs):
+        reported = np.zeros((2, 3), dtype=int)
+        for i, j in np.ndindex(2, 3):
+            reported[:, j] += generator.multinomial(TRUTH[i, j], channel[i])
+        cells = reported.ravel() + draw_noise(generator, 4, 6) + draw_noise(generator, 4, 6)
+        source = from_dap(noised(cells, n, strategy=laplace(1, 2)), PILLS)
+        [table, margin] = source.answer([mq.Query(by=("pills", "age")), mq.Query(by=("pills",))])
+        low, high = table.conf_int(kind="given_records")
+        hits += int(((low <= TRUTH) & (high >= TRUTH)).sum())
+        low, high = margin.conf_int(kind="given_records")
+        margins += int(((low <= TRUTH.sum(axis=1)) & (TRUTH.sum(axis=1) <= high)).sum())
+    assert hits >= 649
+    assert margins >= 120 * 2 * 0.95 - 6 * np.sqrt(120 * 2 * 2 * 0.95 * 0.05)  # both margins err together
+    quiet = from_dap(noised(reported.ravel(), n, noised_by=0), PILLS)
+    [plain] = quiet.answer([mq.Query(by=("pills", "age"))])
+    inverse = np.kron(np.linalg.inv(channel).T, np.eye(3))
+    q = np.exp(-1 / 4)
+    added = 2 * 2 * q / (1 - q) ** 2 * inverse @ inverse.T
+    noisy = from_dap(noised(reported.ravel(), n, strategy=laplace(1, 2)), PILLS)
+    [table] = noisy.answer([mq.Query(by=("pills", "age"))])
+    np.testing.assert_allclose(table.values, plain.values)
+    both = [one.covariance.dense(kind="given_records") for one in (table, plain)]
+    np.testing.assert_allclose(both[0] - both[1], added, atol=1e-8)
+
+
+def test_sums_below_zero_are_elements_above_half_of_the_field():
+    for count in (-1, 0, 1):
+        values = noised([count, 300], 300, strategy=laplace(1), vdaf="Prio3SumVec")
+        assert dap_sums(values, 2).values.tolist() == [count, 300]
+    for vdaf in FIELDS:
+        length = 1 if vdaf in {"Prio3Count", "Prio3Sum"} else 4
+        counts = [7, 0, 9, 10][:length]
+        sums = dap_sums(noised(counts, 10, noised_by=0, vdaf=vdaf), length)
+        assert (sums.values.tolist(), sums.stderr, sums.report_count) == (counts, 0.0, 10)
+        with pytest.raises(InputError, match="bytes"):
+            dap_sums(noised(counts * 2, 10, noised_by=0, vdaf=vdaf), length)
+    # without noise an element above half of the field is no sum of reports
+    with pytest.raises(InputError, match="outside what"):
+        dap_sums(noised([-1, 300], 300, noised_by=0, vdaf="Prio3SumVec"), 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"noised_by": None}, "noised_by"),
+        ({"noised_by": True}, "noised_by"),
+        ({"dp_strategy": None}, "PureDpDiscreteLaplace"),
+        ({"dp_strategy": {"dp_strategy": "ZCdpDiscreteGaussian"}}, "variance of other noise is not known"),
+        ({"noised_by": 0}, "nobody added it"),
+        ({"dp_strategy": laplace(0)}, "between"),
+        ({"dp_strategy": laplace(2**32)}, "digits"),
+        ({"dp_strategy": laplace(1) | {"more": 1}}, "budget"),
+        ({"report_count": 100_000}, "add up"),
+    ],
+)
+def test_noise_that_is_not_stated_right_is_refused(change, told):
+    values = noised(TRUTH.ravel(), int(TRUTH.sum()), strategy=laplace(1, 2)) | change
+    with pytest.raises(InputError, match=told):
+        from_dap({key: value for key, value in values.items() if value is not None}, PILLS)
+
+
+def test_types_without_a_strategy_for_noise_are_refused():
+    with pytest.raises(InputError, match="has no strategy"):
+        dap_sums(noised([5], 10, strategy=laplace(1), vdaf="Prio3Sum"))
+    with pytest.raises(InputError, match="dap_sums reads"):
+        from_dap(noised([5], 10, noised_by=0, vdaf="Prio3Sum"), PILLS)

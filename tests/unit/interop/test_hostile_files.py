@@ -65,7 +65,7 @@ def test_a_network_of_very_many_nodes_in_a_row_takes_time_by_its_length():
 
 
 def test_the_order_of_nodes_is_as_it_was_and_cycles_are_named_briefly():
-    structure = {"d": ("b", "c"), "b": ("a",), "e": (), "c": ("a", "a"), "a": (), "f": ("e", "d")}
+    structure = {"d": ("b", "c"), "b": ("a",), "e": (), "c": ("a",), "a": (), "f": ("e", "d")}
     assert ancestral_order(structure) == ["e", "a", "b", "c", "d", "f"]
     ring = {f"v{i}": (f"v{(i + 1) % 50}",) for i in range(50)}
     with pytest.raises(InputError, match=r"cycle among v0, v1, .* v11 and others") as told:
@@ -73,12 +73,12 @@ def test_the_order_of_nodes_is_as_it_was_and_cycles_are_named_briefly():
     assert len(str(told.value)) < 100
 
 
-@pytest.mark.parametrize("version", [True, 1.0, "1", None, 2])
+@pytest.mark.parametrize("version", [True, 1.0, "1", None, 3])
 def test_a_result_of_dap_is_one_by_its_number(version):
     values = {"masquerade_dap": 1, "policy": POLICY.id, "vdaf": "Prio3Histogram", "report_count": 4}
     counts = {"counts": [1, 1, 1, 1]}
     assert from_dap(values | counts, POLICY).n == 4
-    with pytest.raises(InputError, match="not a result of DAP"):
+    with pytest.raises(InputError, match="not a DAP result"):
         from_dap(values | counts | {"masquerade_dap": version}, POLICY)
     shares = ["01" + "00" * 15 + "00" * 48] * 2
     for draft in (True, 18.0, "18"):
@@ -91,10 +91,10 @@ def test_a_result_of_dap_is_one_by_its_number(version):
     [
         ("naive_bayes", ("n",), -5, "'n' must not be negative"),
         ("tree", ("nodes", 0, "stderr", 0), -1.0, "standard errors of 0 or more"),
-        ("itemsets", ("level",), 7.0, "'level' must lie between 0 and 1"),
+        ("itemsets", ("level",), 7.0, "'level' must be between 0 and 1"),
         ("itemsets", ("levels", 0, "stderr", 0), -0.5, "standard errors of 0 or more"),
-        ("pruned_tree", ("significance",), -5.0, "'significance' must lie between 0 and 1"),
-        ("linear", ("features", 0, "numbers", 0, 0), "-inf", "numbers' must hold finite numbers"),
+        ("pruned_tree", ("significance",), -5.0, "'significance' must be between 0 and 1"),
+        ("linear", ("features", 0, "numbers", 0, 0), "-inf", "numbers' must contain finite numbers"),
         ("network", ("nodes", 0, "evidence", "n"), -1, "'n' must not be negative"),
     ],
 )
@@ -136,7 +136,7 @@ def test_a_deep_tree_takes_memory_by_its_length():
         tracemalloc.stop()
     assert tree.depth == 4000
     values["nodes"][4]["feature"] = "f0"
-    with pytest.raises(InputError, match="node 4 asks about 'f0' a second time"):
+    with pytest.raises(InputError, match="node 4 splits by 'f0' a second time"):
         model_file.model_of(values)
 
 
@@ -176,7 +176,7 @@ def test_probabilities_that_are_not_the_policys_are_seen_in_a_release(release, t
     (folder / file).write_text(text.replace(right, wrong), encoding="utf-8")
     with_new_sums(folder)
     assert POLICY.id in (folder / file).read_text(encoding="utf-8")
-    assert check_release(folder) == [f"{file}: has other columns or probabilities than policy.yaml."]
+    assert check_release(folder) == [f"{file}: has different columns or probabilities from policy.yaml."]
 
 
 def test_a_release_that_names_another_place_for_its_data_is_seen(release, tmp_path):
@@ -185,7 +185,7 @@ def test_a_release_that_names_another_place_for_its_data_is_seen(release, tmp_pa
     described["distribution"][0]["contentUrl"] = "https://elsewhere.example/data.csv"
     (folder / "croissant.json").write_text(json.dumps(described), encoding="utf-8")
     with_new_sums(folder)
-    assert check_release(folder) == ["croissant.json: has another name, size or sha256 of data.csv."]
+    assert check_release(folder) == ["croissant.json: has a different name, size or sha256 of data.csv."]
 
 
 def test_links_in_a_release_are_not_followed(release, tmp_path):
@@ -197,7 +197,17 @@ def test_links_in_a_release_are_not_followed(release, tmp_path):
     with_new_sums(folder)
     # the harm: a check of the hash reads the file outside, and tells whether its content was guessed
     assert (folder / "README.md").read_bytes() == outside.read_bytes()
-    assert check_release(folder) == ["README.md: is a link; a release holds files alone."]
+    assert check_release(folder) == ["README.md: is a link; a release must contain files only."]
     (folder / "README.md").unlink()
     (folder / "more").symlink_to(tmp_path)
-    assert check_release(folder) == ["more: is a link; a release holds files alone."]
+    assert check_release(folder) == ["more: is a link; a release must contain files only."]
+
+
+def test_a_parent_that_is_named_twice_is_refused():
+    with pytest.raises(InputError, match="Node 'b' names a parent twice"):
+        ancestral_order({"a": (), "b": ("a", "a")})
+    network = mq.data.seven_nodes().to_dict()
+    node = next(node for node in network["nodes"] if len(node["parents"]) == 2)
+    node["parents"] = [node["parents"][0]] * 2
+    with pytest.raises(InputError, match="names a parent twice"):
+        model_file.model_of(network)

@@ -133,7 +133,7 @@ def test_negative_estimates_are_not_written(network):
     table = network["a"]
     wrong = mq.learn.ConditionalTable(table.child, (), np.array([-0.1, 1.1]), table.stderr, table.reliable)
     for write in (to_xmlbif, to_uai):
-        with pytest.raises(InputError, match="projected"):
+        with pytest.raises(InputError, match="project"):
             write(mq.learn.BayesianNetwork((wrong,)))
 
 
@@ -155,7 +155,7 @@ def test_declarations_of_elements_are_read_over():
     ("old", "new", "told"),
     [
         ("<FOR>a</FOR>", "<FOR>aa</FOR>", "not declared"),
-        ("<OUTCOME>no</OUTCOME>", "<OUTCOME>yes</OUTCOME>", "one twice"),
+        ("<OUTCOME>no</OUTCOME>", "<OUTCOME>yes</OUTCOME>", "each once"),
         ("<OUTCOME>no</OUTCOME>", "", "1 numbers"),
         ("<GIVEN>a</GIVEN>", "<GIVEN>b</GIVEN>", "twice|circle|cycle"),
         ("<NETWORK>", "<NETWORKS>", "well-formed"),
@@ -174,13 +174,13 @@ def test_what_is_wrong_with_xmlbif_is_said(network, old, new, told):
         ("MARKOV\n1\n2\n1\n1 0\n2 0.5 0.5", "BAYES"),
         ("BAYES 1 2 1 1 0 2 0.5", "2 numbers"),
         ("BAYES 1 2 1 1 0 2 0.5 0.6", "sum to 1"),
-        ("BAYES 1 2 1 1 0 2 0.5 0.5 1", "more text"),
+        ("BAYES 1 2 1 1 0 2 0.5 0.5 1", "text after the last table"),
         ("BAYES 1 2 1 1 1 2 0.5 0.5", "at most 0"),
         ("BAYES 1 2 1 2 0 0 2 0.5 0.5", "at most 1"),
         ("BAYES 2 2 2 2 1 0 1 0 2 .5 .5 2 .5 .5", "two tables"),
         ("BAYES 1 2 1 1 0 2 nan nan", "finite"),
         ("BAYES 99999999999 2", "whole number"),
-        ("BAYES 0", "no variable"),
+        ("BAYES 0", "there must be variables"),
         ("", "BAYES"),
     ],
 )

@@ -76,7 +76,7 @@ def test_rows_that_no_class_can_give_keep_the_class_probabilities():
 
 
 def test_what_onnx_cannot_hold_is_said():
-    with pytest.raises(InputError, match="Naive Bayes and decision trees"):
+    with pytest.raises(InputError, match="naive Bayes and decision trees"):
         to_onnx(mq.learn.known_network(mq.Schema({"a": ["x", "y"]}), {"a": ()}, {"a": np.array([0.5, 0.5])}))
     none = np.zeros(2)
     for name, told in (("mixed", "several types"), ("label", "cannot be called")):

@@ -16,7 +16,7 @@ from tests.unit.interop.conftest import POLICY
 
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError
-from masquerade.disguising.columns import carried, marks
+from masquerade.disguising.columns import marks, policy_metadata
 from masquerade.frames.ddi import NAMESPACE
 from masquerade.frames.metadata import with_metadata
 from masquerade.interop import check_release, write_release
@@ -145,7 +145,9 @@ def test_what_nothing_shows_to_be_disguised_is_not_released(people, disguised, t
 def test_what_the_audit_contradicts_is_not_released(people, tmp_path):
     drawn = mq.disguise(people[["smoker", "age", "region"]].head(200), POLICY)
     rows = pa.Table.from_pandas(pd.concat([drawn, drawn]), preserve_index=False)
-    marked = with_metadata(rows, marks(POLICY, {}) | carried(POLICY))  # a file that was appended to itself
+    marked = with_metadata(
+        rows, marks(POLICY, {}) | policy_metadata(POLICY)
+    )  # a file that was appended to itself
     parquet.write_table(marked, tmp_path / "twice.parquet")
     with pytest.raises(InputError, match="audit contradicts"):
         write_release(tmp_path / "twice.parquet", POLICY, tmp_path / "out", attacker=False)

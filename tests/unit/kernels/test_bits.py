@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from masquerade.kernels.bits import count_ones, count_sets, pack, unpack, weigh
-from masquerade.kernels.itemtree import ItemTree, Weighed
+from masquerade.kernels.itemtree import BlockWeights, ItemTree
 
 ROWS = 70_001  # several tiles of words, the last word not full
 
@@ -67,7 +67,7 @@ def plan(sets, *, joint):
             number += not together
             blocks[row, place] = number
             base[row, number], step[row, number] = JOINT if together else (BASE[item], STEP[item])
-    return Weighed(blocks, base, step)
+    return BlockWeights(blocks, base, step)
 
 
 def weight_of(columns, held, *, joint):
@@ -119,7 +119,7 @@ def test_products_with_a_part_of_the_set(joint):
             expected.append(
                 (weight_of(columns, held, joint=joint) * weight_of(columns, held[inside], joint=joint)).sum()
             )
-        found = tree.products(repeated, parts, whole, Weighed(whole.blocks, base, step))
+        found = tree.products(repeated, parts, whole, BlockWeights(whole.blocks, base, step))
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 

@@ -219,7 +219,7 @@ def test_codes_outside_the_table_are_refused(codes):
         ([[0, 1]], [[1 << 62, 1]], "from 1 to 2"),
         ([[0, 1, 1, 1]], [[(1 << 62)] * 4], "more than 2"),
         ([[0, 2]], [[1, 1]], "outside"),
-        ([[0]], [[1, 1]], "alike"),
+        ([[0]], [[1, 1]], "both be K by S"),
     ],
 )
 def test_impossible_tables_are_refused(outcomes, weights, complaint):

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
@@ -43,7 +44,7 @@ def add_one(values):
 
 def chosen(monkeypatch, source: Path, **environment: str) -> Path | None:
     """Return where code of a source folder is kept in an environment."""
-    monkeypatch.setattr(jit.config, "CACHE_DIR", environment.pop("NUMBA_CACHE_DIR", ""))
+    monkeypatch.setattr(jit.load_numba().config, "CACHE_DIR", environment.pop("NUMBA_CACHE_DIR", ""))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     jit.cache_folder.cache_clear()
@@ -136,7 +137,28 @@ def test_a_kernel_runs_though_its_code_cannot_be_kept(tmp_path, monkeypatch):
     monkeypatch.setattr("numba.core.caching.IndexDataCacheFile.save", full)
     kept(values)
     assert values.tolist() == [2, 2, 2]
-    assert str(tmp_path) != jit.config.CACHE_DIR  # as it was for others' functions
+    assert str(tmp_path) != jit.load_numba().config.CACHE_DIR  # as it was for others' functions
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"cmasquerade.kernels.jit\nRenamed\n.", b"", b"\x80\x05"],
+    ids=["renamed class", "cut", "torn"],
+)
+def test_an_unreadable_cache_is_written_again(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(jit, "cache_folder", lambda _: tmp_path)
+    values = np.zeros(3, dtype=np.int64)
+    jit.compiled(add_one)(values)
+    (index,) = tmp_path.rglob("*.nbi")
+    index.write_bytes(pickle.dumps(numba.__version__) + content)
+    kernel = jit.compiled(add_one)
+    kernel(values)
+    assert values.tolist() == [2, 2, 2]
+    assert not kernel.load().stats.cache_hits
+    again = jit.compiled(add_one)
+    again(values)
+    assert values.tolist() == [3, 3, 3]
+    assert again.load().stats.cache_hits
 
 
 @pytest.fixture
@@ -199,7 +221,8 @@ def test_disguise_works_for_a_user_without_a_home_from_an_install_that_is_read_o
 def test_a_numba_file_of_the_working_directory_names_no_cache_folder(tmp_path):
     (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path / 'theirs'}\n")
     shown = "import numba; print(numba.config.CACHE_DIR)"
-    attacked = f"{shown}; import masquerade.kernels.jit; print(numba.config.CACHE_DIR)"
+    load = "from masquerade.kernels.jit import load_numba; load_numba()"
+    attacked = f"{shown}; {load}; print(numba.config.CACHE_DIR)"
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-c", attacked], cwd=tmp_path, capture_output=True, text=True, check=True
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from masquerade.kernels.take import narrowed, rows_with, spread
+from masquerade.kernels.take import narrow_codes, rows_with, spread
 
 
 @pytest.mark.parametrize("rows", [0, 5, 40_000])
@@ -46,7 +46,7 @@ def test_a_table_longer_than_its_indices_can_say():
 def test_codes_as_narrow_as_they_can_be(largest, kind):
     codes = np.random.default_rng().integers(0, largest + 1, 1000).astype(np.uint32)
     codes[500] = largest
-    small, found = narrowed(codes)
+    small, found = narrow_codes(codes)
     assert found == largest
     assert small.dtype == kind
     assert np.array_equal(small, codes)

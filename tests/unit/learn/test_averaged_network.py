@@ -6,7 +6,7 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.networks.averaged_network import Redrawn, averaged, resampled_network
+from masquerade.learn.networks.averaged_network import ResampledTally, average_structures, resampled_network
 from masquerade.learn.networks.graph import ancestral_order, links
 from masquerade.sources.records import Records
 
@@ -15,11 +15,13 @@ FORK = {"a": ("b",), "b": (), "c": ("b",)}
 
 
 def test_averages_keep_frequent_links_in_their_frequent_direction():
-    mean = averaged([CHAIN, CHAIN, FORK, {"a": (), "b": (), "c": ("a",)}])
+    mean = average_structures([CHAIN, CHAIN, FORK, {"a": (), "b": (), "c": ("a",)}])
     assert mean.structure == CHAIN
     assert mean.frequency == {("a", "b"): 0.5, ("a", "c"): 0.25, ("b", "a"): 0.25, ("b", "c"): 0.75}
     assert "* b → c  0.750" in mean.summary()
-    assert averaged([CHAIN, FORK], threshold=0.99).structure == CHAIN  # a tie: from the earlier node
+    assert (
+        average_structures([CHAIN, FORK], threshold=0.99).structure == CHAIN
+    )  # a tie: from the earlier node
 
 
 def test_averages_have_no_cycle():
@@ -29,15 +31,15 @@ def test_averages_have_no_cycle():
         {"a": ("c",), "b": (), "c": ("b",)},
         {"a": ("c",), "b": ("a",), "c": ()},
     ]
-    mean = averaged(turned)
+    mean = average_structures(turned)
     assert set(ancestral_order(mean.structure)) == set(CHAIN)
     assert len(links(mean.structure)) == 3
     with pytest.raises(InputError, match="at least one"):
-        averaged([])
+        average_structures([])
     with pytest.raises(InputError, match="same nodes"):
-        averaged([CHAIN, {"a": ()}])
+        average_structures([CHAIN, {"a": ()}])
     with pytest.raises(InputError, match="threshold"):
-        averaged([CHAIN], threshold=1.0)
+        average_structures([CHAIN], threshold=1.0)
 
 
 def chain_of_three(n=4000, p="0.1"):
@@ -82,7 +84,7 @@ def test_every_question_is_asked_once_and_tables_stay_what_they_are():
     resampled_network(source, ["a", "b", "c"], samples=4, max_parents=1)
     assert Asked.times == 1
     query = mq.Query(by=("a", "b"))
-    first, again, other = (Redrawn(plain, seed).answer([query])[0] for seed in (1, 1, 2))
+    first, again, other = (ResampledTally(plain, seed).answer([query])[0] for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.values, again.values)
     assert not np.array_equal(first.values, other.values)
     assert first.total == pytest.approx(4000)
@@ -94,7 +96,7 @@ def test_values_with_a_covariance_are_drawn_by_the_normal_distribution():
     plain = chain_of_three()
     source = Records(plain.codes, plain.policy, weights)
     (table,) = source.answer([mq.Query(by=("a", "b"))])
-    samples = [Redrawn(source, seed).answer([mq.Query(by=("a", "b"))])[0] for seed in range(300)]
+    samples = [ResampledTally(source, seed).answer([mq.Query(by=("a", "b"))])[0] for seed in range(300)]
     drawn = np.array([sample.values for sample in samples])
     ratio = drawn.var(axis=0, ddof=1) / table.covariance.diagonal()
     assert 0.5 < ratio.min() <= ratio.max() < 2

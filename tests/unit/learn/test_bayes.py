@@ -43,7 +43,7 @@ def draw(n, generator):
 
 
 def clear_source(codes):
-    return Records(codes, POLICY.undisguised())
+    return Records(codes, POLICY.without_channels())
 
 
 def labels(codes):
@@ -150,7 +150,7 @@ def test_a_class_that_nothing_speaks_for_is_warned_about_and_never_predicted():
     np.testing.assert_allclose(model.predict_proba({"x": [0, 1]}), [[1, 0, 0], [1, 0, 0]])
     assert model.predict({"x": [0]}).tolist() == ["u"]
     assert "Too rare" in model.summary()
-    clear = Records({"c": np.array([0, 1], np.uint8), "x": np.zeros(2, np.uint8)}, policy.undisguised())
+    clear = Records({"c": np.array([0, 1], np.uint8), "x": np.zeros(2, np.uint8)}, policy.without_channels())
     with pytest.warns(MasqueradeWarning, match="'w'"):
         assert naive_bayes(clear, "c", alpha=0).prior.tolist() == [0.5, 0.5, 0]
 
@@ -192,7 +192,7 @@ def test_bad_input_is_refused_by_name():
         with pytest.raises(InputError, match="'alpha'"):
             naive_bayes(source, "c", alpha=alpha)
     one = mq.tally(pd.DataFrame({"c": ["u", "u"], "x": [0, 1]}))
-    with pytest.raises(InputError, match="one class only"):
+    with pytest.raises(InputError, match="only one class"):
         naive_bayes(one, "c")
     nobody = clear_source({name: np.zeros(0, np.uint8) for name in SCHEMA})
     with pytest.raises(InputError, match="no class of 'c' has a positive count"):

@@ -13,7 +13,8 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import FileError, InputError
 from masquerade.data.example_networks import eleven_nodes
-from masquerade.learn.networks.network import known_network, parse_bif, read_bif, write_bif
+from masquerade.learn.networks.network import known_network
+from masquerade.learn.networks.network_files import parse_bif, read_bif, write_bif
 
 LUNG = """network unknown {
 }
@@ -105,7 +106,7 @@ def test_what_cannot_be_written_is_refused():
     schema = mq.Schema({"a": ['"', "b"]})
     with pytest.raises(InputError, match="quotation mark"):
         known_network(schema, {"a": ()}, {"a": np.array([0.5, 0.5])}).to_bif()
-    with pytest.raises(InputError, match=r"projected\(\) for BIF"):
+    with pytest.raises(InputError, match=r"project\(\) for BIF"):
         known_network(mq.Schema({"a": [0, 1]}), {"a": ()}, {"a": np.array([1.5, -0.5])}).to_bif()
 
 
@@ -128,14 +129,14 @@ def test_what_cannot_be_written_is_refused():
         ("( lung | smoke )", "( smoke )", "line 12: 'smoke' has two probability blocks"),
         ("( lung | smoke )", "( )", "line 12: a probability block names no variable"),
         ("(yes) 0.1", "(yes, no) 0.1", "line 13: 'lung' has 1 parents, found 2 values"),
-        ("(yes) 0.1", "(yess) 0.1", "line 13: 'yess' is no category of 'smoke'. Did you mean 'yes'"),
+        ("(yes) 0.1", "(yess) 0.1", "line 13: 'yess' is not a category of 'smoke'. Did you mean 'yes'"),
         ("(yes) 0.1", "(no) 0.1", r"line 14: the row of 'lung' for \(no\) is given twice"),
         ("  (yes) 0.1, 0.2, 0.7;\n", "", "line 12: rows of 'lung' are missing"),
         ("0.2, 0.7", "0.2", "line 13: expected 3 probabilities, found 2"),
         ("0.2, 0.7", "0.2, 0.8", "line 12: the rows of 'lung' must sum to 1"),
         ("0.2, 0.7", "0.2, x", "line 13: expected a probability, found 'x'"),
-        ("0.2, 0.7", "0.2, nan", "line 13: nan is no probability"),
-        ("0.2, 0.7", "-0.2, 1.1", "line 13: -0.2 is no probability"),
+        ("0.2, 0.7", "0.2, nan", "line 13: nan is not a probability"),
+        ("0.2, 0.7", "-0.2, 1.1", "line 13: -0.2 is not a probability"),
         ("network unknown {", "network unknown { property a", "line 2: a property must end with ';'"),
         ("network unknown {", "network unknown { a", "line 1: expected 'property', found 'a'"),
         ('"a bit"', '"a bit', "line 7: a quotation mark is never closed"),
@@ -225,3 +226,36 @@ def test_pgmpy_reads_what_we_write_as_we_read_what_it_has(bayesian_models, name)
         mine = ours[table.child.name]
         order = [table.axes.index(axis) for axis in mine.axes]
         np.testing.assert_allclose(table.probabilities.transpose(order), mine.probabilities, atol=1e-7)
+
+
+HEAD = "variable a { type discrete [ 2 ] { y, n }; }\nvariable b { type discrete [ 2 ] { y, n }; }\n"
+ROOT = "probability ( a ) { table 0.5, 0.5; }\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (ROOT + "probability ( b | a,\na ) { default 0.5, 0.5; }", "a variable is named twice in the block"),
+        (ROOT + 'probability ( b | a, "a" ) { default 1, 0; }', "a variable is named twice in the block"),
+        ("probability ( a ) { table 0.5, 0.5; table 1, 0; }", "the table of 'a' is given twice"),
+        ("probability ( a ) { default 0.5, 0.5; default 1, 0; }", "the default of 'a' is given twice"),
+        ("probability ( a ) { table 0.5_0, 0.5; }", "expected a probability, found '0.5_0'"),
+        ("probability ( a ) { table 0.٥, 0.5; }", "expected a probability, found '0.٥'"),
+        ("variable c { type discrete [ 1 ] { y }; type discrete [ 1 ] { n }; }", "the type of 'c' is given"),
+    ],
+)
+def test_text_that_readers_take_in_different_ways_is_refused(text, problem):
+    with pytest.raises(InputError, match=problem):
+        parse_bif(HEAD + text)
+
+
+def test_defaults_do_not_fill_tables_without_end():
+    names = [f"v{i}" for i in range(21)]
+    text = "".join(f"variable {name} {{ type discrete [ 2 ] {{ y, n }}; }}\n" for name in names)
+    text += "".join(f"probability ( {name} ) {{ table 0.5, 0.5; }}\n" for name in names)
+    for child in (f"c{i}" for i in range(60)):
+        text += f"variable {child} {{ type discrete [ 2 ] {{ y, n }}; }}\n"
+        text += f"probability ( {child} | {', '.join(names)} ) {{ default 0.5, 0.5; }}\n"
+    assert len(text) < 15_000  # for tables of 2 GB
+    with pytest.raises(InputError, match="tables with a default have more than 8,388,608 probabilities"):
+        parse_bif(text)

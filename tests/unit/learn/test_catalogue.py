@@ -20,6 +20,8 @@ TYPED = {
     "linear": {"target": "c", "loss": "squares"},
     "k-means": {"k": 2, "names": "b,c", "scores": ["c=1,0"]},
     "tables": {"tables": ["a,b", "c"]},
+    "survival": {"time": "b", "event": "c", "by": "a", "category": "true"},
+    "logistic": {"target": "c", "features": "a,b", "interactions": ["a,b"], "category": "true"},
 }
 
 
@@ -51,7 +53,7 @@ def test_a_learner_learns_from_typed_options_and_asks_what_it_says(name):
     entry = catalogue.learner(name)
     options = entry.read(TYPED[name], SCHEMA)
     asked = Asked(source())
-    model = entry.learnt(asked, options)
+    model = entry.fit(asked, options)
     assert entry.summary(model, options)
     assert isinstance(model.to_dict(), dict)
     if entry.model is not None:
@@ -75,7 +77,8 @@ def test_defaults_are_those_of_the_functions(name):
     needed = {key: TYPED[name][key] for needs in entry.needs for key in needs}
     options = entry.read(needed, SCHEMA)
     for key, parameter in inspect.signature(functions[name]).parameters.items():
-        if parameter.default is not parameter.empty and key != "start":  # centres are given in Python alone
+        in_python_alone = key in ("start", "progress")
+        if parameter.default is not parameter.empty and not in_python_alone:
             expected = list(parameter.default) if parameter.default == () else parameter.default
             assert options[key] == expected, key
 
@@ -95,7 +98,7 @@ def test_tables_nobody_said_are_not_asked():
 
 def test_a_network_is_found_where_an_order_is_given():
     network = catalogue.learner("network")
-    found = network.learnt(source(), network.read({"order": "c,a,b"}, SCHEMA))
+    found = network.fit(source(), network.read({"order": "c,a,b"}, SCHEMA))
     assert set(found.structure) == set(SCHEMA)
     assert network.variables(network.read({"order": "c,a"}, SCHEMA)) == ("c", "a")
 
@@ -104,7 +107,7 @@ def test_what_cannot_be_meant_is_refused():
     network = catalogue.learner("network")
     with pytest.raises(InputError, match="structure or order is missing"):
         network.read({}, SCHEMA)
-    with pytest.raises(InputError, match="--structure or --order must be given, not both"):
+    with pytest.raises(InputError, match="Give only one of --structure or --order"):
         network.read({"structure": "a<-b", "order": "a,b"}, SCHEMA, lambda option: option.flag)
     with pytest.raises(InputError, match=r"has no option 'strukture'. Did you mean 'structure'?"):
         network.read({"strukture": "a<-b"}, SCHEMA)
@@ -112,3 +115,21 @@ def test_what_cannot_be_meant_is_refused():
         catalogue.learner("tree").read({"target": "d"}, SCHEMA)
     with pytest.raises(InputError, match="There is no learner 'forest'"):
         catalogue.learner("forest")
+
+
+def test_survival_and_regression_say_what_they_cannot_do_between_parties():
+    ages = mq.Schema({"age": list(range(101)), "dose": list(range(101)), "sick": ["no", "yes"]})
+    regression, curves = catalogue.learner("logistic"), catalogue.learner("survival")
+    with pytest.raises(InputError, match=r"Continuous variables are not possible.*Group 'age' into bins"):
+        regression.rehearse(ages, regression.read({"target": "sick", "features": "age,dose"}, ages))
+    wrong = {"target": "sick", "features": "age", "interactions": ["age,dose"]}
+    with pytest.raises(InputError, match="two or more features"):
+        regression.rehearse(ages, regression.read(wrong, ages))
+    falling = mq.Schema({"week": [3, 2, 1], "sick": ["no", "yes"]})
+    with pytest.raises(InputError, match="must rise in the order"):  # before anything is counted
+        curves.rehearse(falling, curves.read({"time": "week", "event": "sick"}, falling))
+    with pytest.raises(InputError, match="event is missing"):
+        curves.read({"time": "week"}, falling)
+    [query] = regression.rehearse(ages, regression.read({"target": "sick", "features": "age"}, ages))
+    assert set(query.by) == {"age", "sick"}
+    assert not regression.asks({"target": "sick", "features": ("age",)}, {"dose"})

@@ -71,7 +71,7 @@ def test_bins_stand_for_their_middles_and_what_is_no_number_is_refused():
     frame = pd.DataFrame({"age": ["[0, 10)"] * 3 + ["[10, 30)"], "town": list("abab")})
     found = mq.learn.k_means(mq.tally(frame), 2, ["age"])
     assert sorted(found.centres.ravel()) == [5.0, 20.0]
-    with pytest.raises(InputError, match="'town' has categories that are no numbers"):
+    with pytest.raises(InputError, match="'town' has categories that are not numbers"):
         mq.learn.k_means(mq.tally(frame), 2)
     with pytest.raises(InputError, match="'k' must be from 1 to 2"):
         mq.learn.k_means(mq.tally(frame), 3, ["age"])
@@ -98,7 +98,7 @@ def test_clusters_are_a_file_that_reads_back(tmp_path):
 def test_numbers_on_a_lattice():
     lattice = Lattice.of([[4.3, 4.4, 7.9], [-1, -0.75, 1]])
     assert (lattice.unit, lattice.most) == (0.05, (72, 40))
-    assert lattice.whole([[4.4, 1]]).tolist() == [[2, 40]]
+    assert lattice.to_units([[4.4, 1]]).tolist() == [[2, 40]]
     assert np.allclose(lattice.numbers([[2, 40]]), [[4.4, 1]], rtol=0, atol=1e-12)
     assert Lattice.of([[5], [2, 7]]).most == (0, 1)  # a column of one number, and one of two
     uneven = Lattice.of([[0, np.sqrt(2), np.pi]])  # no common unit: rounded

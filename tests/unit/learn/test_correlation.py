@@ -29,7 +29,7 @@ OWNERS = {"north": ["a", "u"], "south": ["b", "c", "v"]}
 def test_clear_records_and_exact_projections_have_numpys_correlations():
     frame = people()
     wanted = np.corrcoef(frame.to_numpy().T)
-    for source in (mq.tally(frame), mq.projected(frame, OWNERS)):
+    for source in (mq.tally(frame), mq.projection_tally(frame, OWNERS)):
         found = mq.learn.correlations(source, list(frame))
         np.testing.assert_allclose(found.values, wanted, atol=1e-9)
         assert found.n == 600
@@ -58,7 +58,7 @@ def test_what_cannot_be_correlated():
     frame = pd.DataFrame({"a": [1, 1, 1], "b": [0, 1, 1], "k": ["x", "y", "z"]})
     source = mq.tally(frame, schema=mq.Schema({"a": [1, 2], "b": [0, 1], "k": ["x", "y", "z"]}))
     for names, scores, reason in (
-        (["a", "b"], None, "does not vary"),
+        (["a", "b"], None, "has no positive estimated variance"),
         (["b", "k"], None, "give 'scores'"),
         (["b", "k"], {"k": [1, 2]}, "must be 3 numbers"),
         (["b"], None, "two variables"),

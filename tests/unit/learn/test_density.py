@@ -111,7 +111,7 @@ def test_bad_input_is_refused():
         reconstructed_density(source, "x")
     assert reconstructed_density(source, "x", [0, 1, 3]).values.tolist() == [0.5, 0.25]
     for edges in ([0, 1], [0, 1, 1], [0, 1, np.inf]):
-        with pytest.raises(InputError, match="3 finite, rising edges"):
+        with pytest.raises(InputError, match="3 finite, increasing 'edges'"):
             reconstructed_density(source, "x", edges)
     with pytest.raises(InputError, match="one variable"):
         density_of(source.answer([mq.Query(by=("x", "y"))])[0])

@@ -106,9 +106,9 @@ def test_negative_estimates_must_be_projected_first():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MasqueradeWarning)
         net = mq.learn.bayesian_network(Records(codes, policy), ELEVEN_NODES)
-    with pytest.raises(InputError, match=r"projected\(\) for inference"):
+    with pytest.raises(InputError, match=r"project\(\) for inference"):
         net.query("A")
-    assert net.projected().query("A").probabilities.sum() == pytest.approx(1)
+    assert net.project().query("A").probabilities.sum() == pytest.approx(1)
 
 
 def grid(size):

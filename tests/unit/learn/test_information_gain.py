@@ -7,7 +7,7 @@ import pytest
 
 import masquerade as mq
 from masquerade.learn.classifiers._information_gain import (
-    clipped,
+    clip_counts,
     entropy,
     information_gain,
     split_information,
@@ -47,5 +47,5 @@ def test_clipping_is_the_tables_own():
     codes = {"a": np.array([0, 0, 0, 1], np.uint8), "b": np.array([0, 1, 1, 0], np.uint8)}
     (table,) = Records(codes, policy).answer([mq.Query(by=("a", "b"))])
     assert table.values.min() < 0
-    np.testing.assert_allclose(clipped(table.values), table.nonnegative("clip").values)
-    assert clipped(-np.ones((2, 2))).tolist() == [[0, 0], [0, 0]]
+    np.testing.assert_allclose(clip_counts(table.values), table.nonnegative("clip").values)
+    assert clip_counts(-np.ones((2, 2))).tolist() == [[0, 0], [0, 0]]

@@ -39,7 +39,7 @@ def pair(n=4000, p="0.2", seed=4):
     generator = np.random.default_rng(seed)
     a = generator.integers(0, 2, n).astype(np.uint8)
     b = np.where(generator.random(n) < 0.7, a, 1 - a).astype(np.uint8)
-    clear = Records({"a": a, "b": b}, policy.undisguised())
+    clear = Records({"a": a, "b": b}, policy.without_channels())
     return clear, Records(simulate_codes(clear.codes, policy, generator), policy)
 
 
@@ -56,7 +56,7 @@ def test_ckl_weighs_the_rows_of_a_node_by_its_records():
     unlearnt = mq.learn.known_network(
         clear.schema, structure, {"a": np.full(2, 0.5), "b": np.full((2, 2), 0.5)}
     )["b"]
-    with pytest.raises(InputError, match="was learnt"):
+    with pytest.raises(InputError, match="was learned from records"):
         mq.evaluate.ckl(unlearnt, known)
 
 

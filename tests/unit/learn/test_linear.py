@@ -113,7 +113,7 @@ def test_pocket_separates_what_is_separable():
 
 
 def test_quasi_separation_is_seen_too():
-    # a = 1 occurs in one class only: its coefficient would be infinite, the other one is fine
+    # a = 1 occurs in only one class: its coefficient would be infinite, the other one is fine
     frame = pd.DataFrame({"a": [0] * 40 + [1] * 10, "y": ["u", "v"] * 20 + ["v"] * 10})
     with pytest.raises(NotConverged, match="separate"):
         linear_classifier(mq.tally(frame), "y", loss="logistic")
@@ -353,17 +353,17 @@ def test_bad_input_is_refused():
         linear_classifier(source, "y", loss="hinge")
     with pytest.raises(InputError, match="'ridge'"):
         linear_classifier(source, "y", loss="squares", ridge=-1)
-    with pytest.raises(InputError, match="no ridge"):
+    with pytest.raises(InputError, match="neither a ridge"):
         linear_classifier(source, "y", ridge=1)
-    with pytest.raises(InputError, match="no negative counts"):
+    with pytest.raises(InputError, match="nor negative counts"):
         linear_classifier(source, "y", counts="unbiased")
     with pytest.raises(InputError, match="4 finite numbers"):
         linear_classifier(source, "y", scores={"x": [1, 2]})
     with pytest.raises(InputError, match="numbers or 'indicator'"):
         linear_classifier(source, "y", scores={"x": "ordinal"})
-    with pytest.raises(InputError, match="no feature"):
+    with pytest.raises(InputError, match="not a feature"):
         linear_classifier(source, "y", ["x"], scores={"z": [1, 2, 3]})
-    with pytest.raises(InputError, match="one class only"):
+    with pytest.raises(InputError, match="only one class"):
         linear_classifier(mq.tally(frame.assign(y="u")), "y")
     with pytest.raises(UnknownValue, match="column 'x', row 2"):
         linear_classifier(source, "y").predict({"x": [0, 9], "z": [0, 0], "r": ["n", "n"]})

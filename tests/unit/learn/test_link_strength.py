@@ -48,7 +48,7 @@ def test_strengths_say_how_often_samples_have_the_link():
     assert "found in" not in plain.summary()
     done = []
     options = learner("structure").read({"resample": 2, "max_parents": 1}, SOURCE.schema)
-    found = learner("structure").learnt(SOURCE, options, lambda *step: done.append(step))
+    found = learner("structure").fit(SOURCE, options, lambda *step: done.append(step))
     assert done == [(1, 2), (2, 2)]
     assert all(s.frequency in {0.0, 0.5, 1.0} for s in found.strengths)
     assert found.strengths
@@ -76,6 +76,9 @@ def test_structures_of_earlier_versions_keep_their_design_effects():
         ({"strengths": learned().to_dict()["strengths"][:1] * 2}, "not those of its links"),
         ({"strengths": [{"parent": "a"}]}, "damaged"),
         ({"strengths": [learned().to_dict()["strengths"][0] | {"p_value": "0"}]}, "numbers from 0"),
+        ({"strengths": [learned().to_dict()["strengths"][0] | {"p_value": 7.5}]}, "between 0 and 1"),
+        ({"strengths": [learned().to_dict()["strengths"][0] | {"frequency": 7.5}]}, "between 0 and 1"),
+        ({"strengths": [learned().to_dict()["strengths"][0] | {"statistic": 10**400}]}, "finite numbers"),
         ({"order": [1]}, "lists of texts"),
     ],
 )

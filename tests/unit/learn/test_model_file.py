@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,8 +66,11 @@ def changed_feature(**changes):
         ({"kind": "naive_bayes"}, "not a model"),
         (lambda: changed(masquerade_model=2), "model format 2 is not known; this version reads 1"),
         (lambda: changed(masquerade_model=True), "model format True is not known"),
-        (lambda: changed(kind="naive_byes"), "no kind of model 'naive_byes'. Did you mean 'naive_bayes'"),
-        (lambda: changed(kind=["x"]), "no kind of model"),
+        (
+            lambda: changed(kind="naive_byes"),
+            "unknown kind of model 'naive_byes'. Did you mean 'naive_bayes'",
+        ),
+        (lambda: changed(kind=["x"]), "unknown kind of model"),
         (lambda: changed(alpha=...), "lacks 'alpha'"),
         (lambda: changed(n="many"), "'n' must be of type int"),
         (lambda: changed(target=3), "'target' must be of type dict"),
@@ -93,6 +97,51 @@ def test_wrong_contents_are_refused_with_the_file_named(tmp_path, values, messag
     assert "\n" not in str(caught.value)
 
 
+MODELS = Path(__file__).parents[2] / "compatibility" / "v0_1" / "models"
+CLUSTERS = {
+    **model_file.header("k_means"), "names": ["a"], "centres": [[1], [2]], "centre_stderr": None,
+    "shares": [0.5, 0.5], "share_stderr": [0, 0], "within": None, "n": 9,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("naive_bayes", {"alpha": -1}, "'alpha' must not be negative"),
+        ("logistic", {"ridge": -1}, "'ridge' must not be negative"),
+        ("logistic", {"negative": -1}, "'negative' must not be negative"),
+        ("logistic", {"accuracy": 7.5}, "'accuracy' must be between 0 and 1"),
+        ("logistic", {"accuracy": -0.1}, "'accuracy' must be between 0 and 1"),
+        ("logistic", {"coefficients": "inf"}, "'coefficients' must contain finite numbers"),
+        ("rules", {"min_confidence": 7.5}, "'min_confidence' must be between 0 and 1"),
+        ("rules", {"confidence": "inf"}, "'confidence' must contain finite numbers"),
+        ("rules", {"p_value": 7.5}, "'p_value' must be between 0 and 1"),
+        ("itemsets", {"min_support": -0.5}, "'min_support' must be between 0 and 1"),
+        ("k_means", {"centres": "-inf"}, "'centres' must contain finite numbers"),
+        ("k_means", {"shares": "inf"}, "'shares' must be between 0 and 1"),
+        ("k_means", {"shares": 7.5}, "'shares' must be between 0 and 1"),
+        ("k_means", {"share_stderr": -1}, "'share_stderr' must not be negative"),
+    ],
+)
+def test_impossible_numbers_are_refused(name, change, message):
+    values = CLUSTERS if name == "k_means" else json.loads((MODELS / f"{name}.json").read_text("utf-8"))
+    model_file.model_of(values)
+    (field, number), *_ = change.items()
+    known = values.get(field, values.get("confidence"))  # rules of v0.1 have no p-values
+    with pytest.raises(InputError, match=message):
+        model_file.model_of({**values, field: fill(known, number)})
+
+
+def fill(values, number):
+    """Return nested lists of the same shape with the number everywhere."""
+    return [fill(value, number) for value in values] if isinstance(values, list) else number
+
+
+def test_the_share_of_unbiased_counts_may_lie_outside_its_range():
+    values = json.loads((MODELS / "logistic.json").read_text("utf-8"))
+    assert model_file.model_of({**values, "counts": "unbiased", "accuracy": 1.02}).accuracy == 1.02
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -113,7 +162,7 @@ def test_not_a_number_is_refused(tmp_path):
     path = tmp_path / "nan.json"
     values = changed_feature(probabilities=[[float("nan"), 0, 0]] * 3)
     path.write_text(json.dumps(values), encoding="utf-8")
-    with pytest.raises(InputError, match="NaN is no number"):
+    with pytest.raises(InputError, match="NaN is not a valid JSON number"):
         model_file.load(path)
     with pytest.raises(InputError, match="undefined numbers"):
         model_file.model_of(values)

@@ -19,7 +19,14 @@ from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn import model_file
 from masquerade.learn.networks.graph import ancestral_order
 from masquerade.learn.networks.network import BayesianNetwork, known_network
-from masquerade.learn.networks.network_plot import BOX_HEIGHT, Box, coordinates, crossings, layered, ordered
+from masquerade.learn.networks.network_plot import (
+    BOX_HEIGHT,
+    Box,
+    assign_layers,
+    coordinates,
+    crossings,
+    order_layers,
+)
 from masquerade.sources.records import Records
 
 
@@ -39,14 +46,14 @@ def test_unseen_parents_have_uniform_rows_and_say_so():
         table = mq.learn.bayesian_network(source, {"a": (), "b": ("a",)})["b"]
     np.testing.assert_allclose(table.probabilities[1], 1 / 3)
     assert np.isinf(table.stderr[1]).all()
-    assert table.seen.tolist() == [True, False]
+    assert table.has_records.tolist() == [True, False]
 
 
 def test_structures_that_are_none_are_refused():
     source = mq.tally(pd.DataFrame({"a": [0, 1], "b": [0, 1]}))
     with pytest.raises(InputError, match="cycle"):
         mq.learn.bayesian_network(source, {"a": ("b",), "b": ("a",)})
-    with pytest.raises(InputError, match="no node"):
+    with pytest.raises(InputError, match="not a node"):
         mq.learn.bayesian_network(source, {"a": ("z",)})
     with pytest.raises(SchemaError, match="no variable 'z'"):
         mq.learn.bayesian_network(source, {"z": ()})
@@ -114,9 +121,7 @@ def learned(n=2000):
         return mq.learn.bayesian_network(Records(codes, eleven_nodes_policy()), ELEVEN_NODES)
 
 
-@pytest.mark.parametrize(
-    "net", [eleven_nodes(), learned(), learned(60), learned(60).projected()], ids=range(4)
-)
+@pytest.mark.parametrize("net", [eleven_nodes(), learned(), learned(60), learned(60).project()], ids=range(4))
 def test_a_saved_network_is_the_same(net, tmp_path):
     model_file.save(net, tmp_path / "net.json")
     again = model_file.load(tmp_path / "net.json")
@@ -127,7 +132,7 @@ def test_a_saved_network_is_the_same(net, tmp_path):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
         for ours, theirs in zip(one.conf_int(0.9), other.conf_int(0.9), strict=True):
             np.testing.assert_array_equal(ours, theirs)
-        np.testing.assert_array_equal(one.bounded(), other.bounded())
+        np.testing.assert_array_equal(one.is_bounded(), other.is_bounded())
     assert again.to_dict() == net.to_dict()
 
 
@@ -149,7 +154,7 @@ def test_files_that_are_no_network_are_refused():
         (broken(lambda v: v.pop("nodes")), "lacks 'nodes'"),
         (broken(lambda v: v["nodes"].append(3)), "a node must be an object"),
         (broken(lambda v: v["nodes"].append(v["nodes"][0])), "a variable twice"),
-        (put("T", "parents", ["Z"]), "'Z' that is no node"),
+        (put("T", "parents", ["Z"]), "'Z' that is not a node"),
         (put("T", "parents", [["A"]]), "must be names"),
         (put("A", "parents", ["T"]), "cycle"),
         (put("A", "probabilities", [0.5, 0.6]), "rows that sum to 1"),
@@ -215,14 +220,14 @@ def test_the_picture_has_every_node_and_arrow_and_no_box_on_another(net, tmp_pat
 
 def test_parents_stand_above_children_and_crossings_are_undone():
     structure = {"a": (), "b": (), "c": (), "x": ("c",), "y": ("b",), "z": ("a", "x")}
-    layers, segments = layered(structure)
+    layers, segments = assign_layers(structure)
     level = {spot: at for at, layer in enumerate(layers) for spot in layer}
     assert all(level[lower] == level[upper] + 1 for upper, lower in segments)
     below = {}
     for upper, lower in segments:
         below.setdefault(upper, []).append(lower)
     assert crossings([["a", "b"], ["c", "d"]], {"a": ["d"], "b": ["c"]}) == 1
-    best = ordered(layers, segments)
+    best = order_layers(layers, segments)
     assert crossings(best, below) == 0
     assert [sorted(map(str, layer)) for layer in best] == [sorted(map(str, layer)) for layer in layers]
     widths = dict.fromkeys(structure, 1.0)

@@ -31,7 +31,7 @@ MODELS = {
     "no rules": lambda: mq.learn.association_rules(source(), 0.1, 1.0),
     "itemsets": lambda: mq.learn.frequent_itemsets(source()),
     "structure": lambda: mq.learn.structure(source()),
-    "averaged": lambda: mq.learn.averaged([CHAIN, {"a": (), "b": (), "bin": ("a",)}], 0.4),
+    "averaged": lambda: mq.learn.average_structures([CHAIN, {"a": (), "b": (), "bin": ("a",)}], 0.4),
     "network": lambda: mq.learn.bayesian_network(source(), CHAIN),
     "conditional table": lambda: mq.learn.bayesian_network(source(), CHAIN)["b"],
     "table without parents": lambda: mq.learn.bayesian_network(source(), CHAIN)["a"],

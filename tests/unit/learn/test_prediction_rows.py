@@ -11,7 +11,7 @@ import pytest
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeWarning, PolicyMismatch, SchemaError, UnknownValue
 from masquerade.core.schema import Schema, Variable
-from masquerade.learn.classifiers.prediction_rows import labels_of, most_likely, normalised, row_codes
+from masquerade.learn.classifiers.prediction_rows import labels_of, most_likely, normalise_scores, row_codes
 
 WORDS = Schema({"w": ["no", "yes", "perhaps"]})
 LABELS = ["yes", "perhaps", "no", "yes"]
@@ -156,10 +156,10 @@ def test_what_has_no_columns_is_refused(rows):
 
 
 def test_columns_must_be_columns_and_equally_long():
-    with pytest.raises(InputError, match="one column of labels"):
+    with pytest.raises(InputError, match="one-dimensional"):
         codes(np.array([LABELS, LABELS]))
     two = pd.DataFrame([["yes", "no"]], columns=["w", "w"])
-    with pytest.raises(InputError, match="one column of labels"):
+    with pytest.raises(InputError, match="one-dimensional"):
         row_codes(two, WORDS, ["w"])
     schema = Schema({"a": [0], "b": [0]})
     with pytest.raises(InputError, match="a: 1, b: 2"):
@@ -177,9 +177,9 @@ def test_labels_come_back_in_their_own_type():
 def test_scores_to_classes():
     scores = np.log([[0.2, 0.6], [0.3, 0.3 * (1 + 1e-12)]])
     assert most_likely(scores).tolist() == [1, 0]  # equal up to rounding: the first
-    np.testing.assert_allclose(np.exp(normalised(scores, np.ones(2))), [[0.25, 0.75], [0.5, 0.5]])
+    np.testing.assert_allclose(np.exp(normalise_scores(scores, np.ones(2))), [[0.25, 0.75], [0.5, 0.5]])
     with pytest.warns(MasqueradeWarning, match="1 rows have probability 0"):
-        alone = normalised(np.array([[-np.inf, -np.inf], [0, -np.inf]]), np.array([0.25, 0.75]))
+        alone = normalise_scores(np.array([[-np.inf, -np.inf], [0, -np.inf]]), np.array([0.25, 0.75]))
     np.testing.assert_allclose(np.exp(alone), [[0.25, 0.75], [1, 0]])
 
 

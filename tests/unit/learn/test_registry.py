@@ -39,7 +39,7 @@ FRAME = pd.DataFrame({"a": ["x", "x", "y"], "b": [1, 2, 2]})
 
 def test_models_of_a_registered_learner_are_saved_and_loaded(install, tmp_path):
     install("toys", {"learners": {"modes": "MODES"}}, MODES)
-    model = mq.learn.learner("modes").learnt(mq.tally(FRAME), {})
+    model = mq.learn.learner("modes").fit(mq.tally(FRAME), {})
     assert model.modes == {"a": "x", "b": 2}
     mq.learn.save(model, tmp_path / "modes.json")
     assert json.loads((tmp_path / "modes.json").read_text())["kind"] == "modes"
@@ -48,7 +48,7 @@ def test_models_of_a_registered_learner_are_saved_and_loaded(install, tmp_path):
 
 def test_without_the_package_its_models_are_refused(tmp_path):
     (tmp_path / "modes.json").write_text('{"masquerade_model": 1, "kind": "modes"}')
-    with pytest.raises(InputError, match=r"modes.json: there is no kind of model 'modes'"):
+    with pytest.raises(InputError, match=r"modes.json: unknown kind of model 'modes'"):
         mq.learn.load(tmp_path / "modes.json")
 
 

@@ -10,8 +10,9 @@ from tests.statistical.checks import assert_coverage, assert_unbiased, assert_va
 import masquerade as mq
 from masquerade.core.errors import InputError
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.learn.rules.association_rules import Rules, association_rules
+from masquerade.learn.rules.association_rules import association_rules
 from masquerade.learn.rules.rule_measures import conviction_interval, false_discovery_rates, lift_interval
+from masquerade.learn.rules.rules_model import AssociationRules
 from masquerade.sources.records import Records
 
 NAMES = ("a", "b", "c")
@@ -114,7 +115,7 @@ def test_only_discoveries_are_returned():
     assert np.all(rules.q_value <= 0.05)
     assert rules.fdr == 0.05
     assert "false discoveries at most 0.05" in rules.summary()
-    again = Rules.from_dict(json.loads(json.dumps(rules.to_dict())))
+    again = AssociationRules.from_dict(json.loads(json.dumps(rules.to_dict())))
     np.testing.assert_allclose(again.q_value, rules.q_value)
     assert again.fdr == 0.05
 
@@ -124,10 +125,10 @@ def test_files_without_the_later_columns_open():
     values = rules.to_dict()
     for name in ("confidence_lower", "confidence_upper", "lift_stderr", "p_value", "q_value"):
         del values[name]
-    again = Rules.from_dict(values)
+    again = AssociationRules.from_dict(values)
     assert np.isnan(again.p_value).all()
     assert np.all(again.conf_int().lower < again.confidence)
-    assert not again.undecided.all()
+    assert not again.is_undecided.all()
 
 
 def test_confidences_of_clear_records_have_wilsons_interval():
@@ -151,7 +152,7 @@ def test_intervals_of_what_is_not_known_are_everything():
 
 
 def test_unknown_measures_and_rates_are_refused():
-    with pytest.raises(InputError, match="intervals of lift"):
+    with pytest.raises(InputError, match="must be one of lift"):
         found(np.random.default_rng(1)).conf_int("jaccard")
     with pytest.raises(InputError, match="'fdr' must be above 0"):
         found(np.random.default_rng(1), fdr=0)

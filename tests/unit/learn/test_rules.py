@@ -15,8 +15,9 @@ from masquerade.core.errors import InputError, MasqueradeWarning, SchemaError
 from masquerade.core.supports import SupportAnswer
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.frames.baskets import basket_policy
-from masquerade.learn.rules.association_rules import Rules, association_rules
+from masquerade.learn.rules.association_rules import association_rules
 from masquerade.learn.rules.itemsets import Itemsets, frequent_itemsets, items_of
+from masquerade.learn.rules.rules_model import AssociationRules
 from masquerade.sources.records import Records
 
 METRICS = [
@@ -169,7 +170,7 @@ def test_itemsets_equal_brute_force_under_noise(name, min_support):
         value, error = brute[held]
         np.testing.assert_allclose([row["support"], row["stderr"]], np.array([value, error]) / records.n)
         assert row["undecided"] == (row["lower"] < min_support)
-    assert found.undecided.any() or min_support == 0.3
+    assert found.is_undecided.any() or min_support == 0.3
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -189,9 +190,11 @@ def test_printed_candidates_equal_brute_force_under_noise(name):
     assert as_dict(found.to_frame()) == pytest.approx(expected)
     assert set(frequent_itemsets(records, least, level=1e-9)) <= set(found)
     support = as_dict(found.to_frame())
-    assert set(found.maximal()) == {held for held in support if not any(held < other for other in support)}
+    assert set(found.maximal_sets()) == {
+        held for held in support if not any(held < other for other in support)
+    }
     assert Itemsets.from_dict(json.loads(json.dumps(found.to_dict()))).to_dict() == found.to_dict()
-    without = Records(population(300, np.random.default_rng(2)), records.policy.undisguised())
+    without = Records(population(300, np.random.default_rng(2)), records.policy.without_channels())
     assert set(frequent_itemsets(without, least, candidates="join")) == set(frequent_itemsets(without, least))
 
 
@@ -294,14 +297,14 @@ def test_one_unlucky_estimate_does_not_lose_larger_sets():
     source = Told({(0,): (0.045, 0.01), (1,): (0.4, 0.01), (0, 1): (0.055, 0.01)})
     found = frequent_itemsets(source, 0.05)
     assert set(found) == {frozenset("b"), frozenset("ab")}  # reported by the estimate, though a alone is not
-    assert found.undecided.tolist() == [False, True]
+    assert found.is_undecided.tolist() == [False, True]
     hopeless = Told({(0,): (0.02, 0.01), (1,): (0.4, 0.01)})
     assert set(frequent_itemsets(hopeless, 0.05)) == {frozenset("b")}
 
 
 def test_a_left_side_estimated_as_nothing_gives_no_rule_but_a_warning():
     source = Told({(0,): (-0.01, 0.05), (1,): (0.4, 0.05), (0, 1): (0.06, 0.05)})
-    with pytest.warns(MasqueradeWarning, match="1 rules were left out"):
+    with pytest.warns(MasqueradeWarning, match="1 rules were omitted"):
         rules = association_rules(source, 0.05, 0.1)
     assert [rules.sides(row) for row in range(len(rules))] == [(("b",), ("a",))]
     frame = rules.to_frame()
@@ -314,12 +317,12 @@ def test_maximal_and_closed_sets(clear):
     found = frequent_itemsets(records, 0.1)
     support = as_dict(found.to_frame())
     larger = {held: [other for other in support if held < other] for held in support}
-    assert set(found.maximal()) == {held for held in support if not larger[held]}
+    assert set(found.maximal_sets()) == {held for held in support if not larger[held]}
     closed = {held for held in support if all(support[o] < support[held] - 1e-12 for o in larger[held])}
-    assert set(found.closed()) == closed
-    assert len(found.maximal()) < len(closed) < len(found)
+    assert set(found.closed_sets()) == closed
+    assert len(found.maximal_sets()) < len(closed) < len(found)
     loose = {held for held in support if all(support[o] < support[held] - 0.05 for o in larger[held])}
-    assert set(found.closed(tolerance=0.05)) == loose
+    assert set(found.closed_sets(tolerance=0.05)) == loose
 
 
 def test_filters_on_both_sides(clear):
@@ -395,7 +398,7 @@ def test_nothing_found(clear):
     assert len(rules) == 0
     assert rules.to_frame().empty
     assert "0 rules" in rules.summary()
-    assert len(Rules.from_dict(rules.to_dict())) == 0
+    assert len(AssociationRules.from_dict(rules.to_dict())) == 0
 
 
 def test_text_is_printed_like_arules():
@@ -410,16 +413,16 @@ def test_text_is_printed_like_arules():
     assert text[-3] == f"… and {len(rules) - 3} more"
     assert "too good on average" in text[-1]
     assert "{c}" in rules.itemsets.summary()
-    with pytest.raises(InputError, match="ordered by"):
+    with pytest.raises(InputError, match="must be one of lift"):
         rules.summary(by="beauty")
 
 
 def test_models_are_saved_as_plain_values():
     rules = association_rules(disguised("joint"), 0.05, 0.5)
-    again = Rules.from_dict(json.loads(json.dumps(rules.to_dict(), allow_nan=False)))
+    again = AssociationRules.from_dict(json.loads(json.dumps(rules.to_dict(), allow_nan=False)))
     pd.testing.assert_frame_equal(again.to_frame(), rules.to_frame())
     pd.testing.assert_frame_equal(again.itemsets.to_frame(), rules.itemsets.to_frame())
-    assert set(again.itemsets.maximal()) == set(rules.itemsets.maximal())
+    assert set(again.itemsets.maximal_sets()) == set(rules.itemsets.maximal_sets())
 
 
 @pytest.mark.parametrize(
@@ -443,7 +446,7 @@ def test_damaged_models_are_refused(change, error):
     values = association_rules(disguised("joint"), 0.1, 0.5).to_dict()
     change(values)
     with pytest.raises(InputError, match=error):
-        Rules.from_dict(values)
+        AssociationRules.from_dict(values)
 
 
 def test_itemsets_refuse_what_is_none():

@@ -11,8 +11,8 @@ from tests.statistical.checks import normal_bound
 
 import masquerade as mq
 from masquerade.core.axes import AxisMap, AxisMaps
-from masquerade.core.covariance import LinearCovariance, Part
 from masquerade.core.errors import InputError
+from masquerade.core.linear_covariance import CovariancePart, LinearCovariance
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
 from masquerade.estimate.evidence import GaussianEvidence
@@ -51,7 +51,7 @@ def estimated(observed: np.ndarray, p: float) -> CountTable:
     )
     values = maps.apply(observed)
     axes = tuple(Variable(f"v{i}", tuple(range(size))) for i, size in enumerate(observed.shape))
-    covariance = LinearCovariance((Part(observed, maps),), values, values, n)
+    covariance = LinearCovariance((CovariancePart(observed, maps),), values, values, n)
     return CountTable(axes, values, n, GaussianEvidence.of(values, covariance))
 
 
@@ -103,8 +103,8 @@ def test_bic_gain_is_positive_exactly_if_the_divided_likelihood_exceeds_the_pena
     raw = Uncorrected().gains(link, LIKELIHOOD, NO_FLOOR)[0]
     df = 4 * (3 - 1) * (2 - 1)
     edge = raw / (log(table.n) / 2 * df)
-    assert DesignEffect().divided(link, BIC, np.array([edge * 0.999]))[0] > 0
-    assert DesignEffect().divided(link, BIC, np.array([edge * 1.001]))[0] < 0
+    assert DesignEffect().divided_gains(link, BIC, np.array([edge * 0.999]))[0] > 0
+    assert DesignEffect().divided_gains(link, BIC, np.array([edge * 1.001]))[0] < 0
 
 
 def test_eta_asks_for_a_share_of_the_old_score():

@@ -23,7 +23,9 @@ from masquerade.core.query import Query
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.networks._candidates import effective_records
 from masquerade.learn.networks.graph import ancestral_order, differences
-from masquerade.learn.networks.network import known_network, parse_bif
+from masquerade.learn.networks.hill_climbing import CandidateLink, steps_of
+from masquerade.learn.networks.network import known_network
+from masquerade.learn.networks.network_files import parse_bif
 from masquerade.learn.networks.scores import (
     BIC,
     Constant,
@@ -35,7 +37,7 @@ from masquerade.learn.networks.scores import (
     bdeu,
     family_score,
 )
-from masquerade.learn.networks.structure_search import Judge, Step, steps_of, structure
+from masquerade.learn.networks.structure_search import Judge, structure
 from masquerade.sources.records import Records
 
 
@@ -382,7 +384,7 @@ def test_tabu_never_ends_below_plain_climbing():
         ({"order": [*list(ASIA)[:-1], "asia"]}, "every variable once"),
         ({"max_parents": -1}, "max_parents"),
         ({"score": "mdl"}, "no score"),
-        ({"required": [("asia", "moon")]}, "no variable"),
+        ({"required": [("asia", "moon")]}, "unknown variable"),
         ({"required": [("asia", "tub")], "forbidden": [("asia", "tub")]}, "both required and forbidden"),
         ({"required": [("asia", "tub"), ("tub", "asia")]}, "cycle"),
         ({"required": [("asia", "tub")], "max_parents": 0}, "required parents"),
@@ -461,8 +463,8 @@ def test_a_copy_of_a_noisy_parent_is_no_parent():
     codes = {"b": b.astype(np.uint8), "c": c.astype(np.uint8), "y": y.astype(np.uint8)}
     judge = Judge(Records(simulate_codes(codes, policy, generator), policy), BIC, Likelihood())
     judge.learn(steps_of(2, (0, 1)))
-    first_b = judge.value(2, (0,)) + judge.gain[judge.either(Step(2, (0,), 1))]
-    first_c = judge.value(2, (1,)) + judge.gain[judge.either(Step(2, (1,), 0))]
+    first_b = judge.value(2, (0,)) + judge.gain[judge.either(CandidateLink(2, (0,), 1))]
+    first_c = judge.value(2, (1,)) + judge.gain[judge.either(CandidateLink(2, (1,), 0))]
     assert first_c > first_b + 100  # of clear counts the two sums are equal
     assert judge.value(2, (0, 1)) == first_b < judge.value(2, (0,))
 

@@ -9,7 +9,7 @@ import pytest
 
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError
-from masquerade.plan.candidates import Task, candidates, rounded_down
+from masquerade.plan.candidates import Task, candidates, format_rounded_down
 from masquerade.plan.expected_errors import expected_errors
 from masquerade.plan.questions import tables_of
 
@@ -101,7 +101,8 @@ def test_frames_words_and_values(tmp_path):
     assert (frame["epsilon_central"] <= frame["epsilon_record"] + 1e-12).all()
     assert list(made.queries["query"]) == ["smoker×region", "smoker×age", "region×age"]
     assert made.queries["margin"].max() == pytest.approx(made.error)
-    assert "a belief of 5% rises to at most 28%" in made.sentence()
+    assert "thought it 5% likely can think it at most 28% likely" in made.sentence()
+    assert made.explain().startswith(made.sentence())
     assert "equally common" in made.explain()
     assert json.loads(json.dumps(made.to_dict()))["n"] == 10_000
     made.save(tmp_path / "policy.yaml")
@@ -163,8 +164,9 @@ def test_a_prior_from_a_file(tmp_path):
     ("arguments", "said"),
     [
         ({"privacy": 1}, "Got 'privacy'"),
-        ({"n": 100}, "Got 100 people"),
-        ({"n": 0, "error": 0.1}, "from 1"),
+        ({}, "Give 'n', the number of people"),
+        ({"n": 100, "per": "variable"}, "'privacy' of each variable"),
+        ({"n": 0, "error": 0.1}, "at least 1"),
         ({"privacy": 1, "n": 2.5}, "a number of people"),
         ({"privacy": 0, "n": 10}, "'epsilon' must be above 0"),
         ({"privacy": {"delta": 1}, "n": 10}, "one of 'epsilon', 'gamma' and 'breach'"),
@@ -175,13 +177,13 @@ def test_a_prior_from_a_file(tmp_path):
         ({"privacy": 1, "n": 10, "queries": "smokr"}, "Did you mean 'smoker'"),
         ({"privacy": 1, "n": 10, "queries": "structur(max_parents=2)"}, "Did you mean 'structure'"),
         ({"privacy": 1, "n": 10, "queries": "naive_bayes(tall)"}, "names one variable"),
-        ({"privacy": 1, "n": 10, "queries": ""}, "nothing is asked"),
+        ({"privacy": 1, "n": 10, "queries": ""}, "no table is named"),
         ({"privacy": 1, "n": 10, "per": "person"}, "'record' or 'variable'"),
         ({"privacy": 1, "n": 10, "prior": {"smoker": [0.5, 0.6]}}, "2 shares that sum to 1"),
         ({"privacy": 1, "n": 10, "prior": {"smoke": [0.5, 0.5]}}, "Did you mean 'smoker'"),
-        ({"privacy": 1, "n": 10, "prior": pd.DataFrame({"smoker": ["yes"]})}, "Clear data are no prior"),
+        ({"privacy": 1, "n": 10, "prior": pd.DataFrame({"smoker": ["yes"]})}, "Clear data are not accepted"),
         ({"privacy": 1, "n": 10, "clear": list(SURVEY)}, "nothing to plan"),
-        ({"n": 50, "error": 0.01}, "even in clear, sampling takes"),
+        ({"n": 50, "error": 0.01}, "even clear data need"),
     ],
 )
 def test_bad_input_is_told_what_would_be_right(arguments, said):
@@ -222,5 +224,5 @@ def test_pictures_are_drawn_on_axes_of_their_own_or_given(picture):
 
 
 def test_budgets_are_rounded_down():
-    assert rounded_down(1.5) == "1.5"
-    assert float(rounded_down(2 / 3)) <= 2 / 3
+    assert format_rounded_down(1.5) == "1.5"
+    assert float(format_rounded_down(2 / 3)) <= 2 / 3

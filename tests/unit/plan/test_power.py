@@ -10,10 +10,10 @@ from masquerade.plan import power as power_module
 from masquerade.plan.power import (
     FEWEST,
     PairReports,
-    associated,
+    associated_table,
     detectable,
-    needed,
     pair_of_axes,
+    people_needed,
     power,
     symmetric_matrix,
 )
@@ -39,36 +39,38 @@ def masked(p):
 def test_the_people_needed_to_find_an_association(p):
     tests, links = TABLE[p]
     for place, phi in enumerate((0.05, 0.1, 0.2)):
-        truth = associated(HALF, HALF, phi)
-        assert needed(masked(p), truth) == pytest.approx(tests[place], rel=0.005, abs=2)
+        truth = associated_table(HALF, HALF, phi)
+        assert people_needed(masked(p), truth) == pytest.approx(tests[place], rel=0.005, abs=2)
         if links is not None:
-            assert needed(masked(p), truth, rule="bic") == pytest.approx(links[place], rel=0.005, abs=2)
+            assert people_needed(masked(p), truth, rule="bic") == pytest.approx(
+                links[place], rel=0.005, abs=2
+            )
 
 
 def test_power_and_people_are_each_others_inverse():
     first, second = np.array([0.2, 0.3, 0.5]), np.array([0.4, 0.6])
     reports = pair_of_axes(symmetric_matrix(3, 5.0), symmetric_matrix(2, 4.0))
-    truth = associated(first, second, 0.15)
-    n = needed(reports, truth, 0.9)
+    truth = associated_table(first, second, 0.15)
+    n = people_needed(reports, truth, 0.9)
     assert power(reports, truth, n) == pytest.approx(0.9, abs=1e-3)
     assert detectable(reports, (first, second), n, wanted=0.9) == pytest.approx(0.15, rel=1e-2)
 
 
 def test_an_association_has_the_margins_and_the_size_asked():
     first, second = np.array([0.1, 0.2, 0.7]), np.array([0.25, 0.25, 0.5])
-    truth = associated(first, second, 0.2)
+    truth = associated_table(first, second, 0.2)
     independent = np.outer(first, second)
     assert truth.sum(axis=1) == pytest.approx(first)
     assert truth.sum(axis=0) == pytest.approx(second)
     assert math.sqrt(((truth - independent) ** 2 / independent).sum()) == pytest.approx(0.2)
-    with pytest.raises(InputError, match="at most"):
-        associated(np.array([0.01, 0.99]), HALF, 0.5)
+    with pytest.raises(InputError, match="the largest is"):
+        associated_table(np.array([0.01, 0.99]), HALF, 0.5)
 
 
 def test_power_is_simulated_where_reports_are_rare():
     side = np.array([[0.9, 0.1], [0.001, 0.999]])
     rare = np.array([0.01, 0.99])
-    truth = associated(rare, HALF, 0.1)
+    truth = associated_table(rare, HALF, 0.1)
     n = 600
     reports = pair_of_axes(side, np.eye(2))
     assert n * reports.rarest(truth) < 10
@@ -82,7 +84,7 @@ def test_power_is_simulated_where_reports_are_rare():
 
 def test_a_joint_report_counts_only_what_margins_cannot_explain():
     """Against a search on a fine grid of margins."""
-    truth = associated(np.array([0.3, 0.7]), np.array([0.4, 0.6]), 0.3)
+    truth = associated_table(np.array([0.3, 0.7]), np.array([0.4, 0.6]), 0.3)
     reports = PairReports((2, 2), ((0.5, symmetric_matrix(4, 3.0, 16)),))
     law = truth.ravel() @ symmetric_matrix(4, 3.0, 16)
     best = min(
@@ -98,9 +100,10 @@ DIFFER = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
 
 def test_fitted_runs_agree_with_tables_where_both_can_be_had():
     reports = pair_of_axes(symmetric_matrix(2, 19.0), symmetric_matrix(2, 19.0))
-    truth = associated(np.array([0.03, 0.97]), np.array([0.03, 0.97]), 0.2)
+    truth = associated_table(np.array([0.03, 0.97]), np.array([0.03, 0.97]), 0.2)
     tables, fits = (
-        way(reports, truth, 900, 3.841) for way in (power_module._simulated, power_module._simulated_fits)
+        way(reports, truth, 900, 3.841)
+        for way in (power_module._simulate_power, power_module._simulate_power_by_fits)
     )
     # 4,000 and 1,000 runs of one event: five standard errors of the difference
     assert abs(tables - fits) < 5 * np.sqrt(tables * (1 - tables) * (1 / 4000 + 1 / 1000))
@@ -119,10 +122,10 @@ def test_rare_reports_of_designs_that_are_not_square_are_simulated(parts, monkey
     even = np.array([0.5, 0.5])
     independent = np.outer(even, even)
     # as often as it says, where nothing is to be found
-    size = power_module._simulated_fits(reports, independent, 2000, 3.841)
+    size = power_module._simulate_power_by_fits(reports, independent, 2000, 3.841)
     assert abs(size - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 1000)
-    truth = associated(even, even, 0.3)
-    n = needed(reports, truth)
+    truth = associated_table(even, even, 0.3)
+    n = people_needed(reports, truth)
     assert n * reports.rarest(truth) > FEWEST
     formula = power(reports, truth, n)
     monkeypatch.setattr(power_module, "FEWEST", 1e9)

@@ -40,8 +40,8 @@ def test_keys_of_a_vote_that_left():
 
 
 def test_the_polynomial_of_a_dealer_and_the_points_of_a_user():
-    dealer = faithful.Dealer("spring", k=2, users=3, sensitive_size=4)
-    user = faithful.User(dealer.dealing(), dealer.deal(1))
+    dealer = faithful.PolynomialDealer("spring", k=2, users=3, sensitive_size=4)
+    user = faithful.DealtUser(dealer.dealing(), dealer.deal(1))
     sent = user.submit(b"quasi", b"row")
     assert user.submit(b"quasi", b"row") == sent
     dealer.forget()

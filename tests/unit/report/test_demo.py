@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from masquerade.report.demo import count_row, number, parameter_row, signed, within
-from masquerade.report.study import Comparison
+from masquerade.report.demo import count_row, format_z, number, parameter_row, within
+from masquerade.report.study import StudyFigure
 
 CELL = (("A", 1), ("T", 2))
 
@@ -28,11 +28,11 @@ def test_number(value, digits, sign, written):
 
 
 def test_signed():
-    assert [signed(value) for value in (1.26, -1.26, None)] == ["+1.3", "−1.3", "–"]
+    assert [format_z(value) for value in (1.26, -1.26, None)] == ["+1.3", "−1.3", "–"]
 
 
 def test_count_row_shows_decimals_only_where_people_are_few():
-    item = Comparison(CELL, 100.0, 150.0, 99.6, 4.2)
+    item = StudyFigure(CELL, 100.0, 150.0, 99.6, 4.2)
     few, many = count_row(item, 999), count_row(item, 1000)
     assert (few.label, few.truth, few.naive, few.naive_off) == ("A=1, T=2", "100", "150", "+50%")
     assert (few.estimate, few.stderr, few.z) == ("99.6", "4.2", "−0.1")
@@ -40,7 +40,7 @@ def test_count_row_shows_decimals_only_where_people_are_few():
 
 
 def test_naive_off_needs_a_truth():
-    assert count_row(Comparison(CELL, 0.0, 3.0, 1.0, 1.0), 50).naive_off == "–"
+    assert count_row(StudyFigure(CELL, 0.0, 3.0, 1.0, 1.0), 50).naive_off == "–"
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,15 @@ def test_naive_off_needs_a_truth():
     ],
 )
 def test_parameter_row(stderr, reliable, estimate, note):
-    row = parameter_row(Comparison(CELL, 0.4, None, 0.5, stderr, reliable))
+    row = parameter_row(StudyFigure(CELL, 0.4, None, 0.5, stderr, reliable))
     assert (row.estimate, row.note) == (estimate, note)
     assert row.naive == row.naive_off == "–"
 
 
 def test_comparison_without_a_standard_error_has_no_z():
-    assert Comparison(CELL, 0.4, 0.5, 0.5, 0.0).z is None
-    assert Comparison(CELL, 0.4, 0.5, 0.5, math.inf).z is None
-    assert Comparison(CELL, 0.4, 0.5, 0.5, 0.05).z == pytest.approx(2)
+    assert StudyFigure(CELL, 0.4, 0.5, 0.5, 0.0).z is None
+    assert StudyFigure(CELL, 0.4, 0.5, 0.5, math.inf).z is None
+    assert StudyFigure(CELL, 0.4, 0.5, 0.5, 0.05).z == pytest.approx(2)
 
 
 def test_within():

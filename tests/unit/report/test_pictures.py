@@ -12,7 +12,14 @@ import pytest
 from masquerade.core.plots.style import CSS_NAMES, house_style, png, svg
 from masquerade.data.example_networks import ELEVEN_NODES
 from masquerade.report.breach_plot import curves
-from masquerade.report.pictures import counts_picture, dodged, main, network_picture, reach, story_picture
+from masquerade.report.pictures import (
+    counts_picture,
+    main,
+    network_picture,
+    reach,
+    spread_equal,
+    story_picture,
+)
 from masquerade.report.study import COUNTS, run_study
 
 
@@ -57,7 +64,7 @@ def test_no_pyplot():
 
 
 def test_dodged_moves_equal_values_apart_around_their_middle():
-    assert dodged([0.1, 0.5, 0.1], step=0.02) == pytest.approx([0.09, 0.5, 0.11])
+    assert spread_equal([0.1, 0.5, 0.1], step=0.02) == pytest.approx([0.09, 0.5, 0.11])
 
 
 def test_reach_of_nothing_is_the_range_of_probabilities():

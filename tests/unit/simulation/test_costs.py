@@ -3,11 +3,13 @@
 import pytest
 
 from masquerade.core.util.formatting import duration
-from masquerade.simulation.costs import Cost, Meter, Spread, ladder, slope, timing_plot
+from masquerade.simulation.costs import MeanAndWorst, Meter, PopulationCost, ladder, slope, timing_plot
 
 
 def cost(**roles):
-    return Cost(Spread(0.002, 0.003), 3, Spread(100, 120), Spread(50, 60), roles, 1.0, 1)
+    return PopulationCost(
+        MeanAndWorst(0.002, 0.003), 3, MeanAndWorst(100, 120), MeanAndWorst(50, 60), roles, 1.0, 1
+    )
 
 
 def test_ladders():
@@ -46,8 +48,8 @@ def test_one_rung_is_drawn_too():
 
 def test_a_meter_charges_users_and_roles_apart():
     meter = Meter(2, rounds=2)
-    with meter.charged("miner"):
-        with meter.charged(1):
+    with meter.charge("miner"):
+        with meter.charge(1):
             sum(range(2_000_000))
         sum(range(100_000))
     assert meter.seconds[0] == 0
@@ -55,5 +57,5 @@ def test_a_meter_charges_users_and_roles_apart():
     assert 0 < meter.roles["miner"] < meter.seconds[1]
     meter.sent[:] = (10, 30)
     found = meter.cost([1], [0, 1])
-    assert found.sent == Spread(20, 30)
+    assert found.sent == MeanAndWorst(20, 30)
     assert (found.measured_on, found.rounds) == (1, 2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import masquerade as mq
-from masquerade.simulation import PEOPLE, Trouble, k_anonymity, made_up_people, suppression
+from masquerade.simulation import PEOPLE, Trouble, k_anonymity, suppression, synthetic_people
 from masquerade.simulation.people import QUASI, SENSITIVE
 from masquerade.simulation.threshold import BAD
 
@@ -19,7 +19,7 @@ def classes_of(people, quasi):
 
 @pytest.mark.parametrize("mode", ["production", "faithful"])
 def test_rows_of_large_classes_open_and_no_others(mode):
-    people = made_up_people(80)
+    people = synthetic_people(80)
     found = k_anonymity(people, 4, QUASI, SENSITIVE, mode)
     sizes = [size for size in classes_of(people, QUASI).values() if size >= 4]
     assert (found.opened, found.classes, found.as_expected) == (sum(sizes), len(sizes), True)
@@ -36,7 +36,7 @@ def test_bad_shares_are_isolated_and_named():
     trouble = Trouble(0.05, 0.05)
     leaving, cheating = trouble.among(100)
     for mode in ("production", "faithful"):
-        found = k_anonymity(made_up_people(100), 3, ("sex",), ("income",), mode, trouble=trouble)
+        found = k_anonymity(synthetic_people(100), 3, ("sex",), ("income",), mode, trouble=trouble)
         assert found.left == len(leaving) == 5
         assert found.as_expected
         assert found.opened == 100 - 5 - 5
@@ -54,7 +54,7 @@ def test_bad_shares_are_isolated_and_named():
 def test_formulation_2_makes_the_table_of_the_algorithm_and_names_who_cannot_prove_a_row():
     trouble = Trouble(0.08, 0.08)
     leaving, cheating = trouble.among(12)
-    found = suppression(made_up_people(12), 3, ("age", "sex", "hours"), trouble=trouble)
+    found = suppression(synthetic_people(12), 3, ("age", "sex", "hours"), trouble=trouble)
     assert found.as_expected
     assert (len(leaving), found.left, len(found.rows)) == (1, 1, 10)
     assert [one.name for one in found.faults] == [f"user {place + 1}" for place in cheating]
@@ -65,8 +65,8 @@ def test_formulation_2_makes_the_table_of_the_algorithm_and_names_who_cannot_pro
 
 
 def test_what_cannot_be_is_refused():
-    people = made_up_people(20)
-    disguised = made_up_people(20, mq.Policy.build(PEOPLE, {"sex": mq.channels.binary("1/4")}))
+    people = synthetic_people(20)
+    disguised = synthetic_people(20, mq.Policy.build(PEOPLE, {"sex": mq.channels.binary("1/4")}))
     for call, said in (
         (lambda: k_anonymity(people, 3, ("sex",), ("sex",)), "named twice"),
         (lambda: k_anonymity(people, 3, ("shoe",), ("sex",)), "no variable 'shoe'"),
@@ -74,7 +74,7 @@ def test_what_cannot_be_is_refused():
         (lambda: k_anonymity(people, 3, ("sex",), ("income",), "careless"), "must be one of production"),
         (lambda: k_anonymity(disguised, 3, ("sex",), ("income",)), "must not disguise"),
         (lambda: suppression(disguised, 3, ("sex",)), "must not disguise"),
-        (lambda: suppression(made_up_people(301), 3, ("sex",)), "More than 300 are refused"),
+        (lambda: suppression(synthetic_people(301), 3, ("sex",)), "More than 300 are refused"),
     ):
         with pytest.raises(mq.MasqueradeError, match=said):
             call()
@@ -84,7 +84,7 @@ def test_the_order_of_reports_is_not_that_of_people():
     # a bad share each time by the same person: its place among the reports is not always the same
     trouble = Trouble(0, 0.02)
     places = {
-        k_anonymity(made_up_people(40), 3, ("sex",), ("income",), trouble=trouble).faults[0].name
+        k_anonymity(synthetic_people(40), 3, ("sex",), ("income",), trouble=trouble).faults[0].name
         for _ in range(6)
     }
     assert len(places) > 1  # the same six times: a chance of 40^-5, 1e-8

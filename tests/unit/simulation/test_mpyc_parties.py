@@ -27,7 +27,7 @@ def test_hidden_structure_is_equal_with_and_without_a_dealer():
 
 def test_two_owners_need_a_dealer():
     owners = {"north": NAMES[:2], "south": NAMES[2:]}
-    with pytest.raises(InputError, match="need 3 owners"):
+    with pytest.raises(InputError, match="needs 3 owners"):
         hidden_structure(CODES, SCHEMA, owners, NAMES, engine="mpyc")
 
 

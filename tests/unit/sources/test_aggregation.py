@@ -17,9 +17,9 @@ from masquerade.core.errors import InputError, QueryRefused, RoundAborted, Schem
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.classifiers.bayes import naive_bayes
 from masquerade.protocols.people.roster import enrol
-from masquerade.protocols.secure_aggregation.agreement import Parameters, Terms
+from masquerade.protocols.secure_aggregation.agreement import AggregationTerms, Parameters
 from masquerade.protocols.secure_aggregation.messages import Endorsements
-from masquerade.simulation.aggregation import Population
+from masquerade.simulation.aggregation import Aggregation
 from masquerade.sources.people.aggregation import AggregationTally
 from masquerade.sources.records import Records
 
@@ -29,7 +29,7 @@ TERMS = {}
 def terms_for(policy):
     """Return terms for 40 users; enrolling them is not what is tested here."""
     roster, _ = TERMS.setdefault("roster", enrol([f"user {i}" for i in range(40)]))
-    return Terms(roster, Parameters.of(40), policy)
+    return AggregationTerms(roster, Parameters.of(40), policy)
 
 
 def rows_of(codes, policy):
@@ -94,7 +94,7 @@ def study():
 
 def tally_of(study):
     policy, codes, _ = study
-    return AggregationTally(Population(codes, policy, Parameters.of(16, minimum=4)), policy)
+    return AggregationTally(Aggregation(codes, policy, Parameters.of(16, minimum=4)), policy)
 
 
 def test_naive_bayes_takes_one_round_and_is_the_clear_model(study):
@@ -181,7 +181,7 @@ def test_refusals_come_before_anything_leaves():
 
 
 def test_small_rosters_are_refused():
-    tally = AggregationTally(Population(codes_of(12), CLEAR, Parameters.of(12)), CLEAR)
+    tally = AggregationTally(Aggregation(codes_of(12), CLEAR, Parameters.of(12)), CLEAR)
     assert [refusal.code for refusal in tally.check([mq.Query(by="a")])] == ["roster_too_small"]
 
 
@@ -234,9 +234,9 @@ def test_singular_channels_are_refused_where_asked_for():
 
 def test_wrong_arguments_are_refused():
     population = people()
-    with pytest.raises(InputError, match="another policy"):
+    with pytest.raises(InputError, match="a different policy"):
         AggregationTally(population, DISGUISED)
-    with pytest.raises(InputError, match="from 1 to"):
+    with pytest.raises(InputError, match="between 1 and"):
         AggregationTally(population, CLEAR, most_counts=0)
     tally = AggregationTally(population, CLEAR)
     assert isinstance(tally, mq.Tally)
@@ -244,4 +244,4 @@ def test_wrong_arguments_are_refused():
     with pytest.raises(InputError, match="answer"):
         tally.answer(mq.Query(by="a"))
     with pytest.raises(InputError, match="one column of codes"):
-        Population({"a": np.zeros(3)}, CLEAR)
+        Aggregation({"a": np.zeros(3)}, CLEAR)

@@ -96,7 +96,7 @@ class TestSimulatable:
         refused = [
             [source.check([query]) for query in asked]
             for source in (
-                Controlled(mq.tally(frame, schema=schema)) for frame in (people, other, people[:0])
+                Controlled(mq.tally(frame, schema=schema), Rules()) for frame in (people, other, people[:0])
             )
         ]
         assert refused[0] == refused[1] == refused[2]
@@ -107,14 +107,14 @@ class TestSimulatable:
         barred = ({"sex": "m", "pregnant": "yes"}, {"pregnant": "yes", "old": "yes"})
         frame = pd.DataFrame({"sex": list("mfmf"), "pregnant": ["no"] * 4, "old": ["no", "yes"] * 2})
         source = mq.tally(frame, schema=schema)
-        assert codes(Controlled(source), mq.Query(by="pregnant")) == []
+        assert codes(Controlled(source, Rules()), mq.Query(by="pregnant")) == []
         known = Controlled(source, Rules(impossible=barred))
         # who is pregnant is a woman and not old: counting them counts a cell of all three variables
         (refusal,) = known.check([mq.Query(by="pregnant")])
         assert refusal.code == "determined"
         assert refusal.reason == (
-            "The table of pregnant determines, with what was answered before, a cell of sex × pregnant × "
-            "old, which must stay undetermined whatever the counts. Ask without pregnant."
+            "The table of pregnant determines, with earlier answers, a cell of sex × pregnant × "
+            "old, which must stay undetermined whatever the counts. Query without pregnant."
         )
         known.answer([mq.Query(by="old")])
         assert codes(known, mq.Query(by="sex")) == []
@@ -136,8 +136,8 @@ class TestSimulatable:
     def test_a_variable_with_one_value_hides_nothing(self):
         schema = mq.Schema({"a": [0, 1], "b": [0, 1], "only": ["x"]})
         source = mq.tally(pd.DataFrame({"a": [0], "b": [1], "only": ["x"]}), schema=schema)
-        assert codes(Controlled(source), mq.Query(by=("a", "b"))) == ["determined"]
-        assert codes(Controlled(source), mq.Query(by=("a", "only"))) == []
+        assert codes(Controlled(source, Rules()), mq.Query(by=("a", "b"))) == ["determined"]
+        assert codes(Controlled(source, Rules()), mq.Query(by=("a", "only"))) == []
 
     def test_rules_that_came_late_stop_what_earlier_answers_prepared(self, people):
         ledger, schema = MemoryLedger(), mq.tally(people).schema
@@ -181,7 +181,7 @@ class TestOtherRules:
         telling = Controlled(source, Rules(most_variables=9, data_dependent=DataDependentRules(5)))
         with pytest.raises(InputError, match="need exact counts"):
             telling.check([mq.Query(by="a")])
-        assert codes(Controlled(source), mq.Query(by="a"), mq.Query(by=("a", "b"))) == ["determined"]
+        assert codes(Controlled(source, Rules()), mq.Query(by="a"), mq.Query(by=("a", "b"))) == ["determined"]
 
 
 class TestHistory:
@@ -219,16 +219,16 @@ class TestHistory:
 
     def test_other_categories_cannot_be_compared(self, people, tmp_path):
         ledger = FileLedger(tmp_path / "answered.sqlite")
-        Controlled(mq.tally(people), history=ledger).answer([mq.Query(by="a")])
+        Controlled(mq.tally(people), Rules(), ledger).answer([mq.Query(by="a")])
         named = people.assign(a=people["a"].map({0: "no", 1: "yes"}))
-        with pytest.raises(QueryRefused, match="'a' were answered before with other categories"):
-            Controlled(mq.tally(named), history=ledger).check([mq.Query(by="b")])
+        with pytest.raises(QueryRefused, match="'a' were answered before with different categories"):
+            Controlled(mq.tally(named), Rules(), ledger, other_people=True).check([mq.Query(by="b")])
 
 
 def test_it_keeps_the_promises_of_a_source():
     rng = np.random.default_rng()
     frame = pd.DataFrame(rng.integers(0, 3, (60, 5)), columns=list("abcde"))
-    check_tally(Controlled(mq.tally(frame)), frame)
+    check_tally(Controlled(mq.tally(frame), Rules()), frame)
     some = Controlled(mq.tally(frame), Rules(protect=[["a", "b"]], most_variables=3))
     check_tally(some, frame)
     assert some.simulatable

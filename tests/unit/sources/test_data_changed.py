@@ -76,7 +76,9 @@ def test_files_that_changed_are_refused(tmp_path, ending, how):
             os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     source = mq.tally(path, POLICY, engine="duckdb")
-    with pytest.raises(DataChanged, match=rf"people\.{ending}: the data changed since .*: open it again"):
+    with pytest.raises(
+        DataChanged, match=rf"people\.{ending}: the data changed since .*\. Open the source again"
+    ):
         first_then(source, change)
     mq.tally(path, POLICY, engine="duckdb").answer(QUESTIONS)
 

@@ -18,9 +18,9 @@ from masquerade.core.schema import Field
 from masquerade.core.supports import Supports, from_tables
 from masquerade.sources.engines.duckdb_files import DuckFiles
 from masquerade.sources.engines.engine import Engine
-from masquerade.sources.engines.engine_cache import Limits, held_bytes
+from masquerade.sources.engines.engine_cache import EngineLimits, held_bytes
 
-SUMMED_UP = Limits(cells=1, saving=float("inf"))
+SUMMED_UP = EngineLimits(cells=1, saving=float("inf"))
 
 
 class Spy:
@@ -103,7 +103,7 @@ def test_a_batch_of_45_pairs_is_one_scan(survey):
 
 def test_tables_that_do_not_fit_together_are_grouping_sets_of_one_scan(survey):
     policy, reports, path = survey
-    source, spy = spied(path, policy, limits=Limits(cells=27))
+    source, spy = spied(path, policy, limits=EngineLimits(cells=27))
     assert_same(source.answer(pairs(policy.schema)), mq.tally(reports, policy).answer(pairs(policy.schema)))
     assert len(spy.sent) == 1
     assert "GROUPING SETS" in spy.sent[0]
@@ -131,7 +131,7 @@ def test_the_second_scan_fetches_the_distinct_rows_of_all_columns_and_there_is_n
 
 def test_the_distinct_rows_are_fetched_only_if_a_sample_promises_that_they_are_few(survey, caplog):
     policy, _, path = survey
-    few = Limits(cells=27)  # 3^10 combinations would not be fetched unseen
+    few = EngineLimits(cells=27)  # 3^10 combinations would not be fetched unseen
     source, spy = spied(path, policy, limits=few)
     with caplog.at_level(logging.INFO, "masquerade.sources"):
         for i in range(4):
@@ -146,7 +146,7 @@ def test_few_distinct_rows_are_found_out_and_fetched(tmp_path, caplog):
     policy = mq.Policy.clear(mq.Schema({f"v{i}": list(range(4)) for i in range(6)}))
     rows = np.random.default_rng(1).integers(0, 4, (5, 6)).repeat(200, axis=0)
     pq.write_table(pa.table({f"v{i}": rows[:, i] for i in range(6)}), tmp_path / "few.parquet")
-    source, spy = spied(tmp_path / "few.parquet", policy, limits=Limits(cells=16))
+    source, spy = spied(tmp_path / "few.parquet", policy, limits=EngineLimits(cells=16))
     with caplog.at_level(logging.INFO, "masquerade.sources"):
         for i in range(6):
             (table,) = source.answer([mq.Query(by=f"v{i}")])
@@ -167,7 +167,7 @@ def test_checking_asks_nothing_of_the_engine(survey):
 def test_tables_too_large_to_be_held_together_take_several_scans(survey):
     policy, reports, path = survey
     one = 27 * (3 + 16)  # bytes of one table of three variables
-    source, spy = spied(path, policy, limits=Limits(cells=27, bytes=3 * one, saving=float("inf")))
+    source, spy = spied(path, policy, limits=EngineLimits(cells=27, bytes=3 * one, saving=float("inf")))
     queries = [mq.Query(by=names) for names in combinations(list(policy.schema)[:6], 3)]
     assert_same(source.answer(queries), mq.tally(reports, policy).answer(queries))
     assert len(spy.sent) == -(-len(queries) // 3)
@@ -180,7 +180,7 @@ def test_more_columns_than_bits_in_a_number(tmp_path):
     columns = np.random.default_rng(2).integers(0, 2, (70, 500))
     pq.write_table(pa.table(dict(zip(names, columns, strict=True))), tmp_path / "wide.parquet")
     policy = mq.Policy.clear(mq.Schema({name: [0, 1] for name in names}))
-    source, spy = spied(tmp_path / "wide.parquet", policy, limits=Limits(cells=2, saving=float("inf")))
+    source, spy = spied(tmp_path / "wide.parquet", policy, limits=EngineLimits(cells=2, saving=float("inf")))
     tables = source.answer([mq.Query(by=name) for name in names])
     assert [table.values.tolist() for table in tables] == [
         np.bincount(column, minlength=2).tolist() for column in columns
@@ -194,7 +194,7 @@ def test_more_columns_than_bits_in_a_number(tmp_path):
 def test_counts_are_exact_whole_numbers(survey):
     policy, reports, path = survey
     clear = mq.Policy.clear(policy.schema)
-    for limits in (Limits(), SUMMED_UP):
+    for limits in (EngineLimits(), SUMMED_UP):
         source, _ = spied(path, clear, limits=limits)
         queries = [*pairs(policy.schema), mq.Query(by="v3", where={"v1": "c", "v8": "a"}), mq.Query()]
         for ours, theirs in zip(
@@ -213,7 +213,7 @@ QUERIES = [
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
-@pytest.mark.parametrize("limits", [Limits(), SUMMED_UP], ids=["held", "summed up"])
+@pytest.mark.parametrize("limits", [EngineLimits(), SUMMED_UP], ids=["held", "summed up"])
 def test_survey_weights_as_in_memory(survey, suffix, limits):
     policy, reports, path = survey
     source, spy = spied(path.with_suffix(suffix), policy, weights="w", limits=limits)
@@ -234,7 +234,7 @@ def test_supports_as_in_memory_whichever_way(survey):
     items = tuple((f"v{i}", "a") for i in range(10))
     question = Supports(items, np.array(list(combinations(range(10), 3)), dtype=np.int32))
     wanted = from_tables(mq.tally(reports, policy), question)
-    for limits in (Limits(), Limits(cells=27), SUMMED_UP):
+    for limits in (EngineLimits(), EngineLimits(cells=27), SUMMED_UP):
         source, _ = spied(path, policy, limits=limits)
         found = source.supports(question)
         np.testing.assert_allclose(found.values, wanted.values, rtol=1e-9, atol=1e-6)
@@ -258,7 +258,7 @@ def test_strata_have_their_own_channels(tmp_path):
     reports = mq.simulate(clear, policy, seed=1)
     reports.to_parquet(tmp_path / "r.parquet")
     queries = [mq.Query(by="smoker"), mq.Query(by="region", where={"smoker": "yes"}), mq.Query()]
-    for limits in (Limits(), SUMMED_UP):
+    for limits in (EngineLimits(), SUMMED_UP):
         source, _ = spied(tmp_path / "r.parquet", policy, limits=limits)
         assert_same(source.answer(queries), mq.tally(reports, policy).answer(queries))
     reports.assign(region="?").to_parquet(tmp_path / "r.parquet")
@@ -301,7 +301,7 @@ def clear_frame(rows=600) -> pd.DataFrame:
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv"])
 @pytest.mark.parametrize(
-    "limits", [Limits(), Limits(cells=1, saving=float("inf"))], ids=["held", "summed up"]
+    "limits", [EngineLimits(), EngineLimits(cells=1, saving=float("inf"))], ids=["held", "summed up"]
 )
 def test_bins_missing_values_and_whole_floats_mean_the_same_as_in_memory(tmp_path, suffix, limits):
     policy = mq.Policy.from_dict(CLEAR)
@@ -334,9 +334,9 @@ def test_bins_are_found_by_the_engine_so_that_numbers_are_not_fetched_one_by_one
     frame = clear_frame(5000).assign(income=np.linspace(0, 1000, 5000))
     frame.to_parquet(tmp_path / "c.parquet")
     spy = Spy(DuckFiles(tmp_path / "c.parquet"))
-    used = policy.undisguised()
+    used = policy.without_channels()
     source = Engine(spy, used, used.fields)
-    source.limits = Limits(rows=10)
+    source.limits = EngineLimits(rows=10)
     (table,) = source.answer([mq.Query(by=("income", "flag"))])
     assert table.total == 5000
     assert "CASE WHEN" in spy.sent[-1]
@@ -368,7 +368,7 @@ def hostile_queries():
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
-@pytest.mark.parametrize("limits", [Limits(), SUMMED_UP], ids=["held", "summed up"])
+@pytest.mark.parametrize("limits", [EngineLimits(), SUMMED_UP], ids=["held", "summed up"])
 def test_labels_and_names_that_are_hard_to_write(tmp_path, suffix, limits):
     policy, frame = hostile()
     path = tmp_path / f"it's [a] path.{suffix}"
@@ -385,7 +385,7 @@ def test_labels_of_several_types_are_reported_as_text(tmp_path, suffix):
     path = tmp_path / f"mixed.{suffix}"
     frame.to_parquet(path) if suffix == "parquet" else frame.to_csv(path, index=False)
     queries = [mq.Query(by="m"), mq.Query(by="n", where={"m": 1})]
-    for limits in (Limits(), SUMMED_UP):
+    for limits in (EngineLimits(), SUMMED_UP):
         source = mq.tally(path, policy, engine="duckdb")
         source.limits = limits
         assert_same(source.answer(queries), mq.tally(frame, policy).answer(queries))
@@ -393,18 +393,18 @@ def test_labels_of_several_types_are_reported_as_text(tmp_path, suffix):
 
 def test_columns_that_differ_in_case_only_are_refused(tmp_path):
     pq.write_table(pa.table({"Age": ["x"], "age": ["y"], "w": ["x"]}), tmp_path / "case.parquet")
-    with pytest.raises(SchemaError, match="'Age' and 'age' differ in case only"):
+    with pytest.raises(SchemaError, match="'Age' and 'age' differ only in case"):
         spied(tmp_path / "case.parquet", mq.Policy.clear(mq.Schema({"age": ["x", "y"]})))
     policy = mq.Policy.clear(mq.Schema({"w": ["x"]}))
     assert spied(tmp_path / "case.parquet", policy)[0].answer([mq.Query(by="w")])[0].total == 1
-    with pytest.raises(SchemaError, match=r"no column 'ages'.*Did you mean"):
+    with pytest.raises(SchemaError, match=r"unknown column 'ages'. Did you mean"):
         spied(tmp_path / "case.parquet", mq.Policy.clear(mq.Schema({"ages": ["x"]})))
 
 
 @pytest.mark.parametrize("name", ["masquerade_count", "MASQUERADE_COUNT", "masquerade_w0", "masquerade_set"])
 def test_columns_called_as_results_are_refused_and_may_stand_beside_others(tmp_path, name):
     pq.write_table(pa.table({name: ["x", "y"], "b": ["u", "u"]}), tmp_path / "named.parquet")
-    with pytest.raises(SchemaError, match=f"column '{name}' is called as results are: rename it"):
+    with pytest.raises(SchemaError, match=f"column '{name}' has a reserved name: rename it"):
         spied(tmp_path / "named.parquet", mq.Policy.clear(mq.Schema({name: ["x", "y"]})))
     source, _ = spied(tmp_path / "named.parquet", mq.Policy.clear(mq.Schema({"b": ["u"]})))
     assert source.answer([mq.Query(by="b")])[0].total == 2
@@ -414,7 +414,7 @@ def test_columns_called_as_results_are_refused_and_may_stand_beside_others(tmp_p
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
-@pytest.mark.parametrize("limits", [Limits(), SUMMED_UP], ids=["held", "summed up"])
+@pytest.mark.parametrize("limits", [EngineLimits(), SUMMED_UP], ids=["held", "summed up"])
 @pytest.mark.parametrize("bad", ["secret", None])
 def test_an_unknown_value_is_named_by_file_row_and_column_as_in_memory_and_never_itself(
     tmp_path, suffix, limits, bad
@@ -450,7 +450,7 @@ def test_an_unknown_value_among_conditions_is_never_left_out_in_silence(tmp_path
     assert "CASE" in spy.sent[0]
 
 
-@pytest.mark.parametrize("limits", [Limits(), SUMMED_UP], ids=["held", "summed up"])
+@pytest.mark.parametrize("limits", [EngineLimits(), SUMMED_UP], ids=["held", "summed up"])
 @pytest.mark.parametrize("rows", [0, 1])
 def test_no_record_and_one(tmp_path, limits, rows):
     policy = mq.Policy.build({"a": ["x", "y"], "b": [0, 1]}, {"a": mq.channels.binary("0.1")})
@@ -477,8 +477,8 @@ def test_one_category(tmp_path):
 
 def test_too_many_different_rows_are_an_error_that_says_what_to_do(survey):
     policy, _, path = survey
-    source, _ = spied(path, policy, limits=Limits(rows=50))
-    with pytest.raises(InputError, match="columns v0, v1, v2, v3 have too many different rows"):
+    source, _ = spied(path, policy, limits=EngineLimits(rows=50))
+    with pytest.raises(InputError, match="columns v0, v1, v2, v3 have too many distinct rows"):
         source.answer([mq.Query(by=("v0", "v1", "v2", "v3"))])
     assert source.answer([mq.Query(by="v0")])[0].n == 2000
 
@@ -489,7 +489,7 @@ def test_a_sample_that_misled_costs_a_scan_and_no_answer(tmp_path):
     columns = {f"v{i}": np.r_[np.zeros(500, int), generator.integers(0, 9, 4000)] for i in range(6)}
     pq.write_table(pa.table(columns), tmp_path / "f.parquet")
     policy = mq.Policy.clear(mq.Schema({name: list(range(9)) for name in columns}))
-    source, spy = spied(tmp_path / "f.parquet", policy, limits=Limits(cells=81, rows=600, sample=500))
+    source, spy = spied(tmp_path / "f.parquet", policy, limits=EngineLimits(cells=81, rows=600, sample=500))
     for i in range(5):
         (table,) = source.answer([mq.Query(by=(f"v{i}", f"v{i + 1}"))])
         found = np.bincount(columns[f"v{i}"] * 9 + columns[f"v{i + 1}"], minlength=81)
@@ -534,8 +534,8 @@ def test_persons_who_come_twice_are_refused(survey, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (-0.5, "Survey weights must be 2,000 finite numbers, none negative"),
-        (np.inf, "Survey weights must be 2,000 finite numbers, none negative"),
+        (-0.5, "Survey weights must be 2,000 finite numbers of at least 0"),
+        (np.inf, "Survey weights must be 2,000 finite numbers of at least 0"),
         (None, "column 'w': a value is missing"),
     ],
 )
@@ -555,7 +555,7 @@ def test_weights_that_are_none_are_refused(survey, tmp_path, suffix, wrong, mess
 def test_weights_that_are_no_numbers_are_refused(survey, suffix):
     policy, _, path = survey
     source = mq.tally(path.with_suffix(suffix), policy, weights="who", engine="duckdb")
-    with pytest.raises(InputError, match="Column 'who' holds survey weights and must be numbers"):
+    with pytest.raises(InputError, match="Column 'who' contains survey weights and must be numeric"):
         source.answer([mq.Query()])
 
 

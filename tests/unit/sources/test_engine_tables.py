@@ -19,19 +19,19 @@ from tests.unit.sources.test_engine import HOSTILE, NAMES, Spy, assert_same, hos
 import masquerade as mq
 from masquerade.core.errors import EngineError, InputError, PolicyMismatch, SchemaError, UnknownValue
 from masquerade.sources.engines.engine import Engine
-from masquerade.sources.engines.engine_cache import Limits
+from masquerade.sources.engines.engine_cache import EngineLimits
 from masquerade.sources.engines.engine_tables import (
     IbisTable,
     SparkFrame,
     array_of,
     dialect_of,
     table_of,
-    told,
+    translate_engine_errors,
     watching,
 )
 
-SUMMED_UP = Limits(cells=1, saving=float("inf"))
-HELD_AND_SUMMED_UP = pytest.mark.parametrize("limits", [Limits(), SUMMED_UP], ids=["held", "summed up"])
+SUMMED_UP = EngineLimits(cells=1, saving=float("inf"))
+HELD_AND_SUMMED_UP = pytest.mark.parametrize("limits", [EngineLimits(), SUMMED_UP], ids=["held", "summed up"])
 TYPED = mq.Policy.from_dict(
     {
         "masquerade": 1,
@@ -133,7 +133,7 @@ def test_an_engine_without_grouping_sets_scans_once_for_each_table():
     spy = Spy(IbisTable(lite(typed_rows())))
     policy = mq.Policy.clear(mq.Schema({"whole": [0, 1], "exact": [3, 4]}))
     source = Engine(spy, policy, policy.fields)
-    source.limits = Limits(cells=2)
+    source.limits = EngineLimits(cells=2)
     spy.sent.clear()
     source.answer([mq.Query(by="whole"), mq.Query(by="exact")])
     assert len(spy.sent) == 2
@@ -142,7 +142,7 @@ def test_an_engine_without_grouping_sets_scans_once_for_each_table():
 
 def test_a_memtable_is_refused():
     table = ibis.memtable(pa.table({"a": ["x"]}))
-    with pytest.raises(InputError, match="memtable lies in memory: give the frame itself"):
+    with pytest.raises(InputError, match="memtable is in memory: pass the frame itself"):
         mq.tally(table, mq.Policy.clear(mq.Schema({"a": ["x"]})))
 
 
@@ -183,7 +183,7 @@ def test_backends_that_we_do_not_know_write_as_their_own_dialect_says():
     assert (mysql.name("a`b"), mysql.label("it's \\")) == ("`a``b`", "'it\\'s \\\\'")
     assert not mysql.grouping_sets
     assert dialect_of(Backend("trino"), "Trino").label("it's \\") == "'it''s \\'"
-    with pytest.raises(InputError, match="T-SQL is an engine that records cannot be counted in"):
+    with pytest.raises(InputError, match="T-SQL cannot count records"):
         dialect_of(Backend("tsql"), "T-SQL")
 
 
@@ -207,15 +207,15 @@ class Refused(Exception):
 
 
 def test_errors_of_an_engine_are_one_line_without_their_words():
-    with pytest.raises(EngineError) as said, told("PostgreSQL"):
+    with pytest.raises(EngineError) as said, translate_engine_errors("PostgreSQL"):
         raise Refused("password=hunter2 host=db.example value 'Smith'")
     assert str(said.value) == "PostgreSQL: the engine failed (Refused); nothing was answered."
     with (
         pytest.raises(EngineError, match=r"the connection was lost \(OperationalError\)"),
-        told("PostgreSQL"),
+        translate_engine_errors("PostgreSQL"),
     ):
         raise psycopg.OperationalError("server closed the connection")
-    with pytest.raises(SchemaError, match="ours"), told("PostgreSQL"):
+    with pytest.raises(SchemaError, match="ours"), translate_engine_errors("PostgreSQL"):
         raise SchemaError("ours")
 
 
@@ -289,7 +289,7 @@ def test_large_results_of_postgres_come_in_batches_of_one_type(connection, monke
     rows = pd.DataFrame(product(labels, labels, ["x", "y"]), columns=["a", "b", "c"])
     policy = mq.Policy.clear(mq.Schema({"a": labels, "b": labels, "c": ["x", "y"]}))
     source = mq.tally(created(connection, "wide", ["text"] * 3, rows), policy)
-    source.limits = Limits(cells=60)
+    source.limits = EngineLimits(cells=60)
     queries = [mq.Query(by=("a", "c")), mq.Query(by=("b", "c")), mq.Query(by="a")]
     for table in source.answer(queries):
         assert set(table.values.ravel().tolist()) == {1800 / table.values.size}
@@ -299,8 +299,8 @@ def test_a_scan_of_postgres_that_is_given_up_leaves_the_connection_free(connecti
     rows = pd.DataFrame({"a": [f"x{i}" for i in range(3000)]})
     policy = mq.Policy.clear(mq.Schema({"a": list(rows["a"])}))
     source = mq.tally(created(connection, "many", ["text"], rows), policy)
-    source.limits = Limits(rows=10)
-    with pytest.raises(InputError, match="too many different rows"):
+    source.limits = EngineLimits(rows=10)
+    with pytest.raises(InputError, match="too many distinct rows"):
         source.answer([mq.Query(by="a")])
     assert source.answer([mq.Query()])[0].total == 3000
 
@@ -316,7 +316,7 @@ def test_persons_who_come_twice_are_refused_on_postgres(connection):
 def test_weights_that_are_text_are_refused_on_postgres(connection):
     table = created(connection, "weights", ["text", "text"], pd.DataFrame({"a": ["x"], "w": ["1.5"]}))
     source = mq.tally(table, mq.Policy.clear(mq.Schema({"a": ["x"]})), weights="w")
-    with pytest.raises(InputError, match="must be numbers"):
+    with pytest.raises(InputError, match="must be numeric"):
         source.answer([mq.Query()])
 
 
@@ -383,7 +383,7 @@ def test_types_and_missing_values_on_spark(spark):
 def test_labels_and_names_that_are_hard_to_write_on_spark(spark):
     policy, frame = hostile()
     queries = [hostile_queries()[0], *hostile_queries()[len(NAMES) : len(NAMES) + len(HOSTILE) + 1]]
-    for limits in (Limits(), SUMMED_UP):
+    for limits in (EngineLimits(), SUMMED_UP):
         source = mq.tally(spark_frame(spark, frame), policy)
         source.limits = limits
         assert_same(source.answer(queries), mq.tally(frame, policy).answer(queries))
@@ -442,7 +442,7 @@ def test_a_spark_error_quotes_no_value(spark, capfd):
     assert "secret" not in "".join(capfd.readouterr())
     assert str(said.value).startswith("Spark: the engine failed (")
     weighted = mq.tally(frame, mq.Policy.clear(mq.Schema({"a": ["secret"]})), weights="a")
-    with pytest.raises(InputError, match="Column 'a' holds survey weights and must be numbers"):
+    with pytest.raises(InputError, match="Column 'a' contains survey weights and must be numeric"):
         weighted.answer([mq.Query()])
     assert mq.tally(frame, mq.Policy.clear(mq.Schema({"a": ["secret"]})), weights="w").n == 1
 

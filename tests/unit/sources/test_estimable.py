@@ -13,7 +13,7 @@ from masquerade.core.supports import Supports, from_tables
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.frames.baskets import check_baskets
 from masquerade.simulation import people_from
-from masquerade.simulation.mix import count as mixed_count
+from masquerade.simulation.mixnet import count as mixed_count
 from masquerade.simulation.people import Trouble
 from masquerade.sklearn import DisguisedNaiveBayes
 from masquerade.sources.records import Records
@@ -185,11 +185,11 @@ def test_refusals_say_which_tables_can_be_asked():
     source = Records(simulate_codes(codes, joint(), generator), joint())
     (refusal,) = source.check([mq.Query(by=("a", "c"))])
     assert refusal.code == "not_estimable"
-    assert "Of these variables a × b; c can be asked" in refusal.reason
+    assert "Of these variables a × b; c can be queried" in refusal.reason
     dealt = Records(simulate_codes(codes, blocks(), generator), blocks())
     (refusal,) = dealt.check([mq.Query(by=("a", "c"), where={"d": True})])
     assert refusal.code == "not_estimable"
-    assert "needs cells blocks with all 3 of them (k: 3)" in refusal.reason
+    assert "nobody reported on these 3 variables together. Tables of up to 2 variables" in refusal.reason
     wide = blocks(k=3, cells=1)
     assert Records(simulate_codes(codes, wide, generator), wide).check([mq.Query(by=("a", "c", "d"))]) == []
 
@@ -205,7 +205,7 @@ def test_two_sets_of_blocks_are_asked_apart():
     source = Records(simulate_codes(drawn(truth(2), 4_000, generator), policy, generator), policy)
     assert source.check([mq.Query(by=("a", "b")), mq.Query(by=("c", "d"))]) == []
     (refusal,) = source.check([mq.Query(by=("a", "c"))])
-    assert (refusal.code, "one deal at a time" in refusal.reason) == ("not_estimable", True)
+    assert (refusal.code, "one choice at a time" in refusal.reason) == ("not_estimable", True)
 
 
 def test_a_square_joint_channel_that_loses_something_answers_what_it_keeps():
@@ -243,7 +243,7 @@ def test_policies_say_how_a_joint_report_is_named_and_refuse_one_that_tells_noth
     assert built == policy == mq.Policy.from_dict(built.to_dict())
     with pytest.raises(PolicyError, match="or a 'report' of their own"):
         joint(report=None)
-    with pytest.raises(PolicyError, match="no table of any of them follows"):
+    with pytest.raises(PolicyError, match="no table can be estimated"):
         joint(rows=[["0.5", "0.5"]] * 8, labels=["x", "y"])
     with pytest.raises(PolicyError, match="'d' names a report and a variable"):
         joint(report="d")
@@ -342,7 +342,7 @@ def test_reports_drawn_anew_keep_the_sizes_of_dealt_samples():
     policy, generator = blocks(), np.random.default_rng(20)
     source = Records(simulate_codes(drawn(truth(13), 4_000, generator), policy, generator), policy)
     (table,) = source.answer([mq.Query(by=("a", "b"))])
-    anew = [table.evidence.drawn(generator) for _ in range(300)]
+    anew = [table.evidence.resample(generator) for _ in range(300)]
     sizes = [[each.parts[0].observed[each.parts[0].dealt.of == s].sum() for s in range(5)] for each in anew]
     assert np.ptp(sizes, axis=0).max() <= 1
     assert_unbiased([each.values for each in anew], table.values)
@@ -368,7 +368,7 @@ def test_a_block_that_nobody_was_dealt_leaves_estimates_with_errors_and_the_tota
 def test_estimators_say_that_they_take_a_column_for_each_variable():
     policy = blocks()
     frame = frame_of(drawn(truth(1), 50, np.random.default_rng(23)))
-    with pytest.raises(InputError, match="have reports in common"):
+    with pytest.raises(InputError, match="share reports"):
         DisguisedNaiveBayes(policy=policy, target="d").fit(mq.simulate(frame, policy, seed=1), frame["d"])
 
 

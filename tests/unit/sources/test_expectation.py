@@ -150,7 +150,7 @@ def test_bad_questions_are_refused():
     source = mq.tally(case("independent").disguised, case("independent").policy)
     with pytest.raises(SchemaError, match="no variable 'Z'"):
         expect(source, lambda x: x[:, 0], ["Z"])
-    with pytest.raises(InputError, match="finite numbers, one for every row"):
+    with pytest.raises(InputError, match="finite numbers, one per row"):
         expect(source, lambda x: x, ["A"])
     with pytest.raises(InputError, match="finite numbers"):
         expect(source, lambda x: np.full(len(x), np.nan), ["A"])
@@ -158,7 +158,7 @@ def test_bad_questions_are_refused():
     with pytest.raises(InputError, match="no records"):
         expect(empty, lambda x: x[:, 0], ["A"])
     weightless = Records(source.codes, source.policy, np.zeros(source.n))
-    with pytest.raises(InputError, match="weigh nothing"):
+    with pytest.raises(InputError, match="have weight 0"):
         expect(weightless, lambda x: x[:, 0], ["A"])
     blind = mq.Policy.build({"a": [0, 1]}, {"a": mq.channels.binary("0.5", "0.5")})
     with pytest.raises(SingularChannel, match="a:"):

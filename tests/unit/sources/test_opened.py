@@ -153,5 +153,5 @@ def test_a_form_is_checked_and_never_shows_a_value():
 
 def test_rows_of_another_form_are_refused(opening):
     other = Form(SCHEMA, ("zip", "allergy"), ("illness",))
-    with pytest.raises(SchemaError, match="another form"):
+    with pytest.raises(SchemaError, match="different form"):
         OpenedRows(opening, other)

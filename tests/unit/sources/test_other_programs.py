@@ -23,7 +23,7 @@ from joblib.externals.loky import get_reusable_executor
 
 import masquerade as mq
 from masquerade.core.errors import InputError, MasqueradeError, SchemaError
-from masquerade.sources.engines.engine_cache import Limits
+from masquerade.sources.engines.engine_cache import EngineLimits
 
 TABLES = [
     mq.Query(by=("a", "b")),
@@ -36,7 +36,7 @@ POLICY = mq.Policy.build(
     {"a": mq.channels.binary("1/4"), "b": mq.channels.binary("1/5")},
 )
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_arrow_table")  # Ibis's call of DuckDB
-NEVER_HELD = Limits(cells=4, bytes=4096, saving=float("inf"), weights=2)
+NEVER_HELD = EngineLimits(cells=4, bytes=4096, saving=float("inf"), weights=2)
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,12 @@ import masquerade as mq
 from masquerade.core.errors import RoundAborted
 from masquerade.core.guarantee import Guarantee
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy
-from masquerade.protocols.vertical.disguised_cells import restricted
-from masquerade.sources.parties.own_tables import OwnTables, counted, foreign, view_of, who_counts
+from masquerade.protocols.vertical.disguised_cells import restrict_to_variables
+from masquerade.sources.parties.own_tables import OwnTables, count_reports, foreign, view_of, who_counts
 
 OWNERS = {"north": ("A", "T", "E"), "south": ("S", "L", "B", "D"), "registry": ("X", "C", "F", "G")}
 POLICY = eleven_nodes_policy()
-POLICIES = {party: restricted(POLICY, names) for party, names in OWNERS.items()}
+POLICIES = {party: restrict_to_variables(POLICY, names) for party, names in OWNERS.items()}
 EVERYTHING = {(a, b): OWNERS[a] for a in OWNERS for b in OWNERS if a != b}
 NOBODY = Guarantee(())
 RUNS, PEOPLE = 60, 500
@@ -52,7 +52,11 @@ def test_tables_are_off_by_their_errors_with_a_miner_and_by_less_without():
     for seed in range(RUNS):
         seen, miner = views(people, seed)
         own = OwnTables(
-            POLICIES, EVERYTHING, PEOPLE, lambda party, tables, s=seen: counted(s[party], tables), NOBODY
+            POLICIES,
+            EVERYTHING,
+            PEOPLE,
+            lambda party, tables, s=seen: count_reports(s[party], tables),
+            NOBODY,
         )
         for way, source in (("own", own), ("miner", miner)):
             for table, exact in zip(source.answer(queries), clear, strict=True):
@@ -77,9 +81,9 @@ def test_a_party_that_counts_something_else_is_named(wrong):
         POLICIES,
         EVERYTHING,
         50,
-        lambda party, tables: [wrong(it) for it in counted(seen[party], tables)],
+        lambda party, tables: [wrong(it) for it in count_reports(seen[party], tables)],
         NOBODY,
     )
-    with pytest.raises(RoundAborted, match="'registry' sent a table that is none") as refused:
+    with pytest.raises(RoundAborted, match="'registry' sent an invalid table") as refused:
         source.answer([mq.Query(by=("E", "X"))])
     assert refused.value.culprits == ("registry",)

@@ -43,7 +43,7 @@ SCHEMA = mq.Schema({"A": [0, 1], "B": ["a", "b", "c"], "C": [False, True], "D": 
 @pytest.mark.parametrize("n", [2, 50, 51, 333])
 def test_a_rotation_counts_exactly(n):
     frame = records(n)
-    source = mq.projected(frame, OWNERS, schema=SCHEMA)
+    source = mq.projection_tally(frame, OWNERS, schema=SCHEMA)
     assert isinstance(source, mq.Tally)
     for found, wanted in zip(
         source.answer(QUERIES), mq.tally(frame, schema=SCHEMA).answer(QUERIES), strict=True
@@ -62,7 +62,7 @@ def test_learners_run_on_it():
     frame = records(200)
     structure = {"A": (), "B": ("A",), "C": ("A",), "D": ("C", "A")}
     wanted = mq.learn.bayesian_network(mq.tally(frame, schema=SCHEMA), structure)
-    found = mq.learn.bayesian_network(mq.projected(frame, OWNERS, schema=SCHEMA), structure)
+    found = mq.learn.bayesian_network(mq.projection_tally(frame, OWNERS, schema=SCHEMA), structure)
     for node in structure:
         np.testing.assert_array_equal(found[node].probabilities, wanted[node].probabilities)
         np.testing.assert_allclose(found[node].stderr, wanted[node].stderr)
@@ -71,7 +71,7 @@ def test_learners_run_on_it():
 def estimates(query, runs, **options):
     frame = records(400)
     return [
-        mq.simulate_projected(frame, OWNERS, seed, schema=SCHEMA, **options).answer([query])[0]
+        mq.simulate_projection(frame, OWNERS, seed, schema=SCHEMA, **options).answer([query])[0]
         for seed in range(runs)
     ]
 
@@ -102,7 +102,7 @@ def test_sampling_is_added_to_the_noise_of_the_projection():
         x, y = np.unravel_index(rng.choice(4, 300, p=joint.ravel()), (2, 2))
         frame = pd.DataFrame({"x": x, "y": y})
         schema = mq.Schema({"x": [0, 1], "y": [0, 1]})
-        source = mq.simulate_projected(
+        source = mq.simulate_projection(
             frame, {"one": ["x"], "two": ["y"]}, seed, schema=schema, dimensions=(60, 60)
         )
         (table,) = source.answer([mq.Query(by=("y", "x"))])
@@ -151,7 +151,7 @@ def test_margins_of_one_owner_and_the_total_are_exact():
 
 
 def test_conditions_and_order_are_slices_of_one_table():
-    source = mq.projected(records(300), OWNERS, schema=SCHEMA, dimensions=(40, 30))
+    source = mq.projection_tally(records(300), OWNERS, schema=SCHEMA, dimensions=(40, 30))
     whole, sliced = source.answer([mq.Query(by=("A", "D", "B")), mq.Query(by=("B", "D"), where={"A": 1})])
     same = whole.select({"A": 1})
     np.testing.assert_allclose(same.values.T, sliced.values)
@@ -169,7 +169,7 @@ def test_estimates_can_be_made_nonnegative_and_the_most_likely_table_is_the_near
 
 
 def test_three_owners_are_refused_before_anything_is_asked():
-    source = mq.projected(records(20), {"a": ["A"], "b": ["B", "D"], "c": ["C"]}, schema=SCHEMA)
+    source = mq.projection_tally(records(20), {"a": ["A"], "b": ["B", "D"], "c": ["C"]}, schema=SCHEMA)
     assert source.check([mq.Query(by=("A", "B")), mq.Query(by="C", where={"B": "a"})]) == []
     (refusal,) = source.check([mq.Query(by=("A", "B")), mq.Query(by=("A", "B"), where={"C": True})])
     assert refusal.code == "too_many_owners"
@@ -180,7 +180,7 @@ def test_three_owners_are_refused_before_anything_is_asked():
 def test_too_many_products_are_refused():
     names = [f"v{i}" for i in range(18)]
     frame = pd.DataFrame({name: [0, 1, 1] for name in names})
-    source = mq.projected(frame, {"a": names[:9], "b": names[9:]})
+    source = mq.projection_tally(frame, {"a": names[:9], "b": names[9:]})
     assert source.check([mq.Query(by=names[1:17])]) == []
     (refusal,) = source.check([mq.Query(by=names)])
     assert refusal.code == "too_many_cells"
@@ -191,32 +191,32 @@ def test_too_many_products_are_refused():
     [
         (OWNERS, {"receiver": "insurer"}, "can undo the projection"),
         ({"a": ["A", "B", "C", "D"]}, {}, "at least two owners"),
-        ({"a": ["A", "B"], "b": ["C"]}, {}, "Nobody owns 'D'"),
+        ({"a": ["A", "B"], "b": ["C"]}, {}, "No party owns 'D'"),
         ({"a": ["A", "B"], "b": ["B", "C", "D"]}, {}, "'B' is listed twice"),
         ({"a": ["A", "B", "C", "D"], "b": []}, {}, "'b' holds no variable"),
-        ({"a": ["A", "B"], "b": ["C", "E"]}, {}, "'E', which is no variable"),
+        ({"a": ["A", "B"], "b": ["C", "E"]}, {}, "'E', which is not a variable"),
         ({"a": "AB", "b": "CD"}, {}, "list of variables"),
-        (OWNERS, {"trials": 3}, "goes with 'dimensions'"),
+        (OWNERS, {"trials": 3}, "needs 'dimensions'"),
         (OWNERS, {"dimensions": (0, 4)}, "from 1 to the number of records"),
         (OWNERS, {"dimensions": (31, 4)}, "from 1 to the number of records"),
-        (OWNERS, {"dimensions": (4, 4)}, "too little to estimate"),
+        (OWNERS, {"dimensions": (4, 4)}, "too small to estimate"),
         (OWNERS, {"dimensions": (4.5, 4)}, "whole numbers"),
         (OWNERS, {"dimensions": (4,)}, "whole numbers"),
     ],
 )
 def test_mistakes_are_told(owners, options, complaint):
     with pytest.raises(InputError, match=complaint):
-        mq.projected(records(30), owners, schema=SCHEMA, **options)
+        mq.projection_tally(records(30), owners, schema=SCHEMA, **options)
 
 
 def test_a_rotation_of_very_many_records_is_refused():
     frame = pd.DataFrame({"x": np.zeros(50_000, dtype=int), "y": np.ones(50_000, dtype=int)})
-    with pytest.raises(InputError, match=r"takes too long: about 2\.08 min for every question"):
-        mq.projected(frame, {"a": ["x"], "b": ["y"]})
+    with pytest.raises(InputError, match=r"takes too long: about 2\.08 min per query"):
+        mq.projection_tally(frame, {"a": ["x"], "b": ["y"]})
 
 
 def test_the_guarantee_says_who_learns_what():
-    guarantee = mq.projected(records(20), OWNERS, schema=SCHEMA, receiver="miner").guarantee
+    guarantee = mq.projection_tally(records(20), OWNERS, schema=SCHEMA, receiver="miner").guarantee
     (disclosure,) = guarantee.disclosures
     assert disclosure.role == "miner"
     assert set(disclosure.variables) == set(SCHEMA)
@@ -225,10 +225,10 @@ def test_the_guarantee_says_who_learns_what():
     assert "Gram matrix" in disclosure.kind
     assert guarantee.excluded_coalitions == (("miner", "hospital"), ("miner", "insurer"))
     assert guarantee.colluders == 0
-    noisy = mq.projected(records(20), OWNERS, schema=SCHEMA, dimensions=(10, 10)).guarantee
+    noisy = mq.projection_tally(records(20), OWNERS, schema=SCHEMA, dimensions=(10, 10)).guarantee
     assert "noisy" in noisy.disclosures[0].kind
-    seeded = mq.simulate_projected(records(20), OWNERS, 1, schema=SCHEMA).guarantee
-    assert "whoever knows the seed learns clear values" in seeded.summary()
+    seeded = mq.simulate_projection(records(20), OWNERS, 1, schema=SCHEMA).guarantee
+    assert "anyone who knows the seed learns clear values" in seeded.summary()
 
 
 def submitted(source, party, names, question):
@@ -238,7 +238,7 @@ def submitted(source, party, names, question):
 
 def test_every_source_and_every_question_has_its_own_projection():
     frame = records(40)
-    one, other = (mq.projected(frame, OWNERS, schema=SCHEMA) for _ in range(2))
+    one, other = (mq.projection_tally(frame, OWNERS, schema=SCHEMA) for _ in range(2))
     asked = submitted(one, "hospital", ["A"], ["A", "C"])
     np.testing.assert_array_equal(asked, submitted(one, "hospital", ["A"], ["C", "A"]))
     for another in (
@@ -257,14 +257,14 @@ def test_what_is_submitted_for_a_question_has_the_gram_matrix_of_its_table():
     shuffled = frame.sample(frac=1, random_state=1)
     grams = []
     for rows in (frame, shuffled):
-        source = mq.projected(rows, OWNERS, schema=SCHEMA)
+        source = mq.projection_tally(rows, OWNERS, schema=SCHEMA)
         sent = np.concatenate([submitted(source, party, names, SCHEMA) for party, names in OWNERS.items()])
         grams.append(sent @ sent.T)
     np.testing.assert_allclose(grams[0], grams[1], atol=1e-9)
 
 
 def test_owners_with_different_secrets_are_noticed():
-    source = mq.projected(records(50), OWNERS, schema=SCHEMA)
+    source = mq.projection_tally(records(50), OWNERS, schema=SCHEMA)
     first, second = source.owners
     torn = Projected((first, replace(second, secret=bytes(32))), SCHEMA, 50)
     with pytest.raises(RoundAborted, match="same rotation"):

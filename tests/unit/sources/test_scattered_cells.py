@@ -11,16 +11,16 @@ import masquerade as mq
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import Guarantee
 from masquerade.data.example_networks import eleven_nodes, eleven_nodes_policy
-from masquerade.protocols.vertical.disguised_cells import Site, restricted
-from masquerade.sources.parties.own_tables import OwnTablesOfStrata, Stratum, counted, foreign
+from masquerade.protocols.vertical.disguised_cells import Site, restrict_to_variables
+from masquerade.sources.parties.own_tables import OwnTablesOfStrata, Stratum, count_reports, foreign
 from masquerade.sources.parties.scattered_cells import ScatteredCells
 
-POLICY = restricted(eleven_nodes_policy(), tuple("ATEXS"))
+POLICY = restrict_to_variables(eleven_nodes_policy(), tuple("ATEXS"))
 
 N, RUNS = 600, 30
 TABLES = (("A", "E"), ("A", "T"), ("E", "X"), ("E", "S", "T"))
 HELD = {"north": tuple("ATE"), "south": tuple("AEXS")}
-POLICIES = {party: restricted(POLICY, names) for party, names in HELD.items()}
+POLICIES = {party: restrict_to_variables(POLICY, names) for party, names in HELD.items()}
 CROSSING = foreign(TABLES, HELD)
 
 
@@ -57,7 +57,8 @@ def tables_of(views, policies=POLICIES):
         CROSSING,
         lambda party: [Stratum(names, records.n) for names, records in views[party].strata.items()],
         lambda party, tables: [
-            [counted(records, [names])[0] for records in views[party].strata.values()] for names in tables
+            [count_reports(records, [names])[0] for records in views[party].strata.values()]
+            for names in tables
         ],
         Guarantee(()),
     )
@@ -86,7 +87,7 @@ def test_tables_are_off_the_joined_cells_by_their_errors():
 
 def test_clear_cells_make_the_joined_table():
     people = eleven_nodes().sample(200, seed=2)[list(POLICY.schema)]
-    open_policies = {party: policy.undisguised() for party, policy in POLICIES.items()}
+    open_policies = {party: policy.without_channels() for party, policy in POLICIES.items()}
     parties = {
         party: Site(party, open_policies[party], site.cells, SESSION)
         for party, site in sites(people, pseudonyms(200), first=90).items()
@@ -123,7 +124,7 @@ def test_a_cell_that_two_hold_is_refused():
     parties = sites(people, listed, first=30)
     twice = block(people[["A"]], listed, POLICY)
     parties["south"] = Site("south", POLICIES["south"], [*parties["south"].cells[:1], twice], SESSION)
-    with pytest.raises(InputError, match="came twice"):
+    with pytest.raises(InputError, match="sent twice"):
         seen(parties)
 
 
@@ -134,6 +135,6 @@ def test_strata_that_are_none_name_whoever_spoke_of_them(told):
     source = OwnTablesOfStrata(
         POLICIES, CROSSING, lambda _: [Stratum(*it) for it in told], lambda *_: [], Guarantee(())
     )
-    with pytest.raises(RoundAborted, match="spoke of strata that are none") as refused:
+    with pytest.raises(RoundAborted, match="sent invalid strata") as refused:
         source.answer([mq.Query(by=("A", "T"))])
     assert refused.value.culprits == ("north",)

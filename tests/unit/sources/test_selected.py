@@ -137,5 +137,5 @@ def test_estimators_need_the_columns_of_their_features_only(disguised):
     ],
 )
 def test_a_frame_where_a_source_is_due_says_so(people, learn):
-    with pytest.raises(mq.MasqueradeError, match="DataFrame is no source of counts"):
+    with pytest.raises(mq.MasqueradeError, match="DataFrame is not a source of counts"):
         learn(people)

@@ -18,7 +18,7 @@ from masquerade.frames.label_codes import encode
 from masquerade.sources.engines import sql
 from masquerade.sources.engines.coded_rows import codes_of
 from masquerade.sources.engines.engine_tables import DUCKDB, POSTGRES, SPARK
-from masquerade.sources.engines.sql import Column, Dialect
+from masquerade.sources.engines.sql import EngineColumn, SqlDialect
 from masquerade.sources.query_plan import Factor
 
 CONNECTION = duckdb.connect()
@@ -69,7 +69,7 @@ def run(query: str, **tables: pa.Table) -> list[tuple]:
 
 def test_every_grouping_set_has_the_bits_of_the_columns_that_it_lacks():
     table = pa.table({"a": ["x", "x", None], "b": [1, 2, 2], "c": [True, True, False]})
-    query = sql.grouped(DUCKDB, "t", [("a", "b"), ("b", "c"), ("a",)])
+    query = sql.select_grouped(DUCKDB, "t", [("a", "b"), ("b", "c"), ("a",)])
     rows = run(query, t=table)
     assert {row[-1] for row in rows} == {0b100, 0b001, 0b110}
     assert sorted((row[0] or "", row[3]) for row in rows if row[-1] == 0b110) == [("", 1), ("x", 2)]
@@ -78,14 +78,14 @@ def test_every_grouping_set_has_the_bits_of_the_columns_that_it_lacks():
 
 def test_no_more_rows_than_wanted():
     table = pa.table({"a": list(range(100))})
-    assert len(run(sql.grouped(DUCKDB, "t", [("a",)], most=7), t=table)) == 7
+    assert len(run(sql.select_grouped(DUCKDB, "t", [("a",)], most=7), t=table)) == 7
 
 
 COLUMNS = {
-    "text": Column(Field(Variable("text", ("x", "y", "gone")), missing="gone"), pa.string()),
-    "whole": Column(Field(Variable("whole", (0, 1, 2))), pa.int64()),
-    "float": Column(Field(Variable("float", (0, 1, "none")), missing="none"), pa.float64()),
-    "csv": Column(Field(Variable("csv", (True, False, 3))), pa.string(), text=True),
+    "text": EngineColumn(Field(Variable("text", ("x", "y", "gone")), missing="gone"), pa.string()),
+    "whole": EngineColumn(Field(Variable("whole", (0, 1, 2))), pa.int64()),
+    "float": EngineColumn(Field(Variable("float", (0, 1, "none")), missing="none"), pa.float64()),
+    "csv": EngineColumn(Field(Variable("csv", (True, False, 3))), pa.string(), text=True),
 }
 VALUES = {
     "text": ["x", "y", None, "gone", "?"],
@@ -116,14 +116,16 @@ def test_weights_of_values_that_no_category_stands_for_are_missing_and_counted()
     factor = Factor(("text", "whole"), (3, 3), np.arange(9.0))
     weight = sql.weight(DUCKDB, [factor], COLUMNS)
     table = pa.table({"text": ["x", "y", None, "?", "y"], "whole": [0, 2, 1, 1, None]})
-    (row,) = run(sql.weighed(DUCKDB, "t", (), [weight], only="", survey=None), t=table)
+    (row,) = run(sql.select_weighed(DUCKDB, "t", (), [weight], only="", survey=None), t=table)
     assert row == (5, 0 + 5 + 7, 0 + 25 + 49, 2)
 
 
 def test_a_column_that_can_hold_no_category_has_no_weight():
-    column = {"a": Column(Field(Variable("a", (1, 2))), pa.string())}
+    column = {"a": EngineColumn(Field(Variable("a", (1, 2))), pa.string())}
     weight = sql.weight(DUCKDB, [Factor(("a",), (2,), np.ones(2))], column)
-    (row,) = run(sql.weighed(DUCKDB, "t", (), [weight], only="", survey=None), t=pa.table({"a": ["1", "2"]}))
+    (row,) = run(
+        sql.select_weighed(DUCKDB, "t", (), [weight], only="", survey=None), t=pa.table({"a": ["1", "2"]})
+    )
     assert row == (2, None, None, 2)
 
 
@@ -139,7 +141,7 @@ NUMBERS = st.one_of(
 @given(st.lists(NUMBERS, min_size=1, max_size=20), st.booleans())
 def test_bins_found_by_an_engine_are_those_found_in_memory(values, missing):
     labels = ("low", "middle", "high", *(["none"] if missing else []))
-    column = Column(Field(Variable("x", labels), "none" if missing else None, EDGES), pa.float64())
+    column = EngineColumn(Field(Variable("x", labels), "none" if missing else None, EDGES), pa.float64())
     table = pa.table({"x": pa.array(values, pa.float64())})
     relation = sql.with_bins(DUCKDB, "t", ["x"], {"x": column})
     marks = pa.array([row[0] for row in run(f"SELECT x FROM {relation}", t=table)])  # noqa: S608
@@ -154,12 +156,12 @@ def test_bins_found_by_an_engine_are_those_found_in_memory(values, missing):
 
 def test_columns_without_bins_are_left_alone():
     assert sql.with_bins(DUCKDB, "t", ["whole", "v"], COLUMNS) == "t"
-    text = Column(Field(Variable("x", ("low",)), edges=(0.0, 1.0)), pa.string(), text=True)
+    text = EngineColumn(Field(Variable("x", ("low",)), edges=(0.0, 1.0)), pa.string(), text=True)
     assert (
         sql.with_bins(DUCKDB, "t", ["x"], {"x": text}) == "t"
     )  # a CSV file: what is a number is decided here
 
 
 def test_what_an_unknown_engine_writes_is_plain():
-    plain = Dialect(grouping_sets=False, knows_nan=False)
+    plain = SqlDialect(grouping_sets=False, knows_nan=False)
     assert "NaN" not in sql.conditions(plain, "float", COLUMNS["float"])[2]

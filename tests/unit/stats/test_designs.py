@@ -282,7 +282,7 @@ def test_a_self_protective_no_is_told_by_a_model_of_the_items():
     labels = [("yes", "no")[i] for i in range(2)]
     seen = {tuple(labels[i] for i in row): int(counts[k]) for k, row in enumerate(np.ndindex(2, 2, 2))}
     source = mq.tally(records(seen, policy.observed), policy)
-    with pytest.raises(QueryRefused, match="no table can be asked"):
+    with pytest.raises(QueryRefused, match="no table can be queried"):
         source.answer([mq.Query(by=("a",))])
     fit = source.fit(names, ["a", "b", "c", "rule"])
     assert (fit.df, fit.converged) == (3, True)

@@ -106,7 +106,7 @@ def test_means_and_quantiles_of_clear_records():
 
 def test_scores_are_needed_for_words():
     table = clear(SQUARE, RATERS)
-    with pytest.raises(InputError, match="no numbers"):
+    with pytest.raises(InputError, match="not numbers"):
         mq.stats.mean(table, "first")
     with pytest.raises(InputError, match="3 finite numbers"):
         mq.stats.mean(table, "first", scores=[1, 2])
@@ -120,19 +120,19 @@ def test_scores_are_needed_for_words():
 
 
 def test_a_contrast_needs_a_weight_for_every_cell():
-    with pytest.raises(InputError, match="weight for every cell"):
+    with pytest.raises(InputError, match="one weight per cell"):
         mq.stats.contrast(clear(SQUARE, RATERS), [1.0, 2.0])
 
 
 def test_people_needed_are_those_of_the_planned_power_at_the_same_truth():
     matrix = np.kron(mq.channels.binary(Fraction(1, 5)).matrix, mq.channels.binary(Fraction(1, 10)).matrix)
     reports = power.PairReports((2, 2), ((1.0, matrix),))
-    truth = power.associated(np.array([0.4, 0.6]), np.array([0.3, 0.7]), phi=0.3)
+    truth = power.associated_table(np.array([0.4, 0.6]), np.array([0.3, 0.7]), phi=0.3)
     n = 2000
     expected = 2 * n * reports.divergence(truth) + 1  # of the deviance, nearly: non-centrality and df
     found = TestResult("t", expected, 1.0, 0.0, n)
-    assert found.needed() == pytest.approx(power.needed(reports, truth), abs=1)
-    assert found.needed(0.95) > found.needed(0.8) > found.needed(0.5)
-    assert TestResult("t", 0.7, 1.0, 0.4, n).needed() is None
+    assert found.sample_size() == pytest.approx(power.people_needed(reports, truth), abs=1)
+    assert found.sample_size(0.95) > found.sample_size(0.8) > found.sample_size(0.5)
+    assert TestResult("t", 0.7, 1.0, 0.4, n).sample_size() is None
     with pytest.raises(InputError, match="power"):
-        found.needed(1.2)
+        found.sample_size(1.2)

@@ -58,7 +58,7 @@ def test_imputations_are_proper_and_agree_with_the_table(source):
     alone = np.sqrt((given * (1 - given))[source.codes["y"]].sum()) / source.n
     assert shares.std() > 1.25 * alone
     assert abs(shares.mean() - best) < 0.5 * table.stderr[0]
-    pooled = found.pooled(log_odds)
+    pooled = found.pool(log_odds)
     odds = mq.stats.odds_ratio(source, "y", "x")
     assert pooled.values[0] == pytest.approx(np.log(odds.values[0]), abs=odds.stderr[0] / odds.values[0])
     assert pooled.bse.iloc[0] == pytest.approx(odds.stderr[0] / odds.values[0], rel=0.15)
@@ -79,13 +79,13 @@ def test_imputations_of_a_list_experiment_are_what_its_people_may_have_meant():
         counted = frame["items"].to_numpy() + (treated & (frame["x"] == "yes").to_numpy())
         assert (counted == seen["answer"].to_numpy()).all()
     table = mq.stats.shares(source, "x")
-    shares = found.pooled(lambda frame: ((frame["x"] == "yes").mean(), (frame["x"] == "yes").var() / 500))
+    shares = found.pool(lambda frame: ((frame["x"] == "yes").mean(), (frame["x"] == "yes").var() / 500))
     assert abs(shares.values[0] - table.values[0]) < table.stderr[0]
     assert shares.bse.iloc[0] == pytest.approx(table.stderr[0], rel=0.4)
 
 
 def test_what_is_no_imputation_is_refused(source):
-    with pytest.raises(InputError, match="shows no doubt"):
+    with pytest.raises(InputError, match="'m' must be at least 2"):
         mq.stats.impute(source, m=1)
     (table,) = source.answer([mq.Query(by=("x", "y"))])
     with pytest.raises(InputError, match="source of records"):
@@ -93,5 +93,5 @@ def test_what_is_no_imputation_is_refused(source):
     with pytest.raises(InputError, match="as many variances"):
         mq.stats.rubin([1.0, 2.0], [0.1])
     weighted = type(source)(source.codes, source.policy, np.ones(source.n))
-    with pytest.raises(InputError, match="count for one"):
+    with pytest.raises(InputError, match="without survey weights"):
         mq.stats.impute(weighted)

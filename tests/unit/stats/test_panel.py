@@ -75,6 +75,6 @@ def test_the_change_is_unbiased_and_its_error_is_right_and_smaller_than_of_fresh
 
 def test_other_categories_have_no_change():
     frame = pd.DataFrame({"a": ["yes", "no"], "b": ["often", "never"]})
-    with pytest.raises(InputError, match="no change is defined"):
+    with pytest.raises(InputError, match="must have the same categories"):
         mq.stats.change(mq.tally(frame), "a", "b")
     assert mq.privacy(mq.Policy.from_dict(PANEL)).record_gamma == float("inf")

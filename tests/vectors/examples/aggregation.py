@@ -8,9 +8,8 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.people.questions import Question
 from masquerade.protocols.secure_aggregation.agreement import RoundContext
 from masquerade.protocols.secure_aggregation.messages import (
-    Advert,
+    AggregationAdvert,
     Announcement,
-    Call,
     Commitment,
     Commitments,
     Delivery,
@@ -18,6 +17,7 @@ from masquerade.protocols.secure_aggregation.messages import (
     Endorsements,
     Neighbours,
     Reveal,
+    RoundCall,
     Shares,
     Stretch,
     Survivors,
@@ -36,7 +36,7 @@ QUESTIONS = (Question(("a", "b")), Question(("b",), (("a", 1),)), Question(()))
 
 def signed(kind, *fields, about=b""):
     """Return a message of a user; the signature is the same whenever it is made."""
-    data = kind(ROUND, UNSIGNED, *fields).sealed(IDENTITY, CONTEXT, about)
+    data = kind(ROUND, UNSIGNED, *fields).encode_signed(IDENTITY, CONTEXT, about)
     return kind.decode(data, CONTEXT)
 
 
@@ -55,7 +55,7 @@ def beyond(message, at):
 DRAWN = NONCE + UNSIGNED + bytes(16) + bytes(range(64))
 HEAD = 4 + len(Delivery.TAG) + len(ROUND)
 SIGNED = [
-    signed(Advert, HASH, bytes([3] * 32)),
+    signed(AggregationAdvert, HASH, bytes([3] * 32)),
     signed(Commitment, 63, HASH),
     signed(Reveal, 0, NONCE, about=HASH),
     signed(Shares, HASH, slots(80)),
@@ -65,7 +65,7 @@ SIGNED = [
 ]
 EXAMPLES = [
     Example(Announcement(ROUND, NONCE, 1, QUESTIONS), TERMS),
-    Example(Call(ROUND, 63), CONTEXT),
+    Example(RoundCall(ROUND, 63), CONTEXT),
     Example(Commitments(ROUND, 0, (HASH, bytes(32))), CONTEXT),
     Example(Neighbours(ROUND, 1, DRAWN, slots(128)), CONTEXT),
     Example(Neighbours(ROUND, 0, b"", slots(128, range(10))), COMPLETE),

@@ -1,6 +1,6 @@
 """Messages of a count, and policies as devices have them."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import masquerade as mq
 from masquerade.protocols.people.report_form import ReportForm
@@ -10,11 +10,12 @@ from masquerade.services.counting.messages import (
     MESSAGE,
     OVER,
     WAIT,
-    Boards,
     CountTerms,
     DeviceReply,
     DeviceRequest,
     Letter,
+    MixBoards,
+    NoisyCountTerms,
 )
 from tests.vectors.examples.mix import PUBLIC
 from tests.vectors.message_vectors import Example
@@ -23,6 +24,16 @@ SCHEMA = mq.Schema({"smoker": ["yes", "no"], "town": ["ä", "b", "c"]})
 POLICY = mq.Policy.build(SCHEMA, {"smoker": mq.channels.binary("1/4")})
 FORM = ReportForm.of(POLICY)
 CLEAR = ReportForm.of(mq.Policy.clear(SCHEMA))
+DEALT = ReportForm.of(
+    mq.Policy.from_dict(
+        {
+            "masquerade": 1,
+            "variables": {one.name: {"categories": list(one.categories)} for one in SCHEMA.variables},
+            "blocks": [{"variables": list(SCHEMA), "k": 1, "gamma": 19}],
+        }
+    )
+)
+WITHOUT = replace(DEALT.dealt[0], channels=DEALT.dealt[0].channels[:1])
 TERMS = CountTerms(
     "mix",
     "spring",
@@ -35,11 +46,15 @@ TERMS = CountTerms(
     {"leader 1": PUBLIC["leader 1"], "leader 2": PUBLIC["leader 2"]},
     {"ann": PUBLIC["ann"], "zoë": PUBLIC["zoë"]},
 )
+SUMMED = replace(TERMS, protocol="aggregation", form=CLEAR.encode(), leaders={})
+NOISY = NoisyCountTerms(*(getattr(SUMMED, one.name) for one in fields(SUMMED)), "1.0", "1e-06", 45)
 TWICE = replace(TERMS, members={"ann": PUBLIC["ann"], "ben": PUBLIC["ann"]}).encode()
 EXAMPLES = [
     Example(FORM, bad={"a stratum that it has not": replace(FORM, by="town").encode()}),
     Example(CLEAR, bad={"a report that it has not": replace(CLEAR, observed=CLEAR.observed[:1]).encode()}),
+    Example(DEALT, bad={"a block without a channel": replace(DEALT, dealt=(WITHOUT,)).encode()}),
     Example(TERMS, bad={"two people with one identity": TWICE}),
+    Example(NOISY, bad={"noise of a mix": replace(NOISY, protocol="mix").encode()}),
     Example(Letter(WAIT, 250)),
     Example(Letter(MESSAGE, 0, b"what is due", bytes(range(16)))),
     Example(Letter(OVER)),
@@ -47,5 +62,5 @@ EXAMPLES = [
     Example(DeviceRequest(ASK_LETTER, "zoë", bytes(64))),
     Example(DeviceReply("ann", bytes(range(16)), b"what is said", bytes(range(64)))),
     Example(DeviceReply("zoë", bytes(16), b"", bytes(64))),
-    Example(Boards((b"one", b""))),
+    Example(MixBoards((b"one", b""))),
 ]

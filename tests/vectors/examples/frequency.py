@@ -4,13 +4,13 @@ import masquerade as mq
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.frequency_mining.messages import (
     Enrolment,
+    FrequencyTerms,
     Gathered,
     Invitation,
+    MiningStep,
     Objection,
     ShownVotes,
-    Signed,
-    Step,
-    Terms,
+    SignedMiningMessage,
 )
 from masquerade.protocols.people.questions import Question
 from tests.vectors.message_vectors import Example
@@ -23,7 +23,7 @@ POLICY = mq.Policy.from_dict(
         "variables": {"smoker": {"categories": ["yes", "no"]}, "region": {"categories": ["n", "s", "e"]}},
     }
 )
-TERMS = Terms("spring", POLICY, {name: key.public for name, key in KEYS.items()}, 3)
+TERMS = FrequencyTerms("spring", POLICY, {name: key.public for name, key in KEYS.items()}, 3)
 QUESTIONS = (
     Question((), (("smoker", 0),)),
     Question(("region",), (("smoker", 1),)),
@@ -34,7 +34,7 @@ ASKED = Invitation(TERMS.id, 7, ("ann", "zoë"), QUESTIONS)
 
 def signed(step, payload):
     """Return what Ann says: her signature is the same whenever she says it."""
-    return Signed.make(TERMS, KEYS["ann"], user="ann", step=step, number=7, payload=payload)
+    return SignedMiningMessage.make(TERMS, KEYS["ann"], user="ann", step=step, number=7, payload=payload)
 
 
 def invited(place, old, new):
@@ -46,7 +46,7 @@ def invited(place, old, new):
 
 START = 4 + len(Invitation.TAG)
 EXAMPLES = [
-    *[Example(signed(step, step.name.encode())) for step in Step],
+    *[Example(signed(step, step.name.encode())) for step in MiningStep],
     Example(
         ASKED,
         TERMS,
@@ -56,9 +56,9 @@ EXAMPLES = [
             "a user twice": invited(START + 40, b"\0\0\0\0\0\0\0\2", b"\0\0\0\2\0\0\0\2"),
         },
     ),
-    Example(Gathered(Step.KEYS, 7, (signed(Step.KEYS, b"keys").encode(), b""))),
-    Example(Gathered(Step.ENDORSEMENT, 2**32 - 1, ())),
-    Example(ShownVotes(7, (signed(Step.VOTE, b"no vote").encode(), b""))),
+    Example(Gathered(MiningStep.KEYS, 7, (signed(MiningStep.KEYS, b"keys").encode(), b""))),
+    Example(Gathered(MiningStep.ENDORSEMENT, 2**32 - 1, ())),
+    Example(ShownVotes(7, (signed(MiningStep.VOTE, b"no vote").encode(), b""))),
     Example(Objection(bytes(range(32)), "already_spent", "a vote has left", ("ann", "zoë"))),
     Example(Enrolment("spring", POLICY.id, 3, dict(TERMS.members))),
 ]

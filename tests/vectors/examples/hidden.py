@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from masquerade.protocols.mpc.computation import Continuation, DealRequest, Dealt, NeededDeal, Turn
+from masquerade.protocols.mpc.computation import Continuation, DealRequest, DealtShares, NeededDeal, Turn
 from masquerade.protocols.mpc.engine import Deal
 from masquerade.protocols.mpc.private_queries import AnswerShare, QuestionKey
 from masquerade.protocols.mpc.record_order import HeldBlock, HeldCells, HolderRequest, PlaceOffer, PlacesTaken
@@ -14,7 +14,7 @@ TURN = Turn(SESSION, 4, 2, np.arange(5, dtype="<u2").tobytes())
 EXAMPLES = [
     Example(NEEDED),
     Example(DealRequest(SESSION, NEEDED.encode(), (bytes(64), b"s" * 64))),
-    Example(Dealt(SESSION, (b"", b"sealed"))),
+    Example(DealtShares(SESSION, (b"", b"sealed"))),
     Example(TURN),
     Example(Turn(SESSION, 5, 8, b"", NEEDED.encode(), b"a" * 64, None, b"t" * 64)),
     Example(Turn(SESSION, 6, 8, b"", found='{"parents":{}}')),

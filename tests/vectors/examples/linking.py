@@ -2,18 +2,21 @@
 
 from masquerade.protocols.linkage.psi import (
     Confirmation,
+    LinkageStep,
     LinkingOffer,
     MaskedPoints,
     PseudonymRequest,
     Pseudonyms,
     Receipt,
     ReturnedPoints,
-    Step,
 )
 from tests.vectors.examples.parties import DIGEST, SESSION
 from tests.vectors.message_vectors import Example
 
-STEPS = (Step("x", 1, bytes(32), DIGEST, bytes(64)), Step("ü", 1, DIGEST, bytes(32), bytes(range(64))))
+STEPS = (
+    LinkageStep("x", 1, bytes(32), DIGEST, bytes(64)),
+    LinkageStep("ü", 1, DIGEST, bytes(32), bytes(range(64))),
+)
 SIGNED = Receipt(SESSION, 7, bytes(range(64)))
 EXAMPLES = [
     Example(LinkingOffer(SESSION, ("x", "y"), 100)),

@@ -7,9 +7,9 @@ from masquerade.protocols.mixnet.messages import (
     SHARE,
     SHUFFLE,
     SUBMISSION,
-    Board,
+    MixBoard,
     MixTerms,
-    Signed,
+    SignedMixMessage,
 )
 from tests.vectors.message_vectors import Example
 
@@ -36,13 +36,13 @@ SENDERS = {
 def signed(kind):
     """Return a message of a kind; its signature is the same whenever it is made."""
     sender = SENDERS[kind]
-    return Signed.make(TERMS, KEYS[sender], kind, sender, kind.encode())
+    return SignedMixMessage.make(TERMS, KEYS[sender], kind, sender, kind.encode())
 
 
 OTHER = signed(SHARE).encode().replace(b"\0\0\0\x09key share", b"\0\0\0\x09key_share")
 EXAMPLES = [
     *[Example(signed(kind), bad={"another kind": OTHER}) for kind in SENDERS],
-    Example(Board((signed(SHARE).encode(), b""))),
-    Example(Board(())),
+    Example(MixBoard((signed(SHARE).encode(), b""))),
+    Example(MixBoard(())),
     Example(TERMS),
 ]

@@ -5,11 +5,11 @@ from masquerade.core.errors import Refusal
 from masquerade.protocols.wire.session import (
     Advert,
     Batch,
-    Consent,
     Proposal,
-    Roster,
     RosterReceipt,
     SessionOffer,
+    SessionRoster,
+    SignedConsent,
 )
 from tests.vectors.message_vectors import Example
 
@@ -43,9 +43,9 @@ EXAMPLES = [
     Example(SessionOffer(SESSION, DIGEST, ("x", "ü"))),
     Example(SessionOffer(SESSION, DIGEST, ())),
     Example(Advert(SESSION, DIGEST, "x", DIGEST, bytes(64))),
-    Example(Roster(SESSION, (b"1", b""))),
+    Example(SessionRoster(SESSION, (b"1", b""))),
     Example(RosterReceipt(SESSION, DIGEST)),
     Example(Proposal(SESSION, 1, BATCH), bad=respelt(Proposal(SESSION, 1, BATCH), *WRONG)),
-    Example(Consent(SESSION, 1, (Refusal("code", "reason"), Refusal("other", "")))),
-    Example(Consent(SESSION, 2**64 - 1, ())),
+    Example(SignedConsent(SESSION, 1, (Refusal("code", "reason"), Refusal("other", "")))),
+    Example(SignedConsent(SESSION, 2**64 - 1, ())),
 ]

@@ -12,7 +12,7 @@ from masquerade.protocols.k_anonymity.suppression.messages import (
     GroupVote,
     Notices,
     PartitionTerms,
-    Release,
+    TableRelease,
     Word,
 )
 from tests.vectors.message_vectors import Example
@@ -32,7 +32,7 @@ TERMS = PartitionTerms(
 )
 VOTE = GroupVote(DIGEST, PUBLIC[4], (0, 0, 1, 1))
 SAID = Notices(DIGEST, PUBLIC[3], (PUBLIC[5], PUBLIC[6]), (b"a", b"b", b"c", b"d"), (b"x", b"y", b"z"))
-TABLE = Release(DIGEST, ((b"1957",), (), (), (b"07030",)), (DIGEST, bytes(32)))
+TABLE = TableRelease(DIGEST, ((b"1957",), (), (), (b"07030",)), (DIGEST, bytes(32)))
 EXAMPLES = [
     Example(MixedPairs(b"blinded", b"proof", (b"one", b"two"))),
     Example(MixedPairs(b"", b"", ())),

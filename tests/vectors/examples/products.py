@@ -1,6 +1,6 @@
 """Messages of scalar products: with a helper, and by encryption between two."""
 
-from masquerade.protocols.vertical.columns import Columns, Part
+from masquerade.protocols.vertical.columns import ColumnPart, Columns
 from masquerade.protocols.vertical.paillier_products import (
     Ciphertexts,
     EncryptionRequest,
@@ -21,8 +21,8 @@ from tests.vectors.examples.parties import DIGEST, SESSION
 from tests.vectors.examples.pooling import WORDS
 from tests.vectors.message_vectors import Example
 
-OWN = Columns("x", (Part("x", ("a",)),))
-PRODUCT = Columns("x", (Part("x", ("a",)), Part("y", ("b", "ü"))))
+OWN = Columns("x", (ColumnPart("x", ("a",)),))
+PRODUCT = Columns("x", (ColumnPart("x", ("a",)), ColumnPart("y", ("b", "ü"))))
 
 
 def renamed(*names):

@@ -2,7 +2,7 @@
 
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.ristretto255 import ristretto255 as group
-from masquerade.protocols.k_anonymity.threshold.faithful import PrivateDeal, PublicDeal, Submission
+from masquerade.protocols.k_anonymity.threshold.faithful import DealtSubmission, PrivateDeal, PublicDeal
 from masquerade.protocols.k_anonymity.threshold.messages import (
     REFUSALS,
     Closing,
@@ -11,21 +11,21 @@ from masquerade.protocols.k_anonymity.threshold.messages import (
     EvaluationRefusal,
     Notice,
     Request,
-    Terms,
+    ThresholdTerms,
 )
 from tests.vectors.message_vectors import Example
 
 DIGEST = bytes(range(32))
 KEY = SigningKey.from_seed(bytes(range(32)))
-TERMS = Terms("spring ü", 3, 12, 16, shown=True, form=DIGEST)
+TERMS = ThresholdTerms("spring ü", 3, 12, 16, shown=True, form=DIGEST)
 POINTS = [group.multiply_generator(group.secret(number)) for number in (1, 2, 3)]
-NOTICE = Notice.signed(TERMS, POINTS[0], KEY)
-CLOSING = Closing.signed(NOTICE.digest, 7, KEY)
+NOTICE = Notice.sign(TERMS, POINTS[0], KEY)
+CLOSING = Closing.sign(NOTICE.digest, 7, KEY)
 CREDENTIAL = Credential(bytes(range(16)), DIGEST)
-REQUEST = Request.made(NOTICE.digest, CREDENTIAL, POINTS[1].encode())
+REQUEST = Request.make(NOTICE.digest, CREDENTIAL, POINTS[1].encode())
 ELEMENTS = POINTS[1].encode() + POINTS[2].encode()
 EVALUATION = Evaluation(ELEMENTS, ELEMENTS[::-1], bytes(range(64)), 1)
-SUBMISSION = Submission(2, b"quasi", POINTS[1], bytes(96), bytes(46))
+SUBMISSION = DealtSubmission(2, b"quasi", POINTS[1], bytes(96), bytes(46))
 
 
 def spoilt(message, *changes):
@@ -51,7 +51,7 @@ EXAMPLES = [
             ("a name that is no text", "ü".encode(), b"\xff\xff"),
         ),
     ),
-    Example(Terms("e", 2, 1, 1)),
+    Example(ThresholdTerms("e", 2, 1, 1)),
     Example(
         NOTICE,
         bad=spoilt(

@@ -5,8 +5,8 @@ from masquerade.protocols.vertical.disguised_cells import (
     BlockShape,
     CellDescription,
     CellRequest,
-    Cells,
     DescriptionRequest,
+    DisguisedCells,
 )
 from tests.vectors.examples.parties import SESSION
 from tests.vectors.message_vectors import Example
@@ -42,5 +42,5 @@ EXAMPLES = [
     Example(DescriptionRequest(SESSION, "miner", ())),
     Example(DESCRIBED, bad=policies(*WRONG)),
     Example(CellRequest(SESSION, "miner", ("a",), 0, 1)),
-    Example(Cells(SESSION, "x", POLICY.id, 0, 1, (b"", b"arrow"))),
+    Example(DisguisedCells(SESSION, "x", POLICY.id, 0, 1, (b"", b"arrow"))),
 ]

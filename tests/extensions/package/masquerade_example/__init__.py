@@ -1,1 +1,1 @@
-"""A package of somebody else: what it adds to masquerade stands in `pyproject.toml`, a module for each."""
+"""A third-party package: `pyproject.toml` lists its plug-ins for masquerade, one module each."""

@@ -15,13 +15,13 @@ from masquerade.parties import Outflow, Partition, Role, SessionKind
 
 
 class Teller:
-    """A party that counts its records, as they are."""
+    """A party that counts its records in clear."""
 
     def __init__(self, part: Any) -> None:
-        self._schema, self._codes = part.data.policy.schema, part.data.whole.codes
+        self._schema, self._codes = part.data.policy.schema, part.data.single_block.codes
 
     def receive(self, message: bytes) -> bytes:
-        """Return the counts of some variables, one after the other."""
+        """Return the counts of the table of some variables, as a list."""
         names = json.loads(message)
         shape = self._schema.shape(names)
         cells = np.ravel_multi_index([self._codes[name] for name in names], shape)
@@ -29,20 +29,20 @@ class Teller:
 
 
 class Telling(Role):
-    """A party tells its table to whoever convenes; what leaves has no bound."""
+    """A party sends its table to the convener; the outflow has no bound."""
 
     name = "tables"
 
     def player(self, part: Any) -> Teller:
-        """Return who counts."""
+        """Return the object that counts."""
         return Teller(part)
 
     def tables(self, message: bytes) -> list[tuple[str, ...]]:
-        """Return the table that is asked for: one that is not needed is refused."""
+        """Return the requested table, which is refused if the model does not need it."""
         return [tuple(json.loads(message))]
 
     def outflows(self, part: Any, message: bytes) -> tuple[Outflow, ...]:  # noqa: ARG002
-        """Return what the ledger says."""
+        """Return the entry of the release ledger."""
         return (Outflow("clear counts of this party alone", tuple(json.loads(message)), None),)
 
 
@@ -74,7 +74,7 @@ class ClearTally:
 
 
 class ClearTables(SessionKind):
-    """The convener learns the table of each party, as it is."""
+    """The convener learns the table of each party in clear."""
 
     name = "clear-tables"
     why = "one party would tell itself"
@@ -84,4 +84,4 @@ class ClearTables(SessionKind):
     def model(self, run: Any) -> dict[str, Any]:
         """Learn from tables."""
         run.note("asking for clear tables")
-        return run.learnt_from(ClearTally(run))
+        return run.learn_from(ClearTally(run))

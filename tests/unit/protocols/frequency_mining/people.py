@@ -6,10 +6,16 @@ import numpy as np
 import pandas as pd
 
 import masquerade as mq
+from masquerade.channels.privacy_level import DEFAULT_LIMIT
 from masquerade.crypto.keys import SigningKey
 from masquerade.learn.classifiers.prediction_rows import row_codes
-from masquerade.protocols.frequency_mining.messages import Objection, Signed, Step, Terms
-from masquerade.protocols.frequency_mining.roles import Round, User
+from masquerade.protocols.frequency_mining.messages import (
+    FrequencyTerms,
+    MiningStep,
+    Objection,
+    SignedMiningMessage,
+)
+from masquerade.protocols.frequency_mining.roles import MiningRound, MiningUser
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.questions import Question
 
@@ -66,17 +72,18 @@ class Village:
         ledgers=None,
         identities=None,
         agreed=(),
+        limit=DEFAULT_LIMIT,
     ):
         self.policy = policy() if used is None else used
         self.data = frame(n)
         self.names = [f"u{i}" for i in range(n)]
         self.identities = identities or {name: SigningKey() for name in self.names}
-        self.terms = Terms(
-            epoch, self.policy, {name: key.public for name, key in self.identities.items()}, minimum
+        self.terms = FrequencyTerms(
+            epoch, self.policy, {name: key.public for name, key in self.identities.items()}, minimum, limit
         )
         checks = None if alone else Checks()
         self.users = {
-            name: User(
+            name: MiningUser(
                 name,
                 self.identities[name],
                 record,
@@ -90,15 +97,15 @@ class Village:
 
     def signed(self, user, step, number, payload) -> bytes:
         """Return what a user who does not follow the protocol sends: signed all the same."""
-        made = Signed.make(
+        made = SignedMiningMessage.make(
             self.terms, self.identities[user], user=user, step=step, number=number, payload=payload
         )
         return made.encode()
 
-    def round(self, questions=(SMOKES,), number=1, users=None) -> Round:
-        return Round(self.terms, number, users or self.names, questions, workers=1)
+    def round(self, questions=(SMOKES,), number=1, users=None) -> MiningRound:
+        return MiningRound(self.terms, number, users or self.names, questions, workers=1)
 
-    def step(self, current: Round, change=None) -> dict[str, bytes]:
+    def step(self, current: MiningRound, change=None) -> dict[str, bytes]:
         """Hand everybody the message of a round, and the answers back, changed by `change(user, reply)`."""
         replies = {}
         for name in current.invitation.users:
@@ -111,7 +118,7 @@ class Village:
         current.advance()
         return replies
 
-    def until(self, current: Round, phase: str) -> Round:
+    def until(self, current: MiningRound, phase: str) -> MiningRound:
         while current.phase != phase:
             self.step(current)
         return current
@@ -119,9 +126,9 @@ class Village:
 
 def refusal(reply: bytes) -> Objection | None:
     """Return what a user objects to, None if the answer is none of that kind."""
-    signed = Signed.decode(reply)
-    return Objection.decode(signed.payload) if signed.step is Step.REFUSAL else None
+    signed = SignedMiningMessage.decode(reply)
+    return Objection.decode(signed.payload) if signed.step is MiningStep.REFUSAL else None
 
 
 def payload(reply: bytes) -> bytes:
-    return Signed.decode(reply).payload
+    return SignedMiningMessage.decode(reply).payload

@@ -9,9 +9,9 @@ from tests.unit.protocols.frequency_mining.people import BY_REGION, SMOKES, Vill
 import masquerade as mq
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.core.table import PROJECTIONS
-from masquerade.protocols.frequency_mining.messages import Terms
+from masquerade.protocols.frequency_mining.messages import FrequencyTerms
 from masquerade.simulation import people_from
-from masquerade.simulation.frequency import Population
+from masquerade.simulation.frequency import FrequencyMining
 from masquerade.sources.people.frequency import FrequencyTally
 from masquerade.sources.records import Records
 
@@ -81,7 +81,7 @@ def test_answers_are_those_of_the_reports_in_one_round(used):
 
 def test_a_clear_count_is_the_clear_count():
     data = frame(15)
-    tally = Population(people_from(data, policy(), seed=None), minimum=5, alone=len(data)).tally()
+    tally = FrequencyMining(people_from(data, policy(), seed=None), minimum=5, alone=len(data)).tally()
     (table,) = tally.answer([mq.Query(by=("region", "ill"))])
     (wanted,) = mq.tally(data, schema=policy()).answer([mq.Query(by=("region", "ill"))])
     np.testing.assert_array_equal(table.values, wanted.values)
@@ -107,16 +107,16 @@ def test_what_is_known_is_not_asked_again():
 
 def test_a_batch_asks_no_margin_that_follows_from_another():
     village = Village(5)
-    asked = mined(village).asked([mq.Query(by=name) for name in ("ill", "region")])
+    asked = mined(village).new_questions([mq.Query(by=name) for name in ("ill", "region")])
     assert len(asked) == 2
     both = [mq.Query(by="ill"), mq.Query(by=("ill", "region")), mq.Query(by="region")]
-    assert [question.columns for question in mined(village).asked(both)] == [("region", "ill")]
+    assert [question.columns for question in mined(village).new_questions(both)] == [("region", "ill")]
 
 
 def test_learners_run_unchanged():
     data = frame(20, seed=5)
     clear = mq.tally(data, schema=policy())
-    tally = Population(people_from(data, policy(), seed=None), minimum=5).tally()
+    tally = FrequencyMining(people_from(data, policy(), seed=None), minimum=5).tally()
     order = ["ill", "smoker", "region"]
     found = mq.learn.structure(tally, order=order, max_parents=2)
     assert found.links == mq.learn.structure(clear, order=order, max_parents=2).links
@@ -149,14 +149,14 @@ def test_the_disguise_is_drawn_once_and_the_guarantee_says_what_it_adds():
     words = " ".join(tally.guarantee.assumptions)
     assert "at least two" in words
     assert "even if all other users collude" in words
-    assert "checked once for all users of the process" in words
+    assert "checked once, for all users of the process" in words
     assert "collude" not in " ".join(mined(Village(6)).guarantee.assumptions)
 
 
 def test_too_many_keys_to_check_are_refused_with_the_reason():
     village = Village(5)
     names = {f"m{i}": (5 + i).to_bytes(32, "little") for i in range(17_000)}
-    terms = Terms("e", village.policy, names, 3)
+    terms = FrequencyTerms("e", village.policy, names, 3)
     tally = FrequencyTally(terms, lambda _user, _data: pytest.fail("nobody is asked"))
     assert tally.check([mq.Query(by="smoker")]) == []
     (found,) = tally.check([mq.Query(by="region")])
@@ -175,12 +175,12 @@ def test_a_small_roster_is_refused_by_the_tally_and_by_every_user():
     with pytest.raises(QueryRefused, match="3 users take part, and at least 4 must"):
         village.step(current)
     with pytest.raises(InputError, match="at least 3"):
-        Terms("e", village.policy, village.terms.members, 2)
+        FrequencyTerms("e", village.policy, village.terms.members, 2)
 
 
 def test_a_user_who_left_before_any_vote_is_left_out_and_nothing_is_spent():
     data = frame(8)
-    people = Population(people_from(data, policy(), seed=None), minimum=5)
+    people = FrequencyMining(people_from(data, policy(), seed=None), minimum=5)
     tally = people.tally()
     people.gone.add("user 3")
     with pytest.raises(RoundAborted, match="user 3") as caught:

@@ -7,13 +7,19 @@ import pytest
 from tests.unit.protocols.frequency_mining.people import BY_REGION, SMOKES, Village, frame, policy, refusal
 
 import masquerade as mq
+from masquerade.channels.privacy_level import PrivacyLimit
 from masquerade.core.errors import QueryRefused
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.frequency_mining.messages import Enrolment, Signed, Step, Terms
+from masquerade.protocols.frequency_mining.messages import (
+    Enrolment,
+    FrequencyTerms,
+    MiningStep,
+    SignedMiningMessage,
+)
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 from masquerade.protocols.people.questions import Question
 from masquerade.simulation import people_from
-from masquerade.simulation.frequency import Population
+from masquerade.simulation.frequency import FrequencyMining
 from masquerade.sources.people.frequency import FrequencyTally
 
 ILL = Question((), (("ill", 0),))
@@ -24,7 +30,7 @@ ILL = Question((), (("ill", 0),))
 
 def test_three_overlapping_rosters_leave_no_record_to_subtract():
     """All, all but D, and D without its first: what remains is the first one's record, and nobody saw it."""
-    people = Population(people_from(frame(12), policy(), seed=None), minimum=3)
+    people = FrequencyMining(people_from(frame(12), policy(), seed=None), minimum=3)
     names = list(people.users)
     rest, group = names[:7], names[7:]
 
@@ -38,7 +44,7 @@ def test_three_overlapping_rosters_leave_no_record_to_subtract():
 
 
 def test_too_many_departed_are_refused_by_the_tally_too_unless_all_is_disguised():
-    people = Population(people_from(frame(12), policy("smoker", "region"), seed=None), minimum=3)
+    people = FrequencyMining(people_from(frame(12), policy("smoker", "region"), seed=None), minimum=3)
     tally = people.tally()
     tally.answer([mq.Query(by="ill")])
     for stay, codes in [(7, []), (6, ["departed_too_many"]), (3, ["departed_too_many"])]:
@@ -47,16 +53,50 @@ def test_too_many_departed_are_refused_by_the_tally_too_unless_all_is_disguised(
         assert tally.check([mq.Query(by=("region", "smoker"))]) == []
 
 
+def test_a_disguise_beyond_the_limit_counts_as_clear():
+    """γ of some 10^15 hides nothing: twelve people and then eleven tell what the twelfth answered."""
+    telling = mq.Policy.build(policy().schema, {"smoker": mq.channels.binary("1e-15")})
+    accepting = PrivacyLimit.parse({"gamma": "1e16"})
+
+    def smokers(village, number, users, question):
+        (table,) = village.until(village.round((question,), number, users), "done").tables.values()
+        return int(np.ravel(table)[0])
+
+    village = Village(12, telling, limit=accepting)  # whoever accepts such a γ is told apart
+    before = smokers(village, 1, village.names, SMOKES)
+    after = smokers(village, 2, village.names[:-1], Question(("smoker",)))
+    assert before - after == (village.data["smoker"].iloc[-1] == "yes")  # wrong once in 10^14 runs
+    village = Village(12, telling)
+    smokers(village, 1, village.names, SMOKES)
+    with pytest.raises(QueryRefused, match="1 of the 12 users counted before left"):
+        smokers(village, 2, village.names[:-1], Question(("smoker",)))
+
+
+def test_what_is_within_the_limit_alone_is_beyond_it_together():
+    """Two variables of γ = 12 each: a record has 144, and neither is bounded by 19."""
+    each = {"smoker": mq.channels.for_gamma(2, 12), "ill": mq.channels.for_gamma(2, 12)}
+    used = mq.Policy.build(policy().schema, each)
+    assert Village(6, used).terms.bounded_variables == frozenset()
+    assert Village(6, used, limit=PrivacyLimit.parse({"gamma": 144})).terms.bounded_variables == {
+        "smoker",
+        "ill",
+    }
+    one = mq.Policy.build(policy().schema, {"smoker": each["smoker"], "ill": mq.channels.for_gamma(2, 10**6)})
+    assert Village(6, one).terms.bounded_variables == {
+        "smoker"
+    }  # what tells almost all counts as clear by itself
+
+
 # colluders in the roster
 
 
 def test_one_colluder_fewer_than_the_minimum_sees_the_last_vote_and_the_guarantee_says_so():
-    people = Population(people_from(frame(12), policy(), seed=None), minimum=4)
+    people = FrequencyMining(people_from(frame(12), policy(), seed=None), minimum=4)
     tally = people.tally()
     victim, *colluding = list(people.users)[:4]
     assert tally.guarantee.colluders == people.terms.colluders == 2
     assert tally.guarantee.excluded_coalitions == (("miner", "3 users"),)
-    assert "of any 4 users" in tally.guarantee.assumptions[0]
+    assert "among any 4 users" in tally.guarantee.assumptions[0]
     (table,) = FrequencyTally(people.terms, people.exchange, [victim, *colluding]).answer(
         [mq.Query(by="region")]
     )
@@ -91,7 +131,7 @@ def test_counts_of_two_epochs_do_not_differ_by_few_people():
         found = said(summer, users=users)
         assert found.code == code
         assert "as counted in epoch 'spring'" in found.reason
-    with pytest.raises(QueryRefused, match="the difference of two counts would show what they answered"):
+    with pytest.raises(QueryRefused, match="the difference of two counts would show their answers"):
         summer.step(summer.round(users=summer.names[:-1]))
     assert summer.until(summer.round(users=summer.names[:5]), "done").tables
 
@@ -111,10 +151,7 @@ def test_whoever_agreed_is_counted_with_few_people_less_and_the_guarantee_says_s
     )
     assert tally.answer([mq.Query(by="ill")])[0].n == 7
     words = " ".join(tally.guarantee.assumptions)
-    assert (
-        "no difference of two clear counts is over fewer than 3 users, be they of one epoch or of two"
-        in words
-    )
+    assert "no difference of two clear counts, of one epoch or of two, is about fewer than 3 users" in words
     assert "clear counts of this epoch and of spring may differ by few users" in words
 
 
@@ -163,7 +200,7 @@ def test_rounds_of_two_epochs_that_are_open_at_once_end_with_one():
     spring, summer = seasons()
     first = spring.until(spring.round(), "votes")
     second = summer.until(summer.round(users=summer.names[:7]), "votes")  # nobody has voted in spring yet
-    assert Signed.decode(spring.users["u0"].receive(first.message)).step is Step.VOTE
+    assert SignedMiningMessage.decode(spring.users["u0"].receive(first.message)).step is MiningStep.VOTE
     assert refusal(summer.users["u0"].receive(second.message)).code == "already_spent"
 
 
@@ -182,14 +219,14 @@ def test_a_ledger_that_lacks_the_terms_of_a_vote_lets_no_clear_vote_leave():
     spring.until(spring.round(), "done")
     ledger = spring.users["u0"]._history.ledger
     del ledger._entries["terms", spring.terms.id]
-    assert "terms that it does not have" in said(summer).reason
+    assert "but lacks its terms" in said(summer).reason
 
 
 def test_terms_are_kept_so_that_rosters_can_be_compared():
     terms = Village(4, minimum=4, epoch="autumn").terms
-    kept = Enrolment.decode(terms.encoded)
+    kept = Enrolment.decode(terms.encoding)
     assert kept == Enrolment("autumn", terms.policy.id, 4, dict(terms.members))
-    with pytest.raises(DecodingError, match="not a message of the kind 'masquerade frequency terms 1'"):
-        Enrolment.decode(b"\0\0\0\1x" + terms.encoded)
-    assert len(terms.encoded) < 100 + 40 * 4 + len(terms.policy.id)
-    assert Terms("e", terms.policy, terms.members, 3).colluders == 1
+    with pytest.raises(DecodingError, match="not a message of type 'masquerade frequency terms 1'"):
+        Enrolment.decode(b"\0\0\0\1x" + terms.encoding)
+    assert len(terms.encoding) < 100 + 40 * 4 + len(terms.policy.id)
+    assert FrequencyTerms("e", terms.policy, terms.members, 3).colluders == 1

@@ -18,7 +18,7 @@ from masquerade.protocols.frequency_mining.ballots import (
     read_keys,
     sum_of_keys,
 )
-from masquerade.protocols.frequency_mining.messages import Gathered, Signed, Step
+from masquerade.protocols.frequency_mining.messages import Gathered, MiningStep, SignedMiningMessage
 from masquerade.protocols.frequency_mining.roles import setting_of
 from masquerade.protocols.people.ledger import MemoryLedger
 
@@ -40,7 +40,7 @@ def test_keys_come_out_once_and_are_burnt_first():
     current = village.until(village.round(), "votes")
     user = village.users["u0"]
     vote = user.receive(current.message)
-    assert Signed.decode(vote).step == Step.VOTE
+    assert SignedMiningMessage.decode(vote).step == MiningStep.VOTE
     assert user.receive(current.message) == vote  # the very same bytes, not a new vote
     with pytest.raises(KeySpent):
         user._round.keys.take()
@@ -99,13 +99,13 @@ def test_a_rogue_key_would_expose_everyone_and_is_refused_by_miner_and_users():
     seen = secp256k1.multiply(secp256k1.multiply_generator(victim.y), pair.x)
     assert m - seen == G  # with such a key the sum X = x·G is the cheat's own, and every bit lies open
 
-    posts["u3"] = village.signed("u3", Step.KEYS, 1, forged)
+    posts["u3"] = village.signed("u3", MiningStep.KEYS, 1, forged)
     for post in posts.values():
         current.receive(post)
     with pytest.raises(RoundAborted, match="u3") as caught:
         current.advance()
     assert (caught.value.spent, caught.value.culprits) == (False, ("u3",))
-    roster = Gathered(Step.KEYS, 1, tuple(posts.values())).encode()  # a miner in league with u3 goes on
+    roster = Gathered(MiningStep.KEYS, 1, tuple(posts.values())).encode()  # a miner in league with u3 goes on
     for name in ("u0", "u1", "u2"):
         said = refusal(village.users[name].receive(roster))
         assert (said.code, said.culprits) == ("aborted", ("u3",))
@@ -127,8 +127,8 @@ def test_keys_of_another_user_round_or_place_are_refused():
     )
     late = b"".join(point.encode() for point in (*keys.X, *keys.Y)) + stale
     for bad in (stolen, swapped, late):
-        attempt = {**posts, "u3": village.signed("u3", Step.KEYS, 1, bad)}
-        roster = Gathered(Step.KEYS, 1, tuple(attempt.values())).encode()
+        attempt = {**posts, "u3": village.signed("u3", MiningStep.KEYS, 1, bad)}
+        roster = Gathered(MiningStep.KEYS, 1, tuple(attempt.values())).encode()
         assert refusal(village.users["u0"].receive(roster)).culprits == ("u3",)
 
 
@@ -141,17 +141,17 @@ def test_users_who_were_shown_different_rosters_do_not_vote():
     posts = [user.receive(current.message) for user in village.users.values()]
     _, twin = make_keys(1, setting_of(village.terms, 1, current.message), "u4")
     rosters = [
-        Gathered(Step.KEYS, 1, tuple(posts)).encode(),
-        Gathered(Step.KEYS, 1, (*posts[:4], village.signed("u4", Step.KEYS, 1, twin))).encode(),
+        Gathered(MiningStep.KEYS, 1, tuple(posts)).encode(),
+        Gathered(MiningStep.KEYS, 1, (*posts[:4], village.signed("u4", MiningStep.KEYS, 1, twin))).encode(),
     ]
     shown = dict(zip(village.names[:4], (0, 0, 1, 1), strict=True))
     endorsed = {name: village.users[name].receive(rosters[shown[name]]) for name in shown}
     for side in (0, 1):
         chosen = next(name for name, place in shown.items() if place == side)
-        fake = village.signed("u4", Step.ENDORSEMENT, 1, payload(endorsed[chosen]))
-        message = Gathered(Step.ENDORSEMENT, 1, (*endorsed.values(), fake)).encode()
+        fake = village.signed("u4", MiningStep.ENDORSEMENT, 1, payload(endorsed[chosen]))
+        message = Gathered(MiningStep.ENDORSEMENT, 1, (*endorsed.values(), fake)).encode()
         said = refusal(village.users[chosen].receive(message))
-        assert "another roster" in said.reason
+        assert "different roster" in said.reason
         assert said.culprits == ("miner",)
 
 
@@ -160,9 +160,14 @@ def test_nobody_signs_two_rosters_in_a_round():
     current = village.round()
     posts = [user.receive(current.message) for user in village.users.values()]
     user = village.users["u0"]
-    assert Signed.decode(user.receive(Gathered(Step.KEYS, 1, tuple(posts)).encode())).step == Step.ENDORSEMENT
+    assert (
+        SignedMiningMessage.decode(user.receive(Gathered(MiningStep.KEYS, 1, tuple(posts)).encode())).step
+        == MiningStep.ENDORSEMENT
+    )
     _, twin = make_keys(1, setting_of(village.terms, 1, current.message), "u3")
-    other = Gathered(Step.KEYS, 1, (*posts[:3], village.signed("u3", Step.KEYS, 1, twin))).encode()
+    other = Gathered(
+        MiningStep.KEYS, 1, (*posts[:3], village.signed("u3", MiningStep.KEYS, 1, twin))
+    ).encode()
     assert refusal(user.receive(other)).code == "already_spent"
     assert refusal(user.receive(current.message)).code == "already_spent"
 
@@ -173,16 +178,16 @@ def test_a_roster_with_changed_missing_or_unsigned_keys_is_refused():
     posts = [user.receive(current.message) for user in village.users.values()]
     _, fresh = make_keys(1, setting_of(village.terms, 1, current.message), "u1")
     # the miner cannot sign for u1; if it could, u1 would notice
-    mine = village.signed("u1", Step.KEYS, 1, fresh)
-    forged = Signed("u1", Step.KEYS, 1, fresh, bytes(64)).encode()
+    mine = village.signed("u1", MiningStep.KEYS, 1, fresh)
+    forged = SignedMiningMessage("u1", MiningStep.KEYS, 1, fresh, bytes(64)).encode()
     cases = {
-        "other keys for me": (posts[0], mine, *posts[2:]),
+        "keys for this user are not": (posts[0], mine, *posts[2:]),
         "did not sign": (posts[0], forged, *posts[2:]),
         "were invited": tuple(posts[:3]),
         "once each": (posts[0], posts[1], posts[1], posts[3]),
     }
     for words, parts in cases.items():
-        said = refusal(village.users["u1"].receive(Gathered(Step.KEYS, 1, parts).encode()))
+        said = refusal(village.users["u1"].receive(Gathered(MiningStep.KEYS, 1, parts).encode()))
         assert words in said.reason
         assert said.culprits == ("miner",)
 
@@ -191,7 +196,9 @@ def test_an_endorsement_cannot_be_left_out_or_forged():
     village = Village(4)
     current = village.until(village.round(), "endorsements")
     endorsed = [user.receive(current.message) for user in village.users.values()]
-    forged = Signed("u3", Step.ENDORSEMENT, 1, payload(endorsed[0]), bytes(64)).encode()
+    forged = SignedMiningMessage("u3", MiningStep.ENDORSEMENT, 1, payload(endorsed[0]), bytes(64)).encode()
     for parts in (endorsed[:3], [*endorsed[:3], forged], [*endorsed[:3], endorsed[2]]):
-        said = refusal(village.users["u0"].receive(Gathered(Step.ENDORSEMENT, 1, tuple(parts)).encode()))
+        said = refusal(
+            village.users["u0"].receive(Gathered(MiningStep.ENDORSEMENT, 1, tuple(parts)).encode())
+        )
         assert said.culprits == ("miner",)

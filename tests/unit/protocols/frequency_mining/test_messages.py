@@ -10,27 +10,27 @@ from tests.unit.protocols.frequency_mining.people import BY_REGION, SMOKES, Vill
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.frequency_mining.messages import (
+    FrequencyTerms,
     Gathered,
     Invitation,
+    MiningStep,
     Objection,
-    Signed,
-    Step,
-    Terms,
-    bounded,
+    SignedMiningMessage,
+    check_length,
 )
 from masquerade.protocols.people.questions import Question
 
 VILLAGE = Village(4)
 TERMS = VILLAGE.terms
 PARSERS = {
-    "signed": Signed.decode,
+    "signed": SignedMiningMessage.decode,
     "gathered": Gathered.decode,
     "objection": Objection.decode,
     "invitation": lambda data: Invitation.decode(data, TERMS),
 }
 GOOD = {
-    "signed": Signed("u1", Step.VOTE, 7, b"payload", bytes(64)).encode(),
-    "gathered": Gathered(Step.KEYS, 7, (b"one", b"", b"three")).encode(),
+    "signed": SignedMiningMessage("u1", MiningStep.VOTE, 7, b"payload", bytes(64)).encode(),
+    "gathered": Gathered(MiningStep.KEYS, 7, (b"one", b"", b"three")).encode(),
     "objection": Objection(bytes(32), "code", "reason", ("u1", "u2")).encode(),
     "invitation": Invitation(
         TERMS.id, 3, ("u0", "u2", "u3"), (SMOKES, BY_REGION, Question(("region",), (("ill", 1),)))
@@ -111,7 +111,7 @@ def invitation(users=(0, 1, 2), questions=(((), ((0, 0),)),), number=1, terms_id
         ({"questions": (((0,), ((0, 1),)),)}, "both as a column and as a condition"),
         ({"questions": (((), ((0, 5),)),)}, "does not exist"),
         ({"questions": (((), ()),)}, "no variables"),
-        ({"terms_id": bytes(32)}, "other terms"),
+        ({"terms_id": bytes(32)}, "differ from the agreed terms"),
     ],
 )
 def test_invitations_are_read_strictly(changes, words):
@@ -122,7 +122,7 @@ def test_invitations_are_read_strictly(changes, words):
 
 def test_what_is_beyond_all_bounds_is_not_even_read():
     with pytest.raises(DecodingError, match="at most 10 bytes"):
-        bounded(bytes(11), 10)
+        check_length(bytes(11), 10)
 
 
 def test_terms_say_what_is_wrong_with_them():
@@ -133,22 +133,24 @@ def test_terms_say_what_is_wrong_with_them():
         ({"a": bytes(32)}, "small order"),
     ]:
         with pytest.raises(InputError, match=words):
-            Terms("e", policy(), members)
+            FrequencyTerms("e", policy(), members)
     with pytest.raises(InputError, match="epoch"):
-        Terms("", policy(), TERMS.members)
+        FrequencyTerms("", policy(), TERMS.members)
 
 
 def test_terms_that_differ_in_anything_have_another_id():
     ids = {
         TERMS.id,
-        Terms("summer", TERMS.policy, TERMS.members, 3).id,
-        Terms("spring", policy("ill"), TERMS.members, 3).id,
-        Terms("spring", TERMS.policy, TERMS.members, 4).id,
-        Terms("spring", TERMS.policy, Village(4).terms.members, 3).id,
+        FrequencyTerms("summer", TERMS.policy, TERMS.members, 3).id,
+        FrequencyTerms("spring", policy("ill"), TERMS.members, 3).id,
+        FrequencyTerms("spring", TERMS.policy, TERMS.members, 4).id,
+        FrequencyTerms("spring", TERMS.policy, Village(4).terms.members, 3).id,
     }
     assert len(ids) == 5
-    assert Terms("spring", TERMS.policy, dict(reversed(list(TERMS.members.items()))), 3).id == TERMS.id
+    assert (
+        FrequencyTerms("spring", TERMS.policy, dict(reversed(list(TERMS.members.items()))), 3).id == TERMS.id
+    )
 
 
 def test_nothing_secret_is_shown():
-    assert repr(VILLAGE.users["u0"]) == "User('u0')"
+    assert repr(VILLAGE.users["u0"]) == "MiningUser('u0')"

@@ -16,12 +16,12 @@ from tests.unit.protocols.frequency_mining.people import (
 import masquerade as mq
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import LogOutOfRange, SealBroken
-from masquerade.protocols.frequency_mining.messages import ShownVotes, Signed, Step
-from masquerade.protocols.frequency_mining.roles import User, shown_cheat
+from masquerade.protocols.frequency_mining.messages import MiningStep, ShownVotes, SignedMiningMessage
+from masquerade.protocols.frequency_mining.roles import MiningUser, shown_cheat
 from masquerade.protocols.people.ledger import FileLedger
 from masquerade.protocols.people.questions import Question
 from masquerade.simulation import people_from
-from masquerade.simulation.frequency import Population
+from masquerade.simulation.frequency import FrequencyMining
 from masquerade.sources.people.frequency import FrequencyTally
 
 # replay
@@ -36,12 +36,12 @@ def test_a_vote_is_worth_nothing_in_another_round_or_by_another_user():
     assert second.waiting == tuple(village.names)
     fresh = {name: village.users[name].receive(second.message) for name in village.names}
     for cheat, taken in (("u1", old["u1"]), ("u2", fresh["u0"])):
-        resigned = village.signed(cheat, Step.VOTE, 2, payload(taken))
+        resigned = village.signed(cheat, MiningStep.VOTE, 2, payload(taken))
         attempt = {**fresh, cheat: resigned}
         votes = [(name, payload(reply)) for name, reply in attempt.items()]
         assert second._booth.invalid(votes, workers=1) == [cheat]
-    moved = Signed.decode(old["u0"])
-    renumbered = Signed(moved.user, Step.VOTE, 2, moved.payload, moved.signature)
+    moved = SignedMiningMessage.decode(old["u0"])
+    renumbered = SignedMiningMessage(moved.user, MiningStep.VOTE, 2, moved.payload, moved.signature)
     with pytest.raises(SealBroken):
         second.receive(renumbered.encode())
 
@@ -59,7 +59,9 @@ def test_an_invalid_vote_is_evidence_and_a_miner_that_lies_about_a_cheat_is_name
         honest[name] = reply
         vote = payload(reply)
         return (
-            reply if name != "u2" else village.signed("u2", Step.VOTE, 1, vote[:-1] + bytes([vote[-1] ^ 1]))
+            reply
+            if name != "u2"
+            else village.signed("u2", MiningStep.VOTE, 1, vote[:-1] + bytes([vote[-1] ^ 1]))
         )
 
     with pytest.raises(RoundAborted) as stopped:
@@ -71,9 +73,9 @@ def test_an_invalid_vote_is_evidence_and_a_miner_that_lies_about_a_cheat_is_name
         return shown_cheat(village.terms, opening, roster, vote)
 
     assert shown(current.evidence["u2"]) == "u2"
-    cheat = Signed.decode(current.evidence["u2"])
-    forged = Signed("u1", Step.VOTE, 1, cheat.payload, cheat.signature).encode()
-    other = village.signed("u2", Step.VOTE, 2, cheat.payload)
+    cheat = SignedMiningMessage.decode(current.evidence["u2"])
+    forged = SignedMiningMessage("u1", MiningStep.VOTE, 1, cheat.payload, cheat.signature).encode()
+    other = village.signed("u2", MiningStep.VOTE, 2, cheat.payload)
     for lie in (honest["u1"], honest["u2"], forged, other, b"nothing"):
         with pytest.raises(RoundAborted) as said:
             shown(lie)
@@ -86,7 +88,7 @@ def spoiling(village, cheat, number=1):
     def change(name, reply):
         vote = payload(reply)
         wrong = vote[:-1] + bytes([vote[-1] ^ 1])
-        return reply if name != cheat else village.signed(cheat, Step.VOTE, number, wrong)
+        return reply if name != cheat else village.signed(cheat, MiningStep.VOTE, number, wrong)
 
     return change
 
@@ -129,11 +131,11 @@ def test_a_miner_that_lies_about_a_cheat_is_refused_from_then_on(tmp_path):
     user = village.users["u1"]
     said = refusal(user.receive(ShownVotes(1, (votes["u2"],)).encode()))
     assert said.culprits == ("miner",)
-    assert "u2 that is shown as a cheat is valid" in said.reason
+    assert "u2 that is presented as invalid is valid" in said.reason
     for again in (village, Village(5, ledgers=ledgers, identities=village.identities)):  # and after a restart
         same = again.round([BY_REGION], number=3)
         said = refusal(again.users["u1"].receive(same.message))
-        assert "shown a cheat that was none" in said.reason
+        assert "presented a valid vote as invalid" in said.reason
         with pytest.raises(QueryRefused):
             same.receive(again.users["u1"].receive(same.message))
 
@@ -143,7 +145,7 @@ def test_old_invitations_and_those_of_other_epochs_are_refused():
     opening = village.round().message
     village.until(village.round(), "done")
     assert refusal(village.users["u0"].receive(opening)).code == "already_spent"
-    assert "other terms" in refusal(other.users["u0"].receive(opening)).reason
+    assert "differ from the agreed terms" in refusal(other.users["u0"].receive(opening)).reason
 
 
 def test_two_different_votes_of_one_user_are_noticed():
@@ -151,7 +153,7 @@ def test_two_different_votes_of_one_user_are_noticed():
     current = village.until(village.round(), "votes")
     current.receive(village.users["u0"].receive(current.message))
     with pytest.raises(RoundAborted, match="two different votes") as caught:
-        current.receive(village.signed("u0", Step.VOTE, 1, b"another"))
+        current.receive(village.signed("u0", MiningStep.VOTE, 1, b"another"))
     assert caught.value.culprits == ("u0",)
 
 
@@ -182,12 +184,14 @@ def test_without_one_vote_the_sum_is_no_count():
 
 def test_a_retry_without_one_user_is_refused_by_the_tally_and_by_the_users():
     data = frame(6)
-    people = Population(people_from(data, policy(), seed=None), minimum=3)
+    people = FrequencyMining(people_from(data, policy(), seed=None), minimum=3)
     tally = people.tally()
 
     def losing(user, message):
         reply = people.exchange(user, message)
-        return None if user == "user 2" and Signed.decode(reply).step == Step.VOTE else reply
+        return (
+            None if user == "user 2" and SignedMiningMessage.decode(reply).step == MiningStep.VOTE else reply
+        )
 
     tally._exchange = losing
     with pytest.raises(RoundAborted) as caught:
@@ -207,7 +211,7 @@ def test_spent_votes_stay_spent_after_a_restart(tmp_path):
     village.until(village.round(), "done")
     reports = village.users["u0"]._reports
     ledgers["u0"].close()
-    again = User(
+    again = MiningUser(
         "u0",
         village.identities["u0"],
         dict.fromkeys(village.policy.schema, 0) | {"smoker": 0},
@@ -218,7 +222,7 @@ def test_spent_votes_stay_spent_after_a_restart(tmp_path):
     fewer = village.round([Question((), (("ill", 0),))], number=3, users=["u0", "u1", "u2"])
     assert refusal(again.receive(fewer.message)).code == "departed_too_few"
     truth = village.policy.schema["smoker"].code(village.data["smoker"][0])
-    drawn_again = User(
+    drawn_again = MiningUser(
         "u0",
         village.identities["u0"],
         {"smoker": truth, "region": 0, "ill": 0},
@@ -233,7 +237,7 @@ def test_spent_votes_stay_spent_after_a_restart(tmp_path):
 
 def test_one_dropout_between_two_rounds_leaves_no_record_to_subtract():
     data = frame(6)
-    people = Population(people_from(data, policy(), seed=None), minimum=3)
+    people = FrequencyMining(people_from(data, policy(), seed=None), minimum=3)
     tally = people.tally()
     tally.answer([mq.Query(by=("smoker", "region"))])
     tally.users = tuple(user for user in tally.users if user != "user 4")
@@ -247,11 +251,11 @@ def test_one_dropout_between_two_rounds_leaves_no_record_to_subtract():
 
 
 def test_later_rounds_go_on_if_many_left_or_all_is_disguised():
-    many = Population(people_from(frame(9), policy(), seed=None), minimum=3)
+    many = FrequencyMining(people_from(frame(9), policy(), seed=None), minimum=3)
     many.tally().answer([mq.Query(by="smoker")])
     left = FrequencyTally(many.terms, many.exchange, list(many.users)[3:])
     assert left.answer([mq.Query(by="ill")])[0].n == 6
-    hidden = Population(people_from(frame(6), policy("smoker", "region"), seed=None), minimum=3)
+    hidden = FrequencyMining(people_from(frame(6), policy("smoker", "region"), seed=None), minimum=3)
     first = hidden.tally()
     before = first.answer([mq.Query(by="smoker")])[0]
     hidden.gone.add("user 1")
@@ -264,7 +268,7 @@ def test_later_rounds_go_on_if_many_left_or_all_is_disguised():
 
 
 def test_newcomers_between_rounds_are_refused_too():
-    people = Population(people_from(frame(6), policy(), seed=None), minimum=3)
+    people = FrequencyMining(people_from(frame(6), policy(), seed=None), minimum=3)
     few = FrequencyTally(people.terms, people.exchange, list(people.users)[:5])
     few.answer([mq.Query(by="smoker")])
     more = FrequencyTally(people.terms, people.exchange, list(people.users))

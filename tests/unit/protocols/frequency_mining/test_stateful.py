@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.protocols.frequency_mining.people import SMOKES, Village, refusal
 
 from masquerade.core.errors import RoundAborted
-from masquerade.protocols.frequency_mining.messages import Signed, Step
+from masquerade.protocols.frequency_mining.messages import MiningStep, SignedMiningMessage
 
 NAMES = st.sampled_from(["u0", "u1", "u2"])
 
@@ -39,11 +39,11 @@ class Rounds(RuleBasedStateMachine):
     def users_get_a_message_old_or_new(self, user, which):
         message = self.sent[min(which, len(self.sent) - 1)]
         reply = self.village.users[user].receive(message)
-        signed = Signed.decode(reply)
-        if signed.step is Step.REFUSAL:
+        signed = SignedMiningMessage.decode(reply)
+        if signed.step is MiningStep.REFUSAL:
             assert refusal(reply).code in {"already_spent", "out_of_order"}
             return  # the network loses these here; what they do to a round is tested elsewhere
-        if signed.step is Step.VOTE:
+        if signed.step is MiningStep.VOTE:
             assert self.votes.setdefault(user, reply) == reply, "two different votes left"
         self.replies.append(reply)
 
@@ -62,12 +62,12 @@ class Rounds(RuleBasedStateMachine):
                 self.hear(reply)
 
     def hear(self, reply):
-        signed = Signed.decode(reply)
+        signed = SignedMiningMessage.decode(reply)
         stopped = failure(lambda: self.round.receive(reply))
         if stopped is not None:
             # a user who was asked again after another message has posted other keys: that is noticed
             assert stopped.culprits == (signed.user,)
-            assert signed.step is Step.KEYS
+            assert signed.step is MiningStep.KEYS
             self.over = True
 
     @precondition(lambda self: not self.over)

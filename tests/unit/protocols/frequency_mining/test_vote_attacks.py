@@ -16,8 +16,8 @@ from masquerade.protocols.frequency_mining.ballots import (
     ballots_of,
     validity,
 )
-from masquerade.protocols.frequency_mining.messages import Gathered, Signed, Step
-from masquerade.protocols.frequency_mining.roles import Round, User, opened_booth
+from masquerade.protocols.frequency_mining.messages import Gathered, MiningStep, SignedMiningMessage
+from masquerade.protocols.frequency_mining.roles import MiningRound, MiningUser, opened_booth
 from masquerade.protocols.people.questions import Question
 
 G = secp256k1.generator
@@ -79,7 +79,8 @@ def test_a_vote_that_no_honest_user_could_send_is_refused_and_named(question, bi
     bad = cheating_vote(current._booth, "u2", pairs, bits, shift=shift)
     with pytest.raises(RoundAborted, match="u2") as caught:
         village.step(
-            current, lambda name, reply: village.signed("u2", Step.VOTE, 1, bad) if name == "u2" else reply
+            current,
+            lambda name, reply: village.signed("u2", MiningStep.VOTE, 1, bad) if name == "u2" else reply,
         )
     assert (caught.value.spent, caught.value.culprits) == (True, ("u2",))
 
@@ -121,7 +122,7 @@ def test_malformed_points_are_refused_wherever_they_stand(phase, bad):
     village = Village(4)
     current = village.until(village.round(), phase)
     replies = {name: user.receive(current.message) for name, user in village.users.items()}
-    kind, said = Step.KEYS if phase == "keys" else Step.VOTE, payload(replies["u1"])
+    kind, said = MiningStep.KEYS if phase == "keys" else MiningStep.VOTE, payload(replies["u1"])
     for at in range(0, len(said) // POINT * POINT, POINT)[:4]:
         spoilt = said[:at] + bad + said[at + POINT :]
         if phase == "votes":
@@ -130,7 +131,7 @@ def test_malformed_points_are_refused_wherever_they_stand(phase, bad):
         attempt = {**replies, "u1": village.signed("u1", kind, 1, spoilt)}
         with pytest.raises(RoundAborted) as caught:
             opened_booth(
-                village.terms, current.message, Gathered(Step.KEYS, 1, tuple(attempt.values())).encode()
+                village.terms, current.message, Gathered(MiningStep.KEYS, 1, tuple(attempt.values())).encode()
             )
         assert caught.value.culprits == ("u1",)
 
@@ -139,7 +140,7 @@ def test_malformed_points_are_refused_wherever_they_stand(phase, bad):
 def test_truncated_and_lengthened_messages_are_refused(phase):
     village = Village(4)
     current = village.until(village.round(), phase)
-    kind = Step.KEYS if phase == "keys" else Step.VOTE
+    kind = MiningStep.KEYS if phase == "keys" else MiningStep.VOTE
     said = payload(village.users["u1"].receive(current.message))
     for bad in (b"", said[:-1], said[: POINT + 1], said + b"\0"):
         again = village.round()
@@ -183,10 +184,10 @@ def test_strangers_and_uninvited_members_are_not_heard():
     with pytest.raises(SealBroken):
         current.receive(stranger.users["u0"].receive(stranger.round().message))
     with pytest.raises(DecodingError, match="not invited"):
-        current.receive(village.signed("u4", Step.KEYS, 1, b""))
+        current.receive(village.signed("u4", MiningStep.KEYS, 1, b""))
     assert refusal(village.users["u4"].receive(current.message)).code == "not_survivors"
     with pytest.raises(InputError, match="not enrolled"):
-        User("u0", stranger.identities["u0"], {}, village.terms)
+        MiningUser("u0", stranger.identities["u0"], {}, village.terms)
 
 
 def test_an_objection_stops_the_round_and_says_who_objects():
@@ -200,7 +201,7 @@ def test_an_objection_stops_the_round_and_says_who_objects():
 
 def started_again(village, name):
     """Return a user whose device was started again, and refuses the middle of a round."""
-    return User(name, village.identities[name], village.users[name]._reports, village.terms)
+    return MiningUser(name, village.identities[name], village.users[name]._reports, village.terms)
 
 
 def test_an_objection_to_another_message_or_round_stops_nothing():
@@ -212,8 +213,8 @@ def test_an_objection_to_another_message_or_round_stops_nothing():
         village.users["u1"].receive(b"noise"),
     ]
     for said in objections:
-        assert Signed.decode(said).step is Step.REFUSAL
-        Signed.decode(said).check(village.terms)
+        assert SignedMiningMessage.decode(said).step is MiningStep.REFUSAL
+        SignedMiningMessage.decode(said).check(village.terms)
     later = village.round([BY_REGION], number=2)
     for phase in ("keys", "endorsements", "votes"):
         village.until(later, phase)
@@ -244,15 +245,15 @@ def test_a_large_round_is_checked_by_other_processes_and_names_the_same_cheats(m
         lambda work, tasks, workers: shared.append(workers) or spread(work, tasks, workers),
     )
     village = Village(6)
-    current = Round(village.terms, 1, village.names, (Question(("smoker", "region")), BY_REGION))
+    current = MiningRound(village.terms, 1, village.names, (Question(("smoker", "region")), BY_REGION))
     village.until(current, "votes")
     assert shared == [2, 1]  # the miner's check of the roster; the users', who share theirs, on one core
 
     def spoil(name, reply):
         if name != "u4":
             return reply
-        vote = Signed.decode(reply)
-        return village.signed(name, Step.VOTE, 1, vote.payload[:-1] + bytes([vote.payload[-1] ^ 1]))
+        vote = SignedMiningMessage.decode(reply)
+        return village.signed(name, MiningStep.VOTE, 1, vote.payload[:-1] + bytes([vote.payload[-1] ^ 1]))
 
     with pytest.raises(RoundAborted, match="u4") as aborted:
         village.step(current, spoil)

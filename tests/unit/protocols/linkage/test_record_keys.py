@@ -54,7 +54,7 @@ def test_the_joiner_is_no_party_and_the_guarantee_says_why():
         keyed_guarantee(("clinic", "school"), "clinic")
     guarantee = keyed_guarantee(tuple(KEYS), "miner")
     assert set(guarantee.excluded_coalitions) == {("miner", party) for party in KEYS}
-    assert any("miner does not get the linking secret" in text for text in guarantee.assumptions)
+    assert any("miner does not receive the linking secret" in text for text in guarantee.assumptions)
     assert {item.role: item.gamma for item in guarantee.disclosures}["miner"] == 1
 
 
@@ -72,7 +72,7 @@ def test_what_cannot_be_linked_is_refused():
             keyed_pseudonyms(["x"], secret, SESSION)
     with pytest.raises(InputError, match="16 bytes"):
         keyed_pseudonyms(["x"], SECRET, b"")
-    with pytest.raises(InputError, match="another record has too"):
+    with pytest.raises(InputError, match="share their key with another record"):
         keyed_pseudonyms(["Ann", "ann "], SECRET, SESSION)
     with pytest.raises(InputError, match="At most 1 keys"):
         keyed_pseudonyms(["a", "b"], SECRET, SESSION, most=1)

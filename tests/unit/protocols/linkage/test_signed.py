@@ -11,13 +11,14 @@ from masquerade.core.errors import InputError, MasqueradeError, RoundAborted
 from masquerade.crypto.batch_mac import Texts
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.point_sets import hashed
+from masquerade.crypto.point_sets import hash_to_points
 from masquerade.protocols.linkage.psi import (
     DOMAIN,
     JOINER,
     Chain,
     Confirmation,
     Joiner,
+    LinkageStep,
     LinkingOffer,
     LinkingParty,
     MaskedPoints,
@@ -25,7 +26,6 @@ from masquerade.protocols.linkage.psi import (
     Pseudonyms,
     Receipt,
     ReturnedPoints,
-    Step,
 )
 from masquerade.protocols.linkage.record_keys import normal_form
 from masquerade.protocols.wire.codec import tag_of
@@ -95,7 +95,7 @@ class Alone:
 
 def guesses(count=20, session=SESSION):
     forms = Texts.of(normal_form(f"P{i}") for i in range(count))
-    return hashed(forms, DOMAIN + session).tobytes()
+    return hash_to_points(forms, DOMAIN + session).tobytes()
 
 
 def refused(words, culprit, act):
@@ -124,9 +124,11 @@ def test_a_joiner_that_rides_guesses_along_is_refused_before_anything_is_masked(
     for party, origin in (("north", "south"), ("registry", "south"), ("south", "north")):
         points = alone.sets[origin]
         ridden = replace(points, points=points.points + guesses())
-        refused(f"of '{origin}' is not the one", JOINER, lambda p=party, r=ridden: alone.mask(p, r))
+        refused(f"of '{origin}' differs from the set", JOINER, lambda p=party, r=ridden: alone.mask(p, r))
         refused(
-            "came without the steps", JOINER, lambda p=party, r=ridden: alone.mask(p, replace(r, steps=()))
+            "came without its signed steps",
+            JOINER,
+            lambda p=party, r=ridden: alone.mask(p, replace(r, steps=())),
         )
     for name, party in alone.parties.items():
         with pytest.raises(InputError, match="no pseudonyms yet"):
@@ -157,7 +159,7 @@ def test_without_identities_the_same_ride_names_everybody():
     assert set(parties["north"].pseudonyms) <= book
     guarantee = Joiner(NAMES, LocalTransport({})).guarantee()
     assert guarantee.adversaries["miner"] == "semi-honest"
-    assert any("miner passes sets on as they are" in text for text in guarantee.assumptions)
+    assert any("miner relays sets unchanged" in text for text in guarantee.assumptions)
 
 
 @pytest.mark.parametrize("options", [{"roster": NAMES}, {"identity": IDENTITIES["north"], "peers": PUBLIC}])
@@ -166,16 +168,16 @@ def test_a_session_of_fewer_parties_than_agreed_shows_no_keys(options):
     party = LinkingParty("north", KEYS["north"], **options)
     offer = LinkingOffer(SESSION, NAMES[:2], MOST).encode()
     if "roster" in options:
-        with pytest.raises(InputError, match="other parties than were agreed on"):
+        with pytest.raises(InputError, match="differ from the agreed parties"):
             party.receive(offer)
         for other in ((*NAMES, "stranger"), ("north", "registry", "stranger")):
-            with pytest.raises(InputError, match="other parties than were agreed on"):
+            with pytest.raises(InputError, match="differ from the agreed parties"):
                 party.receive(LinkingOffer(SESSION, other, MOST).encode())
         party.receive(LinkingOffer(SESSION, NAMES[::-1], MOST).encode())
     else:
         party.receive(offer)
         ride = MaskedPoints(SESSION, "registry", guesses())
-        refused("without the steps", JOINER, lambda: party.receive(ride.encode()))
+        refused("without its signed steps", JOINER, lambda: party.receive(ride.encode()))
         elsewhere = Alone().sets["registry"]  # signed, but for the session of three
         refused("has not signed this step", JOINER, lambda: party.receive(elsewhere.encode()))
 
@@ -186,7 +188,7 @@ def test_sets_of_other_sessions_origins_or_caps_are_refused():
         replayed = replace(other.sets["south"], session=SESSION)
         refused("'south' has not signed", JOINER, lambda r=replayed: alone.mask("north", r))
     renamed = replace(alone.sets["south"], origin="registry")
-    refused("came without the steps", JOINER, lambda: alone.mask("north", renamed))
+    refused("came without its signed steps", JOINER, lambda: alone.mask("north", renamed))
     (step,) = alone.sets["south"].steps
     for field, value in (("party", "registry"), ("size", 6), ("came", b"?" * 32), ("went", b"?" * 32)):
         forged = replace(alone.sets["south"], steps=(replace(step, **{field: value}),))
@@ -198,7 +200,7 @@ def test_sets_of_other_sessions_origins_or_caps_are_refused():
     stranger = replace(step, party="stranger")
     for steps in ((step, stranger), (step, step), (stranger,)):
         forged = replace(alone.sets["south"], steps=steps)
-        refused("came without the steps", JOINER, lambda f=forged: alone.mask("north", f))
+        refused("came without its signed steps", JOINER, lambda f=forged: alone.mask("north", f))
 
 
 def test_the_origin_takes_back_its_own_set_alone_with_every_mask_once():
@@ -207,7 +209,7 @@ def test_the_origin_takes_back_its_own_set_alone_with_every_mask_once():
     one = replace(whole, points=alone.sets["south"].points, steps=whole.steps[:1])
     refused("without the mask of 'north', 'registry'", JOINER, lambda: alone.finish("south", one))
     swapped = replace(whole, points=whole.points[32:64] + whole.points[:32] + whole.points[64:])
-    refused("is not the one that 'registry' signed", JOINER, lambda: alone.finish("south", swapped))
+    refused("differs from the set that 'registry' signed", JOINER, lambda: alone.finish("south", swapped))
     for steps in (
         whole.steps[::-1],
         (whole.steps[0], whole.steps[2], whole.steps[1]),
@@ -216,7 +218,7 @@ def test_the_origin_takes_back_its_own_set_alone_with_every_mask_once():
         (),
     ):
         refused(
-            "came without the steps|has not signed",
+            "came without its signed steps|has not signed",
             JOINER,
             lambda s=steps: alone.finish("south", replace(whole, steps=s)),
         )
@@ -248,13 +250,13 @@ def test_an_earlier_set_of_a_restarted_origin_is_not_taken_back():
     alone = Alone()
     whole = alone.around("south")
     restarted = Alone()
-    refused("not the one that it sent", JOINER, lambda: restarted.finish("south", whole))
+    refused("differs from the set that it sent", JOINER, lambda: restarted.finish("south", whole))
 
 
 @pytest.mark.parametrize(
     ("claim", "words"),
     [
-        ({"given": b"other"}, "put its mask on another set than that of 'south'"),
+        ({"given": b"other"}, "put its mask on a set other than that of 'south'"),
         ({"passed": 5}, "changed the size of the set of 'south'"),
     ],
 )
@@ -262,7 +264,7 @@ def test_a_party_that_signs_something_else_is_named_by_its_signature(claim, word
     chain = Chain(LinkingOffer(SESSION, NAMES, MOST), PUBLIC)
 
     def false_step(given):
-        return chain.signed(
+        return chain.sign_step(
             IDENTITIES["north"],
             "north",
             replace(given, points=claim.get("given", given.points)),
@@ -281,7 +283,7 @@ def test_a_party_that_signs_something_else_is_named_by_its_signature(claim, word
     names = ("south", "north", "registry")
     chain = Chain(LinkingOffer(SESSION, names, MOST), PUBLIC)
     joiner = Joiner(names, carried(signing(), change), most=MOST, session=SESSION, peers=PUBLIC)
-    refused("'north' returned another set", "north", joiner.name_records)
+    refused("'north' returned a different set", "north", joiner.name_records)
 
 
 def test_a_party_that_leaves_an_earlier_step_out_is_named_by_a_joiner_that_checks():
@@ -292,16 +294,16 @@ def test_a_party_that_leaves_an_earlier_step_out_is_named_by_a_joiner_that_check
             sets[party] = MaskedPoints.decode(reply)
         elif party == "south" and tag_of(message) == MaskedPoints.TAG:
             skipping = sets["north"]  # not what registry passed on
-            return chain.signed(IDENTITIES["south"], "south", skipping, guesses(8)).encode()
+            return chain.sign_step(IDENTITIES["south"], "south", skipping, guesses(8)).encode()
         return reply
 
     joiner = Joiner(NAMES, carried(signing(), change), most=MOST, session=SESSION, peers=PUBLIC)
-    refused("'south' returned another set", "south", joiner.name_records)
+    refused("'south' returned a different set", "south", joiner.name_records)
 
 
 def test_a_word_is_given_under_one_name():
     chain = Chain(LinkingOffer(SESSION, NAMES, MOST), dict.fromkeys(NAMES, PUBLIC["north"]))
-    word = chain.done(IDENTITIES["north"], "north", 8)
+    word = chain.sign_receipt(IDENTITIES["north"], "north", 8)
     chain.check_done("north", word, 8)
     refused("'south' has not signed", JOINER, lambda: chain.check_done("south", word, 8))
 
@@ -313,7 +315,7 @@ def test_a_size_that_is_not_the_set_s_names_its_signer():
     unsigned = replace(step, size=3)
     signature = IDENTITIES["south"].sign("step of linking", *chain._fields("south", (), unsigned))
     false = replace(alone.sets["south"], steps=(replace(unsigned, signature=signature),))
-    refused("'south' signed another size", "south", lambda: alone.mask("north", false))
+    refused("'south' signed a different size", "south", lambda: alone.mask("north", false))
 
 
 @pytest.mark.parametrize("kind", [MaskedPoints, Receipt], ids=["a set", "a word"])
@@ -326,7 +328,7 @@ def test_a_joiner_that_checks_names_a_party_that_does_not_sign(kind):
         return reply
 
     joiner = Joiner(NAMES, carried(signing(), change), peers=PUBLIC)
-    refused("'registry' (returned another set|did not sign)", "registry", joiner.link)
+    refused("'registry' (returned a different set|did not sign)", "registry", joiner.link)
 
 
 def test_no_pseudonym_is_shown_before_all_have_signed():
@@ -361,7 +363,7 @@ def test_a_chain_broken_anywhere_keeps_everybody_s_pseudonyms_back():
     alone = Alone()
     words = [alone.finish(name, alone.around(name)) for name in ("north", "registry")]
     whole = alone.around("south")
-    refused("not the one", JOINER, lambda: alone.finish("south", replace(whole, points=guesses(7))))
+    refused("differs from the set", JOINER, lambda: alone.finish("south", replace(whole, points=guesses(7))))
     refused("'south' has not signed", JOINER, lambda: alone.confirm([*words, replace(words[0], records=7)]))
     for name in ("north", "registry"):
         with pytest.raises(InputError, match="Not every party has signed"):
@@ -370,12 +372,12 @@ def test_a_chain_broken_anywhere_keeps_everybody_s_pseudonyms_back():
 
 def test_a_word_for_a_set_that_was_not_masked_here_or_had_another_size():
     alone, chain = Alone(), Chain(LinkingOffer(SESSION, NAMES, MOST), PUBLIC)
-    words = [chain.done(IDENTITIES[name], name, len(KEYS[name])) for name in NAMES]
-    with pytest.raises(InputError, match="'north' has not passed through here"):
+    words = [chain.sign_receipt(IDENTITIES[name], name, len(KEYS[name])) for name in NAMES]
+    with pytest.raises(InputError, match="'north' has not been received by this party"):
         alone.say("south", Confirmation(SESSION, tuple(done.encode() for done in words)), Receipt)
     honest = alone.words()
-    honest[2] = chain.done(IDENTITIES["south"], "south", 6)
-    refused("'south' signed another size", "south", lambda: alone.confirm(honest))
+    honest[2] = chain.sign_receipt(IDENTITIES["south"], "south", 6)
+    refused("'south' signed a different size", "south", lambda: alone.confirm(honest))
 
 
 def test_who_may_be_what():
@@ -397,13 +399,13 @@ def test_a_joiner_that_calls_too_few_common_is_refused():
     joiner.name_records()
     found = sorted(set.intersection(*(set(party.pseudonyms) for party in parties.values())))
     for some in ([], found[:1], found[:5]):
-        with pytest.raises(InputError, match=f"{len(some)} records are said to be common"):
+        with pytest.raises(InputError, match=f"{len(some)} records are common"):
             parties["north"].receive(Pseudonyms(SESSION, b"".join(some)).encode())
     with pytest.raises(InputError, match="not known yet"):
         _ = parties["north"].common
     assert joiner.intersect() == 6
     strict = Joiner(NAMES, carried(signing(least=7)))
-    with pytest.raises(RoundAborted, match="6 records are said to be common: this party takes part with 7"):
+    with pytest.raises(RoundAborted, match="6 records are common: this party takes part with 7"):
         strict.link()
 
 
@@ -411,8 +413,8 @@ def test_what_a_party_cannot_be_made_with():
     for options, words in (
         ({"identity": IDENTITIES["north"]}, "both or neither"),
         ({"peers": PUBLIC}, "both or neither"),
-        ({"roster": ("registry", "south")}, "this one among them"),
-        ({"roster": ("north",)}, "two parties or more"),
+        ({"roster": ("registry", "south")}, "including this one"),
+        ({"roster": ("north",)}, "two or more parties"),
         ({"least": -1}, "At least 0"),
     ):
         with pytest.raises(InputError, match=words):
@@ -471,7 +473,7 @@ def test_after_all_that_damage_the_true_messages_are_taken(transcript):
         assert party.receive(message)
 
 
-STEP = Step("x", 2, bytes(32), b"d" * 32, b"s" * 64)
+STEP = LinkageStep("x", 2, bytes(32), b"d" * 32, b"s" * 64)
 EXAMPLES = [
     MaskedPoints(SESSION, "x", bytes(64), (STEP, replace(STEP, party="ü"))),
     ReturnedPoints(SESSION, bytes(64), (STEP,)),

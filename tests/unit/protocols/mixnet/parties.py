@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from masquerade.crypto.keys import SigningKey
-from masquerade.protocols.mixnet.messages import Board, MixTerms, Signed
-from masquerade.protocols.mixnet.roles import Leader, Miner, Respondent
+from masquerade.protocols.mixnet.messages import MixBoard, MixTerms, SignedMixMessage
+from masquerade.protocols.mixnet.roles import Leader, MixMiner, Respondent
 
 
 class Mix:
@@ -23,7 +23,7 @@ class Mix:
             width=width,
             minimum=minimum,
         )
-        self.miner = Miner(self.identities["miner"], self.terms)
+        self.miner = MixMiner(self.identities["miner"], self.terms)
         self.leaders = [Leader(name, self.identities[name], self.terms) for name in self.terms.leaders]
         self.people = [Respondent(name, self.identities[name], self.terms) for name in self.terms.respondents]
         self.shares = [holder.share() for holder in (self.miner, *self.leaders)]
@@ -33,7 +33,7 @@ class Mix:
 
     def signed(self, sender, kind, payload) -> bytes:
         """Return what a party that does not follow the protocol sends: signed all the same."""
-        return Signed.make(self.terms, self.identities[sender], kind, sender, payload).encode()
+        return SignedMixMessage.make(self.terms, self.identities[sender], kind, sender, payload).encode()
 
     def submissions(self, records=None):
         records = records or [f"record {i}".encode() for i in range(len(self.people))]
@@ -43,7 +43,7 @@ class Mix:
         shuffles = []
         for leader in self.leaders:
             shuffles.append(leader.shuffle(batch, self.miner.shuffle_board(shuffles)))
-        return Board(tuple(shuffles)).encode()
+        return MixBoard(tuple(shuffles)).encode()
 
     def mixed(self, batch):
         """Return the board of shuffles and that of their endorsements."""

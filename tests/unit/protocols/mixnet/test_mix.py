@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.unit.protocols.mixnet.parties import Mix
 
 import masquerade as mq
+from masquerade.channels.privacy_level import DEFAULT_LIMIT, PrivacyLimit
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
-from masquerade.crypto.elgamal import POINT, decode_rows, encode_rows, encrypt, refreshed
+from masquerade.crypto.elgamal import POINT, decode_rows, encode_rows, encrypt, rerandomize
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.crypto.keys import SigningKey
 from masquerade.crypto.secp256k1 import secp256k1
@@ -23,10 +24,10 @@ from masquerade.protocols.mixnet.messages import (
     SHARE,
     SHUFFLE,
     SUBMISSION,
-    Board,
+    MixBoard,
     MixTerms,
-    Signed,
-    packed,
+    SignedMixMessage,
+    pack_record,
     record_width,
 )
 from masquerade.protocols.mixnet.roles import Collected, Leader, Respondent, collect
@@ -39,7 +40,7 @@ G = secp256k1.generator
 
 
 def payload(data):
-    return Signed.decode(data).payload
+    return SignedMixMessage.decode(data).payload
 
 
 @pytest.mark.parametrize(("leaders", "width"), [(1, 1), (3, 1), (2, 3)])
@@ -77,11 +78,11 @@ def test_who_sends_no_record_is_counted_and_harms_nobody():
     assert (len(found.records), found.unreadable) == (3, 1)
 
 
-def mixed_again(mix, ledgers, session, *, lost=(), agreed=(), sent=None):
+def mixed_again(mix, ledgers, session, *, lost=(), agreed=(), sent=None, limit=DEFAULT_LIMIT):
     """Return the records of another session of the same people, in which the miner loses some messages."""
     again = Mix(len(mix.people), session=session, identities=mix.identities)
     people = [
-        Respondent(one.name, mix.identities[one.name], again.terms, ledger=ledger, agreed=agreed)
+        Respondent(one.name, mix.identities[one.name], again.terms, ledger=ledger, agreed=agreed, limit=limit)
         for one, ledger in zip(again.people, ledgers, strict=True)
     ]
     give = sent or (lambda person, keys: person.submit(keys, f"record of {person.name}".encode()))
@@ -130,14 +131,32 @@ def test_disguised_records_go_through_several_mixes_as_the_same_reports():
         mixed_again(mix, ledgers, "winter", **again)
 
 
+def test_a_second_mix_without_one_person_is_refused_beyond_the_limit():
+    """γ of some 10^15 hides nothing: what two mixes differ by is the answer of whoever is missing in one."""
+    mix, policy = Mix(4), mq.Policy.build({"ill": ["yes", "no"]}, {"ill": mq.channels.binary("1e-15")})
+
+    def sent(person, keys):
+        return person.report(keys, {"ill": int(person.name == "r2")}, policy)
+
+    accepting = {"sent": sent, "limit": PrivacyLimit.parse({"gamma": "1e16"})}
+    ledgers = [MemoryLedger() for _ in mix.people]
+    first = mixed_again(mix, ledgers, "spring", **accepting)
+    second = mixed_again(mix, ledgers, "summer", lost={"r2"}, **accepting)
+    assert first - second == Counter([pack_record({"ill": 1}, policy)])  # wrong once in 10^14 runs
+    ledgers = [MemoryLedger() for _ in mix.people]
+    assert mixed_again(mix, ledgers, "spring", sent=sent) == first
+    with pytest.raises(QueryRefused, match="counted in another session"):
+        mixed_again(mix, ledgers, "summer", lost={"r2"}, sent=sent)
+
+
 def test_a_leader_that_is_started_again_has_another_share_and_opens_nothing():
     mix = Mix(4)
     batch = mix.miner.batch(mix.submissions())
     again = Leader("leader 0", mix.identities["leader 0"], mix.terms)
-    with pytest.raises(RoundAborted, match="another share of mine"):
+    with pytest.raises(RoundAborted, match="a different share of this party"):
         again.take_key(mix.keys)
-    with pytest.raises(InputError, match="key shares of all holders come first"):
-        again.shuffle(batch, Board(()).encode())
+    with pytest.raises(InputError, match="key shares of all holders must come first"):
+        again.shuffle(batch, MixBoard(()).encode())
     _, endorsed = mix.mixed(batch)
     mix.leaders[0].open(endorsed)
     assert not any(mix.leaders[0]._secret._held)  # a share that has opened is overwritten
@@ -154,29 +173,29 @@ def test_copies_of_another_ciphertext_are_refused_and_named():
     stolen = payload(sent[0])
     (row,) = decode_rows(stolen[: 2 * POINT], 1)
     again = encode_rows(
-        [tuple(refreshed(pair, mix.miner.key.point, secp256k1.random_secret()) for pair in row)]
+        [tuple(rerandomize(pair, mix.miner.key.point, secp256k1.random_secret()) for pair in row)]
     )
     sent[3] = mix.signed("r3", SUBMISSION, stolen)
     sent[4] = mix.signed("r4", SUBMISSION, again + stolen[2 * POINT :])
     batch = mix.miner.batch(sent)
     assert mix.miner.refused == ("r3", "r4")
-    assert len(Board.decode(batch).parts) == 3
-    forced = Board(tuple(sent)).encode()  # a miner that lets copies pass meets the leaders
+    assert len(MixBoard.decode(batch).parts) == 3
+    forced = MixBoard(tuple(sent)).encode()  # a miner that lets copies pass meets the leaders
     with pytest.raises(RoundAborted) as caught:
-        mix.leaders[0].shuffle(forced, Board(()).encode())
+        mix.leaders[0].shuffle(forced, MixBoard(()).encode())
     assert caught.value.culprits == ("r3", "r4")
 
 
 def test_two_senders_who_share_a_ciphertext_are_both_refused():
     mix = Mix(5)
     secret = secp256k1.random_secret()
-    from masquerade.crypto.elgamal import embedded  # noqa: PLC0415
+    from masquerade.crypto.elgamal import embed_piece  # noqa: PLC0415
     from masquerade.crypto.proofs import Knows, prove  # noqa: PLC0415
     from masquerade.protocols.mixnet.messages import transcript_for  # noqa: PLC0415
     from masquerade.protocols.mixnet.roles import known_randomness  # noqa: PLC0415
 
     sent = mix.submissions()
-    row = (encrypt(embedded(b"shared"), mix.miner.key.point, secret),)
+    row = (encrypt(embed_piece(b"shared"), mix.miner.key.point, secret),)
     for place in (1, 2):
         where = transcript_for(mix.terms, f"r{place}", SUBMISSION, roster=mix.miner.key.id)
         where.absorb("row", encode_rows([row]))
@@ -192,11 +211,11 @@ def test_a_submission_is_for_its_session_and_its_keys():
         mix.people[0].submit(other.keys, b"x")
     assert caught.value.culprits == ("miner",)  # those shares were not signed for this session
     sent = mix.submissions()
-    sent[2] = Signed("submission", "r2", payload(sent[2]), bytes(64)).encode()
+    sent[2] = SignedMixMessage("submission", "r2", payload(sent[2]), bytes(64)).encode()
     mix.miner.batch(sent)
     assert mix.miner.refused == ()  # unsigned: nobody's, so nobody is blamed
     with pytest.raises(RoundAborted, match="not signed"):
-        mix.leaders[0].shuffle(Board(tuple(sent)).encode(), Board(()).encode())
+        mix.leaders[0].shuffle(MixBoard(tuple(sent)).encode(), MixBoard(()).encode())
 
 
 def test_a_record_is_sent_once(tmp_path):
@@ -222,10 +241,10 @@ def test_a_small_batch_is_not_mixed_even_if_the_miner_wants_it():
     with pytest.raises(RoundAborted, match="3 records are too few"):
         mix.miner.batch(sent[:3])
     with pytest.raises(RoundAborted, match="3 records are too few"):
-        mix.leaders[0].shuffle(Board(tuple(sent[:3])).encode(), Board(()).encode())
-    padded = Board((*sent[:3], sent[2])).encode()
-    with pytest.raises(RoundAborted, match="one row of each sender") as caught:
-        mix.leaders[0].shuffle(padded, Board(()).encode())
+        mix.leaders[0].shuffle(MixBoard(tuple(sent[:3])).encode(), MixBoard(()).encode())
+    padded = MixBoard((*sent[:3], sent[2])).encode()
+    with pytest.raises(RoundAborted, match="one row per sender") as caught:
+        mix.leaders[0].shuffle(padded, MixBoard(()).encode())
     assert caught.value.culprits == ("miner",)
 
 
@@ -234,16 +253,16 @@ def test_a_small_batch_is_not_mixed_even_if_the_miner_wants_it():
 
 def test_a_rogue_share_is_refused_by_everybody():
     mix = Mix(4)
-    shares = {Signed.decode(share).sender: share for share in mix.shares}
+    shares = {SignedMixMessage.decode(share).sender: share for share in mix.shares}
     others = secp256k1.sum_points(
         secp256k1.decode(payload(shares[n])[:POINT]) for n in shares if n != "miner"
     )
     mine = secp256k1.multiply_generator(secp256k1.random_secret())
     rogue = (mine - others).encode() + payload(shares["miner"])[POINT:]
     shares["miner"] = mix.signed("miner", SHARE, rogue)
-    board = Board(tuple(shares[name] for name in mix.terms.holders)).encode()
+    board = MixBoard(tuple(shares[name] for name in mix.terms.holders)).encode()
     for reader in (lambda: mix.leaders[0].take_key(board), lambda: mix.people[0].submit(board, b"x")):
-        with pytest.raises(RoundAborted, match="without proof") as caught:
+        with pytest.raises(RoundAborted, match="no valid proof") as caught:
             reader()
         assert caught.value.culprits == ("miner",)
 
@@ -255,14 +274,17 @@ def test_keys_are_complete_and_do_not_change():
     assert caught.value.culprits == ("leader 1",)
     shares = list(mix.shares)
     shares[0] = Leader("leader 0", mix.identities["leader 0"], mix.terms).share()
-    order = Board(
-        tuple({Signed.decode(s).sender: s for s in [*mix.shares, shares[0]]}[n] for n in mix.terms.holders)
+    order = MixBoard(
+        tuple(
+            {SignedMixMessage.decode(s).sender: s for s in [*mix.shares, shares[0]]}[n]
+            for n in mix.terms.holders
+        )
     )
-    with pytest.raises(RoundAborted, match="another share of mine"):
+    with pytest.raises(RoundAborted, match="a different share of this party"):
         mix.leaders[0].take_key(order.encode())
     with pytest.raises(RoundAborted, match="was changed"):
         mix.leaders[1].take_key(order.encode())
-    with pytest.raises(InputError, match="key shares of all holders come first"):
+    with pytest.raises(InputError, match="key shares of all holders must come first"):
         _ = Leader("leader 0", mix.identities["leader 0"], mix.terms).key
 
 
@@ -271,7 +293,7 @@ def test_keys_are_complete_and_do_not_change():
 
 def respoilt(mix, data, spoil):
     """Return a leader's shuffle with its rows changed, signed anew."""
-    signed = Signed.decode(data)
+    signed = SignedMixMessage.decode(data)
     n = len(mix.people)
     out = [list(row) for row in decode_rows(signed.payload[: n * 2 * POINT], 1)]
     changed = encode_rows([tuple(row) for row in spoil(out)])
@@ -291,18 +313,18 @@ def respoilt(mix, data, spoil):
 def test_a_leader_that_tampers_is_named_and_nothing_is_opened(spoil):
     mix = Mix(4)
     batch = mix.miner.batch(mix.submissions())
-    first = mix.leaders[0].shuffle(batch, Board(()).encode())
+    first = mix.leaders[0].shuffle(batch, MixBoard(()).encode())
     bad = respoilt(mix, first, spoil)
     with pytest.raises(RoundAborted, match="leader 0") as caught:
-        mix.leaders[1].shuffle(batch, Board((bad,)).encode())
+        mix.leaders[1].shuffle(batch, MixBoard((bad,)).encode())
     assert (caught.value.spent, caught.value.culprits) == (False, ("leader 0",))
-    second = mix.leaders[1].shuffle(batch, Board((first,)).encode())
-    worse = Board((first, respoilt(mix, second, spoil))).encode()
+    second = mix.leaders[1].shuffle(batch, MixBoard((first,)).encode())
+    worse = MixBoard((first, respoilt(mix, second, spoil))).encode()
     with pytest.raises(RoundAborted) as caught:
         mix.leaders[0].endorse(batch, worse)
     assert caught.value.culprits == ("leader 1",)
     with pytest.raises(InputError, match="before their endorsements"):
-        mix.leaders[0].open(Board(()).encode())
+        mix.leaders[0].open(MixBoard(()).encode())
 
 
 def test_a_leader_shuffles_signs_and_opens_once_and_only_its_own_chain():
@@ -312,7 +334,7 @@ def test_a_leader_shuffles_signs_and_opens_once_and_only_its_own_chain():
     board, endorsed = mix.mixed(batch)
     leader = mix.leaders[0]
     with pytest.raises(KeySpent, match="shuffled"):
-        leader.shuffle(batch, Board(()).encode())
+        leader.shuffle(batch, MixBoard(()).encode())
     with pytest.raises(KeySpent, match="endorsed"):
         leader.endorse(batch, board)
     leader.open(endorsed)
@@ -324,18 +346,18 @@ def test_a_leader_whose_shuffle_was_left_out_or_exchanged_does_not_sign():
     mix = Mix(4)
     batch = mix.miner.batch(mix.submissions())
     board = mix.shuffled(batch)
-    parts = Board.decode(board).parts
+    parts = MixBoard.decode(board).parts
     twin = Leader("leader 0", mix.identities["leader 0"], mix.terms)
     twin._secret = mix.leaders[0]._secret
     twin.take_key(mix.keys)
-    other = twin.shuffle(batch, Board(()).encode())
-    with pytest.raises(RoundAborted, match="not the one that I shuffled") as caught:
-        mix.leaders[0].endorse(batch, Board((other, parts[1])).encode())
+    other = twin.shuffle(batch, MixBoard(()).encode())
+    with pytest.raises(RoundAborted, match="differs from the board that this party shuffled") as caught:
+        mix.leaders[0].endorse(batch, MixBoard((other, parts[1])).encode())
     assert caught.value.culprits == ("miner",)
-    with pytest.raises(RoundAborted, match="of each of leader 0, leader 1"):
-        mix.leaders[0].endorse(batch, Board(parts[:1]).encode())
-    smaller = mix.miner.batch(Board.decode(batch).parts[:3])
-    with pytest.raises(RoundAborted, match="not the one that I shuffled"):
+    with pytest.raises(RoundAborted, match="from each of leader 0, leader 1"):
+        mix.leaders[0].endorse(batch, MixBoard(parts[:1]).encode())
+    smaller = mix.miner.batch(MixBoard.decode(batch).parts[:3])
+    with pytest.raises(RoundAborted, match="differs from the board that this party shuffled"):
         mix.leaders[0].endorse(smaller, board)
 
 
@@ -345,14 +367,14 @@ def test_nothing_is_opened_before_all_leaders_signed_the_same():
     board = mix.shuffled(batch)
     signed = [leader.endorse(batch, board) for leader in mix.leaders]
     other = mix.signed("leader 1", ENDORSEMENT, bytes(32))
-    forged = Signed("endorsement", "leader 1", payload(signed[1]), bytes(64)).encode()
+    forged = SignedMixMessage("endorsement", "leader 1", payload(signed[1]), bytes(64)).encode()
     for parts, words in [
-        (signed[:1], "not one endorsement of each"),
-        ([signed[0], other], "signed other shuffles"),
+        (signed[:1], "one endorsement from each"),
+        ([signed[0], other], "signed different shuffles"),
         ([signed[0], forged], "not signed by its sender"),
     ]:
         with pytest.raises(RoundAborted, match=words):
-            mix.leaders[0].open(Board(tuple(parts)).encode())
+            mix.leaders[0].open(MixBoard(tuple(parts)).encode())
     with pytest.raises(RoundAborted, match="No endorsement came from leader 1"):
         mix.miner.endorsement_board(signed[:1])
     assert not mix.leaders[0]._opened
@@ -395,7 +417,7 @@ def test_terms_say_what_is_wrong_with_them():
     for changes, words in [
         ({"session": ""}, "session name"),
         ({"leaders": {}}, "at least one leader"),
-        ({"leaders": {"miner": SigningKey().public}}, "no leader"),
+        ({"leaders": {"miner": SigningKey().public}}, "cannot be a leader"),
         ({"leaders": {"leader 0": terms.miner}}, "share an identity"),
         ({"minimum": 2}, "at least 3"),
         ({"width": 0}, "pieces"),
@@ -415,8 +437,8 @@ def test_terms_say_what_is_wrong_with_them():
 @settings(max_examples=120, derandomize=True, deadline=None)
 @given(noise=st.binary(max_size=200), keep=st.integers(0, 200), which=st.integers(0, 1))
 def test_noise_is_refused_by_the_one_error(noise, keep, which):
-    data = (SENT[0], Board(tuple(SENT)).encode())[which][:keep] + noise
-    for parse in (Signed.decode, Board.decode):
+    data = (SENT[0], MixBoard(tuple(SENT)).encode())[which][:keep] + noise
+    for parse in (SignedMixMessage.decode, MixBoard.decode):
         try:
             found = parse(data)
         except DecodingError:
@@ -431,7 +453,7 @@ def test_roles_raise_only_what_they_document(noise, keep):
     for read in (
         lambda: MIX.people[0].submit(data, b"x"),
         lambda: MIX.leaders[0].take_key(data),
-        lambda: MIX.leaders[0].shuffle(data, Board(()).encode()),
+        lambda: MIX.leaders[0].shuffle(data, MixBoard(()).encode()),
         lambda: MIX.leaders[0].shuffle(BATCH, data),
     ):
         with pytest.raises((DecodingError, RoundAborted)):
@@ -453,7 +475,7 @@ def test_what_comes_out_is_a_source_of_counts():
     mix = Mix(8, width=record_width(POLICY))
     rng = np.random.default_rng(3)
     codes = pd.DataFrame({"smoker": rng.integers(0, 2, 8), "town": rng.integers(250, 300, 8)})
-    records = [packed(row, POLICY) for row in codes.to_dict("records")]
+    records = [pack_record(row, POLICY) for row in codes.to_dict("records")]
     records[7] = b"\x05\x00\x00"  # a report that does not exist
     found = collect(
         mix.miner,
@@ -475,7 +497,7 @@ def test_what_comes_out_is_a_source_of_counts():
     assert {item.gamma for item in source.guarantee.disclosures} == {4, None}
     assert source.guarantee.excluded_coalitions == (("miner", "all leaders"),)
     with pytest.raises(InputError, match="'town'"):
-        packed({"smoker": 1, "town": 300}, POLICY)
+        pack_record({"smoker": 1, "town": 300}, POLICY)
 
 
 MIX = Mix(4)

@@ -11,13 +11,13 @@ from masquerade.crypto.elgamal import (
     PIECE,
     Ciphertext,
     decode_rows,
-    embedded,
+    embed_piece,
     encode_rows,
     encrypt,
-    extracted,
+    extract_piece,
     pieces_of,
     record_of,
-    refreshed,
+    rerandomize,
 )
 from masquerade.crypto.errors import DecodingError, ProofRejected
 from masquerade.crypto.proofs import NOT_YET, Context, Knows, Transcript, prove
@@ -36,13 +36,13 @@ def transcript(session=b"s"):
 
 def rows(n, width=1):
     return tuple(
-        tuple(encrypt(embedded(bytes([i, j])), KEY, secp256k1.random_secret()) for j in range(width))
+        tuple(encrypt(embed_piece(bytes([i, j])), KEY, secp256k1.random_secret()) for j in range(width))
         for i in range(n)
     )
 
 
 def opened(row):
-    return tuple(extracted(pair.b - secp256k1.multiply(pair.a, SECRET)) for pair in row)
+    return tuple(extract_piece(pair.b - secp256k1.multiply(pair.a, SECRET)) for pair in row)
 
 
 @pytest.mark.parametrize(("n", "width"), [(1, 1), (2, 1), (5, 1), (4, 3), (60, 1)])
@@ -72,7 +72,7 @@ def refused(before, shuffled):
 
 
 def new(piece):
-    return (encrypt(embedded(piece), KEY, secp256k1.random_secret()),)
+    return (encrypt(embed_piece(piece), KEY, secp256k1.random_secret()),)
 
 
 def tagged(row):
@@ -85,7 +85,7 @@ def tagged(row):
     [
         lambda out: (new(b"other"), *out[1:]),
         lambda out: (out[1], *out[1:]),
-        lambda out: (tuple(refreshed(pair, KEY, secp256k1.random_secret()) for pair in out[1]), *out[1:]),
+        lambda out: (tuple(rerandomize(pair, KEY, secp256k1.random_secret()) for pair in out[1]), *out[1:]),
         lambda out: (tagged(out[0]), *out[1:]),
         lambda out: (tagged(out[0]), tuple(Ciphertext(p.a, p.b - G) for p in out[1]), *out[2:]),
         lambda out: out[1:],
@@ -94,7 +94,7 @@ def tagged(row):
         lambda out: (tuple(Ciphertext(pair.b, pair.a) for pair in out[0]), *out[1:]),
     ],
     ids=[
-        "replaced", "duplicated", "duplicated and refreshed", "tagged", "two tags that cancel", "dropped",
+        "replaced", "duplicated", "duplicated and rerandomize", "tagged", "two tags that cancel", "dropped",
         "added", "swapped afterwards", "halves exchanged",
     ],
 )  # fmt: skip
@@ -129,7 +129,7 @@ class Cheat:
         lambda out: (new(b"other"), *out[1:]),
         lambda out: (tagged(out[0]), *out[1:]),
         lambda out: (tuple(Ciphertext(pair.a + G, pair.b) for pair in out[0]), *out[1:]),
-        lambda out: (tuple(refreshed(pair, KEY, secp256k1.secret(7)) for pair in out[1]), *out[1:]),
+        lambda out: (tuple(rerandomize(pair, KEY, secp256k1.secret(7)) for pair in out[1]), *out[1:]),
     ],
     ids=["replaced", "tagged", "tagged in the other half", "duplicated"],
 )
@@ -181,7 +181,7 @@ def by_matrix(before, matrix, moving, committed=None):
     n, q = len(before), secp256k1.order
     fresh, s, t = ([secp256k1.random_secret() for _ in range(n)] for _ in range(3))
     inputs = [row[0] for row in before]
-    outputs = tuple((refreshed(times(inputs, moving[i]), KEY, fresh[i]),) for i in range(n))
+    outputs = tuple((rerandomize(times(inputs, moving[i]), KEY, fresh[i]),) for i in range(n))
     bases = [module._base(i) for i in range(n)]
     commitments = tuple(
         secp256k1.multiply_generator(s[j])
@@ -267,25 +267,25 @@ def test_the_commitments_rest_on_points_nobody_knows_the_logarithm_of():
 @settings(max_examples=60, derandomize=True, deadline=None)
 @given(piece=st.binary(max_size=PIECE))
 def test_pieces_are_embedded_and_extracted(piece):
-    assert extracted(embedded(piece)) == piece
+    assert extract_piece(embed_piece(piece)) == piece
 
 
 @settings(max_examples=40, derandomize=True, deadline=None)
 @given(record=st.binary(max_size=3 * PIECE))
 def test_records_are_cut_and_put_together(record):
-    assert record_of([embedded(piece) for piece in pieces_of(record, 3)]) == record
+    assert record_of([embed_piece(piece) for piece in pieces_of(record, 3)]) == record
 
 
 def test_what_is_no_record_is_refused():
     with pytest.raises(InputError, match="at most 30 bytes"):
-        embedded(bytes(31))
+        embed_piece(bytes(31))
     with pytest.raises(InputError, match="at most 60 bytes"):
         pieces_of(bytes(61), 2)
-    for point in (G, -embedded(b"odd"), secp256k1.identity, embedded(b"x") + G):
+    for point in (G, -embed_piece(b"odd"), secp256k1.identity, embed_piece(b"x") + G):
         with pytest.raises(DecodingError):
-            extracted(point)
+            extract_piece(point)
     with pytest.raises(DecodingError, match="not filled in order"):
-        record_of([embedded(b"short"), embedded(b"more")])
+        record_of([embed_piece(b"short"), embed_piece(b"more")])
 
 
 @settings(max_examples=60, derandomize=True, deadline=None)

@@ -9,7 +9,7 @@ from tests.unit.protocols.mixnet.parties import Mix
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.crypto.errors import KeySpent
-from masquerade.protocols.mixnet.messages import Board, Signed
+from masquerade.protocols.mixnet.messages import MixBoard, SignedMixMessage
 
 PLACES = st.integers(0, 1)
 RECORDS = [b"red", b"green", b"red"]
@@ -33,14 +33,14 @@ class Mixes(RuleBasedStateMachine):
         self.shuffles, self.endorsed, self.opened = {}, {}, {}
 
     def board(self, known, order):
-        return Board(tuple(known[place] for place in order if place in known)).encode()
+        return MixBoard(tuple(known[place] for place in order if place in known)).encode()
 
     @rule(place=PLACES, order=st.lists(PLACES, max_size=2))
     def shuffle(self, place, order):
         board = self.board(self.shuffles, order)
         made = attempt(lambda: self.mix.leaders[place].shuffle(self.batch, board))
         if made is not None:
-            assert len(Board.decode(board).parts) == place
+            assert len(MixBoard.decode(board).parts) == place
             assert place not in self.shuffles
             self.shuffles[place] = made
 
@@ -73,7 +73,7 @@ class Mixes(RuleBasedStateMachine):
     @invariant()
     def opened_only_what_all_signed(self):
         if getattr(self, "opened", None):
-            assert len({Signed.decode(data).payload for data in self.endorsed.values()}) == 1
+            assert len({SignedMixMessage.decode(data).payload for data in self.endorsed.values()}) == 1
             assert len(self.endorsed) == 2
 
 

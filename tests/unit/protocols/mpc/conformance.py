@@ -11,7 +11,7 @@ import sys
 import numpy as np
 from tests.unit.protocols.mpc.programs import own
 
-from masquerade.protocols.mpc import HiddenColumns, MpycEngine, finished
+from masquerade.protocols.mpc import HiddenColumns, MpycEngine, run_alone
 from masquerade.protocols.mpc.k_means import Lloyd, clusters
 from masquerade.protocols.mpc.tree import Growth, tree
 
@@ -57,7 +57,7 @@ class Task:
             for name, some in self.lines.items()
         }
         two = yield from engine.counts([(held["a"], held["b"]), (held["a"], held["c"])])
-        [crossed] = yield from engine.crossed([(held["a"], held["c"])])
+        [crossed] = yield from engine.cross([(held["a"], held["c"])])
         [three] = yield from engine.counts([(crossed, held["b"])])
         bits = [LENGTH.bit_length()] * CASES
         secrets = {
@@ -141,11 +141,11 @@ def main():
     mpc.run(mpc.start())
     engine = MpycEngine(mpc, PARTIES)
     if "--learnt" in sys.argv:
-        told = finished(learnt(engine))
+        told = run_alone(learnt(engine))
     else:
-        finished(short(engine))
+        run_alone(short(engine))
         first = engine.cost
-        found = finished(Task(narrow=True).program(engine))
+        found = run_alone(Task(narrow=True).program(engine))
         costs = [vars(one) for one in (first, engine.cost)]
         told = {"found": {name: some.tolist() for name, some in found.items()}, "costs": costs}
     mpc.run(mpc.shutdown())

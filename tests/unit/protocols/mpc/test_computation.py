@@ -16,7 +16,7 @@ from masquerade.protocols.mpc.computation import (
     Continuation,
     DealingHelper,
     DealRequest,
-    Dealt,
+    DealtShares,
     NeededDeal,
     Turn,
 )
@@ -90,7 +90,7 @@ class World:
 
     def found(self):
         computation = Computation(PARTIES, "helper", self.transport, AGREED)
-        return json.loads(computation.found()), computation
+        return json.loads(computation.compute()), computation
 
 
 def test_what_is_found_is_what_the_numbers_say_and_every_party_burnt_it_first():
@@ -136,10 +136,10 @@ def shown(told, change):
         (lambda it: shown(it, lambda t: replace(t, words=t.words[:-8])), RoundAborted, "changed on the way"),
         (lambda it: shown(it, lambda t: replace(t, number=t.number + 1)), RoundAborted, "changed on the way"),
         (lambda it: replace(it, turns=it.turns[::-1]), RoundAborted, "changed on the way"),
-        (lambda it: replace(it, turns=it.turns[:1]), InputError, "Every other party"),
+        (lambda it: replace(it, turns=it.turns[:1]), InputError, "every other party"),
         (lambda it: replace(it, sealed=flipped(it.sealed, 0)), SealBroken, ""),
-        (lambda it: replace(it, number=it.number + 1), KeySpent, "taken once"),
-        (lambda it: replace(it, number=it.number - 1), KeySpent, "taken once"),
+        (lambda it: replace(it, number=it.number + 1), KeySpent, "run once"),
+        (lambda it: replace(it, number=it.number - 1), KeySpent, "run once"),
         (lambda it: replace(it, turns=(b"nothing", *it.turns[1:])), DecodingError, ""),
     ],
     ids=["number", "length", "round", "order", "fewer", "dealt", "later", "again", "garbage"],
@@ -170,7 +170,7 @@ def test_a_changed_turn_ends_the_computation_for_good(change, error, reason):
         return carry
 
     with pytest.raises(RoundAborted):
-        Computation(PARTIES, "helper", LocalTransport({n: noted(n) for n in party.members}), AGREED).found()
+        Computation(PARTIES, "helper", LocalTransport({n: noted(n) for n in party.members}), AGREED).compute()
     assert isinstance(raised[0], error), raised[0]
     assert reason in str(raised[0])
 
@@ -186,7 +186,7 @@ def test_an_old_turn_is_not_taken_for_a_new_one():
                 return replace(told, turns=old[3].turns).encode()
         return message
 
-    with pytest.raises(RoundAborted, match="old one was repeated"):
+    with pytest.raises(RoundAborted, match="old message was repeated"):
         World(changed).found()
 
 
@@ -204,10 +204,10 @@ def test_the_helper_deals_what_all_parties_signed_and_nothing_twice():
     number = NeededDeal.decode(asked[-1].needed).number + 1
     forged = NeededDeal.of(asked[0].session, Deal(number, "mask", (16, 40, 2, 1))).encode()
     for signatures in (asked[-1].signatures, ()):
-        with pytest.raises(MasqueradeError, match=r"did not sign|by every party"):
+        with pytest.raises(MasqueradeError, match=r"did not sign|Every party"):
             helper.receive(replace(asked[0], needed=forged, signatures=signatures).encode())
     sealed = [
-        Dealt.decode(reply).sealed
+        DealtShares.decode(reply).sealed
         for n, m, reply in world.seen
         if n == "helper" and tag_of(m) == DealRequest.TAG
     ]
@@ -253,7 +253,7 @@ def test_a_party_that_burnt_a_computation_shows_nothing_of_it():
 
 
 def test_others_than_agreed_are_refused():
-    with pytest.raises(RoundAborted, match="others than agreed"):
+    with pytest.raises(RoundAborted, match="differ from the agreement"):
         Computation(("b", "a", "c"), "helper", World().transport, AGREED)
-    with pytest.raises(RoundAborted, match="other terms"):
+    with pytest.raises(RoundAborted, match="terms of the session differ"):
         Computation(PARTIES, "helper", World().transport, agreement_of("another"))

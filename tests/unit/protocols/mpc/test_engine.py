@@ -10,7 +10,7 @@ from masquerade.core.errors import RoundAborted
 from masquerade.crypto.errors import DecodingError, KeySpent
 from masquerade.protocols.mpc.dealer import times
 from masquerade.protocols.mpc.dealer_engine import FEW_COMPARED, batches
-from masquerade.protocols.mpc.engine import Deal, Round, run
+from masquerade.protocols.mpc.engine import Deal, EngineRound, run
 from masquerade.protocols.mpc.masked_bits import Groups, halvings, numbers, planes
 
 TWO, FOUR = ("a", "b"), ("a", "b", "c", "d")
@@ -78,7 +78,7 @@ def test_counts_over_two_and_three_owners(records):
             for name, some in lines.items()
         }
         two = yield from engine.counts([(held["a"], held["b"]), (held["a"], held["c"])])
-        [crossed] = yield from engine.crossed([(held["a"], held["c"])])
+        [crossed] = yield from engine.cross([(held["a"], held["c"])])
         [three] = yield from engine.counts([(crossed, held["b"])])
         first = yield from engine.open(two[0])
         second = yield from engine.open(two[1])
@@ -172,7 +172,7 @@ def test_bits_of_a_mask_are_compared_as_numbers_are(bits):
     opened = planes(number, bits)
     sides = [Groups(share, opened, first=True), Groups(planes(mask, bits) ^ share, opened, first=False)]
     for step in halvings(bits):
-        wanted = [side.wanted(step.pairs) for side in sides]
+        wanted = [side.factors(step.pairs) for side in sides]
         left, right = (one ^ other for one, other in zip(*wanted, strict=True))
         products = left[step.of_left] & right
         sides[0].join(step.pairs, products)
@@ -203,7 +203,7 @@ def test_parties_that_diverge_or_show_another_length_end_in_an_error():
 
     def short(engine):
         if engine.name == "b":
-            yield Round(np.zeros(2, dtype=np.uint64))
+            yield EngineRound(np.zeros(2, dtype=np.uint64))
             return None
         secret = yield from own(engine, "a", np.arange(3))
         return (yield from engine.open(secret))

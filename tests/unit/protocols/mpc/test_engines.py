@@ -11,7 +11,7 @@ from tests.unit.protocols.mpc.programs import Watched
 
 import masquerade as mq
 from masquerade.core.errors import RoundAborted
-from masquerade.protocols.mpc import finished
+from masquerade.protocols.mpc import run_alone
 from masquerade.sources.records import Records
 
 
@@ -56,9 +56,9 @@ class TestSpu:
         given = Task(narrow=False)
 
         def work(engine):
-            finished(short(engine))
+            run_alone(short(engine))
             first = engine.cost
-            return first, finished(given.program(engine)), engine.cost
+            return first, run_alone(given.program(engine)), engine.cost
 
         for first, found, whole in spu_parties(PARTIES, work):
             assert first.rounds == 3
@@ -67,16 +67,16 @@ class TestSpu:
             assert whole.rounds > 3
 
     def test_three_parties_learn_what_owners_with_a_helper_learn(self):
-        told = spu_parties(PARTIES, lambda engine: finished(learnt(engine)))
+        told = spu_parties(PARTIES, lambda engine: run_alone(learnt(engine)))
         assert told == [Watched(PARTIES).run(learnt)] * 3
 
     def test_a_party_that_has_gone_ends_it_for_all(self):
         def work(engine):
-            finished(short(engine))  # all have met
+            run_alone(short(engine))  # all have met
             if engine.name == "c":
                 engine.close()
             with pytest.raises(RoundAborted, match="SPU gave up"):
-                finished(short(engine))
+                run_alone(short(engine))
             return engine.name
 
         assert spu_parties(PARTIES, work, seconds=60) == list(PARTIES)

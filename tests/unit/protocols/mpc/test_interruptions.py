@@ -18,14 +18,20 @@ from masquerade.protocols.mpc.computation import (
     DealRequest,
 )
 from masquerade.protocols.mpc.dealer_engine import HelpedEngine
-from masquerade.protocols.mpc.engine import Round
+from masquerade.protocols.mpc.engine import EngineRound
 from masquerade.protocols.mpc.family_counts import HiddenColumns
 from masquerade.protocols.mpc.k_means import Lloyd, clusters
-from masquerade.protocols.mpc.record_order import HolderRequest, PlacedOwner, PlaceOffer, check_order, placed
+from masquerade.protocols.mpc.record_order import (
+    HolderRequest,
+    PlacedOwner,
+    PlaceOffer,
+    assign_places,
+    check_order,
+)
 from masquerade.protocols.mpc.structure import Search, with_counts
 from masquerade.protocols.mpc.tree import Growth, tree
 from masquerade.protocols.wire.codec import tag_of
-from masquerade.protocols.wire.session import LocalTransport, Roster, SessionOffer, agreement_of
+from masquerade.protocols.wire.session import LocalTransport, SessionOffer, SessionRoster, agreement_of
 
 OWNERS, HELPER = ("one", "two"), "helper"
 ROLES = (*OWNERS, HELPER)
@@ -33,7 +39,7 @@ AGREED = agreement_of("a structure")
 N = 30
 SIZES, HOLDER = {"u": 2, "v": 2, "w": 3}, {"u": "one", "v": "two", "w": "one"}
 CODES = {"u": np.arange(N) % 2, "v": np.arange(N) // 3 % 2, "w": np.arange(N) % 2 + np.arange(N) // 20}
-MESSAGES = (SessionOffer, Roster, Continuation, DealRequest)
+MESSAGES = (SessionOffer, SessionRoster, Continuation, DealRequest)
 EPOCH, TAGS = bytes(16), np.random.default_rng(1).integers(0, 256, (N, 16), dtype=np.uint8)
 BEFORE = {HolderRequest.TAG, PlaceOffer.TAG}  # by these records get into order, and nothing is computed
 
@@ -127,8 +133,8 @@ class Sessions:
 
         transport = LocalTransport({name: carry(name) for name in ROLES})
         if self.what == "k-means":
-            placed(OWNERS, OWNERS, transport, EPOCH)
-        return json.loads(Computation(OWNERS, HELPER, transport, AGREED).found())
+            assign_places(OWNERS, OWNERS, transport, EPOCH)
+        return json.loads(Computation(OWNERS, HELPER, transport, AGREED).compute())
 
 
 @cache
@@ -144,7 +150,11 @@ def test_the_computations_themselves_are_right():
     assert sum(counts["w"]) == N
     for name, messages in sent.items():
         kinds = {tag_of(message) for message in messages}
-        assert kinds == {SessionOffer.TAG, Roster.TAG, (DealRequest if name == HELPER else Continuation).TAG}
+        assert kinds == {
+            SessionOffer.TAG,
+            SessionRoster.TAG,
+            (DealRequest if name == HELPER else Continuation).TAG,
+        }
     assert len(sent["one"]) == len(sent["two"]) > 15
     nodes, _ = undisturbed("tree")
     assert nodes == [["v", [1, 2], None], [None, [], 0], [None, [], 1]]
@@ -271,7 +281,7 @@ def test_numbers_of_a_party_of_another_length_end_the_computation(what):
                 except StopIteration as end:
                     return end.value
                 if at == turn and len(step.words):
-                    step = Round(changes[turn % 3](step.words), step.deal)
+                    step = EngineRound(changes[turn % 3](step.words), step.deal)
                     changed.append(turn)
                 reply, at = (yield step), at + 1
 

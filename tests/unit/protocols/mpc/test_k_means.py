@@ -17,7 +17,7 @@ from masquerade.services.common.settings import Limits
 
 IRIS = load_iris().data
 LATTICE = Lattice.of(list(IRIS.T))
-WHOLE = LATTICE.whole(IRIS)
+WHOLE = LATTICE.to_units(IRIS)
 START, STEPS = IRIS[[5, 60, 120]], 10
 PARTITIONS = {
     "horizontal": lambda shape, owners: np.arange(shape[0])[:, None] % owners + np.zeros(shape, dtype=int),
@@ -136,10 +136,10 @@ def test_a_drawn_record_whose_cluster_stays_small_is_never_opened(hide_steps):
 @pytest.mark.parametrize(
     ("told", "match"),
     [
-        ({"least": 0}, "one record at least"),
-        ({"steps": 0}, "from 1 to 1000 steps"),
+        ({"least": 0}, "must be at least 1"),
+        ({"steps": 0}, "from 1 to 1000\\."),
         ({"k": 200, "start": None}, "clusters of 150 records"),
-        ({"k": 4}, "first centres are 4"),
+        ({"k": 4}, "must have 4 centres"),
     ],
 )
 def test_plans_that_mean_nothing_are_refused(told, match):

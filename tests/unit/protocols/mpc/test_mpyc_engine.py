@@ -8,7 +8,7 @@ from benchmarks.hidden_engines import MAX_PARENTS, by_helper, by_mpyc, task
 
 import masquerade as mq
 from masquerade.core.errors import InputError
-from masquerade.protocols.mpc import HelpedEngine, MpycEngine, finished
+from masquerade.protocols.mpc import HelpedEngine, MpycEngine, run_alone
 from masquerade.sources.records import Records
 
 RECORDS = 40
@@ -27,7 +27,7 @@ def test_both_engines_find_the_structure_of_the_clear_records():
 
 
 def test_fewer_than_three_parties_have_no_privacy_and_are_refused():
-    with pytest.raises(InputError, match="one sees everything"):
+    with pytest.raises(InputError, match="a single party"):
         MpycEngine(SimpleNamespace(parties=[0, 1], pid=0), ("a", "b"))
     with pytest.raises(InputError, match="MPyC runs 1 parties"):
         MpycEngine(SimpleNamespace(parties=[0], pid=0), ("a", "b", "c"))
@@ -35,5 +35,5 @@ def test_fewer_than_three_parties_have_no_privacy_and_are_refused():
 
 def test_an_engine_without_a_network_is_not_run_to_its_end():
     engine = HelpedEngine("a", ("a", "b"), lambda _purpose, _number: bytes(32), 1)
-    with pytest.raises(InputError, match="have to be carried"):
-        finished(engine.open(engine.constant([1])))
+    with pytest.raises(InputError, match="must be relayed"):
+        run_alone(engine.open(engine.constant([1])))

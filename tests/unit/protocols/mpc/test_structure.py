@@ -10,8 +10,8 @@ from masquerade.learn.networks.scores import family_score, score_called
 from masquerade.protocols.mpc.dealer import Dealer
 from masquerade.protocols.mpc.dealer_engine import HelpedEngine
 from masquerade.protocols.mpc.structure import Search
-from masquerade.simulation import hidden as simulated
 from masquerade.simulation import hidden_structure
+from masquerade.simulation import mpc as simulated
 from masquerade.sources.records import Records
 
 
@@ -111,7 +111,7 @@ def test_what_cannot_be_is_refused_all_at_once():
     codes, schema, _ = joined("asia", 10)
     names = tuple(schema)
     with pytest.raises(
-        InputError, match=r"two owners.*is missing.*'smoek' is no variable.*'asia' stands twice"
+        InputError, match=r"two owners.*is missing.*'smoek' is not a variable.*'asia' occurs twice"
     ):
         hidden_structure(codes, schema, {"a": names[1:]}, ("asia", "asia", "smoek"))
     with pytest.raises(InputError, match="other variables"):

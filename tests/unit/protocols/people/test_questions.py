@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from masquerade.protocols.people.questions import (
     Question,
     found_in,
-    ordered,
+    order_variables,
     smallest_cover,
     tables_of,
 )
@@ -44,7 +44,7 @@ def counted(question):
 @given(questions(), questions())
 def test_what_a_question_covers_is_read_off_its_table(one, other):
     if one.covers(other):
-        np.testing.assert_array_equal(one.picked(counted(one), other), counted(other))
+        np.testing.assert_array_equal(one.pick_table(counted(one), other), counted(other))
     else:
         assert found_in({one: counted(one)}, other) is None
 
@@ -61,7 +61,7 @@ def test_the_smallest_cover_answers_everything_and_needs_each_of_its_tables(want
 
 
 def test_names_stand_in_the_order_of_the_schema():
-    assert ordered(["d", "a", "d"], SIZES) == ("a", "d")
+    assert order_variables(["d", "a", "d"], SIZES) == ("a", "d")
     assert Question.about(["d", "b"], {"c": 0, "a": 1}, SIZES) == Question(("b", "d"), (("a", 1), ("c", 0)))
     assert Question(("b",), (("a", 1),)).names == ("b", "a")
 

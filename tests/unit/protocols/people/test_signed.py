@@ -6,8 +6,8 @@ import pytest
 from tests.vectors.examples import aggregation, frequency, mix
 
 from masquerade.crypto.errors import DecodingError, SealBroken
-from masquerade.protocols.frequency_mining.messages import Signed, Step
-from masquerade.protocols.mixnet.messages import Signed as MixSigned
+from masquerade.protocols.frequency_mining.messages import MiningStep, SignedMiningMessage
+from masquerade.protocols.mixnet.messages import SignedMixMessage as MixSigned
 from masquerade.protocols.secure_aggregation.messages import (
     Endorsement,
     MessageRefused,
@@ -20,11 +20,11 @@ from masquerade.protocols.secure_aggregation.messages import (
 CHECKS = {
     step.name.lower(): (
         frequency.signed(step, step.name.encode()).encode(),
-        lambda data: Signed.decode(data).check(frequency.TERMS),
+        lambda data: SignedMiningMessage.decode(data).check(frequency.TERMS),
     )
-    for step in Step
+    for step in MiningStep
 } | {
-    kind: (mix.signed(kind).encode(), lambda data, kind=kind: MixSigned.opened(data, mix.TERMS, kind))
+    kind: (mix.signed(kind).encode(), lambda data, kind=kind: MixSigned.parse(data, mix.TERMS, kind))
     for kind in mix.SENDERS
 }
 ABOUT = (Reveal, Endorsement, Unmasking)
@@ -34,7 +34,7 @@ def checked(data, kind):
     """Check a message of a user of secure aggregation as the server does."""
     signer = Signer("ann", aggregation.IDENTITY.public, Work())
     about = aggregation.HASH if kind in ABOUT else b""
-    kind.checked(data, aggregation.CONTEXT, signer, about)
+    kind.parse_signed(data, aggregation.CONTEXT, signer, about)
 
 
 CHECKS |= {

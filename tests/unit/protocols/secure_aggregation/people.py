@@ -7,11 +7,11 @@ import numpy as np
 import masquerade as mq
 from masquerade.crypto.keys import SIGNATURE_SIZE
 from masquerade.protocols.people.questions import Question
-from masquerade.protocols.secure_aggregation.agreement import Batch, Parameters
+from masquerade.protocols.secure_aggregation.agreement import Parameters, QuestionBatch
 from masquerade.protocols.secure_aggregation.messages import TAG_SIZE, UserMessage, kind_of
-from masquerade.protocols.secure_aggregation.server import Outcome, Server
-from masquerade.protocols.secure_aggregation.user import User
-from masquerade.simulation.aggregation import Population
+from masquerade.protocols.secure_aggregation.server import AggregationOutcome, Server
+from masquerade.protocols.secure_aggregation.user import AggregationUser
+from masquerade.simulation.aggregation import Aggregation
 
 SCHEMA = mq.Schema({"a": ["x", "y"], "b": [1, 2, 3]})
 CLEAR = mq.Policy.clear(SCHEMA)
@@ -42,17 +42,17 @@ def codes_of(users, seed=1):
 
 def people(users=12, *, policy=CLEAR, server="malicious", minimum=5, dropouts="0.15", seed=1):
     parameters = Parameters.of(users, minimum=minimum, server=server, dropouts=dropouts)
-    return Population(codes_of(users, seed), policy, parameters)
+    return Aggregation(codes_of(users, seed), policy, parameters)
 
 
 def on_a_circle(**changes):
     fields = {name: getattr(CIRCLE, name) for name in CIRCLE.__slots__} | changes
-    return Population(codes_of(fields["users"]), CLEAR, Parameters(**fields))
+    return Aggregation(codes_of(fields["users"]), CLEAR, Parameters(**fields))
 
 
 def whole(population):
     """Return the batch that asks for everything: the table of both variables."""
-    return Batch((Question(("a", "b")),), population.terms.sizes)
+    return QuestionBatch((Question(("a", "b")),), population.terms.sizes)
 
 
 def clear_counts(users, places, seed=1):
@@ -85,7 +85,7 @@ def again(population, place, ledger):
     """Return a user once more, with another ledger: a second process, or after a restart."""
     old = population.users[place]
     record = {name: int(column[place]) for name, column in codes_of(len(population.users)).items()}
-    return User(old.name, old._identity, record, population.terms, ledger=ledger)
+    return AggregationUser(old.name, old._identity, record, population.terms, ledger=ledger)
 
 
 class InTheOpen:
@@ -102,4 +102,4 @@ class InTheOpen:
         self.asked.append(batch)
         records = [dict(zip(self.terms.sizes, row, strict=True)) for row in self.rows]
         votes = [np.frombuffer(batch.vote(record, 8), dtype="<i8") for record in records]
-        return Outcome(np.sum(votes, axis=0), tuple(range(len(self.rows))))
+        return AggregationOutcome(np.sum(votes, axis=0), tuple(range(len(self.rows))))

@@ -23,9 +23,8 @@ from masquerade.protocols.secure_aggregation import circle
 from masquerade.protocols.secure_aggregation.circle import SurvivorTree, leaves_near
 from masquerade.protocols.secure_aggregation.history import LISTED, NUMBER_SIZE
 from masquerade.protocols.secure_aggregation.messages import (
-    Advert,
+    AggregationAdvert,
     Announcement,
-    Call,
     Commitment,
     Commitments,
     Delivery,
@@ -34,6 +33,7 @@ from masquerade.protocols.secure_aggregation.messages import (
     MessageRefused,
     Neighbours,
     Reveal,
+    RoundCall,
     Shares,
     Survivors,
     Unmasking,
@@ -53,7 +53,7 @@ def listed(server, gone=(), tree=None):
     """Return the lists that a server would show if some users had dropped out."""
     tree = tree or tree_of(server, gone)
     return {
-        place: Survivors(server.context.tag, tree.shown(leaves_near(server.graph, place))).encode()
+        place: Survivors(server.context.tag, tree.show_leaves(leaves_near(server.graph, place))).encode()
         for place in range(server.terms.parameters.users)
         if place not in gone
     }
@@ -75,7 +75,7 @@ def sealed(population, server, place, kind, *fields, about=b""):
     """Return a message of a user who does not follow the protocol: signed all the same."""
     context = server.context.opening if kind in (Commitment, Reveal) else server.context
     unsigned = kind(context.tag, bytes(64), *fields)
-    return unsigned.sealed(population.users[place]._identity, context, about)
+    return unsigned.encode_signed(population.users[place]._identity, context, about)
 
 
 def test_two_lists_of_survivors_are_noticed():
@@ -101,7 +101,7 @@ def test_of_a_neighbour_one_share_leaves_and_never_the_other(mode):
     honest = until(population, server, Survivors)
     reply = population.users[0].receive(honest[0])
     held = population.users[0]._round.held
-    with pytest.raises(MessageRefused, match="out of turn"):
+    with pytest.raises(MessageRefused, match="out of sequence"):
         population.users[0].receive(listed(server, gone=[5])[0])  # now as if user 5 had dropped out
     if mode == "semi-honest":
         assert len(reply) == where(Unmasking, 2 + 11 * SHARE_SIZE)
@@ -241,7 +241,9 @@ def test_an_advert_that_its_owner_did_not_sign_is_refused():
     size = 2 * 32 + 64
     start = where(Neighbours, 1 + 2 + 4 * size)  # user 0 sees user 5 in slot 4
     keys = bytes(range(32)), bytes(range(32, 64))
-    stranger = Advert(server.context.tag, bytes(64), *keys).sealed(SigningKey(), server.context)
+    stranger = AggregationAdvert(server.context.tag, bytes(64), *keys).encode_signed(
+        SigningKey(), server.context
+    )
     forged = b"".join(keys) + signature_of(stranger + bytes(9))
     message = shown[0][:start] + forged + shown[0][start + size :]
     with pytest.raises(MessageRefused, match="not signed by 'user 5'") as refused:
@@ -258,7 +260,7 @@ def test_keys_that_agree_on_nothing_secret_are_refused_at_the_door(key):
     user.receive(server.advance()[0])
     for keys in ((key, bytes(range(32))), (bytes(range(32)), key)):
         with pytest.raises(DecodingError):
-            server.receive(0, sealed(population, server, 0, Advert, *keys))
+            server.receive(0, sealed(population, server, 0, AggregationAdvert, *keys))
 
 
 def test_changed_shares_are_noticed_and_the_sender_is_named():
@@ -280,7 +282,7 @@ def test_hiding_one_delivery_leads_to_no_sum():
     items = Delivery.decode(delivered[0], server.context).sealed_shares
     hidden = Delivery(server.context.tag, (None, *items[1:])).encode(server.context)
     vote = population.users[0].receive(hidden)
-    with pytest.raises(MessageRefused, match="other neighbours"):
+    with pytest.raises(MessageRefused, match="neighbours other than"):
         server.receive(0, vote)
 
 
@@ -337,7 +339,7 @@ def test_one_user_can_shift_any_count():
 
 def drawn(population, server):
     """Return the calls of the committee, and its members."""
-    calls = until(population, server, Call)
+    calls = until(population, server, RoundCall)
     return calls, list(calls)
 
 
@@ -368,7 +370,7 @@ def test_a_member_cannot_change_its_nonce_after_having_seen_the_others():
     cheat = population.users[members[1]]
     cheat.receive(shown[members[1]])
     said = sealed(population, server, members[1], Reveal, 0, bytes(16), about=server._about())
-    with pytest.raises(MessageRefused, match="another nonce") as refused:
+    with pytest.raises(MessageRefused, match="does not match its commitment") as refused:
         server.receive(members[1], said)
     assert refused.value.culprits == (f"user {members[1]}",)
 
@@ -378,7 +380,7 @@ def test_only_members_are_heard_and_others_do_not_answer_calls():
     server = server_of(population)
     calls, members = drawn(population, server)
     outsider = next(place for place in range(14) if place not in members)
-    with pytest.raises(MessageRefused, match="not among those who draw"):
+    with pytest.raises(MessageRefused, match="not in the committee that draws"):
         population.users[outsider].receive(calls[members[0]])
 
 
@@ -400,7 +402,7 @@ def test_a_second_graph_in_a_session_is_refused():
     until(population, first, None)
     other = server_of(population, number=2)  # forgets the graph and draws anew
     shown = until(population, other, Neighbours)
-    with pytest.raises(MessageRefused, match="another graph"):
+    with pytest.raises(MessageRefused, match="graph has changed"):
         population.users[0].receive(shown[0])
 
 
@@ -416,7 +418,7 @@ def test_the_committee_follows_from_the_session():
 
 
 REPLIES = {
-    Advert: Announcement,
+    AggregationAdvert: Announcement,
     Shares: Neighbours,
     Vote: Delivery,
     Endorsement: Survivors,

@@ -1,11 +1,15 @@
 """What several sums give away together: lists that overlap, users listed in vain, circles in parts."""
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 from tests.unit.protocols.frequency_mining.people import Village, refusal
 from tests.unit.protocols.secure_aggregation.people import (
+    DISGUISED,
+    SCHEMA,
+    again,
     clear_counts,
     codes_of,
     on_a_circle,
@@ -14,12 +18,15 @@ from tests.unit.protocols.secure_aggregation.people import (
     until,
 )
 
+import masquerade as mq
+from masquerade.channels.privacy_level import PrivacyLimit
 from masquerade.core.errors import QueryRefused, RoundAborted
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.people.history import History
+from masquerade.protocols.people.ledger import MemoryLedger
 from masquerade.protocols.people.questions import Question
 from masquerade.protocols.people.roster import Roster
-from masquerade.protocols.secure_aggregation.agreement import Batch, Parameters, Terms
+from masquerade.protocols.secure_aggregation.agreement import AggregationTerms, Parameters, QuestionBatch
 from masquerade.protocols.secure_aggregation.circle import (
     SurvivorTree,
     harary_graph,
@@ -40,7 +47,7 @@ from masquerade.protocols.secure_aggregation.messages import (
     kind_of,
 )
 from masquerade.protocols.secure_aggregation.server import Server
-from masquerade.protocols.secure_aggregation.user import User
+from masquerade.protocols.secure_aggregation.user import AggregationUser
 
 
 def shown(server, gone):
@@ -50,7 +57,7 @@ def shown(server, gone):
     tree = SurvivorTree(alive)
     server._root = tree.root
     return {
-        place: Survivors(server.context.tag, tree.shown(leaves_near(server.graph, place))).encode()
+        place: Survivors(server.context.tag, tree.show_leaves(leaves_near(server.graph, place))).encode()
         for place in server._said[Vote]
     }
 
@@ -70,10 +77,42 @@ def round_with(population, number, before, silent, gone):
     return server.outcome
 
 
+# disguises beyond the limit
+
+
+@pytest.mark.parametrize("server", ["malicious", "semi-honest"])
+def test_a_disguise_beyond_the_limit_is_summed_as_clear(server):
+    """γ of some 10^15 hides nothing: twelve people and then eleven tell what the twelfth answered."""
+    telling = mq.Policy.build(
+        SCHEMA, {"a": mq.channels.symmetric(2, "1e-8"), "b": mq.channels.symmetric(3, "1e-8")}
+    )
+    population = people(policy=telling, server=server)
+    population.terms = replace(population.terms, limit=PrivacyLimit.parse({"gamma": "1e17"}))
+    population.users = [again(population, place, MemoryLedger()) for place in range(12)]
+    before = round_with(population, 1, None, (), ())
+    after = round_with(population, 2, before, (11,), (11,))
+    codes = codes_of(12)
+    (cell,) = np.flatnonzero(before.counts - after.counts)
+    assert cell == codes["a"][11] * 3 + codes["b"][11]  # wrong once in 10^6 runs
+    population = people(policy=telling, server=server)
+    before = round_with(population, 1, None, (), ())
+    with pytest.raises((QueryRefused, RoundAborted), match="1 of the 12 users counted before left"):
+        round_with(population, 2, before, (11,), (11,))
+
+
+def test_users_with_a_lower_limit_stop_where_others_do_not_chain_their_lists():
+    population = people(policy=DISGUISED)
+    strict = replace(population.terms, limit=PrivacyLimit.parse({"gamma": "1.1"}))
+    assert population.terms.disguised
+    assert not population.terms.chained
+    assert not strict.disguised
+    assert strict.chained
+
+
 # users who are listed and not there
 
 
-class Credulous(User):
+class Credulous(AggregationUser):
     """A user who believes that neighbours took part though no shares of them came."""
 
     def _stand(self, now, said):
@@ -106,7 +145,7 @@ def test_four_listed_in_vain_would_let_one_leave_alone():
 
 
 def test_nobody_stands_on_a_list_with_neighbours_who_sent_no_shares():
-    population = of_users(User)
+    population = of_users(AggregationUser)
     server = server_of(population)
     until(population, server, Survivors, ABSENT)
     for place, message in shown(server, ()).items():
@@ -139,7 +178,7 @@ def test_an_empty_leaf_would_count_whom_it_likes():
     assert before[32:] == after[32:]  # nobody left, it seems
     tree = SurvivorTree(np.ones(768, dtype=bool))
     with pytest.raises(DecodingError, match="1 leaves and 1 nodes"):
-        read_shown(Stretch(tree.shown([2]).leaves, (*tree.shown([2]).nodes, forged)), [2], 768)
+        read_shown(Stretch(tree.show_leaves([2]).leaves, (*tree.show_leaves([2]).nodes, forged)), [2], 768)
 
 
 # two lists in one round
@@ -320,11 +359,13 @@ def test_a_clear_record_is_not_counted_by_two_protocols():
     village = Village(12, minimum=3)
     village.until(village.round(), "done")
     sizes = {name: len(village.policy.observed[name]) for name in village.policy.schema}
-    batch = Batch((Question(("smoker",)),), sizes)
+    batch = QuestionBatch((Question(("smoker",)),), sizes)
     roster = Roster(village.terms.members)
-    terms = Terms(roster, Parameters.of(12, minimum=5), village.policy)
+    terms = AggregationTerms(roster, Parameters.of(12, minimum=5), village.policy)
     name, voted = "u1", village.users["u1"]
-    user = User(name, village.identities[name], voted._reports, terms, ledger=voted._history.ledger)
+    user = AggregationUser(
+        name, village.identities[name], voted._reports, terms, ledger=voted._history.ledger
+    )
     announced = Server(terms, bytes(16), 1, batch).advance()[roster.places[name]]
     with pytest.raises(QueryRefused, match="counted in another session"):
         user.receive(announced)

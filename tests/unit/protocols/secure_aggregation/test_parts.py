@@ -11,7 +11,7 @@ from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.people.questions import Question
 from masquerade.protocols.secure_aggregation import masks
-from masquerade.protocols.secure_aggregation.agreement import Batch, Parameters
+from masquerade.protocols.secure_aggregation.agreement import Parameters, QuestionBatch
 from masquerade.protocols.secure_aggregation.circle import (
     SurvivorTree,
     complete_graph,
@@ -69,7 +69,7 @@ def test_every_user_reads_the_same_root_and_its_own_stretch(graph):
     tree = SurvivorTree(alive)
     for place in range(graph.users):
         leaves = leaves_near(graph, place)
-        shown = read_shown(tree.shown(leaves), leaves, graph.users)
+        shown = read_shown(tree.show_leaves(leaves), leaves, graph.users)
         assert shown.root == tree.root
         assert count_of(shown.root) == alive.sum()
         for position in [graph.position[one] for one in (place, *graph.around(place))]:
@@ -91,7 +91,7 @@ def test_a_changed_list_has_another_root():
     graph = GRAPHS[2]
     alive = np.ones(graph.users, dtype=bool)
     tree, leaves = SurvivorTree(alive), leaves_near(graph, 3)
-    for changed in changes(tree.shown(leaves)):
+    for changed in changes(tree.show_leaves(leaves)):
         try:
             shown = read_shown(changed, leaves, graph.users)
         except DecodingError:
@@ -102,7 +102,7 @@ def test_a_changed_list_has_another_root():
 def test_a_list_with_users_that_do_not_exist_is_refused():
     alive = np.ones(256, dtype=bool)
     with pytest.raises(DecodingError, match="do not exist"):
-        read_shown(SurvivorTree(alive).shown([0]), [0], 200)
+        read_shown(SurvivorTree(alive).show_leaves([0]), [0], 200)
 
 
 SIZES = {"a": 2, "b": 3, "c": 4}
@@ -110,7 +110,7 @@ SIZES = {"a": 2, "b": 3, "c": 4}
 
 def test_a_vote_is_one_in_every_table_it_belongs_to():
     listed = (Question(("a", "c")), Question(("b",), (("a", 1),)), Question(("b",), (("a", 0),)))
-    batch = Batch(listed, SIZES)
+    batch = QuestionBatch(listed, SIZES)
     vote = batch.vote({"a": 1, "b": 2, "c": 3}, 8)
     found = batch.tables(np.frombuffer(vote, dtype="<i8"))
     assert np.argwhere(found[listed[0]]).tolist() == [[1, 3]]
@@ -120,15 +120,15 @@ def test_a_vote_is_one_in_every_table_it_belongs_to():
 
 def test_batches_beyond_the_limit_without_questions_or_with_one_twice_are_refused():
     with pytest.raises(InputError, match="at most 65,536 counts"):
-        Batch((Question(("a", "b")),), {"a": 300, "b": 300})
+        QuestionBatch((Question(("a", "b")),), {"a": 300, "b": 300})
     for listed in ((), (Question(("a",)), Question(("a",)))):
         with pytest.raises(InputError, match="at least one question, and none twice"):
-            Batch(listed, SIZES)
+            QuestionBatch(listed, SIZES)
 
 
 def test_what_is_asked_has_another_name_if_anything_differs():
     batches = [
-        Batch(listed, SIZES)
+        QuestionBatch(listed, SIZES)
         for listed in (
             (Question(("a",)),),
             (Question(("b",)),),
@@ -190,7 +190,7 @@ def test_a_stretch_of_the_list_leads_to_the_root_whatever_lies_between(place):
     surviving = np.random.default_rng(5).random(10_000) < 0.95
     tree = SurvivorTree(surviving)
     leaves = leaves_near(graph, int(graph.order[place]))
-    stretch = tree.shown(leaves)
+    stretch = tree.show_leaves(leaves)
     shown = read_shown(stretch, leaves, 10_000)
     assert shown.root == tree.root
     near = (place + np.arange(-43, 44)) % 10_000
@@ -209,7 +209,7 @@ def test_a_stretch_of_the_list_leads_to_the_root_whatever_lies_between(place):
 @pytest.mark.parametrize("server", ["semi-honest", "malicious"])
 def test_the_most_bytes_are_those_of_a_round_where_all_are_there(make, server):
     population = make(server=server)
-    batch = Batch((Question(("a", "b")),), population.terms.sizes)
+    batch = QuestionBatch((Question(("a", "b")),), population.terms.sizes)
     population.ask(batch)
     most = most_traffic(population.terms.parameters, batch)
     assert population.meter.received.max() == most.received
@@ -219,6 +219,6 @@ def test_the_most_bytes_are_those_of_a_round_where_all_are_there(make, server):
 
 
 def test_ten_thousand_users_stay_within_their_bytes():
-    sent, received = most_traffic(Parameters.of(10_000), Batch((Question(("a",)),), {"a": 1000}))
+    sent, received = most_traffic(Parameters.of(10_000), QuestionBatch((Question(("a",)),), {"a": 1000}))
     assert sent < 16_000
     assert received < 24_000

@@ -22,19 +22,19 @@ from masquerade.protocols.secure_aggregation.agreement import Parameters
 from masquerade.protocols.secure_aggregation.messages import (
     KINDS,
     Announcement,
-    Call,
     Commitments,
     Delivery,
     Endorsements,
     MessageRefused,
     Neighbours,
+    RoundCall,
     Shares,
     Survivors,
     Unmasking,
     Vote,
     kind_of,
 )
-from masquerade.simulation.aggregation import Population
+from masquerade.simulation.aggregation import Aggregation
 
 STAGES = [
     Announcement,
@@ -109,7 +109,7 @@ def test_an_abort_before_votes_left_costs_nothing(make):
 
 
 def test_a_roster_below_the_minimum_is_refused_before_anything_leaves():
-    population = Population(codes_of(12), CLEAR, Parameters.of(12))
+    population = Aggregation(codes_of(12), CLEAR, Parameters.of(12))
     with pytest.raises(QueryRefused, match="at least 20"):
         population.ask(whole(population))
     assert population.meter.sent.sum() == population.meter.received.sum() == 0
@@ -119,13 +119,13 @@ def test_a_roster_below_the_minimum_is_refused_before_anything_leaves():
     assert refused.value.refusals[0].code == "roster_too_small"
 
 
-@pytest.mark.parametrize("stage", [Call, Commitments, Neighbours, Delivery])
+@pytest.mark.parametrize("stage", [RoundCall, Commitments, Neighbours, Delivery])
 def test_the_graph_is_drawn_by_those_who_stay(stage):
     population = on_a_circle()
     called = []
 
     def listen(place, message):
-        if kind_of(message) is Call:
+        if kind_of(message) is RoundCall:
             called.append(place)
         if kind_of(message) is stage and not population.leaving:
             population.leaving = {place: stage}
@@ -137,13 +137,13 @@ def test_the_graph_is_drawn_by_those_who_stay(stage):
     assert left not in outcome.survivors
     assert len(outcome.survivors) == 13
     assert np.array_equal(outcome.counts, clear_counts(14, list(outcome.survivors)))
-    again = stage in (Call, Commitments)  # a later committee may be unlucky with the same user
+    again = stage in (RoundCall, Commitments)  # a later committee may be unlucky with the same user
     assert len(called) >= 6 if again else len(called) == 3
     assert not again or left not in called[-3:]
 
 
 def test_three_hundred_users_on_their_circle():
-    population = Population(codes_of(300), CLEAR, Parameters.of(300, server="semi-honest"))
+    population = Aggregation(codes_of(300), CLEAR, Parameters.of(300, server="semi-honest"))
     assert not population.terms.parameters.complete
     population.leaving = dict.fromkeys(range(0, 300, 20), Delivery)
     outcome = population.ask(whole(population))
@@ -251,18 +251,18 @@ def test_messages_out_of_turn_twice_or_from_others_are_refused():
     for place in range(1, 12):
         server.receive(place, population.users[place].receive(announcements[place]))
     shown = server.advance()
-    with pytest.raises(MessageRefused, match="out of turn"):
+    with pytest.raises(MessageRefused, match="out of sequence"):
         server.receive(0, advert)
     shares = population.users[0].receive(shown[0])
-    with pytest.raises(MessageRefused, match="out of turn"):
+    with pytest.raises(MessageRefused, match="out of sequence"):
         population.users[0].receive(shown[0])
     stale = server_of(population, number=2)
     for place, message in stale.advance().items():
         stale.receive(place, population.users[place].receive(message))
     stale.advance()
-    with pytest.raises(MessageRefused, match="another round"):
+    with pytest.raises(MessageRefused, match="a different round"):
         stale.receive(0, shares)
-    with pytest.raises(MessageRefused, match="another round"):
+    with pytest.raises(MessageRefused, match="a different round"):
         population.users[0].receive(shown[0])
 
 

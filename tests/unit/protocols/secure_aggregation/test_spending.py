@@ -7,10 +7,10 @@ from masquerade.core.errors import FileError, InputError, QueryRefused
 from masquerade.protocols.people.ledger import FileLedger, MemoryLedger
 from masquerade.protocols.people.questions import Question
 from masquerade.protocols.people.reports import reports_of
-from masquerade.protocols.secure_aggregation.agreement import Batch
+from masquerade.protocols.secure_aggregation.agreement import QuestionBatch
 from masquerade.protocols.secure_aggregation.messages import Announcement, Delivery, MessageRefused, Survivors
 from masquerade.protocols.secure_aggregation.server import Server
-from masquerade.protocols.secure_aggregation.user import User
+from masquerade.protocols.secure_aggregation.user import AggregationUser
 
 
 class Full(MemoryLedger):
@@ -49,7 +49,7 @@ def test_a_vote_stays_spent_after_a_restart(tmp_path):
     until(population, server, Survivors)
     ledger.close()
     restarted = again(population, 0, FileLedger(tmp_path / "ledger"))
-    with pytest.raises(QueryRefused, match="has left already") as refused:
+    with pytest.raises(QueryRefused, match="was sent already") as refused:
         restarted.receive(announcement)
     assert refused.value.refusals[0].code == "already_spent"
     later = server_of(population, number=2)
@@ -120,26 +120,26 @@ def test_a_report_is_drawn_once_for_a_person(tmp_path):
 
 
 def test_users_do_not_print_their_records():
-    assert repr(people().users[3]) == "User('user 3')"
+    assert repr(people().users[3]) == "AggregationUser('user 3')"
 
 
 def test_wrong_records_and_identities_are_refused():
     population = people()
     key, terms = population.users[1]._identity, population.terms
     with pytest.raises(InputError, match="no category of 'a'"):
-        User("user 1", key, {"a": 2, "b": 0}, terms)
+        AggregationUser("user 1", key, {"a": 2, "b": 0}, terms)
     with pytest.raises(InputError, match="no category of 'b'"):
-        User("user 1", key, {"a": 1}, terms)
+        AggregationUser("user 1", key, {"a": 1}, terms)
     with pytest.raises(InputError, match="not enrolled"):
-        User("user 0", key, {"a": 0, "b": 0}, terms)
+        AggregationUser("user 0", key, {"a": 0, "b": 0}, terms)
 
 
 def test_another_batch_under_the_same_round_is_refused():
     population = people()
     first = server_of(population)
     population.users[0].receive(first.advance()[0])
-    other = Server(population.terms, bytes(16), 1, Batch((Question(("a",)),), population.terms.sizes))
-    with pytest.raises(MessageRefused, match="other questions"):
+    other = Server(population.terms, bytes(16), 1, QuestionBatch((Question(("a",)),), population.terms.sizes))
+    with pytest.raises(MessageRefused, match="different questions"):
         population.users[0].receive(other.advance()[0])
     with pytest.raises(MessageRefused, match="already"):
         population.users[0].receive(server_of(population).advance()[0])

@@ -15,22 +15,22 @@ from masquerade.frames.label_codes import encode
 from masquerade.frames.native import columns_of
 from masquerade.protocols.vertical.disguised_cells import (
     CellRequest,
-    Cells,
     ClearCells,
+    DisguisedCells,
     Site,
-    assembled,
+    assemble_parts,
     own_families,
-    restricted,
+    restrict_to_variables,
     schema_of,
 )
 from masquerade.protocols.wire.arrow_stream import unpack
 from masquerade.protocols.wire.session import LocalTransport
-from masquerade.sources.parties.joined import LearningSite, Miner
+from masquerade.sources.parties.joined import JoiningMiner, LearningSite
 from masquerade_experiments.ma_sivakumar_2005.parameters import SITES as SPLIT
 
 NETWORK = eleven_nodes()
 SITES = dict(zip(("x", "y", "z"), SPLIT, strict=True))
-POLICIES = {party: restricted(eleven_nodes_policy(), names) for party, names in SITES.items()}
+POLICIES = {party: restrict_to_variables(eleven_nodes_policy(), names) for party, names in SITES.items()}
 SESSION = bytes(range(16))
 SHARED = eleven_nodes_policy()
 
@@ -74,9 +74,9 @@ def carried(sites):
 
 def batches(place, names=(), *, recipient="miner", part=0, parts=1):
     """Return the blocks that a site sends, as Arrow batches."""
-    described = place.described(names)
+    described = place.describe(names)
     message = place.receive(CellRequest(place.session, recipient, tuple(names), part, parts).encode())
-    return opened(Cells.decode(message), described)
+    return opened(DisguisedCells.decode(message), described)
 
 
 def opened(cells, described):
@@ -99,7 +99,7 @@ def learnt(source, structure):
 def model_two(sites):
     """Return what a miner learns."""
     agreed = {party: policy.id for party, policy in POLICIES.items()}
-    return learnt(Miner(agreed, SESSION).records(carried(sites)), ELEVEN_NODES)
+    return learnt(JoiningMiner(agreed, SESSION).records(carried(sites)), ELEVEN_NODES)
 
 
 def learner(sites, party):
@@ -115,7 +115,7 @@ def model_one(sites):
             learner(sites, party).source(carried(sites), ELEVEN_NODES), own_families(ELEVEN_NODES, own)
         )
         found[party] = {node: network[node] for node in own}
-    return assembled(found, SITES)
+    return assemble_parts(found, SITES)
 
 
 def mean_error(tables):

@@ -30,18 +30,18 @@ from masquerade.protocols.vertical.disguised_cells import (
     BlockShape,
     CellDescription,
     CellRequest,
-    Cells,
     DescriptionRequest,
+    DisguisedCells,
     Site,
-    assembled,
-    combined,
+    assemble_parts,
+    combine_policies,
     cross_parents,
-    restricted,
+    restrict_to_variables,
 )
 from masquerade.protocols.wire.arrow_stream import pack
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import LocalTransport
-from masquerade.sources.parties.joined import Miner
+from masquerade.sources.parties.joined import JoiningMiner
 
 AGREED = {party: policy.id for party, policy in POLICIES.items()}
 N = 60
@@ -61,7 +61,7 @@ def scattered():
 
 def mined(blocks, policy=SHARED):
     sites = {party: Site(party, policy, held, SESSION) for party, held in blocks.items()}
-    return Miner(dict.fromkeys(sites, policy.id), SESSION).records(carried(sites))
+    return JoiningMiner(dict.fromkeys(sites, policy.id), SESSION).records(carried(sites))
 
 
 def test_any_cell_may_be_at_any_party():
@@ -124,8 +124,8 @@ def test_another_policy_is_refused_by_its_id():
     sites, _ = seeded_sites(30, seed=1)
     wrong = {**AGREED, "y": POLICIES["x"].id}
     with pytest.raises(PolicyMismatch, match="Party 'y' disguised under policy"):
-        Miner(wrong, SESSION).records(carried(sites))
-    weaker = restricted(eleven_nodes_policy().undisguised(), SITES["y"])
+        JoiningMiner(wrong, SESSION).records(carried(sites))
+    weaker = restrict_to_variables(eleven_nodes_policy().without_channels(), SITES["y"])
     deceived = learner(sites, "z")
     deceived.policies["y"] = weaker
     with pytest.raises(PolicyMismatch, match="Party 'y'"):
@@ -133,15 +133,15 @@ def test_another_policy_is_refused_by_its_id():
 
 
 def test_a_variable_at_two_parties_needs_one_channel():
-    clear = restricted(eleven_nodes_policy().undisguised(), ("A",))
+    clear = restrict_to_variables(eleven_nodes_policy().without_channels(), ("A",))
     with pytest.raises(PolicyError, match="two parties have 'A'"):
-        combined([POLICIES["x"], clear])
+        combine_policies([POLICIES["x"], clear])
     other = Policy.clear(mq.Schema({"A": ["no", "yes"]}))
     with pytest.raises(PolicyError, match="two parties have 'A'"):
-        combined([clear, other])
+        combine_policies([clear, other])
     with pytest.raises(InputError, match="held by two parties"):
         cross_parents(ELEVEN_NODES, {**SITES, "u": ("A",)})
-    with pytest.raises(InputError, match="Nobody holds 'B'"):
+    with pytest.raises(InputError, match="No party holds 'B'"):
         cross_parents({"D": ("B",)}, {"u": ("D",)})
 
 
@@ -160,7 +160,7 @@ def strata():
 
 def test_strata_are_refused():
     with pytest.raises(PolicyError, match="strata"):
-        combined([strata()])
+        combine_policies([strata()])
     with pytest.raises(InputError, match="strata"):
         Site("u", strata(), [], SESSION)
 
@@ -170,14 +170,14 @@ class Changing(LocalTransport):
 
     def __init__(self, sites, kind, change):
         super().__init__({party: place.receive for party, place in sites.items()})
-        self.kind, self.change, self.described = kind, change, sites["y"].described()
+        self.kind, self.change, self.described = kind, change, sites["y"].describe()
 
     def exchange(self, party, message):
         reply = super().exchange(party, message)
         if party != "y" or tag_of(reply) != self.kind.TAG:
             return reply
         message = self.kind.decode(reply)
-        return self.change(message, self.described) if self.kind is Cells else self.change(message)
+        return self.change(message, self.described) if self.kind is DisguisedCells else self.change(message)
 
 
 def rebuilt(message, **changes):
@@ -206,52 +206,77 @@ def first_twice(batch):
 
 
 CHANGES = {
-    "another session": (Cells, lambda c, _: rebuilt(c, session=bytes(16)), InputError, "another session"),
-    "another party": (Cells, lambda c, _: rebuilt(c, party="x"), InputError, "another session, party"),
-    "another part": (Cells, lambda c, _: rebuilt(c, part=1), InputError, "party or part"),
-    "other parts": (Cells, lambda c, _: rebuilt(c, parts=2), InputError, "party or part"),
-    "another policy": (Cells, lambda c, _: rebuilt(c, policy_id="0" * 64), PolicyMismatch, "'y' disguised"),
-    "a block twice": (Cells, lambda c, _: rebuilt(c, blocks=c.blocks * 2), InputError, "other blocks"),
+    "another session": (
+        DisguisedCells,
+        lambda c, _: rebuilt(c, session=bytes(16)),
+        InputError,
+        "another session",
+    ),
+    "another party": (
+        DisguisedCells,
+        lambda c, _: rebuilt(c, party="x"),
+        InputError,
+        "another session, party",
+    ),
+    "another part": (DisguisedCells, lambda c, _: rebuilt(c, part=1), InputError, "party or part"),
+    "other parts": (DisguisedCells, lambda c, _: rebuilt(c, parts=2), InputError, "party or part"),
+    "another policy": (
+        DisguisedCells,
+        lambda c, _: rebuilt(c, policy_id="0" * 64),
+        PolicyMismatch,
+        "'y' disguised",
+    ),
+    "a block twice": (
+        DisguisedCells,
+        lambda c, _: rebuilt(c, blocks=c.blocks * 2),
+        InputError,
+        "blocks that differ",
+    ),
     "a column less": (
-        Cells,
+        DisguisedCells,
         repacked(lambda batch: batch.select(batch.schema.names[:-1])),
         RoundAborted,
-        "other columns|another number of columns",
+        "unexpected columns|unexpected number of columns",
     ),
     "columns in another order": (
-        Cells,
+        DisguisedCells,
         repacked(lambda batch: batch.select([*batch.schema.names[:-2], *batch.schema.names[:-3:-1]])),
         RoundAborted,
-        "another column where",
+        "lacks column",
     ),
     "a code that is no report": (
-        Cells,
+        DisguisedCells,
         repacked(lambda batch: with_column(batch, "S", [9] * len(batch))),
         InputError,
-        "no report",
+        "not a report",
     ),
-    "a record less": (Cells, repacked(lambda batch: batch.slice(1)), InputError, "every record needs"),
-    "a record twice": (Cells, repacked(first_twice), InputError, "not sorted, or one twice"),
+    "a record less": (
+        DisguisedCells,
+        repacked(lambda batch: batch.slice(1)),
+        InputError,
+        "every record needs",
+    ),
+    "a record twice": (DisguisedCells, repacked(first_twice), InputError, "not sorted, or repeated"),
     "records out of order": (
-        Cells,
+        DisguisedCells,
         repacked(lambda batch: batch.take(pa.array(range(len(batch))[::-1]))),
         InputError,
         "not sorted",
     ),
     "more records than announced": (
-        Cells,
+        DisguisedCells,
         repacked(lambda batch: pa.concat_batches([batch, batch])),
         RoundAborted,
         "at most 30 rows",
     ),
     "a truncated block": (
-        Cells,
+        DisguisedCells,
         lambda c, _: rebuilt(c, blocks=(c.blocks[0][:-1],)),
         RoundAborted,
         "'y' sent a block that cannot be read",
     ),
-    "a truncated message": (Cells, lambda c, _: c.encode()[:-1], RoundAborted, "cannot be read"),
-    "a longer message": (Cells, lambda c, _: c.encode() + b"\0", RoundAborted, "cannot be read"),
+    "a truncated message": (DisguisedCells, lambda c, _: c.encode()[:-1], RoundAborted, "cannot be read"),
+    "a longer message": (DisguisedCells, lambda c, _: c.encode() + b"\0", RoundAborted, "cannot be read"),
     "no policy": (
         CellDescription,
         lambda d: d.encode().replace(b'"masquerade":1', b'"masquerade":2'),
@@ -297,7 +322,7 @@ CHANGES = {
 def test_changed_cells_are_refused_and_the_session_can_go_on(what):
     kind, change, error, words = CHANGES[what]
     sites, _ = seeded_sites(30, seed=1)
-    miner = Miner(AGREED, SESSION)
+    miner = JoiningMiner(AGREED, SESSION)
     with pytest.raises(error, match=words):
         miner.records(Changing(sites, kind, change))
     assert miner.records(carried(sites)).n == 30  # nothing was changed, and nothing is drawn anew
@@ -305,20 +330,20 @@ def test_changed_cells_are_refused_and_the_session_can_go_on(what):
 
 def test_a_miner_joins_once_and_forgets():
     sites, _ = seeded_sites(30, seed=1)
-    miner = Miner(AGREED, SESSION)
+    miner = JoiningMiner(AGREED, SESSION)
     source = miner.records(carried(sites))
     tags = {bytes(tag) for tag in sites["x"].cells[0].tags}
     kept = [value for value in vars(miner).values() if isinstance(value, (bytes, np.ndarray, list))]
     assert kept == [SESSION]
     assert not any(bytes(value)[:16] in tags for value in vars(source).values() if isinstance(value, bytes))
-    with pytest.raises(InputError, match="pseudonyms are gone"):
+    with pytest.raises(InputError, match="pseudonyms deleted"):
         miner.records(carried(sites))
 
 
 def test_joined_rows_keep_no_order():
     """Ninety records joined twice: in the same order with probability 1/90!, up to equal rows."""
     sites, _ = seeded_sites(90, seed=3)
-    first, second = (Miner(AGREED, SESSION).records(carried(sites)).codes for _ in range(2))
+    first, second = (JoiningMiner(AGREED, SESSION).records(carried(sites)).codes for _ in range(2))
     rows = [np.stack([codes[name] for name in ELEVEN_NODES]) for codes in (first, second)]
     assert not np.array_equal(*rows)
     assert np.array_equal(*(found[:, np.lexsort(found)] for found in rows))
@@ -347,12 +372,12 @@ def test_sites_refuse_nonsense():
     with pytest.raises(InputError, match="has 16 bytes"):
         Site("u", SHARED, [block(PEOPLE, [b"short"] * N)], SESSION)
     twice = Site("u", SHARED, [block(PEOPLE, [*TAGS[:-1], TAGS[0]])], SESSION)
-    with pytest.raises(InputError, match="names two rows"):
+    with pytest.raises(InputError, match="occurs in two rows"):
         twice.receive(CellRequest(SESSION, "miner", (), 0, 1).encode())
     with pytest.raises(InputError, match="at least one party"):
-        Miner({}, SESSION)
+        JoiningMiner({}, SESSION)
 
 
 def test_everybody_speaks_for_its_own_nodes():
-    with pytest.raises(InputError, match="said nothing"):
-        assembled({}, SITES)
+    with pytest.raises(InputError, match="returned nothing"):
+        assemble_parts({}, SITES)

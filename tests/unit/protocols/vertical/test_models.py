@@ -30,13 +30,13 @@ from masquerade.disguising.memo import Memo
 from masquerade.protocols.linkage.psi import Joiner, LinkingParty
 from masquerade.protocols.vertical.disguised_cells import (
     Site,
-    assembled,
-    combined,
+    assemble_parts,
+    combine_policies,
     cross_parents,
     own_families,
 )
 from masquerade.protocols.wire.session import LocalTransport
-from masquerade.sources.parties.joined import LearningSite, Miner
+from masquerade.sources.parties.joined import JoiningMiner, LearningSite
 
 
 def test_cross_variables_and_parents_of_the_papers_network():
@@ -50,7 +50,7 @@ def test_cross_variables_and_parents_of_the_papers_network():
 
 
 def test_the_combined_policy_is_the_whole_one():
-    whole = combined(list(POLICIES.values()))
+    whole = combine_policies(list(POLICIES.values()))
     assert set(whole.schema) == set(ELEVEN_NODES)
     for name in ELEVEN_NODES:
         assert whole.group(name).channel.fingerprint == eleven_nodes_policy().group(name).channel.fingerprint
@@ -82,7 +82,7 @@ def hospital():
 def test_from_keys_to_a_model_with_a_miner(hospital):
     sites, common, session = hospital
     agreed = {party: policy.id for party, policy in POLICIES.items()}
-    source = Miner(agreed, session).records(carried(sites))
+    source = JoiningMiner(agreed, session).records(carried(sites))
     assert isinstance(source, Tally)
     assert source.n == len(common)
     clear = mq.tally(common, schema=NETWORK.schema)
@@ -114,7 +114,7 @@ def test_from_keys_to_a_model_without_a_miner(hospital):
         nodes = learnt(source, own_families(ELEVEN_NODES, own)).to_dict()["nodes"]
         tables = {node["variable"]["name"]: node for node in json.loads(json.dumps(nodes))}
         found[party] = {name: tables[name] for name in own}
-    shared = assembled(found, SITES)
+    shared = assemble_parts(found, SITES)
     header = {key: value for key, value in NETWORK.to_dict().items() if key != "nodes"}
     network = mq.learn.BayesianNetwork.from_dict({**header, "nodes": [shared[name] for name in ELEVEN_NODES]})
     assert network.structure == {name: tuple(parents) for name, parents in ELEVEN_NODES.items()}
@@ -147,7 +147,7 @@ def test_structure_learning_disguises_no_column_twice():
         assert set(source.schema) == set(ELEVEN_NODES)
         dag = mq.learn.structure(source, order=list(ELEVEN_NODES), max_parents=2).structure
         found[party] = {node: dag[node] for node in SITES[party]}
-    whole = assembled(found, SITES)
+    whole = assemble_parts(found, SITES)
     assert set(whole) == set(ELEVEN_NODES)
     # three recipients, asked at different times and for different variables, got the very same reports
     reports = set()
@@ -190,9 +190,9 @@ def test_a_memo_makes_two_sessions_one_release(tmp_path):
     answers = []
     for session in (bytes(16), SESSION):
         tags = pseudonyms(200)
-        memo = Memo.kept(tmp_path / "memo.json")
+        memo = Memo.load_or_create(tmp_path / "memo.json")
         draws = memo.draws(POLICIES["y"].id, pa.array(keys), "keys")
-        memo.saved(POLICIES["y"].id)
+        memo.save(POLICIES["y"].id)
         one = Site("y", POLICIES["y"], [block(people, tags, POLICIES["y"], draws)], session)
         answers.append(reports_in_order(one, tags))
     assert answers[0] == answers[1]

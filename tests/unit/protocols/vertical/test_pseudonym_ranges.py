@@ -44,7 +44,7 @@ from masquerade.protocols.vertical.disguised_cells import (
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import LocalTransport
 from masquerade.sources.engines.engine import Engine
-from masquerade.sources.parties.joined import Miner
+from masquerade.sources.parties.joined import JoiningMiner
 
 AGREED = {party: policy.id for party, policy in POLICIES.items()}
 QUERIES = [mq.Query(by=("S", "T", "G")), mq.Query(by=("E", "L"), where={"D": 1}), mq.Query(by="A")]
@@ -106,9 +106,9 @@ def test_how_many_parts():
 @pytest.mark.parametrize("rows_at_once", [1000, 70, 11])
 def test_parts_change_nothing(rows_at_once, tmp_path):
     sites, _ = seeded_sites(300, seed=2)
-    whole = Miner(AGREED, SESSION).records(carried(sites))
+    whole = JoiningMiner(AGREED, SESSION).records(carried(sites))
     seen = []
-    kept = Miner(AGREED, SESSION).records(
+    kept = JoiningMiner(AGREED, SESSION).records(
         carried(sites), tmp_path, rows_at_once=rows_at_once, progress=lambda *done: seen.append(done)
     )
     parts = -(-300 // rows_at_once)
@@ -117,7 +117,7 @@ def test_parts_change_nothing(rows_at_once, tmp_path):
     assert kept.n == whole.n == 300
     assert kept.guarantee == whole.guarantee
     same_answers(kept, whole)
-    same_answers(Miner(AGREED, SESSION).records(carried(sites), rows_at_once=rows_at_once), whole)
+    same_answers(JoiningMiner(AGREED, SESSION).records(carried(sites), rows_at_once=rows_at_once), whole)
     same_answers(mq.tally(tmp_path / "part-*.parquet", kept.policy), whole)
     in_engine = mq.tally(tmp_path / "part-*.parquet", kept.policy, engine="duckdb")
     assert isinstance(in_engine, Engine)
@@ -126,7 +126,7 @@ def test_parts_change_nothing(rows_at_once, tmp_path):
 
 def test_no_pseudonym_reaches_the_folder(tmp_path):
     sites, _ = seeded_sites(120, seed=2)
-    Miner(AGREED, SESSION).records(carried(sites), tmp_path, rows_at_once=40)
+    JoiningMiner(AGREED, SESSION).records(carried(sites), tmp_path, rows_at_once=40)
     written = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     tags = [bytes(tag) for tag in sites["x"].cells[0].tags]
     assert not any(tag in written or tag.hex().encode() in written for tag in tags)
@@ -140,7 +140,7 @@ def test_rows_of_a_part_keep_no_order(tmp_path):
     sites, _ = seeded_sites(90, seed=3)
     tables = []
     for name in ("one", "two"):
-        Miner(AGREED, SESSION).records(carried(sites), tmp_path / name)
+        JoiningMiner(AGREED, SESSION).records(carried(sites), tmp_path / name)
         tables.append(parquet.read_table(tmp_path / name / "part-000000.parquet"))
     assert not tables[0].equals(tables[1])
     order = [(name, "ascending") for name in tables[0].schema.names]
@@ -149,10 +149,10 @@ def test_rows_of_a_part_keep_no_order(tmp_path):
 
 def test_an_interrupted_session_goes_on_where_it_stopped(tmp_path):
     sites, _ = seeded_sites(300, seed=2)
-    whole = Miner(AGREED, SESSION).records(carried(sites))
+    whole = JoiningMiner(AGREED, SESSION).records(carried(sites))
     breaking = Watched(sites, breaks_after=7)  # two parts of three parties, and one request more
     with pytest.raises(RoundAborted, match="gone"):
-        Miner(AGREED, SESSION).records(breaking, tmp_path, rows_at_once=60)
+        JoiningMiner(AGREED, SESSION).records(breaking, tmp_path, rows_at_once=60)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "part-000000.parquet",
         "part-000001.parquet",
@@ -160,12 +160,14 @@ def test_an_interrupted_session_goes_on_where_it_stopped(tmp_path):
     ]
     stamps = [(tmp_path / f"part-00000{i}.parquet").stat().st_mtime_ns for i in range(2)]
     again = Watched(sites)
-    source = Miner(AGREED, SESSION).records(again, tmp_path, rows_at_once=1000)  # its parts are settled
+    source = JoiningMiner(AGREED, SESSION).records(
+        again, tmp_path, rows_at_once=1000
+    )  # its parts are settled
     assert again.asked == [(p, None) for p in "xyz"] + [(p, part) for part in (2, 3, 4) for p in "xyz"]
     assert [(tmp_path / f"part-00000{i}.parquet").stat().st_mtime_ns for i in range(2)] == stamps
     same_answers(source, whole)
     silent = Watched({})
-    same_answers(Miner(AGREED, SESSION).records(silent, tmp_path), whole)
+    same_answers(JoiningMiner(AGREED, SESSION).records(silent, tmp_path), whole)
     assert silent.asked == []
 
 
@@ -188,55 +190,57 @@ class Together(LocalTransport):
 
 def test_parties_are_asked_at_the_same_time_and_parts_ahead(tmp_path):
     sites, _ = seeded_sites(300, seed=5)
-    whole = Miner(AGREED, SESSION).records(carried(sites))
+    whole = JoiningMiner(AGREED, SESSION).records(carried(sites))
     with pytest.raises(RoundAborted, match="gone"):
-        Miner(AGREED, SESSION).records(Together(sites, 3), tmp_path, rows_at_once=60, parts_ahead=1)
+        JoiningMiner(AGREED, SESSION).records(Together(sites, 3), tmp_path, rows_at_once=60, parts_ahead=1)
     assert {path.name for path in tmp_path.glob("*.parquet")} == {f"part-00000{i}.parquet" for i in range(3)}
-    again = Miner(AGREED, SESSION).records(Together(sites), tmp_path, rows_at_once=60, parts_ahead=2)
+    again = JoiningMiner(AGREED, SESSION).records(Together(sites), tmp_path, rows_at_once=60, parts_ahead=2)
     same_answers(again, whole)
-    same_answers(Miner(AGREED, SESSION).records(Together(sites), rows_at_once=60, parts_ahead=1), whole)
+    same_answers(
+        JoiningMiner(AGREED, SESSION).records(Together(sites), rows_at_once=60, parts_ahead=1), whole
+    )
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     sites, _ = seeded_sites(50, seed=2)
-    Miner(AGREED, SESSION).records(carried(sites), tmp_path)
-    with pytest.raises(FileError, match="another session"):
-        Miner(AGREED, bytes(16)).records(carried(sites), tmp_path)
-    with pytest.raises(FileError, match="another session, recipient"):
-        Miner(AGREED, SESSION, name="other").records(carried(sites), tmp_path)
+    JoiningMiner(AGREED, SESSION).records(carried(sites), tmp_path)
+    with pytest.raises(FileError, match="a different session"):
+        JoiningMiner(AGREED, bytes(16)).records(carried(sites), tmp_path)
+    with pytest.raises(FileError, match="a different session, recipient"):
+        JoiningMiner(AGREED, SESSION, name="other").records(carried(sites), tmp_path)
     with pytest.raises(FileError, match="or policy"):
-        Miner({**AGREED, "x": "0" * 64}, SESSION).records(carried(sites), tmp_path)
+        JoiningMiner({**AGREED, "x": "0" * 64}, SESSION).records(carried(sites), tmp_path)
     (tmp_path / "part-000000.parquet").unlink()
     fewer, _ = seeded_sites(40, seed=2)
-    with pytest.raises(FileError, match="other ones than are announced"):
-        Miner(AGREED, SESSION).records(carried(fewer), tmp_path)
+    with pytest.raises(FileError, match="other records than announced"):
+        JoiningMiner(AGREED, SESSION).records(carried(fewer), tmp_path)
     session = tmp_path / "session.json"
     for text in ("", "[]", "{}", json.dumps({**json.loads(session.read_text()), "version": 2})):
         session.write_text(text)
         with pytest.raises(FileError, match=r"session\.json"):
-            Miner(AGREED, SESSION).records(carried(sites), tmp_path)
+            JoiningMiner(AGREED, SESSION).records(carried(sites), tmp_path)
     session.unlink()
     (tmp_path / "part-000000.parquet").write_bytes(b"x")
-    with pytest.raises(FileError, match="says whose"):
-        Miner(AGREED, SESSION).records(carried(sites), tmp_path)
-    with pytest.raises(FileError, match="made a folder"):
-        Miner(AGREED, SESSION).records(carried(sites), tmp_path / "part-000000.parquet" / "x")
+    with pytest.raises(FileError, match=r"no session\.json"):
+        JoiningMiner(AGREED, SESSION).records(carried(sites), tmp_path)
+    with pytest.raises(FileError, match="cannot create this folder"):
+        JoiningMiner(AGREED, SESSION).records(carried(sites), tmp_path / "part-000000.parquet" / "x")
 
 
 def test_a_part_that_lost_a_record_is_noticed(tmp_path):
     sites, _ = seeded_sites(120, seed=2)
-    Miner(AGREED, SESSION).records(carried(sites), tmp_path, rows_at_once=40)
+    JoiningMiner(AGREED, SESSION).records(carried(sites), tmp_path, rows_at_once=40)
     path = tmp_path / "part-000001.parquet"
     parquet.write_table(parquet.read_table(path).slice(1), path)
-    with pytest.raises(InputError, match="announced 120 records and sent 119"):
-        Miner(AGREED, SESSION).records(carried(sites), tmp_path)
+    with pytest.raises(InputError, match="announced 120 records, but sent 119"):
+        JoiningMiner(AGREED, SESSION).records(carried(sites), tmp_path)
 
 
 def test_arbitrary_partitions_in_parts(tmp_path):
     sites = {party: Site(party, SHARED, held, SESSION) for party, held in scattered().items()}
     agreed = dict.fromkeys(sites, SHARED.id)
-    whole = Miner(agreed, SESSION).records(carried(sites))
-    kept = Miner(agreed, SESSION).records(carried(sites), tmp_path, rows_at_once=9)
+    whole = JoiningMiner(agreed, SESSION).records(carried(sites))
+    kept = JoiningMiner(agreed, SESSION).records(carried(sites), tmp_path, rows_at_once=9)
     assert kept.n == N
     assert len(list(tmp_path.glob("*.parquet"))) == 7
     same_answers(kept, whole)
@@ -275,7 +279,7 @@ def test_a_record_in_another_part_is_refused():
     sites, _ = seeded_sites(100, seed=2)
     transport = Misplaced({party: place.receive for party, place in sites.items()})
     with pytest.raises(InputError, match="'y' sent a record that belongs to another part"):
-        Miner(AGREED, SESSION).records(transport, rows_at_once=30)
+        JoiningMiner(AGREED, SESSION).records(transport, rows_at_once=30)
 
 
 def test_one_part_cannot_hold_everything():
@@ -286,7 +290,7 @@ def test_one_part_cannot_hold_everything():
         tags[:, 0] = 0
         place.cells = (replace(place.cells[0], tags=tags),)
     with pytest.raises(RoundAborted, match="at most 1,020 rows"):
-        Miner(AGREED, SESSION).records(carried(sites), rows_at_once=10)
+        JoiningMiner(AGREED, SESSION).records(carried(sites), rows_at_once=10)
 
 
 def test_codes_travel_in_the_smallest_type():
@@ -298,7 +302,7 @@ def test_codes_travel_in_the_smallest_type():
 def test_cells_of_a_memo_are_drawn_part_by_part_and_never_held(tmp_path):
     """The same reports, whatever they are cut into, as all drawn at once."""
     rows, (party, policy) = 700, next((name, it) for name, it in POLICIES.items() if "S" in it.schema)
-    generator, memo = np.random.default_rng(), Memo.kept(tmp_path / "memo.json")
+    generator, memo = np.random.default_rng(), Memo.load_or_create(tmp_path / "memo.json")
     keys = pa.array([f"person {place}" for place in range(rows)])
     codes = {
         name: generator.integers(0, len(policy.schema[name]), rows, dtype=np.uint8) for name in policy.schema
@@ -330,5 +334,5 @@ def test_pseudonyms_that_come_in_order_are_cut_as_others_are():
         found = ordered[SortedPseudonyms(ordered).rows(part, 5)]
         assert np.array_equal(found, tags[SortedPseudonyms(tags).rows(part, 5)])
     ordered[500] = ordered[501]
-    with pytest.raises(InputError, match="names one record"):
+    with pytest.raises(InputError, match="must have one record"):
         SortedPseudonyms(ordered)

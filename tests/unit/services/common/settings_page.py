@@ -1,6 +1,6 @@
 """The tables of docs/settings.md, from the models that settings files are read with.
 
-`python -m tests.unit.services.common.settings_page` writes them anew.
+`python -m tests.unit.services.common.settings_page` writes them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from masquerade.services.common.settings import (
     Listen,
     Name,
     PeerSettings,
+    Probe,
     PublicFile,
     PublicKey,
     SecretFile,
@@ -33,11 +34,27 @@ from masquerade.services.common.settings import (
     Url,
 )
 from masquerade.services.counting.settings import KINDS as COUNTING
-from masquerade.services.counting.settings import CountLimits
+from masquerade.services.counting.settings import CountLimits, CountNoiseSettings
 from masquerade.services.parties import kinds
-from masquerade.services.parties.session import ClusterTerms, Goal, KindName, LearnerName, SessionSpec
+from masquerade.services.parties.session import (
+    ClusterTerms,
+    KindName,
+    LearnerName,
+    LearningGoal,
+    LinkErrorSettings,
+    MarginSettings,
+    NoiseSettings,
+    SessionSpec,
+)
 from masquerade.services.parties.settings import KINDS as PARTIES
-from masquerade.services.parties.settings import Consent, DataDependentSettings, DataSettings, RulesSettings
+from masquerade.services.parties.settings import (
+    BudgetSettings,
+    CategorySettings,
+    DataDependentSettings,
+    DataSettings,
+    RulesSettings,
+    SessionConsent,
+)
 from masquerade.services.threshold.settings import KINDS as COLLECTING
 from masquerade.services.threshold.settings import EpochSettings, OpenLimits, ServerSettings
 from masquerade.survey.collector.settings import KINDS as SURVEYS
@@ -69,19 +86,26 @@ USES = {
 }
 TITLES: dict[type[BaseModel], str] = {
     Listen: "`listen`",
+    Probe: "`listen.probe`",
     Tls: "`tls`",
     PeerSettings: "A peer",
     Limits: "`limits`",
     OpenLimits: "`limits` of a collection",
     CountLimits: "`limits` of a count",
+    CountNoiseSettings: "`noise` of a count",
     SurveyLimits: "`limits` of a survey",
     QuotaSettings: "A quota",
     DataSettings: "`data`",
-    Consent: "A consent",
+    SessionConsent: "A consent",
     RulesSettings: "`rules`",
     DataDependentSettings: "`data_dependent`",
-    Goal: "`learn`",
+    CategorySettings: "`most_categories`",
+    LearningGoal: "`learn`",
     ClusterTerms: "`clusters`",
+    LinkErrorSettings: "`link_error`",
+    MarginSettings: "`margins`",
+    NoiseSettings: "`noise`",
+    BudgetSettings: "`budget`",
     EpochSettings: "`epoch`",
     ServerSettings: "A server of a collection",
 }
@@ -94,10 +118,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 EXAMPLES["network"]["order"] = ["A"]
 EXAMPLES["tables"]["tables"] = [["A"]]
 EXAMPLES["k-means"]["k"] = 2
+EXAMPLES["survival"] |= {"time": "A", "event": "B"}
+EXAMPLES["logistic"]["features"] = ["B"]
 
 
 def alternatives(names: Iterable[Any]) -> str:
-    """Return what a value may be."""
+    """Return the allowed values as text."""
     *most, last = (f"`{name}`" for name in names)
     return f"{', '.join(most)} or {last}"
 
@@ -111,7 +137,7 @@ WORDS: list[tuple[Any, str]] = [
     (PublicFile, "file"),
     (SecretFile, "secret file"),
     (Name, "name"),
-    (KindName, alternatives(kinds.OURS)),
+    (KindName, alternatives(kinds.BUILT_IN)),
     (LearnerName, alternatives(LEARNERS)),
     (bool, "true or false"),
     (int, "whole number"),
@@ -129,7 +155,7 @@ class Part(NamedTuple):
 
 
 def part_of(name: str, hint: Any) -> Part:
-    """Return what stands under a field."""
+    """Return the description of a field."""
     plain = stripped(hint)
     origin, inner = get_origin(plain), get_args(plain)
     if is_model(plain):
@@ -142,7 +168,7 @@ def part_of(name: str, hint: Any) -> Part:
 
 
 def is_model(hint: Any) -> bool:
-    """Tell whether a hint is a model."""
+    """Return True if a hint is a model."""
     return isinstance(hint, type) and issubclass(hint, BaseModel)
 
 
@@ -235,14 +261,14 @@ def table(model: type[BaseModel]) -> str:
             about += f" *{kind[0].upper()}{kind[1:]}.*"
         cells = (key, about, default_of(field, hint))
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines if model is not Goal else [*lines, *options()])
+    return "\n".join(lines if model is not LearningGoal else [*lines, *options()])
 
 
 def options() -> Iterator[str]:
     """Yield what learners are told in a session, as the catalogue of learners has it."""
     for entry in LEARNERS.values():
         least = EXAMPLES[entry.name]
-        unsaid = {option.name: option.default for option in entry.options} | Goal(**least).options
+        unsaid = {option.name: option.default for option in entry.options} | LearningGoal(**least).options
         for option in entry.options:
             if not option.for_summary:
                 kind, default = option.kind, None if option.name in least else unsaid[option.name]
@@ -259,13 +285,18 @@ def options() -> Iterator[str]:
 
 
 def anchor(title: str) -> str:
-    """Return what a heading is linked by."""
+    """Return the anchor of a heading."""
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def said(model: type[BaseModel]) -> str:
-    """Return what a model says about itself, in a line."""
+    """Return the first line of a model's docstring."""
     return (model.__doc__ or "").strip().partition("\n")[0]
+
+
+def file_of(kind: str) -> str:
+    """Return the name of a file of settings; a survey's questionnaire is survey.yaml, not its settings."""
+    return "`collector.yaml` of a survey" if kind in SURVEYS else f"`{kind}.yaml`"
 
 
 def parts() -> dict[type[BaseModel], dict[str, list[str]]]:
@@ -274,7 +305,7 @@ def parts() -> dict[type[BaseModel], dict[str, list[str]]]:
     for kind, model in MODELS.items():
         for part in inside(model):
             assert part.model is not None
-            found.setdefault(part.model, {}).setdefault(part.key, []).append(f"`{kind}.yaml`")
+            found.setdefault(part.model, {}).setdefault(part.key, []).append(file_of(kind))
     return found
 
 
@@ -305,7 +336,7 @@ def generated() -> str:
     """Return a section for each file, and one for each part."""
     found = []
     for kind, model in MODELS.items():
-        found += [f"## `{kind}.yaml`", wrapped(f"{said(model)} {USES[kind]}"), table(model)]
+        found += [f"## {file_of(kind)}", wrapped(f"{said(model)} {USES[kind]}"), table(model)]
     found += ["## Parts", "Some keys have keys of their own below them."]
     for model, places in parts().items():
         found += [f"### {TITLES[model]}", wrapped(f"{said(model)} {placed(places)}"), table(model)]

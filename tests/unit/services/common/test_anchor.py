@@ -1,4 +1,4 @@
-"""A state folder that was put back is noticed: in any way, on any file system, whichever files."""
+"""A restored state folder is detected: by any method, on any file system, for any of its files."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def file_system(request, tmp_path_factory):
 
 
 def wait_for_the_clock(folder):
-    """Wait until a change in the folder has another time than all changes before."""
+    """Wait until a change in the folder gets a time that differs from all earlier ones."""
     latest = max(path.stat().st_ctime_ns for path in [folder, *folder.rglob("*")])
     probe = folder.parent / "probe"
     while True:
@@ -134,7 +134,7 @@ def burn(folder, key):
 
 
 def free_again(folder, part, key):
-    """Tell whether a file, read as it lies, does not know of a key any more."""
+    """Return True if a file, read byte by byte, no longer contains a key."""
     if part == BURNT:
         with closing(sqlite3.connect(f"{(folder / BURNT).as_uri()}?immutable=1", uri=True)) as store:
             return not store.execute("SELECT 1 FROM claimed WHERE name = ?", (key,)).fetchall()
@@ -144,7 +144,7 @@ def free_again(folder, part, key):
 
 
 def put_back(folder, backup, way, chosen, key):
-    """Burn a key, and put back parts of the folder as they were before; return whether bytes changed."""
+    """Burn a key, and restore parts of the folder; return True if bytes changed."""
     shutil.rmtree(backup, ignore_errors=True)
     shutil.copytree(folder, backup)
     shutil.copy(folder / LEDGER, folder.parent / "ledger")
@@ -163,7 +163,7 @@ def put_back(folder, backup, way, chosen, key):
 
 
 def check_noticed(folder, changed, ledger, key):
-    """Check that a state of which parts were put back is not taken for what it was; it can be used again."""
+    """Check that a partial restore is detected, and that the state can be used again."""
     told = peek_problem(folder)
     if set(changed) - {LEDGER}:
         assert told, changed
@@ -212,7 +212,7 @@ def test_any_files_of_a_folder_put_back_are_noticed(way, tmp_path):
 
 
 def test_the_last_change_alone_cannot_be_taken_back(file_system, tmp_path):
-    """A backup from just before one key was used, of the folder in use, put back file by file."""
+    """A backup of the folder in use, from just before a key was used, is restored file by file."""
     folder = file_system / "last"
     with State.open(folder) as state:
         state.burnt.claim([Claim("key", b"0")])
@@ -272,7 +272,7 @@ def test_a_backup_that_only_reads_raises_no_alarm(file_system, reading, tmp_path
     ids=["cp -al", "chmod", "chown"],
 )
 def test_what_changes_the_inodes_of_an_anchor_looks_like_a_restore(tmp_path, changes):
-    """Documented: whoever does this to a state agrees to a restore afterwards."""
+    """Documented: an operator who does this to a state must agree to a restore."""
     folder = tmp_path / "state"
     burn(folder, b"1")
     wait_for_the_clock(folder)
@@ -290,7 +290,7 @@ def test_the_clock_may_be_set_to_anything(tmp_path, monkeypatch, seconds):
 
 
 def lagging(folder, times):
-    """Let the database go on while the anchor stays where it is, as when the power fails."""
+    """Change the database without the anchor, as after a power failure."""
     with State.open(folder) as state:
         state._store.committed = state._add_one
         for number in range(times):
@@ -299,7 +299,7 @@ def lagging(folder, times):
 
 @pytest.mark.parametrize(("times", "noticed"), [(1, False), (2, True)])
 def test_a_database_is_one_change_ahead_of_its_anchor_at_most(tmp_path, times, noticed):
-    """More shows an anchor that was put back, also where change times were of no use."""
+    """A restored anchor is detected even without change times."""
     folder = tmp_path / "state"
     burn(folder, b"1")
     lagging(folder, times)

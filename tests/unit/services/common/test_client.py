@@ -10,7 +10,7 @@ from masquerade.services.common.problems import PartyUnreachable
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that moves only while somebody sleeps."""
+    """A clock that moves only while the client sleeps."""
 
     class Clock:
         now = 0.0

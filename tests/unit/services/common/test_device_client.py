@@ -13,7 +13,7 @@ WHOLE = b'{"evaluated": "00", "proof": "11"}'
 
 @pytest.fixture
 def cut_short():
-    """Return what serves on this machine and sends so many bytes of the reply, one number a connection."""
+    """Return a server on this machine that sends the given number of bytes of its reply per connection."""
     listening = socket.create_server(("127.0.0.1", 0))
     threads = []
 

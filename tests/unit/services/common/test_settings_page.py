@@ -16,7 +16,7 @@ def models() -> list[type[BaseModel]]:
 
 def test_the_page_is_what_the_models_say():
     assert page.ON_PAGE.shown() == page.generated(), (
-        "write it anew: python -m tests.unit.services.common.settings_page"
+        "write it again: python -m tests.unit.services.common.settings_page"
     )
 
 

@@ -1,4 +1,4 @@
-"""A service's state: what was accepted is there after a crash, what may happen once is not brought back."""
+"""A service's state: changes survive a crash, and keys that may be used once cannot be restored."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_of_a_passing_reply_only_that_it_was_given_is_on_the_disk(folder, monkey
         again = StoredReply("sessions/x/turns", "d", 200, masked)
         assert all(state.replies.find("a", f"k{number}") == again for number in (1, 2, 3))
         state.replies.keep("a", "k3", *again, passing=True)
-        with pytest.raises(KeySpent, match="in another way"):
+        with pytest.raises(KeySpent, match="with a different reply"):
             state.replies.keep("a", "k3", "sessions/x/turns", "d", 200, b"another", passing=True)
         with pytest.raises(KeySpent, match="no longer kept"):
             state.replies.find("a", "k0")  # later ones have taken its room
@@ -257,7 +257,7 @@ def test_of_a_passing_reply_only_that_it_was_given_is_on_the_disk(folder, monkey
         assert masked not in on_disk
         assert b"sessions/z" in on_disk
     with State.open(folder) as state, pytest.raises(KeySpent, match="no longer kept"):
-        state.replies.find("b", "k2")  # answered before, by a process that is no more: never once again
+        state.replies.find("b", "k2")  # answered by a process that has ended: never answered again
 
 
 def test_beyond_its_room_a_reply_goes_but_not_that_it_was_given(folder):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from masquerade.protocols.k_anonymity.suppression.comparison import mixing_place, quotients
 from masquerade.protocols.k_anonymity.suppression.messages import Word
-from masquerade.protocols.mixnet.messages import Board, Signed, board_hash
+from masquerade.protocols.mixnet.messages import MixBoard, SignedMixMessage, board_hash
 from masquerade.protocols.mixnet.roles import opened_batch
-from masquerade.simulation.partition import Population
+from masquerade.simulation.suppression_run import SuppressionRun
 
 ROWS = [
     ("Hoboken", "nurse"),
@@ -17,7 +17,7 @@ ROWS = [
 
 
 def small(rows=ROWS, k=2, **options):
-    return Population(rows, k, **options)
+    return SuppressionRun(rows, k, **options)
 
 
 def clear_distances(rows):
@@ -27,7 +27,7 @@ def clear_distances(rows):
 def signed(population, sender, kind, payload):
     """Return a message of the first phase that a party signs, whatever it says."""
     identity = population.identities[sender]
-    return Signed.make(population.terms.mix, identity, kind, sender, payload).encode()
+    return SignedMixMessage.make(population.terms.mix, identity, kind, sender, payload).encode()
 
 
 def word(population, sender, kind, payload):
@@ -43,4 +43,4 @@ def pairs(population, batch):
 
 
 def board(*parts):
-    return Board(parts).encode()
+    return MixBoard(parts).encode()

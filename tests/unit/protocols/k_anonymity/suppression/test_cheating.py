@@ -19,7 +19,14 @@ from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.k_anonymity.suppression.comparison import MixedPairs, mix_pairs, outcome_of
 from masquerade.protocols.k_anonymity.suppression.messages import Boards, distances_on
-from masquerade.protocols.mixnet.messages import ENDORSEMENT, OPENING, SHUFFLE, Board, Signed, transcript_for
+from masquerade.protocols.mixnet.messages import (
+    ENDORSEMENT,
+    OPENING,
+    SHUFFLE,
+    MixBoard,
+    SignedMixMessage,
+    transcript_for,
+)
 from masquerade.protocols.mixnet.roles import opening_statement
 from masquerade.protocols.mixnet.shuffle import shuffle
 
@@ -107,7 +114,7 @@ def test_a_holder_that_cheats_in_shuffling_is_named(begun):
 def test_the_last_holder_is_checked_by_those_before_it(begun):
     population, batch = begun
     first = population.holders[0].shuffle(batch, board())
-    copied = Signed.decode(first).payload  # the other holder's work as one's own
+    copied = SignedMixMessage.decode(first).payload  # the other holder's work as one's own
     sent = signed(population, "key holder 2", SHUFFLE, copied)
     with pytest.raises(RoundAborted) as aborted:
         population.holders[0].endorse(batch, board(first, sent))
@@ -122,9 +129,9 @@ def test_nothing_opens_until_all_holders_have_signed_the_same(begun):
         population.holders[0].open(board(first))
     assert aborted.value.culprits == ("key holder 2",)
     other = signed(population, "key holder 2", ENDORSEMENT, bytes(32))
-    with pytest.raises(RoundAborted, match="other shuffles"):
+    with pytest.raises(RoundAborted, match="different shuffles"):
         population.holders[0].open(board(first, other))
-    with pytest.raises(RoundAborted, match="other shuffles"):
+    with pytest.raises(RoundAborted, match="different shuffles"):
         population.miner.open(batch, mixings, board(first, other))
     with pytest.raises(InputError, match="come before"):
         population.holders[1].open(board(first, other))
@@ -147,11 +154,11 @@ def test_a_holder_that_cheats_in_opening_is_named():
     view = distances_on(population.terms, boards)
     assert view.between.tolist() == clear_distances(ROWS)
     key = population.holders[0].key
-    rows = outcome_of(Signed.decode(Board.decode(mixings).parts[-1]).payload, 6, 2)
+    rows = outcome_of(SignedMixMessage.decode(MixBoard.decode(mixings).parts[-1]).payload, 6, 2)
     for place, name in enumerate(("key holder 1", "key holder 2", "miner")):
         other = secp256k1.random_secret()
         partial = [secp256k1.multiply(pair.a, other) for row in rows for pair in row]
-        where = transcript_for(population.terms.mix, name, OPENING, roster=key.id, query=boards.mixed)
+        where = transcript_for(population.terms.mix, name, OPENING, roster=key.id, query=boards.mixed_hash)
         statement = opening_statement(rows, secp256k1.multiply_generator(other), partial)
         proof = prove(statement, [Knows((other,))], where)
         forged = signed(population, name, OPENING, b"".join(p.encode() for p in partial) + proof)
@@ -190,7 +197,7 @@ def test_mixings_of_another_session_prove_nothing(begun):
     replayed = other.holders[0].shuffle(other.batch(other.keys()), board())
     with pytest.raises(RoundAborted, match="not signed by its sender"):
         population.holders[1].shuffle(batch, board(replayed))
-    payload = Signed.decode(replayed).payload
+    payload = SignedMixMessage.decode(replayed).payload
     with pytest.raises(RoundAborted) as aborted:
         population.holders[1].shuffle(batch, board(signed(population, "key holder 1", SHUFFLE, payload)))
     assert aborted.value.culprits == ("key holder 1",)
@@ -199,7 +206,7 @@ def test_mixings_of_another_session_prove_nothing(begun):
 @pytest.mark.parametrize("place", [0, 0.3, 0.6, 0.999])
 def test_changed_and_truncated_mixings_fail_closed(begun, place):
     population, batch = begun
-    honest = Signed.decode(population.holders[0].shuffle(batch, board())).payload
+    honest = SignedMixMessage.decode(population.holders[0].shuffle(batch, board())).payload
     at = int(place * len(honest))
     for payload in (
         honest[:at] + bytes([honest[at] ^ 1]) + honest[at + 1 :],

@@ -28,7 +28,7 @@ from masquerade.protocols.k_anonymity.suppression.messages import (
     Closings,
     GroupVote,
     Notices,
-    Release,
+    TableRelease,
     Word,
 )
 from masquerade.protocols.k_anonymity.suppression.roles import Person
@@ -39,7 +39,7 @@ from masquerade.protocols.k_anonymity.threshold.messages import (
     Notice,
     Request,
 )
-from masquerade.protocols.mixnet.messages import SUBMISSION, Board, Signed
+from masquerade.protocols.mixnet.messages import SUBMISSION, MixBoard, SignedMixMessage
 from masquerade.protocols.people.ledger import FileLedger
 
 
@@ -100,7 +100,7 @@ def test_opening_a_row_needs_every_share_of_the_key(monkeypatch):
     monkeypatch.setattr(Secret, "wipe", lambda _self: None)  # shares are overwritten once they have opened
     run = Watched()
     terms, parties = run.population.terms, [*run.population.holders, run.population.miner]
-    (row,) = decode_rows(Signed.decode(run.submissions[0]).payload[: 4 * POINT], 2)
+    (row,) = decode_rows(SignedMixMessage.decode(run.submissions[0]).payload[: 4 * POINT], 2)
     for size in range(len(parties) + 1):
         for some in combinations(parties, size):
             masks = [
@@ -123,12 +123,12 @@ def test_only_the_enrolled_take_part():
         Person("person 1", SigningKey(), population.terms, ROWS[0])  # somebody else's name
     keys = population.keys()
     submissions = [person.submit(keys) for person in population.people]
-    payload = Signed.decode(submissions[0]).payload
+    payload = SignedMixMessage.decode(submissions[0]).payload
     stranger, other = SigningKey(), population.terms.mix
-    as_stranger = Signed.make(other, stranger, SUBMISSION, "stranger", payload).encode()
-    as_person = Signed.make(other, stranger, SUBMISSION, "person 1", payload).encode()
+    as_stranger = SignedMixMessage.make(other, stranger, SUBMISSION, "stranger", payload).encode()
+    as_person = SignedMixMessage.make(other, stranger, SUBMISSION, "person 1", payload).encode()
     batch = population.miner.batch([as_stranger, as_person, *submissions])
-    assert Board.decode(batch).parts == tuple(submissions)
+    assert MixBoard.decode(batch).parts == tuple(submissions)
     for extra in (as_stranger, as_person):  # a miner that lets them in finds no holder
         with pytest.raises((DecodingError, RoundAborted)):
             population.holders[0].shuffle(board(extra, *submissions[1:]), board())
@@ -138,11 +138,11 @@ def test_copied_and_replayed_rows_are_refused():
     population, other = small(), small()
     keys = population.keys()
     submissions = [person.submit(keys) for person in population.people]
-    stolen = Signed.decode(submissions[0]).payload
+    stolen = SignedMixMessage.decode(submissions[0]).payload
     copied = signed(population, "person 2", SUBMISSION, stolen)  # to be at distance 0 from person 1
     population.miner.batch([submissions[0], copied, *submissions[2:]])
     assert population.miner.refused == ("person 2",)
-    replayed = Signed.decode(other.people[1].submit(other.keys())).payload
+    replayed = SignedMixMessage.decode(other.people[1].submit(other.keys())).payload
     with pytest.raises(RoundAborted) as aborted:
         population.holders[0].shuffle(
             board(submissions[0], signed(population, "person 2", SUBMISSION, replayed), *submissions[2:]),
@@ -176,8 +176,8 @@ def test_too_few_rows_are_never_compared():
 
 def test_whoever_is_left_out_does_not_go_on():
     run = Watched()
-    without = board(*Board.decode(run.batch).parts[1:])
-    with pytest.raises(RoundAborted, match="My row is not among those compared") as aborted:
+    without = board(*MixBoard.decode(run.batch).parts[1:])
+    with pytest.raises(RoundAborted, match="row was not compared") as aborted:
         run.population.people[0].agree(run.boards._replace(batch=without), run.population.partition)
     assert aborted.value.culprits == ("miner",)
     with pytest.raises(RoundAborted):  # and the others' boards do not fit the signatures
@@ -201,7 +201,7 @@ def test_people_who_come_to_different_groups_stop():
 def test_the_miner_compares_the_groups_with_its_own():
     run = Watched()
     words = [person.agree(run.boards, run.population.partition) for person in run.population.people]
-    with pytest.raises(RoundAborted, match="other groups than the miner"):
+    with pytest.raises(RoundAborted, match="People and the miner computed different groups"):
         run.population.miner.agreement_board(run.boards, words, lambda _between, _k: [0, 1, 0, 1])
 
 
@@ -236,7 +236,7 @@ def test_an_agreement_on_other_distances_stops_whoever_saw_these():
         said = GroupVote.decode(Word.decode(one).payload)
         other = GroupVote(bytes(32), said.key, said.groups).encode()
         words.append(word(run.population, Word.decode(one).sender, AGREEMENT, other))
-    with pytest.raises(RoundAborted, match="not of the groups that I signed") as aborted:
+    with pytest.raises(RoundAborted, match="groups other than those that this person signed") as aborted:
         run.population.people[0].request(board(*words), run.notices)
     assert aborted.value.culprits == ("miner",)
 
@@ -251,7 +251,7 @@ def lower_threshold(run):
     terms = run.population.terms.opening_terms(0, 0, 2)
     said = Notices.decode(Word.decode(run.notices).payload)
     server = run.population.randomness._servers[0]
-    fresh = Notice.signed(terms, Notice.decode(said.notices[0]).public, server._signing).encode()
+    fresh = Notice.sign(terms, Notice.decode(said.notices[0]).public, server._signing).encode()
     return changed_notices(run, notices=(fresh, *said.notices[1:]))
 
 
@@ -267,7 +267,7 @@ def lower_threshold(run):
 )
 def test_notices_that_would_open_too_much_are_refused(change):
     run = Watched([("a", "x"), ("a", "x"), ("a", "y")]).agreed()
-    with pytest.raises(RoundAborted, match="not those of my group") as aborted:
+    with pytest.raises(RoundAborted, match="not for this person's group") as aborted:
         run.population.people[0].request(run.agreement, change(run))
     assert aborted.value.culprits == ("randomness server",)
 
@@ -309,7 +309,7 @@ def test_nobody_reports_before_the_keys_are_destroyed():
         (parts[2], "does not belong"),  # another group's
         (parts[1], "another key"),  # another attribute's
         (flipped(parts[0]), "does not belong"),
-        (Closing.signed(notice, 3, signing).encode(), "more values"),
+        (Closing.sign(notice, 3, signing).encode(), "more values"),
     ):
         with pytest.raises(RoundAborted, match=reason):
             person.report(reply, Closings((first, *parts[1:])).encode())
@@ -333,7 +333,7 @@ def test_only_members_have_values_evaluated_and_once():
     # a member who tries a second value with the same credential
     credential = Credential.decode(run.population.randomness._servers[1].enrol("person 3"))
     asked = Request.decode(third.parts[0])
-    guess = Request.made(asked.notice, credential, Request.decode(first.parts[0]).element).encode()
+    guess = Request.make(asked.notice, credential, Request.decode(first.parts[0]).element).encode()
     (reply,) = server.evaluate([Bundle("person 3", (guess, third.parts[1])).encode()])
     assert EvaluationRefusal.decode(Bundle.decode(reply).parts[0]).reason == "already_spent"
     with pytest.raises(QueryRefused):
@@ -372,13 +372,13 @@ def test_lost_reports_and_made_up_values_are_noticed():
     with pytest.raises(RoundAborted, match="did not arrive") as aborted:
         run.population.people[0].accept(release)
     assert aborted.value.culprits == ("key holder 1", "miner")
-    said = Release.decode(Word.decode(release).payload)
+    said = TableRelease.decode(Word.decode(release).payload)
     for value in (b"Trenton", b"T" * 1000):
-        forged = Release(said.agreement, ((value,), *said.values[1:]), said.receipts).encode()
-        with pytest.raises(RoundAborted, match="not mine"):
+        forged = TableRelease(said.agreement, ((value,), *said.values[1:]), said.receipts).encode()
+        with pytest.raises(RoundAborted, match="did not report"):
             run.population.people[0].accept(word(run.population, "miner", RELEASE, forged))
-    short = Release(said.agreement, said.values[1:], said.receipts).encode()
-    with pytest.raises(RoundAborted, match="groups agreed on"):
+    short = TableRelease(said.agreement, said.values[1:], said.receipts).encode()
+    with pytest.raises(RoundAborted, match="agreed groups"):
         run.population.people[0].accept(word(run.population, "miner", RELEASE, short))
 
 
@@ -400,18 +400,18 @@ def test_reports_pass_once_through_the_first_holder_and_have_one_length():
     first, second = run.population.holders
     with pytest.raises(InputError, match="first key holder"):
         second.pass_on(run.reports)
-    with pytest.raises(InputError, match="one length"):
+    with pytest.raises(InputError, match="same length"):
         first.pass_on([*run.reports, b"longer"])
     many = [bytes([i]) * 9 for i in range(40)]
     passed = first.pass_on(many)
     assert passed != many  # the same order has probability 1/40!
     assert sorted(passed) == many
-    with pytest.raises(InputError, match="all at once"):
+    with pytest.raises(InputError, match="all together"):
         first.pass_on(run.reports)
 
 
 @pytest.mark.parametrize(
-    "kind", [Word, GroupVote, Notices, Bundle, Closings, AddressedReport, Release, MixedPairs]
+    "kind", [Word, GroupVote, Notices, Bundle, Closings, AddressedReport, TableRelease, MixedPairs]
 )
 @given(junk=st.binary(max_size=80), keep_tag=st.booleans())
 @settings(max_examples=40, deadline=None, derandomize=True)

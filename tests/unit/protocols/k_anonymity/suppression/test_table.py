@@ -16,8 +16,8 @@ from masquerade.core.errors import InputError, QueryRefused
 from masquerade.crypto.keys import AgreementKey, SigningKey
 from masquerade.protocols.k_anonymity.suppression import comparison
 from masquerade.protocols.k_anonymity.suppression.messages import PartitionTerms, distances_on
-from masquerade.protocols.k_anonymity.suppression.roles import KeyHolder, Miner
-from masquerade.simulation.partition import Population
+from masquerade.protocols.k_anonymity.suppression.roles import KeyHolder, SuppressionMiner
+from masquerade.simulation.suppression_run import SuppressionRun
 
 
 def suppressed(rows, k, partition=partition_distances):
@@ -40,7 +40,7 @@ def test_the_talks_table_comes_out_as_printed():
         ("08-02-57", "07030"),
         ("08-01-40", "07030"),
     ]
-    found = Population(rows, 2, attributes=["date of birth", "zip code"]).run()
+    found = SuppressionRun(rows, 2, attributes=["date of birth", "zip code"]).run()
     assert found.rows == (
         (None, "07030"),
         ("08-02-57", "07030"),
@@ -60,7 +60,7 @@ small_tables = st.tuples(st.integers(3, 8), st.integers(1, 3)).flatmap(
 @given(rows=small_tables, k=st.integers(2, 3))
 @settings(max_examples=6, deadline=None, derandomize=True)
 def test_every_table_equals_the_clear_result_and_is_k_anonymous(rows, k):
-    found = Population(rows, k).run()
+    found = SuppressionRun(rows, k).run()
     assert found.distances.between.tolist() == clear_distances(rows)
     assert found.rows == suppressed(rows, k)
     assert min(Counter(found.rows).values()) >= k
@@ -70,7 +70,7 @@ def test_every_table_equals_the_clear_result_and_is_k_anonymous(rows, k):
 
 def test_three_key_holders_and_an_auditor_come_to_the_same_distances():
     population = small(holders=3)
-    boards = population.compared()
+    boards = population.compare()
     for audit in (False, True):
         view = distances_on(population.terms, boards, audit=audit)
         assert view.between.tolist() == clear_distances(ROWS)
@@ -89,7 +89,7 @@ def test_the_guarantee_follows_from_the_terms():
     found = small(holders=3, attributes=["town", "trade"]).run().guarantee
     assert found.colluders == 2
     leaks = [item for item in found.disclosures if item.gamma is None]
-    assert {item.role for item in leaks} == {"everybody", "miner"}
+    assert {item.role for item in leaks} == {"every participant", "miner"}
     assert all(item.variables == ("town", "trade") for item in found.disclosures)
     assert ("miner", "randomness server") in found.excluded_coalitions
     assert "group of at least 2" in found.summary()
@@ -119,14 +119,14 @@ def test_more_than_300_people_are_refused_by_whoever_would_have_to_work(monkeypa
     identities, box, terms = many(301)
     for make in (
         lambda **options: KeyHolder("h1", identities["h1"], terms, **options),
-        lambda **options: Miner(identities["miner"], box, terms, **options),
+        lambda **options: SuppressionMiner(identities["miner"], box, terms, **options),
     ):
         with pytest.raises(QueryRefused, match=r"45,150 comparisons.*about 25.1 h ") as refused:
             make()
         assert refused.value.refusals[0].code == "too_many_people"
         make(accept_cost=True)
     with pytest.raises(QueryRefused, match="accept_cost=True"):
-        Population([["x"]] * 301, 2)
+        SuppressionRun([["x"]] * 301, 2)
     assert asked == [(1, 2)] * 3
     many_enough = many(300)
     KeyHolder("h1", many_enough[0]["h1"], many_enough[2])
@@ -144,11 +144,11 @@ def test_the_time_in_a_refusal_is_measured(monkeypatch):
     [
         ({"k": 1}, "'k' must be"),
         ({"holders": 1}, "At least 2 key holders"),
-        ({"attributes": ["x", "x"]}, "a name of its own"),
+        ({"attributes": ["x", "x"]}, "names are distinct"),
         ({"value_size": 0}, "value_size"),
         ({"value_size": 3}, "more than 3 bytes"),
         ({"rows": [("a", "b"), ("a",)]}, "same attributes"),
-        ({"rows": []}, "A table has rows"),
+        ({"rows": []}, "A table needs rows"),
         ({"rows": [("a", "\ud800")] * 4}, "Unicode"),
         ({"rows": [("a",)] * 4, "attributes": ["x", "y"]}, "2 values"),
     ],

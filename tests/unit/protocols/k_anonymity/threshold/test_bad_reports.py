@@ -11,14 +11,14 @@ from tests.unit.protocols.k_anonymity.threshold.world import Insiders, World
 from masquerade.crypto import class_secrets
 from masquerade.kernels.field61 import PRIME
 from masquerade.protocols.k_anonymity.threshold.class_opening import Verdict, open_reports
-from masquerade.protocols.k_anonymity.threshold.messages import Terms
+from masquerade.protocols.k_anonymity.threshold.messages import ThresholdTerms
 
 A, B = b"07030", b"07029"
 
 
 @pytest.fixture
 def insiders():
-    return Insiders(World(Terms("spring", 3, 8, 8, shown=True)).layout)
+    return Insiders(World(ThresholdTerms("spring", 3, 8, 8, shown=True)).layout)
 
 
 def verdicts(insiders, reports):
@@ -161,7 +161,7 @@ def test_shares_are_corrected_up_to_the_bound(k, data):
     """Of m shares any (m − k)/2 may be bad, however many draws that would take."""
     m = data.draw(st.integers(k, 4 * k))
     bad = data.draw(st.integers(0, (m - k) // 2))
-    insiders = Insiders(World(Terms("any", k, 4, 4)).layout)
+    insiders = Insiders(World(ThresholdTerms("any", k, 4, 4)).layout)
     reports = [insiders.report(A[:4], b"good") for _ in range(m)]
     for i in range(bad):
         y = insiders.layout.read(reports[i])[0]["y"]
@@ -174,7 +174,7 @@ def test_shares_are_corrected_up_to_the_bound(k, data):
 @given(st.integers(2, 5), st.data())
 def test_k_good_shares_of_a_small_class_are_always_found(k, data):
     """Beyond error correction too, and with shares that contradict each other about one x."""
-    insiders = Insiders(World(Terms("any", k, 4, 4)).layout)
+    insiders = Insiders(World(ThresholdTerms("any", k, 4, 4)).layout)
     reports = [insiders.report(b"q", b"good") for _ in range(k)]
     record = insiders.layout.read(reports[0])[0]
     bad = [
@@ -188,7 +188,7 @@ def test_k_good_shares_of_a_small_class_are_always_found(k, data):
 
 def test_bad_shares_that_no_draw_avoids_are_corrected():
     """With 45 of 150 bad at k = 60 a draw succeeds once in 10¹³ times: only decoding can have found it."""
-    insiders = Insiders(World(Terms("any", 60, 4, 4)).layout)
+    insiders = Insiders(World(ThresholdTerms("any", 60, 4, 4)).layout)
     reports = [insiders.report(b"q", b"good") for _ in range(150)]
     for i in range(45):
         reports[i] = insiders.changed(reports[i], y=[1, 2, 3])
@@ -198,7 +198,7 @@ def test_bad_shares_that_no_draw_avoids_are_corrected():
 @settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=400), st.integers(0, 3))
 def test_any_bytes_of_the_right_length_are_judged(noise, honest):
-    insiders = Insiders(World(Terms("any", 2, 4, 4)).layout)
+    insiders = Insiders(World(ThresholdTerms("any", 2, 4, 4)).layout)
     size = insiders.layout.size
     run = (noise * (1 + size // max(len(noise), 1)))[: len(noise) // size * size] if noise else b""
     reports = b"".join(insiders.report(b"q", b"good") for _ in range(honest)) + run
@@ -210,7 +210,7 @@ def test_any_bytes_of_the_right_length_are_judged(noise, honest):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_flipped_bit_is_named_or_harmless(data):
-    insiders = Insiders(World(Terms("any", 2, 4, 4)).layout)
+    insiders = Insiders(World(ThresholdTerms("any", 2, 4, 4)).layout)
     reports = [insiders.report(b"q", b"good") for _ in range(4)]
     at, bit = data.draw(st.integers(0, insiders.layout.size - 1)), data.draw(st.integers(0, 7))
     changed = bytearray(reports[0])

@@ -8,7 +8,7 @@ from tests.unit.protocols.k_anonymity.threshold.world import World
 from masquerade.core.errors import FileError, InputError, QueryRefused
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.k_anonymity.threshold.messages import Closing, Terms
+from masquerade.protocols.k_anonymity.threshold.messages import Closing, ThresholdTerms
 from masquerade.protocols.k_anonymity.threshold.report_store import ReportStore
 from masquerade.protocols.k_anonymity.threshold.roles import Collector, RandomnessServer
 
@@ -41,10 +41,10 @@ def test_no_report_is_taken_while_the_key_exists():
 
 def test_closings_of_others_are_refused():
     world = World()
-    other = World(Terms("summer", 3, 12, 16), server=world.server)
+    other = World(ThresholdTerms("summer", 3, 12, 16), server=world.server)
     stranger = World(server=RandomnessServer(bytes(32), EvaluationLedger()))
     collector = Collector(world.notice, identity=world.server.identity, k=3)
-    with pytest.raises(SealBroken, match="another epoch"):
+    with pytest.raises(SealBroken, match="a different epoch"):
         collector.begin(other.server.close("summer"))
     with pytest.raises(SealBroken, match="signature"):
         collector.begin(stranger.server.close("spring"))
@@ -55,14 +55,14 @@ def test_closings_of_others_are_refused():
 
 
 def test_the_collector_imposes_its_own_k():
-    world = World(Terms("spring", 2, 12, 16))
+    world = World(ThresholdTerms("spring", 2, 12, 16))
     with pytest.raises(InputError, match="classes of 3"):
         Collector(world.notice, identity=world.server.identity, k=3)
 
 
 @pytest.mark.parametrize("length", [0, 1, 153, 155, 309])
 def test_reports_have_one_length(length):
-    collector = World(Terms("spring", 3, 8, 10)).collector()
+    collector = World(ThresholdTerms("spring", 3, 8, 10)).collector()
     assert collector.layout.size == 154
     with pytest.raises(DecodingError, match="154 bytes"):
         collector.take(bytes(length))
@@ -100,7 +100,7 @@ def test_reports_and_notes_of_the_first_version_are_taken_over_once(tmp_path):
     kept = {file: file.read_bytes() for file in tmp_path.iterdir()}
     with closing(ReportStore.in_folder(tmp_path, 10)) as store:
         assert of_ten(store.read()) == [b"but second", b"first four"]
-        assert (store.noted("closing"), store.noted("opened")) == (b"said", None)
+        assert (store.find_note("closing"), store.find_note("opened")) == (b"said", None)
         assert not any(file.exists() for file in kept)
         store.append(b"and more: ")
     for file, content in kept.items():  # as if the power had failed before they were removed

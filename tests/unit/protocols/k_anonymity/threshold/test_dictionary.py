@@ -42,7 +42,7 @@ def asked(world, person, guess, collected):
     if isinstance(answer, EvaluationRefusal):
         collected.append(answer.reason)
         return None
-    return secret_of(output_of(world.terms.input_of(guess), client._unblinded(reply)))
+    return secret_of(output_of(world.terms.input_of(guess), client._unblind(reply)))
 
 
 def test_with_it_the_second_try_is_refused():

@@ -12,20 +12,20 @@ from masquerade.crypto.proofs import Knows, prove
 from masquerade.crypto.ristretto255 import ristretto255 as group
 from masquerade.crypto.symmetric import unseal
 from masquerade.protocols.k_anonymity.threshold.faithful import (
-    Dealer,
-    Miner,
+    DealtMiner,
+    DealtSubmission,
+    DealtUser,
+    PolynomialDealer,
     PrivateDeal,
     PublicDeal,
-    Submission,
-    User,
 )
 
 SIZE = 24
 
 
 def world(k, users):
-    dealer = Dealer("spring", k=k, users=users, sensitive_size=SIZE)
-    return dealer.dealing(), [User(dealer.dealing(), dealer.deal(i + 1)) for i in range(users)], dealer
+    dealer = PolynomialDealer("spring", k=k, users=users, sensitive_size=SIZE)
+    return dealer.dealing(), [DealtUser(dealer.dealing(), dealer.deal(i + 1)) for i in range(users)], dealer
 
 
 def submitted(k, rows):
@@ -34,7 +34,7 @@ def submitted(k, rows):
 
 
 def opened(dealing, submissions):
-    miner = Miner(dealing)
+    miner = DealtMiner(dealing)
     for one in submissions:
         miner.take(one)
     return miner.open_classes()
@@ -59,14 +59,14 @@ def test_sensitive_values_do_not_leave_readable_and_lengths_tell_nothing():
 def test_a_bad_point_is_named_and_harms_nobody():
     rows = [(b"zip", b"ill %d" % i) for i in range(4)]
     dealing, submissions = submitted(3, rows)
-    one = Submission.decode(submissions[1])
-    other = Submission.decode(submissions[2])
+    one = DealtSubmission.decode(submissions[1])
+    other = DealtSubmission.decode(submissions[2])
     forgeries = [
-        Submission(one.index, one.quasi, other.point, one.proof, one.sealed),
-        Submission(one.index, b"zap", one.point, one.proof, one.sealed),
-        Submission(4, one.quasi, one.point, one.proof, one.sealed),
+        DealtSubmission(one.index, one.quasi, other.point, one.proof, one.sealed),
+        DealtSubmission(one.index, b"zap", one.point, one.proof, one.sealed),
+        DealtSubmission(4, one.quasi, one.point, one.proof, one.sealed),
     ]
-    miner = Miner(dealing)
+    miner = DealtMiner(dealing)
     for forgery in forgeries:
         with pytest.raises(ProofRejected, match=f"user {forgery.index}"):
             miner.take(forgery.encode())
@@ -78,18 +78,22 @@ def test_a_bad_point_is_named_and_harms_nobody():
 
 def resealed(dealing, deal, submission, sealed):
     """Return the submission of a user who proves a sealed part of its own choice."""
-    public, one, secret = PublicDeal.decode(dealing), Submission.decode(submission), PrivateDeal.decode(deal)
+    public, one, secret = (
+        PublicDeal.decode(dealing),
+        DealtSubmission.decode(submission),
+        PrivateDeal.decode(deal),
+    )
     statement = public.statement(one.index, one.point, public.base(one.quasi))
     bound = public.transcript(one.index, one.quasi, sealed)
     proof = prove(statement, [Knows((group.secret(secret.submitted),))], bound)
-    return Submission(one.index, one.quasi, one.point, proof, sealed).encode()
+    return DealtSubmission(one.index, one.quasi, one.point, proof, sealed).encode()
 
 
 def test_a_broken_seal_is_named_and_does_not_count_towards_k():
     rows = [(b"zip", b"ill %d" % i) for i in range(4)]
     dealing, users, dealer = world(3, len(rows))
     submissions = [user.submit(*row) for user, row in zip(users, rows, strict=True)]
-    broken = Submission.decode(submissions[1]).sealed[:-1] + b"?"
+    broken = DealtSubmission.decode(submissions[1]).sealed[:-1] + b"?"
     submissions[1] = resealed(dealing, dealer.deal(2), submissions[1], broken)
     found = opened(dealing, submissions)
     assert found.faults == ((2, "its sealed part does not open"),)
@@ -100,9 +104,9 @@ def test_a_broken_seal_is_named_and_does_not_count_towards_k():
 def test_nobody_on_the_way_can_replace_a_sealed_part_and_put_the_blame_on_its_user():
     rows = [(b"zip", b"ill %d" % i) for i in range(4)]
     dealing, submissions = submitted(2, rows)
-    one = Submission.decode(submissions[0])
-    miner = Miner(dealing)
-    with pytest.raises(ProofRejected, match="for user 1 is not proved"):
+    one = DealtSubmission.decode(submissions[0])
+    miner = DealtMiner(dealing)
+    with pytest.raises(ProofRejected, match="for user 1 has no valid proof"):
         miner.take(replace(one, sealed=bytes(len(one.sealed))).encode())
     for submission in submissions:
         miner.take(submission)
@@ -118,7 +122,7 @@ def test_users_check_what_they_were_dealt():
     deal = PrivateDeal.decode(dealer.deal(2))
     for wrong in ((2, deal.own + 1, deal.submitted), (3, deal.own, deal.submitted), (9, 1, 1)):
         with pytest.raises(SharesInconsistent):
-            User(dealing, PrivateDeal(*wrong).encode())
+            DealtUser(dealing, PrivateDeal(*wrong).encode())
 
 
 def test_one_row_a_user():
@@ -129,10 +133,10 @@ def test_one_row_a_user():
         users[0].submit(b"zip", b"stroke")
     with pytest.raises(InputError, match="at most 24 bytes"):
         users[1].submit(b"zip", b"?" * 25)
-    miner = Miner(dealing)
+    miner = DealtMiner(dealing)
     miner.take(first)
-    second = User(dealing, dealer.deal(1)).submit(b"zip", b"stroke")
-    with pytest.raises(InputError, match="another row"):
+    second = DealtUser(dealing, dealer.deal(1)).submit(b"zip", b"stroke")
+    with pytest.raises(InputError, match="a different row"):
         miner.take(second)
 
 
@@ -140,11 +144,11 @@ def test_submissions_of_another_epoch_are_refused():
     dealing, _, _ = world(2, 2)
     _, submissions = submitted(2, [(b"zip", b"polio")] * 2)
     with pytest.raises(ProofRejected):
-        Miner(dealing).take(submissions[0])
-    one = Submission.decode(submissions[0])
-    short = Submission(1, one.quasi, one.point, one.proof[:-1], one.sealed)
+        DealtMiner(dealing).take(submissions[0])
+    one = DealtSubmission.decode(submissions[0])
+    short = DealtSubmission(1, one.quasi, one.point, one.proof[:-1], one.sealed)
     with pytest.raises(DecodingError, match="wrong length"):
-        Miner(dealing).take(short.encode())
+        DealtMiner(dealing).take(short.encode())
 
 
 def test_colluders_lower_k_by_two_each_for_every_class():
@@ -152,7 +156,7 @@ def test_colluders_lower_k_by_two_each_for_every_class():
     k = 5
     dealing, users, dealer = world(k, 6)
     public = PublicDeal.decode(dealing)
-    taken = [Submission.decode(users[i].submit(b"small", b"stroke")) for i in range(k - 2)]
+    taken = [DealtSubmission.decode(users[i].submit(b"small", b"stroke")) for i in range(k - 2)]
     mallory = PrivateDeal.decode(dealer.deal(6))  # of no class that matters
     base = public.base(b"small")
     xs = [public.users + one.index for one in taken] + [6, public.users + 6]
@@ -178,9 +182,9 @@ def test_half_of_k_colluders_recover_the_polynomial(k):
 
 def test_limits():
     with pytest.raises(InputError, match="'k'"):
-        Dealer("spring", k=1, users=5, sensitive_size=8)
+        PolynomialDealer("spring", k=1, users=5, sensitive_size=8)
     with pytest.raises(InputError, match="users"):
-        Dealer("spring", k=3, users=2, sensitive_size=8)
+        PolynomialDealer("spring", k=3, users=2, sensitive_size=8)
     _, _, dealer = world(2, 2)
     with pytest.raises(InputError, match="numbered"):
         dealer.deal(3)

@@ -113,10 +113,10 @@ def test_nobody_is_left_alone_beside_those_who_opened_finer():
 @pytest.mark.parametrize(
     ("hierarchies", "told"),
     [
-        ({"ill": [{"any": ["a", "b", "c"]}]}, "no quasi-identifier"),
+        ({"ill": [{"any": ["a", "b", "c"]}]}, "not a quasi-identifier"),
         ({"age": [{"young": ["20", "25"]}]}, "every category"),
         ({"age": [{"young": ["20", "25"], "old": ["25", "30", "35"]}]}, "every category"),
-        ({"age": [TENS, {"x": ["20", "30"], "y": ["25", "35"]}]}, "apart"),
+        ({"age": [TENS, {"x": ["20", "30"], "y": ["25", "35"]}]}, "is split"),
         ({}, "no grouping"),
     ],
 )

@@ -5,15 +5,15 @@ from tests.unit.protocols.k_anonymity.threshold.world import World
 
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
-from masquerade.protocols.k_anonymity.threshold.faithful import Dealer, PrivateDeal
-from masquerade.protocols.k_anonymity.threshold.messages import Credential, Terms, read_reply
+from masquerade.protocols.k_anonymity.threshold.faithful import PolynomialDealer, PrivateDeal
+from masquerade.protocols.k_anonymity.threshold.messages import Credential, ThresholdTerms, read_reply
 
 
 def test_secrets_are_not_shown():
     credential = Credential.decode(World().server.enrol("ann"))
     assert credential.key.hex() not in repr(credential)
     assert repr(credential.key) not in repr(credential)
-    deal = PrivateDeal.decode(Dealer("talk", k=2, users=3, sensitive_size=8).deal(1))
+    deal = PrivateDeal.decode(PolynomialDealer("talk", k=2, users=3, sensitive_size=8).deal(1))
     assert str(deal.own) not in repr(deal)
 
 
@@ -36,4 +36,4 @@ def test_noise_is_no_reply(noise):
 )
 def test_terms_out_of_range_are_refused(fields):
     with pytest.raises(InputError):
-        Terms(*fields)
+        ThresholdTerms(*fields)

@@ -10,7 +10,7 @@ from masquerade.crypto.class_secrets import key_of, secret_of, share_of, tag_of
 from masquerade.crypto.oprf import output_of
 from masquerade.crypto.symmetric import _seal_from_parts
 from masquerade.protocols.k_anonymity.threshold.class_opening import Verdict, open_reports
-from masquerade.protocols.k_anonymity.threshold.messages import Layout, Notice, Terms
+from masquerade.protocols.k_anonymity.threshold.messages import Notice, ReportLayout, ThresholdTerms
 
 FILE = Path(__file__).parents[4] / "vectors" / "reports.json"
 FROZEN = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
@@ -30,8 +30,8 @@ SPOILT = {
 
 
 def layout_of(shown):
-    terms = Terms("spring", K, 8, 10, shown=shown)
-    return Layout.of(Notice.signed(terms, POINTS[0], KEY))
+    terms = ThresholdTerms("spring", K, 8, 10, shown=shown)
+    return ReportLayout.of(Notice.sign(terms, POINTS[0], KEY))
 
 
 def made(layout, number):

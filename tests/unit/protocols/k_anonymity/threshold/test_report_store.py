@@ -132,7 +132,7 @@ def test_reports_that_an_earlier_store_kept_in_order_are_taken_over_without_it(t
         store.execute(f"PRAGMA application_id = {int.from_bytes(b'mqrp', 'big')}")
         store.execute("PRAGMA user_version = 1")
     with closing(ReportStore.in_folder(tmp_path, SIZE)) as store:
-        assert store.noted("closing") == b"\x01"
+        assert store.find_note("closing") == b"\x01"
         found = found_in(tmp_path)
     assert list(found) == ["reports.sqlite"]
     assert sorted(found["reports.sqlite"]) == list(range(200))

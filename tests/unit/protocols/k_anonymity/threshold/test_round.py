@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.protocols.k_anonymity.threshold.world import Insiders, World
 
 from masquerade.protocols.k_anonymity.threshold.class_opening import Verdict, open_reports
-from masquerade.protocols.k_anonymity.threshold.messages import Terms
+from masquerade.protocols.k_anonymity.threshold.messages import ThresholdTerms
 
 
 def expected(rows, k):
@@ -19,7 +19,7 @@ def expected(rows, k):
 @pytest.mark.parametrize("shown", [False, True])
 def test_exactly_the_classes_with_k_reports_open(shown):
     rows = [(f"zip{size}".encode(), f"ill {size}.{i}".encode()) for size in range(1, 6) for i in range(size)]
-    world = World(Terms("spring", 3, 12, 16, shown))
+    world = World(ThresholdTerms("spring", 3, 12, 16, shown))
     opening = world.opening(world.reports(rows))
     assert Counter(opening.rows()) == expected(rows, 3)
     assert opening.small == {1: 1, 2: 1}  # what else the collector learns
@@ -37,7 +37,7 @@ def test_the_table_of_the_talk():
         ("11-12-39", "07030", "No Allergy", "Colitis"),
     ]
     rows = [("|".join(row[:2]).encode(), "|".join(row[2:]).encode()) for row in table]
-    world = World(Terms("talk", 2, 32, 64))
+    world = World(ThresholdTerms("talk", 2, 32, 64))
     opened = Counter(world.opening(world.reports(rows)).rows())
     assert opened == Counter(rows[i] for i in (0, 1, 3, 4))  # all but Pharyngitis
 
@@ -50,7 +50,7 @@ def test_the_table_of_the_talk():
     st.randoms(use_true_random=False),
 )
 def test_every_output_is_k_anonymous_and_nothing_large_is_missing(k, rows, shown, random):
-    insiders = Insiders(World(Terms("any", k, 2, 4, shown)).layout)
+    insiders = Insiders(World(ThresholdTerms("any", k, 2, 4, shown)).layout)
     reports = [insiders.report(*row) for row in rows]
     reports += random.sample(reports, len(reports) // 3)  # replayed
     random.shuffle(reports)
@@ -62,7 +62,7 @@ def test_every_output_is_k_anonymous_and_nothing_large_is_missing(k, rows, shown
 
 @pytest.mark.parametrize("shown", [False, True])
 def test_clear_values_never_leave_a_client(shown):
-    world = World(Terms("spring", 3, 16, 16, shown))
+    world = World(ThresholdTerms("spring", 3, 16, 16, shown))
     rows = [(b"QUASI-0703%d" % (i % 3), b"SECRET-%d" % i + b"!" * (i % 8)) for i in range(9)]
     people = [world.client(str(i)) for i in range(9)]
     requests = [person.request(quasi) for person, (quasi, _) in zip(people, rows, strict=True)]
@@ -75,7 +75,7 @@ def test_clear_values_never_leave_a_client(shown):
         assert (b"QUASI" in report) == shown
     assert len({len(request) for request in requests}) == 1
     assert len({len(report) for report in reports}) == 1  # whatever the lengths of rows
-    small = World(Terms("summer", 4, 16, 16), server=world.server)
+    small = World(ThresholdTerms("summer", 4, 16, 16), server=world.server)
     assert list(small.opening(small.reports(rows)).rows()) == []
 
 
@@ -87,7 +87,7 @@ def test_a_row_that_is_too_long_is_refused_before_anything_leaves():
 
 
 def test_rows_of_a_class_come_in_no_order():
-    insiders = Insiders(World(Terms("any", 2, 2, 4)).layout)
+    insiders = Insiders(World(ThresholdTerms("any", 2, 2, 4)).layout)
     reports = b"".join(insiders.report(b"q", i.to_bytes(2, "big")) for i in range(40))
     orders = {tuple(part for _, part in open_reports(insiders.layout, reports).rows()) for _ in range(3)}
     assert len(orders) == 3  # two alike by chance: 3 in 40!

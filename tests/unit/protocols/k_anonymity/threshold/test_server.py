@@ -22,7 +22,7 @@ from masquerade.protocols.k_anonymity.threshold.messages import (
     EvaluationRefusal,
     Notice,
     Request,
-    Terms,
+    ThresholdTerms,
     read_reply,
 )
 from masquerade.protocols.k_anonymity.threshold.roles import Client, Collector, RandomnessServer
@@ -45,7 +45,7 @@ def element():
 
 def request_of(world, person, point=None):
     credential = Credential.decode(world.server.enrol(person))
-    return Request.made(world.published, credential, point or element()).encode()
+    return Request.make(world.published, credential, point or element()).encode()
 
 
 def test_a_second_evaluation_is_refused_and_a_repeated_one_tells_nothing_new():
@@ -55,7 +55,7 @@ def test_a_second_evaluation_is_refused_and_a_repeated_one_tells_nothing_new():
     (again,) = world.server.evaluate([first])
     assert evaluated(again) == evaluated(reply)
     assert [reason(r) for r in world.server.evaluate([request_of(world, "ann")])] == ["already_spent"]
-    with pytest.raises(QueryRefused, match="one evaluation") as caught:
+    with pytest.raises(QueryRefused, match="already used in this epoch") as caught:
         _report(world, "ann")
     assert caught.value.refusals[0].code == "already_spent"
 
@@ -76,10 +76,10 @@ def test_bad_requests_are_refused_one_by_one_and_the_others_served():
     world = World()
     other = World(server=RandomnessServer(bytes(32), EvaluationLedger()))
     good = request_of(world, "ann")
-    stranger = Request.made(world.published, Credential(bytes(16), bytes(32)), element()).encode()
+    stranger = Request.make(world.published, Credential(bytes(16), bytes(32)), element()).encode()
     spoilt = Request.decode(request_of(world, "bob"))
     swapped = Request(spoilt.notice, spoilt.credential, element(), spoilt.code).encode()
-    identity = Request.made(world.published, Credential.decode(world.server.enrol("cat")), bytes(32)).encode()
+    identity = Request.make(world.published, Credential.decode(world.server.enrol("cat")), bytes(32)).encode()
     batch = [b"", stranger, swapped, identity, request_of(other, "ann"), good, good + b"\0"]
     reasons = [reason(reply) for reply in world.server.evaluate(batch)]
     expected = ["malformed", "not_enrolled", "not_enrolled", "malformed", "unknown_epoch", None, "malformed"]
@@ -103,7 +103,7 @@ def test_a_closed_epoch_evaluates_nothing_and_says_so_signed():
 
 def test_epochs_do_not_share_keys_or_uses():
     world = World()
-    summer = World(Terms("summer", 3, 12, 16), server=world.server)
+    summer = World(ThresholdTerms("summer", 3, 12, 16), server=world.server)
     point = element()
     spring_reply, summer_reply = world.server.evaluate(
         [
@@ -154,7 +154,7 @@ def test_a_ledger_of_the_first_version_opens(tmp_path):
     for _ in range(2):
         with closing(EvaluationLedger(tmp_path / "ledger")) as ledger:
             assert ledger.epochs() == {"spring": b"\0\xff"}
-            assert (ledger.spent("spring"), ledger.finished("spring")) == (1, False)
+            assert (ledger.count_spent("spring"), ledger.finished("spring")) == (1, False)
             assert ledger.spend("spring", [(b"\1", b"\2"), (b"\1", b"\3")]) == [True, False]
 
 
@@ -184,7 +184,7 @@ def test_replies_that_were_tampered_with_are_refused():
     world = World()
     ann, bob = world.client("ann"), world.client("bob")
     replies = world.server.evaluate([ann.request(b"07030"), bob.request(b"07029")])
-    with pytest.raises(RoundAborted, match="another request"):
+    with pytest.raises(RoundAborted, match="different request"):
         ann.report(replies[1], b"polio")
     answer = read_reply(replies[0])
     spoilt = Evaluation(answer.elements, answer.evaluated[::-1], answer.proof, answer.place)
@@ -200,7 +200,7 @@ def test_replies_that_were_tampered_with_are_refused():
 def test_a_client_asks_once_and_reports_once():
     world = World()
     client = world.client("ann")
-    with pytest.raises(InputError, match="none has been made"):
+    with pytest.raises(InputError, match="Make a request before"):
         client.report(EvaluationRefusal("malformed").encode(), b"")
     request = client.request(b"07030")
     assert client.request(b"07030") == request
@@ -250,7 +250,7 @@ def test_parameters_are_checked():
         RandomnessServer(b"short", EvaluationLedger())
     with pytest.raises(InputError, match="'together'"):
         RandomnessServer(SEED, EvaluationLedger(), together=65)
-    with pytest.raises(InputError, match="not empty"):
+    with pytest.raises(InputError, match="must not be empty"):
         World().server.enrol("")
     with pytest.raises(QueryRefused, match="no epoch"):
         World().server.notice("winter")
@@ -285,7 +285,7 @@ class Serving(RuleBasedStateMachine):
 
     @invariant()
     def the_count_is_right(self):
-        assert self.world.server._ledger.spent("spring") == len(self.served)
+        assert self.world.server._ledger.count_spent("spring") == len(self.served)
 
 
 TestServing = Serving.TestCase

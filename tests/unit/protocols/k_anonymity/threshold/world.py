@@ -6,7 +6,7 @@ from masquerade.crypto.class_secrets import secret_of
 from masquerade.crypto.oprf import output_of
 from masquerade.kernels.field61 import PRIME
 from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.k_anonymity.threshold.messages import Layout, Notice, Terms
+from masquerade.protocols.k_anonymity.threshold.messages import Notice, ReportLayout, ThresholdTerms
 from masquerade.protocols.k_anonymity.threshold.roles import (
     Client,
     Collector,
@@ -21,11 +21,11 @@ class World:
     """One epoch from its opening to its end."""
 
     def __init__(self, terms=None, ledger=None, server=None):
-        self.terms = terms or Terms("spring", 3, 12, 16)
+        self.terms = terms or ThresholdTerms("spring", 3, 12, 16)
         self.server = server or RandomnessServer(SEED, ledger or EvaluationLedger())
         self.notice = self.server.open(self.terms.encode())
         self.published = Notice.decode(self.notice).digest
-        self.layout = Layout.of(Notice.decode(self.notice))
+        self.layout = ReportLayout.of(Notice.decode(self.notice))
 
     def client(self, person):
         return Client(

@@ -1,0 +1,130 @@
+"""Lazy frames, data sets and readers of record batches are read in batches, and only asked columns."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyarrow import dataset, parquet
+
+import masquerade as mq
+from masquerade.core.errors import FileError, InputError, SchemaError, UnknownValue
+from masquerade.frames.streams import ROWS, stream_of
+
+SCHEMA = mq.Schema({"a": ["x", "y"], "b": [0, 1, 2]})
+N = 2 * ROWS + 17
+
+
+@pytest.fixture(scope="module")
+def table():
+    generator = np.random.default_rng(5)
+    return pa.table(
+        {"a": generator.choice(["x", "y"], N), "b": generator.integers(0, 3, N), "c": np.zeros(N)}
+    )
+
+
+def sources(table, folder):
+    parquet.write_table(table, folder / "t.parquet", row_group_size=50_000)
+    return {
+        "lazy frame": pl.from_arrow(table).lazy(),
+        "lazy scan": pl.scan_parquet(folder / "t.parquet"),
+        "data set": dataset.dataset(folder / "t.parquet"),
+        "scanner": dataset.dataset(folder / "t.parquet").scanner(columns=["a", "b"]),
+        "reader": table.to_reader(max_chunksize=10_000),
+    }
+
+
+@pytest.mark.parametrize("name", ["lazy frame", "lazy scan", "data set", "scanner", "reader"])
+def test_counts_equal_those_of_the_frame_in_memory(table, tmp_path, name):
+    source = mq.tally(sources(table, tmp_path)[name], schema=SCHEMA)
+    expected = mq.tally(table.select(["a", "b"]), schema=SCHEMA)
+    query = mq.Query(by=("a", "b"))
+    assert source.n == N
+    assert source.answer([query])[0].values.tolist() == expected.answer([query])[0].values.tolist()
+
+
+@pytest.mark.parametrize("name", ["lazy frame", "data set", "reader"])
+def test_no_batch_is_larger_than_the_limit_and_only_asked_columns_are_read(table, tmp_path, name):
+    batches = list(stream_of(sources(table, tmp_path)[name]).batches(["b"]))
+    assert max(len(batch) for batch in batches) <= ROWS
+    assert sum(len(batch) for batch in batches) == N
+    assert {tuple(batch.schema.names) for batch in batches} == {("b",)}
+
+
+@pytest.mark.parametrize("name", ["lazy frame", "data set", "reader"])
+def test_unknown_values_are_refused_by_their_row_over_all_batches(table, tmp_path, name):
+    values = table["a"].to_pylist()
+    values[ROWS + 4] = "secret"
+    changed = table.set_column(0, "a", pa.array(values))
+    with pytest.raises(UnknownValue, match=f"row {ROWS + 5}") as refused:
+        mq.tally(sources(changed, tmp_path)[name], schema=SCHEMA)
+    assert "secret" not in str(refused.value)
+
+
+def test_categories_are_inferred_of_what_can_be_read_twice(table, tmp_path):
+    found = sources(table.select(["a", "b"]), tmp_path)
+    assert mq.tally(found["lazy frame"]).schema == mq.tally(found["data set"]).schema == SCHEMA
+    with pytest.raises(InputError, match="a reader of record batches need a 'schema'"):
+        mq.tally(found["reader"])
+
+
+def test_a_reader_can_be_read_once_only(table):
+    stream = stream_of(table.to_reader())
+    assert sum(len(batch) for batch in stream.batches(["a"])) == N
+    with pytest.raises(InputError, match="can be read once only"):
+        next(stream.batches(["a"]))
+
+
+def test_a_missing_column_is_named_with_the_nearest(table):
+    with pytest.raises(SchemaError, match="no column 'aa' in the lazy frame"):
+        mq.tally(pl.from_arrow(table).lazy(), schema=mq.Schema({"aa": ["x", "y"]}))
+
+
+def test_metadata_of_a_disguised_data_set_is_read(tmp_path):
+    policy = mq.data.students_policy()
+    mq.data.students().to_csv(tmp_path / "clear.csv", index=False)
+    mq.disguise_file(tmp_path / "clear.csv", tmp_path / "reports.parquet", policy)
+    source = mq.tally(dataset.dataset(tmp_path / "reports.parquet"))
+    assert source.policy.id == policy.id
+
+
+def test_a_data_set_whose_file_is_damaged_is_an_error_without_data(table, tmp_path):
+    parquet.write_table(table, tmp_path / "t.parquet")
+    data = dataset.dataset(tmp_path / "t.parquet")
+    content = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(content[: len(content) // 2])
+    with pytest.raises(FileError, match="data set cannot be read to its end"):
+        mq.tally(data, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("cut", [None, 0.5])
+def test_csv_files_compressed_by_zstandard(tmp_path, cut):
+    generator = np.random.default_rng(2)
+    frame = pd.DataFrame({"a": generator.choice(["x", "y"], 400_000), "noise": generator.random(400_000)})
+    packed = pa.compress(frame.to_csv(index=False).encode(), "zstd", asbytes=True)
+    path = tmp_path / "t.csv.zst"
+    path.write_bytes(packed if cut is None else packed[: int(cut * len(packed))])
+    schema = mq.Schema({"a": ["x", "y"]})
+    if cut is not None:
+        with pytest.raises(FileError, match="the compressed file is truncated or damaged after data row"):
+            mq.tally(path, schema=schema, engine="memory")
+        return
+    for engine in ("memory", "duckdb"):
+        [table] = mq.tally(path, schema=schema, engine=engine).answer([mq.Query(by="a")])
+        assert table.values.tolist() == [(frame["a"] == label).sum() for label in ("x", "y")]
+
+
+def test_a_database_of_several_tables_names_them(tmp_path):
+    path = tmp_path / "people.duckdb"
+    with duckdb.connect(path) as connection:
+        connection.execute("CREATE TABLE old AS SELECT 'x' AS a; CREATE TABLE new AS SELECT 'y' AS a")
+    with pytest.raises(FileError, match=r"this one has: 'new', 'old'\. Pass one: ibis\.duckdb\.connect"):
+        mq.tally(path, schema=SCHEMA)
+    path.write_text("not a database")
+    with pytest.raises(FileError, match="is not a database that DuckDB can open"):
+        mq.tally(path, schema=SCHEMA)
+    with pytest.raises(FileError, match="there is no such file"):
+        mq.tally(tmp_path / "others.duckdb", schema=SCHEMA)
