@@ -20,10 +20,10 @@ from masquerade.crypto import shamir
 from masquerade.crypto.keys import AgreementKey, SigningKey, verify_signature
 from masquerade.protocols.people.questions import Question
 from masquerade.protocols.secure_aggregation import masks
-from masquerade.protocols.secure_aggregation.agreement import Batch, Parameters
+from masquerade.protocols.secure_aggregation.agreement import Parameters, QuestionBatch
 from masquerade.protocols.secure_aggregation.message_sizes import most_traffic
 from masquerade.protocols.secure_aggregation.messages import Delivery, Work
-from masquerade.simulation.aggregation import Population
+from masquerade.simulation.aggregation import Aggregation
 
 COUNTS = 1000
 ROUNDS = ((1_000, "semi-honest"), (1_000, "malicious"), (3_000, "malicious"), (10_000, "malicious"))
@@ -97,13 +97,13 @@ def measure(users, server):
     generator = np.random.default_rng(users)
     codes = {"cell": generator.integers(0, COUNTS, users)}
     policy = mq.Policy.clear(mq.Schema({"cell": list(range(COUNTS))}))
-    people = Population(codes, policy, Parameters.of(users, server=server))
+    people = Aggregation(codes, policy, Parameters.of(users, server=server))
     leaving = generator.choice(users, users // 20, replace=False).tolist()
     people.leaving = dict.fromkeys(leaving, Delivery)
     staying = np.setdiff1d(np.arange(users), leaving)
     alone = Timed(people.users[staying[0]])
     people.users[staying[0]] = alone
-    batch = Batch((Question(("cell",)),), people.terms.sizes)
+    batch = QuestionBatch((Question(("cell",)),), people.terms.sizes)
     outcome = people.ask(batch)
     assert np.array_equal(outcome.counts, np.bincount(codes["cell"][staying], minlength=COUNTS))
     meter, parameters = people.meter, people.terms.parameters

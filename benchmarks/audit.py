@@ -1,6 +1,6 @@
 """What audits find: ε between limits for every constructor and for other packages, planted faults, alarms.
 
-    python -m benchmarks.audit constructors [NAME…]  # 10⁶ draws a truth, limits wrong in 5% at most
+    python -m benchmarks.audit constructors [NAME…]  # 10⁶ draws per truth, limits wrong in 5% at most
     python -m benchmarks.audit foreign          # needs opendp, multi-freq-ldpy and pure-ldp (see VERSIONS)
     python -m benchmarks.audit faults           # 300 runs of every planted fault
     python -m benchmarks.audit clean            # 1,000 audits of what is sound
@@ -67,7 +67,7 @@ CONSTRUCTORS: dict[str, Callable[[], mq.Channel]] = {
     "triangular": lambda: c.triangular("0.4"),
     "mangat": lambda: c.mangat("0.6"),
     "identity": lambda: c.identity(3),
-    "grouped": lambda: c.grouped([[0, 1], [2, 3]], [c.binary("0.3"), c.binary("0.4")]),
+    "within_groups": lambda: c.within_groups([[0, 1], [2, 3]], [c.binary("0.3"), c.binary("0.4")]),
     "optimal_design": lambda: c.optimal_design(5, epsilon=1, queries="cumulative").channel,
     "optimal_pairwise": lambda: c.optimal_pairwise([[1, 2, 3], [2, 1, 2], [3, 2, 1]]).channel,
     "cheater_detection": lambda: c.cheater_detection(("0.2", "0.4"), ("0.1", "0.2")),

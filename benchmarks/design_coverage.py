@@ -25,9 +25,9 @@ from masquerade.core.errors import NotConverged
 from masquerade.sources.query_plan import layouts_of
 from masquerade.sources.record_store import Observed
 from masquerade.sources.report_tally import ReportTally
-from masquerade.stats._design import Formula, cells_of
-from masquerade.stats._families import Mean
-from masquerade.stats.regression import regression_of
+from masquerade.stats.regression.families import Mean
+from masquerade.stats.regression.formula import Formula, cells_of
+from masquerade.stats.regression.score_fit import regression_of
 
 RESULTS = Path(__file__).parent / "results" / "design_coverage.json"
 RUNS = 2000
@@ -107,7 +107,7 @@ class CountedReports(ReportTally):
         for plan in plans:
             keep = [names.index(name) for name in plan.joint_columns]
             sums = np.einsum(self.table, list(range(len(names))), keep).reshape(plan.joint_shape)
-            found.append(Observed.of(plan, plan.met(sums)))
+            found.append(Observed.of(plan, plan.select_met(sums)))
         return found
 
 
@@ -127,7 +127,7 @@ class Study:
         policy = mq.Policy.build({"g": ["a", "b"], **design.variables}, {key: design.channel})
         sizes = [len(variable) for variable in policy.observed.variables]
         rows = [design.truths(share) @ design.channel.matrix / 2 for share in shares]
-        groups = 1 if design.channel.sampled is None else sizes[1]
+        groups = 1 if design.channel.sampled_channel is None else sizes[1]
         return cls(policy, np.array(rows).reshape(sizes), groups)
 
     def drawn(self, n: int, generator: np.random.Generator) -> CountedReports:

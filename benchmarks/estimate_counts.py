@@ -16,9 +16,9 @@ from multi_freq_ldpy.pure_frequency_oracles.GRR import GRR_Aggregator_IBU, GRR_A
 from pure_ldp.frequency_oracles.direct_encoding import DEServer
 
 import masquerade as mq
-from masquerade.core.covariance import LinearCovariance, Part
+from masquerade.core.linear_covariance import CovariancePart, LinearCovariance
 from masquerade.disguising.seeded import simulate_codes
-from masquerade.sources.query_plan import Layout
+from masquerade.sources.query_plan import QueryLayout
 from masquerade.sources.records import Records
 
 REPORTS, CATEGORIES, EPSILON = 1_000_000, 50, 2
@@ -33,9 +33,9 @@ def large_table():
     n = int(observed.sum())
 
     def ours():
-        plan = Layout(policy.groups, policy.schema).plan(mq.Query(by=names))
+        plan = QueryLayout(policy.groups, policy.schema).plan(mq.Query(by=names))
         values = plan.maps.apply(observed)
-        covariance = LinearCovariance((Part(observed, plan.maps),), values, values, n)
+        covariance = LinearCovariance((CovariancePart(observed, plan.maps),), values, values, n)
         return values, np.sqrt(np.maximum(covariance.diagonal(), 0))
 
     def tensordot():

@@ -23,7 +23,7 @@ from benchmarks.timing import keep
 
 import masquerade as mq
 from masquerade.crypto.keys import SigningKey, verify_signature
-from masquerade.crypto.proof_batches import rejected
+from masquerade.crypto.proof_batches import find_rejected
 from masquerade.crypto.proofs import BallotKeys, mask
 from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.frequency_mining.ballots import (
@@ -37,9 +37,9 @@ from masquerade.protocols.frequency_mining.ballots import (
     spans_of,
     sum_of_keys,
 )
-from masquerade.protocols.frequency_mining.messages import Terms
-from masquerade.protocols.mixnet.messages import Board, MixTerms
-from masquerade.protocols.mixnet.roles import Leader, Miner, Respondent, opened_batch
+from masquerade.protocols.frequency_mining.messages import FrequencyTerms
+from masquerade.protocols.mixnet.messages import MixBoard, MixTerms
+from masquerade.protocols.mixnet.roles import Leader, MixMiner, Respondent, opened_batch
 from masquerade.protocols.people.questions import Question
 
 TARGET = 100_000
@@ -47,7 +47,7 @@ CORES = 2
 BATCH = 25_000  # proofs in one sum
 MIXED = 8.0  # seconds that a leader was estimated to take for 10,000 records
 POLICY = mq.Policy.from_dict({"masquerade": 1, "variables": {"A": {"categories": ["yes", "no"]}}})
-TERMS = Terms("benchmark", POLICY, {f"u{i}": SigningKey().public for i in range(3)}, 3)
+TERMS = FrequencyTerms("benchmark", POLICY, {f"u{i}": SigningKey().public for i in range(3)}, 3)
 QUESTION = Question((), (("A", 0),))
 SPANS = spans_of((QUESTION,), TERMS.sizes)
 SETTING = Setting(b"session", b"invitation", b"roster")
@@ -195,7 +195,9 @@ def rosters(prices, results, users=500, counts=20):
     """Measure what every user checks; figures are for the most that this mode allows."""
     posts = [(f"u{i}", make_keys(counts, SETTING, f"u{i}")[1]) for i in range(users)]
     bad, checking = once(
-        lambda: rejected(posts, partial(keys_claim, counts=counts, setting=SETTING), workers=1, each=counts)
+        lambda: find_rejected(
+            posts, partial(keys_claim, counts=counts, setting=SETTING), workers=1, each=counts
+        )
     )
     assert bad == []
     pairs = users * counts
@@ -211,7 +213,7 @@ def mixes(prices, results, n):
     public = {name: key.public for name, key in keys.items()}
     leaders = {name: public[name] for name in names[1:3]}
     terms = MixTerms("s", public["miner"], leaders, {name: public[name] for name in names[3:]})
-    miner = Miner(keys["miner"], terms)
+    miner = MixMiner(keys["miner"], terms)
     first, second = (Leader(name, keys[name], terms) for name in leaders)
     board = miner.key_board([miner.share(), first.share(), second.share()])
     first.take_key(board)
@@ -221,8 +223,8 @@ def mixes(prices, results, n):
     mul, gen = prices["multiply"], prices["multiply the generator"]
     decode, add = prices["decode"], prices["add in a long sum"]
     _, reading = once(lambda: opened_batch(terms, first.key, batch))
-    one, shuffling = once(lambda: first.shuffle(batch, Board(()).encode()))
-    two = second.shuffle(batch, Board((one,)).encode())
+    one, shuffling = once(lambda: first.shuffle(batch, MixBoard(()).encode()))
+    two = second.shuffle(batch, MixBoard((one,)).encode())
     shuffles = miner.shuffle_board([one, two])
     ours, checking = once(lambda: first.endorse(batch, shuffles))
     signed = miner.endorsement_board([ours, second.endorse(batch, shuffles)])

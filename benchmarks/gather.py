@@ -29,12 +29,13 @@ from masquerade.survey.collector.export import table_of
 from masquerade.survey.collector.store import SurveyStore
 from masquerade.survey.device.participation import Record, report_id
 from masquerade.survey.device.publication import terms_text
-from masquerade.survey.device.terms import Terms
+from masquerade.survey.device.terms import DeviceTerms
 
 DEVICE = """
 import json, resource, sys
 from masquerade import people
-people.report(sys.argv[1], json.loads(sys.argv[2]), record=sys.argv[3], patience=600)
+people.report(sys.argv[1], json.loads(sys.argv[2]), record=sys.argv[3], patience=600,
+              limit="gamma=50", clear=("age",))
 most = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
 used = resource.getrusage(resource.RUSAGE_SELF)
 heavy = sorted({"numpy", "numba", "pandas"} & set(sys.modules))
@@ -42,7 +43,7 @@ print(json.dumps({"kb": int(most), "seconds": used.ru_utime + used.ru_stime, "he
 """
 
 
-def person(terms: Terms) -> dict[str, object]:
+def person(terms: DeviceTerms) -> dict[str, object]:
     """Return somebody's row: three of ten take pills, all else is even."""
     row = {one.name: secrets.choice(one.labels) for one in terms.questions}
     return row | {"pills": "yes" if secrets.randbelow(10) < 3 else "no"}
@@ -57,7 +58,8 @@ def command_size(terms: Path, folder: Path, row: dict[str, object], *more: str) 
         "    print(next(l.split()[1] for l in open('/proc/self/status') if l.startswith('VmHWM')))\n"
     )
     command = [sys.executable, "-c", watched, "gather", "take-part", str(terms), "--row",
-               str(folder / "row.json"), "--record", str(folder / "command.record"), *more]  # fmt: skip
+               str(folder / "row.json"), "--record", str(folder / "command.record"), "--limit", "gamma=50",
+               "--clear", "age", *more]  # fmt: skip
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)  # noqa: S603
 
 
@@ -69,7 +71,7 @@ def invited_size() -> int:
             file.write_text(terms_text(survey))
             with SurveyStore(folder / "work" / "collected") as store:
                 (code,) = store.invite(1)
-            return command_size(file, folder, person(Terms.load(file)), "--invitation", code)
+            return command_size(file, folder, person(DeviceTerms.load(file)), "--invitation", code)
 
 
 def measured(devices: int, at_once: int, reports: int) -> dict:
@@ -77,7 +79,7 @@ def measured(devices: int, at_once: int, reports: int) -> dict:
     with tempfile.TemporaryDirectory() as place, collector(Path(place) / "work") as (survey, address):
         folder, file = Path(place), Path(place) / "terms.json"
         file.write_text(terms_text(survey))
-        terms = Terms.load(file)
+        terms = DeviceTerms.load(file)
         people = [person(terms) for _ in range(devices + 1 + reports)]
 
         def taken_part(i: int) -> dict:
@@ -114,7 +116,7 @@ def measured(devices: int, at_once: int, reports: int) -> dict:
         loaded = time.perf_counter() - began
         with SurveyStore(folder / "work" / "collected") as store:
             number = store.counts()["reports"]
-            source = mq.tally(table_of(store.counted()[survey.policy.id], survey.policy), survey.policy)
+            source = mq.tally(table_of(store.count_reports()[survey.policy.id], survey.policy), survey.policy)
         [table] = source.answer([mq.Query(by="pills")])
         truth = sum(row["pills"] == "yes" for row in people)
         off = (float(table.values[0]) - truth) / float(table.stderr("given_records")[0])

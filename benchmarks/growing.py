@@ -54,7 +54,7 @@ def measured(folder, paths):
     found = []
     for path in paths[FIRST:]:
         path.rename(Path(folder, path.name))
-        clock, processor, (source, tables) = timed(partial(refreshed, source))
+        clock, processor, (source, tables) = timed(partial(refresh, source))
         anew_clock, anew, others = timed(lambda: mq.tally(pattern, POLICY, growing=True).answer(QUESTIONS))
         found.append(
             {
@@ -71,9 +71,9 @@ def measured(folder, paths):
     return found
 
 
-def refreshed(source):
+def refresh(source):
     """Return the source of what is there now, and its answers."""
-    newer = source.refreshed()
+    newer = source.refresh()
     return newer, newer.answer(QUESTIONS)
 
 

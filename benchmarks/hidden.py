@@ -26,12 +26,12 @@ from benchmarks.timing import keep
 import masquerade as mq
 from masquerade.learn.clusters import lloyd_step
 from masquerade.learn.networks.graph import ancestral_order
-from masquerade.learn.networks.network import parse_bif
+from masquerade.learn.networks.network_files import parse_bif
 from masquerade.protocols.mpc import Cost, Dealer, HelpedEngine, run
 from masquerade.protocols.mpc.dealer import local_keys
 from masquerade.protocols.mpc.k_means import Lloyd, clusters
-from masquerade.services.parties.example import Plan, horizontal, named, vertical
-from masquerade.services.parties.session import Goal
+from masquerade.services.parties.example import DeploymentPlan, add_person_keys, split_columns, split_rows
+from masquerade.services.parties.session import LearningGoal
 from masquerade.simulation import hidden_structure
 from masquerade.sources.records import Records
 
@@ -55,10 +55,10 @@ def session(name, n):
     order, names = order_of(network), tuple(network.schema)
     frame = network.sample(n, seed=SEED)
     owners = {owner: names[place::2] for place, owner in enumerate(OWNERS)}
-    goal = Goal(model="structure", order=order, max_parents=MAX_PARENTS, score="k2")
+    goal = LearningGoal(model="structure", order=order, max_parents=MAX_PARENTS, score="k2")
     policy = mq.Policy.clear(network.schema)
     busy = os.getloadavg()[0]
-    made = vertical(frame, policy, owners, "hidden-structure", goal, seed=SEED, linking="keyed")
+    made = split_columns(frame, policy, owners, "hidden-structure", goal, seed=SEED, linking="keyed")
     status, seconds, spent, memory = held(made)
     source = mq.tally(frame, schema=network.schema)
     clear = mq.learn.structure(source, order, max_parents=MAX_PARENTS, score="k2").structure
@@ -194,8 +194,10 @@ def k_means_session(records=CLUSTERED):
     table, start = drawn_table(records, COLUMNS, LEVELS)
     frame, schema = frame_of(table)
     owners = {"north": schema.names[:2], "south": schema.names[2:]}
-    goal = Goal(model="k-means", k=CENTRES, names=schema.names, start=start.tolist())
-    made = vertical(frame, mq.Policy.clear(schema), owners, "hidden-k-means", goal, seed=1, linking="keyed")
+    goal = LearningGoal(model="k-means", k=CENTRES, names=schema.names, start=start.tolist())
+    made = split_columns(
+        frame, mq.Policy.clear(schema), owners, "hidden-k-means", goal, seed=1, linking="keyed"
+    )
     busy = os.getloadavg()[0]
     status, seconds, spent, memory = held(replace(made, terms={"clusters": {"steps": 1}}))
     sizes, sums = lloyd_step(table, np.ones(len(table)), start)
@@ -220,7 +222,7 @@ def scattered_cells(frame, policy, holder, goal):
 
     Records of which an owner holds the same columns are in one file of that owner's.
     """
-    keyed, names = named(frame), np.array(frame.columns)
+    keyed, names = add_person_keys(frame), np.array(frame.columns)
     parts = {}
     for place, owner in enumerate(OWNERS):
         held = holder == place
@@ -230,7 +232,7 @@ def scattered_cells(frame, policy, holder, goal):
             for at, pattern in enumerate(patterns)
             if pattern.any()
         ]
-    return Plan("hidden-k-means", parts, dict.fromkeys(OWNERS, policy), "person", goal, "keyed")
+    return DeploymentPlan("hidden-k-means", parts, dict.fromkeys(OWNERS, policy), "person", goal, "keyed")
 
 
 def k_means_table_sessions(steps=TABLE_STEPS):
@@ -242,11 +244,11 @@ def k_means_table_sessions(steps=TABLE_STEPS):
     for _ in range(steps):
         sizes, sums = lloyd_step(table, np.ones(len(table)), centres)
         centres = sums / sizes[:, None]
-    goal = Goal(model="k-means", k=CENTRES, names=names, start=start.tolist())
+    goal = LearningGoal(model="k-means", k=CENTRES, names=names, start=start.tolist())
     columns = {owner: names[place::2] for place, owner in enumerate(OWNERS)}
     ways = {
-        "horizontal": horizontal(frame, policy, OWNERS, goal, seed=SEED),
-        "vertical": vertical(frame, policy, columns, "hidden-k-means", goal, seed=SEED, linking="keyed"),
+        "horizontal": split_rows(frame, policy, OWNERS, goal, seed=SEED),
+        "vertical": split_columns(frame, policy, columns, "hidden-k-means", goal, seed=SEED, linking="keyed"),
         "any cells": scattered_cells(frame, policy, holders(TABLE)["any cells"], goal),
     }
     found = []

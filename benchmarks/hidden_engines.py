@@ -31,7 +31,7 @@ from benchmarks.timing import keep
 
 import masquerade as mq
 from masquerade.learn.networks.score_tables import ScoreTables
-from masquerade.protocols.mpc import HiddenColumns, MpycEngine, Search, finished, parents
+from masquerade.protocols.mpc import HiddenColumns, MpycEngine, Search, parents, run_alone
 from masquerade.simulation import hidden_structure
 from masquerade.sources.records import Records
 
@@ -61,7 +61,7 @@ def searched(engine, n):
     columns = HiddenColumns({name: len(schema[name]) for name in schema}, holder, own, n)
     start = time.perf_counter()
     search = Search.in_order(order, MAX_PARENTS)
-    found = finished(parents(engine, columns, search, ScoreTables.of("k2", n)))
+    found = run_alone(parents(engine, columns, search, ScoreTables.of("k2", n)))
     seconds = time.perf_counter() - start
     return {"parents": found, "seconds": seconds, "rounds": engine.cost.rounds, "bytes": engine.cost.sent}
 

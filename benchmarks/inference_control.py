@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 import masquerade as mq
-from masquerade.core.covariance import LinearCovariance
 from masquerade.core.guarantee import Guarantee
+from masquerade.core.linear_covariance import LinearCovariance
 from masquerade.estimate.evidence import ReportEvidence
 
 SEQUENCES, QUESTIONS, LEAST_PEOPLE, LARGEST_COUNT = 100_000, 8, 4, 9

@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.timing import keep
 
 from masquerade.core.axes import Floats
-from masquerade.core.report_moments import Spread, score_interval
+from masquerade.core.report_moments import ReportSpread, score_interval
 from masquerade.estimate.inverse import unbiased_map
 
 Z = NormalDist().inv_cdf(0.975)
@@ -102,12 +102,12 @@ def cases_of(generator: np.random.Generator, runs: int) -> list[Case]:
     return found
 
 
-def spread_of(samples: Floats, weights: Floats, n: int) -> tuple[Spread, Floats]:
+def spread_of(samples: Floats, weights: Floats, n: int) -> tuple[ReportSpread, Floats]:
     """Return how reports scatter behind one cell, in every sample, and its estimates."""
     values = samples @ weights
     sums = [samples @ weights**power for power in (2, 3, 4)]
     ends = [(np.full(len(values), weights.min()), np.full(len(values), weights.max()))]
-    return Spread.of(values, sums, ends, given=sums[0] - values, n=n), values
+    return ReportSpread.of(values, sums, ends, given=sums[0] - values, n=n), values
 
 
 def held(interval: Any, truth: float) -> float:

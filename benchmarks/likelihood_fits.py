@@ -17,8 +17,8 @@ import masquerade as mq
 from masquerade.core.axes import contract
 from masquerade.core.covariance import IndependentCovariance
 from masquerade.core.errors import NotConverged
-from masquerade.core.evidence import Reduction
-from masquerade.core.link_fits import fit_links
+from masquerade.core.evidence import TableReduction
+from masquerade.core.links.fits import fit_links
 from masquerade.estimate.em import maximum_likelihood
 from masquerade.estimate.evidence import ReportEvidence
 from masquerade.estimate.reports import Reports
@@ -66,7 +66,7 @@ def links():
         P = tuple(np.array(mq.channels.symmetric(K, "1/10").matrix, dtype=float) for K in sizes)
         q = contract(theta.reshape(sizes), P)
         observed = rng.multinomial(20_000, q.ravel() / q.sum()).reshape(sizes).astype(float)
-        reports = Reports(observed, P, sizes, Reduction.none(len(sizes)))
+        reports = Reports(observed, P, sizes, TableReduction.none(len(sizes)))
         evidences.append(ReportEvidence.of([reports], observed, IndependentCovariance(observed)))
         places.append(tuple(range(len(sizes))))
     return evidences, places

@@ -22,9 +22,9 @@ from benchmarks.timing import keep
 
 import masquerade as mq
 from masquerade.core.covariance import IndependentCovariance
-from masquerade.core.evidence import Reduction
-from masquerade.core.link_marginals import marginal_gains
-from masquerade.core.link_test import link_tests
+from masquerade.core.evidence import TableReduction
+from masquerade.core.links.deviance_test import link_tests
+from masquerade.core.links.marginals import marginal_gains
 from masquerade.core.query import Query
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.estimate.evidence import ReportEvidence
@@ -167,7 +167,7 @@ def falsely_linked(p, shares, tables, seed=2):
     drawn = generator.multinomial(PAIR_RECORDS, np.outer(first, second).ravel(), size=tables)
     evidence = []
     for counts in drawn.reshape(-1, 2, 2).astype(float):
-        reports = Reports(counts, (mask, mask), (2, 2), Reduction.none(2))
+        reports = Reports(counts, (mask, mask), (2, 2), TableReduction.none(2))
         evidence.append(ReportEvidence.of([reports], counts, IndependentCovariance(counts)))
     places = [(0, 1)] * tables
     return {

@@ -27,7 +27,7 @@ from benchmarks.timing import keep
 from masquerade.core.util.scratch import Scratch
 from masquerade.crypto.batch_mac import Texts
 from masquerade.crypto.keys import SigningKey
-from masquerade.crypto.point_sets import hashed, masked
+from masquerade.crypto.point_sets import hash_to_points, mask_points
 from masquerade.crypto.ristretto255 import ristretto255
 from masquerade.protocols.linkage.psi import Joiner, LinkingOffer, LinkingParty, MaskedPoints, ReturnedPoints
 from masquerade.protocols.linkage.record_keys import KeyColumn
@@ -64,9 +64,9 @@ def columns(count):
 
 def multiplications(count):
     """Time as many multiplications as two parties of so many keys need, two a key and side."""
-    points = hashed(Texts.of(f"{k}".encode() for k in range(count)), b"benchmark")
+    points = hash_to_points(Texts.of(f"{k}".encode() for k in range(count)), b"benchmark")
     secret = ristretto255.random_secret()
-    return timed(lambda: [masked(points, secret) for _ in range(4)])
+    return timed(lambda: [mask_points(points, secret) for _ in range(4)])
 
 
 def linked(count):
@@ -117,7 +117,9 @@ def held(count):
         own = MaskedPoints.decode(party.receive(LinkingOffer(session, roster, count).encode()))
         sent.write_bytes(ReturnedPoints(session, own.points).encode())
         del own
-        other = hashed(Texts(np.arange(count).view(np.uint8), np.arange(count + 1) * 8), b"another").tobytes()
+        other = hash_to_points(
+            Texts(np.arange(count).view(np.uint8), np.arange(count + 1) * 8), b"another"
+        ).tobytes()
         given.write_bytes(MaskedPoints(session, "registry", other).encode())
         del other
         party.receive(given.read_bytes())

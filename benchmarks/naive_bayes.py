@@ -45,7 +45,7 @@ def learning(clear, disguised):
         return naive_bayes(Records(disguised, POLICY), "y")
 
     def ours_clear():
-        return naive_bayes(Records(clear, POLICY.undisguised()), "y")
+        return naive_bayes(Records(clear, POLICY.without_channels()), "y")
 
     theirs = CategoricalNB(alpha=1).fit(matrix, y)
     for table, logs in zip(ours_clear().probabilities, theirs.feature_log_prob_, strict=True):
@@ -65,7 +65,7 @@ def learning(clear, disguised):
 
 def predicting(clear):
     """Time class probabilities of clear rows: ours reads labels, theirs codes."""
-    model = naive_bayes(Records(clear, POLICY.undisguised()), "y")
+    model = naive_bayes(Records(clear, POLICY.without_channels()), "y")
     matrix = np.column_stack([clear[name] for name in NAMES]).astype(np.int64)
     theirs = CategoricalNB(alpha=1).fit(matrix, clear["y"])
     labels = {name: matrix[:, i] for i, name in enumerate(NAMES)}

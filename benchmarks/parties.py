@@ -21,9 +21,9 @@ from masquerade.protocols.linkage.psi import Joiner, LinkingParty
 from masquerade.protocols.secure_sum import MaskedSum
 from masquerade.protocols.vertical.disguised_cells import CellRequest, ClearCells, Site
 from masquerade.protocols.vertical.paillier_products import KeyOwner, PaillierProducts
-from masquerade.protocols.vertical.scalar_products import HelpedProducts, Helper, ProductParty
+from masquerade.protocols.vertical.scalar_products import HelpedProducts, ProductHelper, ProductParty
 from masquerade.protocols.wire.session import LocalTransport
-from masquerade.sources.parties.joined import Miner
+from masquerade.sources.parties.joined import JoiningMiner
 from masquerade.sources.parties.pooled import PooledTally, pooling_party
 from masquerade.sources.parties.products import RevealedVerticalCounts
 from masquerade.sources.records import Records
@@ -70,7 +70,7 @@ def scalar_products():
         name: ProductParty(name, {v: codes[v] for v in own}, keys[name], public, helper="helper", **shared)
         for name, own in owners.items()
     }
-    roles["helper"] = Helper("helper", keys["helper"], public, n=ROWS, **shared)
+    roles["helper"] = ProductHelper("helper", keys["helper"], public, n=ROWS, **shared)
     transport = Counted({name: role.receive for name, role in roles.items()})
     source = RevealedVerticalCounts(HelpedProducts(owners, "helper", transport, BINARY, ROWS))
 
@@ -178,7 +178,7 @@ def mine(pipe, agreed):
     transport, at_start = Piped(pipe), resident()
     with tempfile.TemporaryDirectory() as folder:
         start, worked = time.perf_counter(), time.process_time()
-        source = Miner(agreed, SESSION).records(transport, folder)
+        source = JoiningMiner(agreed, SESSION).records(transport, folder)
         joined, join_peak = time.perf_counter() - start, resident()
         (table,) = source.answer([mq.Query(by=("x0", "y0", "z0"))])
         seconds, worked = time.perf_counter() - start, time.process_time() - worked

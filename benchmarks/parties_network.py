@@ -21,8 +21,8 @@ import pandas as pd
 from benchmarks.timing import keep
 
 from masquerade.channels.policy import Policy
-from masquerade.services.parties.example import Plan, write_deployment
-from masquerade.services.parties.session import Goal
+from masquerade.services.parties.example import DeploymentPlan, write_deployment
+from masquerade.services.parties.session import LearningGoal
 
 PARTIES = ("north", "south", "registry")
 COLUMNS = 5
@@ -44,8 +44,8 @@ def plan(rows):
                 "variables": {name: {"categories": [0, 1, 2], "channel": channel} for name in names},
             }
         )
-    goal = Goal(model="naive-bayes", target="north_0")
-    return Plan("vertical-with-miner", frames, policies, "person", goal, "keyed")
+    goal = LearningGoal(model="naive-bayes", target="north_0")
+    return DeploymentPlan("vertical-with-miner", frames, policies, "person", goal, "keyed")
 
 
 def peak(process):

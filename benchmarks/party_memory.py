@@ -59,8 +59,8 @@ def session(folder):
     assert data.people(linkage.rows)
     for _ in linkage.to_pieces():
         pass
-    memo, rows = Memo.kept(folder / "memo.json"), data.rows
-    block, linked = data.whole, linkage
+    memo, rows = Memo.load_or_create(folder / "memo.json"), data.rows
+    block, linked = data.single_block, linkage
     if block.rows > SORTED_AT_ONCE:
         block, linked = block.in_order(linkage.rows, scratch), linkage.in_place(scratch)
     held = RepeatedCells(block.codes, linked.tags, linked.rows, partial(data.draws, memo, block))
@@ -69,7 +69,7 @@ def session(folder):
         site.receive(CellRequest(SESSION, "miner", (), part, parts).encode())
     end, most = memory()
     kept = linkage.rows.nbytes + linkage.tags.nbytes
-    for each in (data.whole, block):
+    for each in (data.single_block, block):
         kept += sum(column.nbytes for column in each.codes.values()) + each.keys.nbytes
     kept += linked.rows.nbytes
     said = {"rows": rows, "mib_at_start": start, "mib_at_the_end": end, "most_mib": most}

@@ -28,7 +28,7 @@ from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.mixnet.roles import Respondent
 from masquerade.services.common.client import HttpTransport, Operator
 from masquerade.services.common.settings import load
-from masquerade.services.counting.example import made_up, write_count
+from masquerade.services.counting.example import example_records, write_count
 from masquerade.services.counting.messages import ASK_LETTER, DeviceReply, DeviceRequest, Letter
 from masquerade.services.counting.office import enrol
 from masquerade.services.counting.person_file import Admission
@@ -59,7 +59,7 @@ def serving(files, folder):
 def device_processes(number):
     """Return what so many devices took to answer one round, a process each."""
     with tempfile.TemporaryDirectory() as made:
-        folder, records = Path(made) / "count", made_up(number)
+        folder, records = Path(made) / "count", example_records(number)
         files = write_count(folder, protocol="frequency", records=records, patience=LONG)
         servers, devices = serving(files, folder), []
         try:
@@ -91,7 +91,7 @@ class Load:
     """People in this process who send their records through a mix, some connections at a time."""
 
     def __init__(self, terms, keys, records, admission):
-        self.agreed, self.form, self.digest = terms.agreed(), terms.report_form, terms.digest
+        self.agreed, self.form, self.digest = terms.protocol_terms(), terms.report_form, terms.digest
         self.keys, self.records, self.admission = keys, records, admission
         self.left, self.requests, self.lock = iter(list(keys)), 0, threading.Lock()
 
@@ -127,7 +127,7 @@ class Load:
 def simulated(number, connections):
     """Return what so many people of one process took to go through a mix of real services."""
     with tempfile.TemporaryDirectory() as made:
-        folder, records = Path(made) / "count", made_up(number)
+        folder, records = Path(made) / "count", example_records(number)
         files = write_count(folder, protocol="mix", records=records[:1])
         names = [f"P{i + 1:05d}" for i in range(number)]
         keys = {name: SigningKey() for name in names}

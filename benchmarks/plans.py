@@ -12,7 +12,7 @@ from benchmarks.timing import keep
 from scipy import stats
 
 import masquerade as mq
-from masquerade.plan.power import associated, needed, pair_of_axes, symmetric_matrix
+from masquerade.plan.power import associated_table, pair_of_axes, people_needed, symmetric_matrix
 
 PLANS = 200
 BATCH = 500  # runs at once
@@ -58,7 +58,7 @@ def realised(place, replicates):
         per=("record", "variable")[place % 2],
     )
     item = made.errors[int(rng.integers(len(made.errors)))]
-    if made.design == "dealt blocks":
+    if made.design.startswith("dealt blocks"):
         return made.design, dealt_errors(made, item.table, n, replicates, rng) / item.stderr(n)
     law, estimate, truth = reports_of(made, item.table)
     drawn = rng.multinomial(n, law / law.sum(), size=replicates)
@@ -69,7 +69,7 @@ def realised(place, replicates):
 def dealt_errors(made, table, n, replicates, rng):
     """Return the realised standard error where blocks are dealt: each run is estimated by its own map."""
     group = made.policy.group(table[0])
-    sampled = group.channel.sampled(tuple(sorted(group.names.index(name) for name in table)))
+    sampled = group.channel.sampled_channel(tuple(sorted(group.names.index(name) for name in table)))
     truth = np.ones(1)
     for name in table:
         truth = np.kron(truth, made.task.shares[name])
@@ -118,8 +118,8 @@ def found_share(setting, runs, place):
     """Return the people planned for a power of 0.8, and the share of runs that find the association."""
     first, second, gamma, other, phi, rule = setting
     sides = symmetric_matrix(len(first), gamma), symmetric_matrix(len(second), other)
-    truth = associated(first, second, phi)
-    n = needed(pair_of_axes(*sides), truth, rule=rule)
+    truth = associated_table(first, second, phi)
+    n = people_needed(pair_of_axes(*sides), truth, rule=rule)
     law = truth.ravel() @ np.kron(*sides)
     drawn = np.random.default_rng([7, place]).multinomial(n, law / law.sum(), size=runs)
     tables = drawn.reshape(runs, len(first), len(second)).astype(float)

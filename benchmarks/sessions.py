@@ -23,15 +23,15 @@ import pandas as pd
 import yaml
 from benchmarks.timing import keep
 from scipy.stats import chi2
-from tests.services.parties.deployments import Deployment, Goal, started
+from tests.services.parties.deployments import Deployment, LearningGoal, started
 
 import masquerade as mq
 from masquerade.core.guarantee import Guarantee
 from masquerade.learn import catalogue
-from masquerade.protocols.vertical.disguised_cells import restricted
-from masquerade.services.parties.example import vertical
+from masquerade.protocols.vertical.disguised_cells import restrict_to_variables
+from masquerade.services.parties.example import split_columns
 from masquerade.services.parties.settings import consent_values
-from masquerade.sources.parties.own_tables import OwnTables, counted, view_of
+from masquerade.sources.parties.own_tables import OwnTables, count_reports, view_of
 from masquerade_experiments.ma_2006 import iris
 
 WITH, WITHOUT = "vertical-with-miner", "vertical-without-miner"
@@ -85,7 +85,8 @@ def held(deployment, sessions):
     for party in deployment.spec.parties:
         values = yaml.safe_load(deployment.files[party].read_text())
         (consent,) = values["consents"]
-        values["consents"] = [{**consent, **consent_values(spec)} for spec in specs.values()]
+        own = {**consent, "clear": "accepted"}  # made-up people
+        values["consents"] = [{**own, **consent_values(spec)} for spec in specs.values()]
         deployment.files[party].write_text(yaml.safe_dump(values))
     found = {}
     with started(deployment):
@@ -105,8 +106,8 @@ def figure(p, generator):
     truth = mq.tally(grouped.records, schema=policy)
     reports = mq.tally(mq.simulate(grouped.records, policy, seed=generator), policy)
     told = {"scores": grouped.means, "counts": "mle", "seed": int(generator.integers(2**31))}
-    goal = Goal(model="linear", target=iris.TARGET, features=list(iris.FEATURES), **told)
-    plan = vertical(grouped.records, policy, FLOWERS, WITH, goal, seed=1, linking="keyed")
+    goal = LearningGoal(model="linear", target=iris.TARGET, features=list(iris.FEATURES), **told)
+    plan = split_columns(grouped.records, policy, FLOWERS, WITH, goal, seed=1, linking="keyed")
     with tempfile.TemporaryDirectory() as folder:
         models = held(
             Deployment(Path(folder) / "nodes", plan), {"with": (WITH, goal), "without": (WITHOUT, goal)}
@@ -169,7 +170,7 @@ def estimates(name, model):
         nodes = mq.learn.DecisionTree.from_dict(model).nodes
         parts = {place: (node.probabilities, node.stderr) for place, node in enumerate(nodes)}
     else:
-        frame = mq.learn.Rules.from_dict(model).to_frame()
+        frame = mq.learn.AssociationRules.from_dict(model).to_frame()
         parts = {
             (str(row.antecedents), str(row.consequents)): (
                 [row.support, row.confidence],
@@ -200,18 +201,22 @@ def deviations(found, clear):
 
 def read_goals():
     """Return every learner's goal, and what it says of the clear records."""
-    frame, goals, clear = people(), {name: Goal(model=name, **told) for name, told in GOALS.items()}, {}
+    frame, goals, clear = (
+        people(),
+        {name: LearningGoal(model=name, **told) for name, told in GOALS.items()},
+        {},
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, goal in goals.items():
-            needed = mq.Schema([SCHEMA[it] for it in goal.needed(tuple(SCHEMA))])
+            needed = mq.Schema([SCHEMA[it] for it in goal.needed_variables(tuple(SCHEMA))])
             clear[name] = said(name, goal, mq.tally(frame[list(needed)], schema=needed))
     return frame, goals, clear
 
 
 def said(name, goal, source):
     """Return what a learner says of a source in this process."""
-    model = catalogue.learner(name).learnt(source, goal.read(source.schema)).to_dict()
+    model = catalogue.learner(name).fit(source, goal.read(source.schema)).to_dict()
     return estimates(name, json.loads(json.dumps(model)))
 
 
@@ -222,10 +227,12 @@ def learners(seed, runs=RUNS):
     squares = {row: [] for row in DEGREES}
     counts = {}
     for run in range(runs):
-        plan = vertical(
+        plan = split_columns(
             frame, policy, OWNERS, WITH, next(iter(goals.values())), seed=seed + run, linking="keyed"
         )
-        plan = replace(plan, policies={party: restricted(policy, own) for party, own in OWNERS.items()})
+        plan = replace(
+            plan, policies={party: restrict_to_variables(policy, own) for party, own in OWNERS.items()}
+        )
         sessions = {
             f"{name}-{place}": (kind, goal)
             for name, goal in goals.items()
@@ -253,7 +260,7 @@ def spread(runs):
     """Print how far learners are off in one process, and as how many independent squares a run scatters."""
     frame, goals, clear = read_goals()
     policy = mq.Policy.build(SCHEMA, CHANNELS)
-    policies = {party: restricted(policy, own) for party, own in OWNERS.items()}
+    policies = {party: restrict_to_variables(policy, own) for party, own in OWNERS.items()}
     crossing = {(a, b): OWNERS[a] for a in OWNERS for b in OWNERS if a != b}
     squares = {row: [] for row in DEGREES}
     for run in range(runs):
@@ -264,7 +271,11 @@ def spread(runs):
             columns = {name: (frame if name in own else reports)[name] for name in seen.observed}
             views[party] = mq.tally(pd.DataFrame(columns), seen)
         own_tables = OwnTables(
-            policies, crossing, len(frame), lambda it, tables, v=views: counted(v[it], tables), Guarantee(())
+            policies,
+            crossing,
+            len(frame),
+            lambda it, tables, v=views: count_reports(v[it], tables),
+            Guarantee(()),
         )
         for kind, source in ((WITH, mq.tally(reports, policy)), (WITHOUT, own_tables)):
             for name, goal in goals.items():

@@ -41,11 +41,12 @@ from masquerade.core.errors import MasqueradeError
 from masquerade.data.example_networks import ELEVEN_NODES, eleven_nodes, eleven_nodes_policy
 from masquerade.disguising.memo import Memo
 from masquerade.services.common.client import Operator
-from masquerade.services.common.release_ledger import RESTORED, inspect, spending
+from masquerade.services.common.ledger_totals import spending
+from masquerade.services.common.release_ledger import RESTORED, inspect
 from masquerade.services.common.settings import load
-from masquerade.services.parties.example import MINER, OWNERS, vertical, write_deployment
+from masquerade.services.parties.example import MINER, OWNERS, split_columns, write_deployment
 from masquerade.services.parties.node import Node
-from masquerade.services.parties.session import Goal, SessionSpec
+from masquerade.services.parties.session import LearningGoal, SessionSpec
 from masquerade.services.parties.settings import MinerSettings, PartySettings, consent_values
 
 PEOPLE = 25
@@ -57,9 +58,13 @@ SHARE_OF_FAULTS = 0.9
 MOST_TRIES = 12
 SECONDS = 600.0
 TEXTS = {  # what sessions are like, in turn
-    "joined": ("vertical-with-miner", "intersection", Goal(model="tables", tables=(("S", "T", "G"),))),
-    "keyed": ("vertical-with-miner", "keyed", Goal(model="tables", tables=(("A", "L"), ("X", "D")))),
-    "own nodes": ("vertical-without-miner", "keyed", Goal(model="network", structure=ELEVEN_NODES)),
+    "joined": (
+        "vertical-with-miner",
+        "intersection",
+        LearningGoal(model="tables", tables=(("S", "T", "G"),)),
+    ),
+    "keyed": ("vertical-with-miner", "keyed", LearningGoal(model="tables", tables=(("A", "L"), ("X", "D")))),
+    "own nodes": ("vertical-without-miner", "keyed", LearningGoal(model="network", structure=ELEVEN_NODES)),
 }
 
 
@@ -136,7 +141,7 @@ class Deployment:
     """Three parties and a miner, each a process that may be killed and started again."""
 
     def __init__(self, folder, sessions):
-        plan = vertical(
+        plan = split_columns(
             eleven_nodes().sample(PEOPLE, seed=1),
             eleven_nodes_policy(),
             OWNERS,
@@ -153,7 +158,7 @@ class Deployment:
             values = yaml.safe_load(file.read_text()) | {"retries": 1}
             if name != MINER:
                 [consent] = values["consents"]
-                own = {"variables": consent["variables"]}
+                own = {"variables": consent["variables"], "clear": "accepted"}  # made-up people
                 values["consents"] = [consent_values(spec) | own for _, spec in self.specs]
             file.write_text(yaml.safe_dump(values))
         self.context = multiprocessing.get_context("forkserver")

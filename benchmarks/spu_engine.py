@@ -27,7 +27,7 @@ from benchmarks import spu_worker
 from numpy.typing import NDArray
 
 from masquerade.core.errors import InputError, RoundAborted
-from masquerade.protocols.mpc.engine import Cost, Integers, SecretEngine, Steps, at_once, finished
+from masquerade.protocols.mpc.engine import Cost, Integers, SecretEngine, Steps, at_once, run_alone
 
 PYTHON = "MASQUERADE_SPU_PYTHON"
 PACKAGE = "spu==0.9.5"
@@ -172,13 +172,13 @@ class SpuEngine(SecretEngine[SpuSecret]):
         if (lines is not None) != (owner == self.name) or (lines is not None and lines.shape != shape):
             raise InputError("Indicators are known to their owner, in the shape that everybody expects.")
         values = None if lines is None else lines.astype(np.int64)
-        return finished(self.share(owner, values, shape))
+        return run_alone(self.share(owner, values, shape))
 
     def counts(self, pairs: Sequence[tuple[SpuSecret, SpuSecret]]) -> Steps[list[SpuSecret]]:
         """Multiply lines of different owners and sum over records."""
         return at_once([self.step("counts", [left, right]) for left, right in pairs])
 
-    def crossed(self, pairs: Sequence[tuple[SpuSecret, SpuSecret]]) -> Steps[list[SpuSecret]]:
+    def cross(self, pairs: Sequence[tuple[SpuSecret, SpuSecret]]) -> Steps[list[SpuSecret]]:
         """Multiply lines of different owners record by record."""
         return at_once([self.step("crossed", [left, right]) for left, right in pairs])
 
@@ -212,6 +212,11 @@ class SpuEngine(SecretEngine[SpuSecret]):
         """Return the numbers themselves, to everybody; all of their bits, however few there should be."""
         _, [numbers] = self._ask({"do": "open", "number": secret.number})
         return at_once(numbers)
+
+    def wait_for_all(self) -> Steps[None]:
+        """Open a zero, in which every party takes part."""
+        run_alone(self.open(self.constant(np.zeros(1, dtype=np.int64))))
+        return at_once(None)
 
     def stack(self, secrets: Sequence[SpuSecret]) -> SpuSecret:
         """Return secrets one after another."""

@@ -18,15 +18,15 @@ import numpy as np
 
 import masquerade as mq
 from masquerade.core.axes import AxisMap, AxisMaps
-from masquerade.core.covariance import LinearCovariance, Part
-from masquerade.core.evidence import Reduction
+from masquerade.core.evidence import TableReduction
+from masquerade.core.linear_covariance import CovariancePart, LinearCovariance
 from masquerade.core.table import CountTable
 from masquerade.estimate.evidence import ReportEvidence
 from masquerade.estimate.reports import Reports
 from masquerade.sources.records import Records
-from masquerade.stats._design import Formula, cells_of
-from masquerade.stats._families import Mean
-from masquerade.stats.regression import regression_of
+from masquerade.stats.regression.families import Mean
+from masquerade.stats.regression.formula import Formula, cells_of
+from masquerade.stats.regression.score_fit import regression_of
 
 RESULTS = Path(__file__).parent / "results" / "statistics_coverage.json"
 
@@ -61,8 +61,8 @@ class Survey:
         observed = np.asarray(observed, dtype=float)
         values, n = self.maps.apply(observed), int(observed.sum())
         names = tuple(axis.name for axis in self.axes)
-        covariance = LinearCovariance((Part(observed, self.maps),), values, values, n, names)
-        whole = Reduction.none(values.ndim)
+        covariance = LinearCovariance((CovariancePart(observed, self.maps),), values, values, n, names)
+        whole = TableReduction.none(values.ndim)
         reports = Reports(observed, self.channels, self.truth.shape, whole)
         return CountTable(self.axes, values, n, ReportEvidence.of([reports], values, covariance))
 
@@ -212,7 +212,7 @@ def imputation(runs: int, seed: int = 5) -> list[dict]:
     kept = {"20 imputations": [], "table": []}
     for run in range(runs):
         source, exact = two_disguised(generator)
-        found = mq.stats.impute(source, m=20, seed=run).pooled(log_odds).conf_int()
+        found = mq.stats.impute(source, m=20, seed=run).pool(log_odds).conf_int()
         kept["20 imputations"].append(found["lower"].iloc[0] <= exact <= found["upper"].iloc[0])
         kept["table"].append(held(mq.stats.odds_ratio(source, "y", "x"), np.exp(exact))[0])
     return [

@@ -146,7 +146,7 @@ def main():
     theirs = {
         name: tuple(one.nameFromId(node) for node in dag.parents(one.idFromName(name))) for name in order
     }
-    ours = structure(Records(codes, policy.undisguised()), order, max_parents=PARENTS).structure
+    ours = structure(Records(codes, policy.without_channels()), order, max_parents=PARENTS).structure
     assert {name: set(parents) for name, parents in ours.items()} == {
         name: set(parents) for name, parents in theirs.items()
     }
@@ -155,7 +155,7 @@ def main():
             ("masquerade", lambda: structure(Records(reports, policy), order, max_parents=PARENTS)),
             (
                 "masquerade, clear records",
-                lambda: structure(Records(codes, policy.undisguised()), order, max_parents=PARENTS),
+                lambda: structure(Records(codes, policy.without_channels()), order, max_parents=PARENTS),
             ),
             ("pyAgrum, clear records, one thread", one.learnDAG),
             ("pyAgrum, clear records, all threads", every.learnDAG),

@@ -26,7 +26,7 @@ import masquerade as mq
 from masquerade.core.tally import Cached
 from masquerade.disguising.seeded import simulate_codes
 from masquerade.learn.networks.graph import ancestral_order, differences
-from masquerade.learn.networks.network import parse_bif
+from masquerade.learn.networks.network_files import parse_bif
 from masquerade.learn.networks.scores import DesignEffect, Likelihood
 from masquerade.learn.networks.structure_search import structure
 from masquerade.sources.records import Records
@@ -183,7 +183,9 @@ def main():
             continue
         rows.append(run(name, p, n, seed))
         print(json.dumps(rows[-1]), flush=True)
-        text = json.dumps({"runs": sorted(rows, key=key), "summary": summary(rows)}, indent=1)
+        kept = json.loads(arguments.json.read_text(encoding="utf-8")) if arguments.json.exists() else {}
+        kept |= {"runs": sorted(rows, key=key), "summary": summary(rows)}  # others' rows stay
+        text = json.dumps(kept, indent=1)
         arguments.json.write_text(text + "\n", encoding="utf-8")
     show(summary(rows))
     for name, p, mean, most, verdict in missing_links(rows):

@@ -169,7 +169,7 @@ def answered(people: int, clients: int) -> dict:
         replies = statuses(address, [body_of(survey, tuple(row)) for row in reports], clients)
         seconds = time.perf_counter() - began
         with SurveyStore(folder / "work" / "collected") as store:
-            source = mq.tally(table_of(store.counted()[policy.id], policy), policy)
+            source = mq.tally(table_of(store.count_reports()[policy.id], policy), policy)
             kept = store.counts()["reports"]
         away = {}
         for name in policy.disguised:

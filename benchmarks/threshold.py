@@ -21,7 +21,7 @@ from masquerade.crypto.oprf import output_of
 from masquerade.kernels.field61 import PRIME
 from masquerade.protocols.k_anonymity.threshold.class_opening import open_reports
 from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import EvaluationLedger
-from masquerade.protocols.k_anonymity.threshold.messages import Layout, Notice, Terms
+from masquerade.protocols.k_anonymity.threshold.messages import Notice, ReportLayout, ThresholdTerms
 from masquerade.protocols.k_anonymity.threshold.roles import Client, RandomnessServer
 
 QUASI, SENSITIVE = 6, 10  # bytes of a row
@@ -75,7 +75,7 @@ def aggregation(notice_of):
     generator = np.random.default_rng(1)
     results = []
     for n, (k, shape) in product(REPORTS, SHAPES):
-        layout = Layout.of(notice_of(k))
+        layout = ReportLayout.of(notice_of(k))
         sizes = class_sizes(n, shape, k, generator)
         records = fabricated(layout, sizes, generator)
         spoilt = records.copy()
@@ -100,9 +100,11 @@ def main():
         epochs = iter(range(10**6))
 
         def notice_of(k):
-            return Notice.decode(server.open(Terms(f"epoch {next(epochs)}", k, QUASI, SENSITIVE).encode()))
+            return Notice.decode(
+                server.open(ThresholdTerms(f"epoch {next(epochs)}", k, QUASI, SENSITIVE).encode())
+            )
 
-        few = Layout.of(notice_of(2))
+        few = ReportLayout.of(notice_of(2))
         open_reports(few, fabricated(few, [3], np.random.default_rng(0)).tobytes())  # compiles
         results = {"evaluation": evaluation(server, notice_of(100)), "client": client(server, notice_of(100))}
         results["aggregation"] = aggregation(notice_of)

@@ -59,7 +59,7 @@ def against_scikit_learn():
         found["tested"] = decision_tree(Records(reports, policy), "y", max_depth=DEPTH)
 
     def clear():
-        source = Records(codes, policy.undisguised())
+        source = Records(codes, policy.without_channels())
         found["clear"] = decision_tree(source, "y", max_depth=DEPTH, significance=None)
 
     def peer():
