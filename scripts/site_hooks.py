@@ -1,6 +1,7 @@
 """What `mkdocs build` does beyond the pages of docs/: see mkdocs.yml.
 
-Pages that lie elsewhere (CONTRIBUTING.md and others) become pages of the site, and links to them lead there.
+Pages outside docs/ (CONTRIBUTING.md and others, READMEs of protocols and services) become pages of the site,
+and links to them lead there. Sequence diagrams are drawn.
 The reference is made from the code: a page for each public package from its docstrings, a page for each
 command from its options. Notebooks become pages with the outputs that they hold.
 """
@@ -13,6 +14,7 @@ import inspect
 import json
 import posixpath
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -26,6 +28,9 @@ from typer.main import get_command
 import masquerade
 from masquerade.cli.app import app
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from sequence_diagram import draw_diagrams
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 ELSEWHERE = {
@@ -35,6 +40,29 @@ ELSEWHERE = {
     "CODE_OF_CONDUCT.md": "conduct.md",
     "benchmarks/README.md": "benchmarks.md",
     "examples/README.md": "other-survey-tools.md",
+}
+PROTOCOLS = "protocols"
+READMES = {
+    f"src/masquerade/{path}/README.md": f"{PROTOCOLS}/{path.removeprefix('protocols/').replace('/', '-')}.md"
+    for path in (
+        "protocols/frequency_mining",
+        "protocols/secure_aggregation",
+        "protocols/mixnet",
+        "protocols/k_anonymity/threshold",
+        "protocols/k_anonymity/suppression",
+        "protocols/linkage",
+        "protocols/vertical",
+        "protocols/mpc",
+        "protocols/people",
+        "protocols/wire",
+        "services/parties",
+        "services/counting",
+        "services/threshold",
+        "services/common",
+        "survey/collector",
+        "survey/device",
+        "survey/page",
+    )
 }
 PACKAGES = {
     "masquerade": "The front, `import masquerade as mq`",
@@ -72,6 +100,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         if "Reference" in entry:
             entry["Reference"].insert(1, {"Python": [f"{API}/{name}.md" for name in PACKAGES]})
             entry["Reference"].insert(2, {"Commands": [f"{COMMANDS}/{name}.md" for name in command_pages()]})
+        if "Protocols" in entry:
+            entry["Protocols"] += list(READMES.values())
         if "Gallery" in entry:
             entry["Gallery"] += [{"Notebooks": [f"{NOTEBOOKS}/{path.stem}.md" for path in notebooks()]}]
         if "Contribute" in entry:
@@ -82,7 +112,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made here."""
-    for source, target in ELSEWHERE.items():
+    for source, target in (ELSEWHERE | READMES).items():
         text = moved_links(
             (ROOT / source).read_text(encoding="utf-8"), source, posixpath.join("docs", target)
         )
@@ -103,10 +133,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Lead links that leave docs/ to the pages of the site."""
-    return moved_links(
-        markdown, posixpath.join("docs", page.file.src_uri), posixpath.join("docs", page.file.src_uri)
-    )
+    """Lead links that leave docs/ to the pages of the site, and draw sequence diagrams."""
+    place = posixpath.join("docs", page.file.src_uri)
+    return draw_diagrams(moved_links(markdown, place, place))
 
 
 def on_page_content(html: str, **_: Any) -> str:
@@ -132,8 +161,8 @@ def moved_links(markdown: str, source: str, target: str) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[2]))
         if path == "README.md":
             path = "docs/index.md"
-        elif path in ELSEWHERE:
-            path = posixpath.join("docs", ELSEWHERE[path])
+        elif path in ELSEWHERE | READMES:
+            path = posixpath.join("docs", (ELSEWHERE | READMES)[path])
         elif path.startswith(f"docs/{NOTEBOOKS}/") and path.endswith(".ipynb"):
             path = path.removesuffix(".ipynb") + ".md"
         elif not path.startswith("docs/"):
