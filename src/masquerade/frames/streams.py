@@ -114,9 +114,9 @@ def _of_duckdb_file(path: Path) -> BatchStream:
         listed = "SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal ORDER BY ALL"
         tables = connection.execute(listed).fetchall()
         if len(tables) != 1:
-            found = ", ".join(repr(table) for _, table in tables) or "none"
+            names = ", ".join(repr(table) for _, table in tables) or "none"
             raise FileError(
-                f"{path}: only a database with one table is read directly; this one has: {found}. Pass one: "
+                f"{path}: only a database with one table is read directly; this one has: {names}. Pass one: "
                 f"ibis.duckdb.connect({str(path)!r}, read_only=True).table(…)."
             )
         place = ".".join(_quote(part) for part in tables[0])

@@ -38,9 +38,9 @@ class LateCodes(Mapping[str, Codes]):
     def load(self, names: Sequence[str]) -> None:
         """Read the columns that were not read before, in one pass."""
         with self._lock:
-            wanted = [name for name in dict.fromkeys(names) if name not in self._columns]
-            if wanted:
-                self._columns |= self._read(wanted)
+            missing = [name for name in dict.fromkeys(names) if name not in self._columns]
+            if missing:
+                self._columns |= self._read(missing)
 
     def __getitem__(self, name: str) -> Codes:
         """Return a column."""

@@ -230,12 +230,12 @@ class LinkCorrected:
                 raise InputError(
                     f"Rates of links differ by {self.error.by!r}, and the table of {listed} lacks it."
                 )
-        return self.source.check([_whole(query) for query in queries])
+        return self.source.check([_whole_table(query) for query in queries])
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
         """Answer a batch with corrected tables, each from the whole table of its variables."""
         raise_refusals(self.check(queries))
-        tables = self.source.answer([_whole(query) for query in queries])
+        tables = self.source.answer([_whole_table(query) for query in queries])
         result = []
         for query, table in zip(queries, tables, strict=True):
             names, shares = self._margins.get(frozenset(query.names) & self.other, ((), {(): 1.0}))
@@ -244,7 +244,7 @@ class LinkCorrected:
         return result
 
 
-def _whole(query: Query) -> Query:
+def _whole_table(query: Query) -> Query:
     """Return the query for the whole table of a query's variables."""
     return Query(by=tuple(query.names))
 

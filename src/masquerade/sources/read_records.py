@@ -67,13 +67,13 @@ def late_records(
     data.select(names)  # a column that is missing is found now
     paths, state = data.paths, data.state
 
-    def read(wanted: Sequence[str]) -> dict[str, NDArray[Any]]:
+    def read(columns: Sequence[str]) -> dict[str, NDArray[Any]]:
         state.check()
-        with open_batches(paths, wanted) as files:
-            some = [field for field in fields if field.variable.name in wanted]
+        with open_batches(paths, columns) as files:
+            some = [field for field in fields if field.variable.name in columns]
             parts = _read_columns(files, some, [], [], released=released)
         state.check()
-        return {name: join_parts(parts[name], np.uint8) for name in wanted}
+        return {name: join_parts(parts[name], np.uint8) for name in columns}
 
     return Records(LateCodes(names, rows, read), policy, missing=missing)
 

@@ -119,9 +119,9 @@ class Store:
         """
         small = [not plan.factors or prod(plan.joint_shape) <= self._most_joint for plan in plans]
         counted = [i for i, fits in enumerate(small) if fits and self.weights is None]
-        found = dict(zip(counted, self._count([plans[i] for i in counted]), strict=True))
+        sums = dict(zip(counted, self._count([plans[i] for i in counted]), strict=True))
         return [
-            found[i] if i in found else self._add_up(plan) if fits else self._weigh(plan)
+            sums[i] if i in sums else self._add_up(plan) if fits else self._weigh(plan)
             for i, (plan, fits) in enumerate(zip(plans, small, strict=True))
         ]
 
@@ -135,18 +135,18 @@ class Store:
         if not plans:
             return []
         # plans of dealt blocks compute different tables from the same columns
-        wanted = list(dict.fromkeys(plan.joint_columns for plan in plans))
-        asked = {name for columns in wanted for name in columns}
-        names = [name for name in self.columns if name in asked] or list(self.columns)[:1]
+        joints = list(dict.fromkeys(plan.joint_columns for plan in plans))
+        needed = {name for columns in joints for name in columns}
+        names = [name for name in self.columns if name in needed] or list(self.columns)[:1]
         place = {name: i for i, name in enumerate(names)}
         load_columns(self.columns, names)
         tables = count_many(
             [self.columns[name] for name in names],
             [self.sizes[name] for name in names],
-            [tuple([place[name] for name in columns]) for columns in wanted],
+            [tuple([place[name] for name in columns]) for columns in joints],
             self.multiplicity,
         )
-        counted = {columns: table.astype(np.float64) for columns, table in zip(wanted, tables, strict=True)}
+        counted = {columns: table.astype(np.float64) for columns, table in zip(joints, tables, strict=True)}
         return [
             Observed.of(plan, plan.select_met(counted[plan.joint_columns].reshape(plan.joint_shape)))
             for plan in plans

@@ -135,7 +135,7 @@ class Coordinator:
         self.note("learning")
         goal, error = self.spec.learn, self.spec.link_error
         if error is not None:
-            source = error.corrected(source, self.joint)
+            source = error.correct(source, self.joint)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # nobody reads a service's warnings; the model has its flags
             model: dict[str, Any] = goal.learner.fit(source, goal.read(source.schema)).to_dict()

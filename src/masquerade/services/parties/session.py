@@ -233,7 +233,7 @@ class LinkErrorSettings(Strict):
     margins: tuple[MarginSettings, ...] = Field(min_length=1)
     """The margin of each set of variables of the other party that occurs in a table."""
 
-    def corrected(self, source: Tally, joint: JointSchema) -> LinkCorrected:
+    def correct(self, source: Tally, joint: JointSchema) -> LinkCorrected:
         """Return the source with corrected tables; raise InputError if rates or margins are not valid."""
         schema = source.schema
         labels = None if self.by is None else schema[self.by].categories
@@ -415,7 +415,7 @@ class SessionSpec(SessionText):
     ) -> Iterator[str]:
         """Yield the problem of a correction for links with the variables of the parties."""
         try:
-            source = error.corrected(Rehearsal(schema), joint)
+            source = error.correct(Rehearsal(schema), joint)
             source.check(self.learn.learner.rehearse(schema, self.learn.read(schema)))
         except InputError as problem:
             yield str(problem)

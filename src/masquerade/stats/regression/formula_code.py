@@ -177,8 +177,8 @@ def _is_bounded(node: Any) -> bool:
                 _has_variable(left) or _is_number(left, LARGEST_BASE)
             )
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _SIZED:
-            given = [*args[1:], *(one.value for one in keywords if one.arg in {"df", "degree", "lag"})]
-            return all(_is_list(one) or _is_text(one) or _is_number(one, MOST_COLUMNS) for one in given)
+            options = [*args[1:], *(one.value for one in keywords if one.arg in {"df", "degree", "lag"})]
+            return all(_is_list(one) or _is_text(one) or _is_number(one, MOST_COLUMNS) for one in options)
         case ast.keyword(arg="out"):  # would change a column of the frame
             return False
         case _:
