@@ -376,7 +376,7 @@ def test_learners_from_gathered_reports_meet_the_truth(tmp_path):
     survey = Survey.load(tmp_path / "work" / "survey.yaml")
     terms = DeviceTerms.parse(terms_text(survey))
     generator = np.random.default_rng()
-    a = generator.random(2000) < 0.3
+    a = generator.random(2000) < 0.5
     truth = pd.DataFrame({"a": a, "b": a ^ (generator.random(2000) < 0.2), "c": generator.random(2000) < 0.6})
     truth = truth.replace({True: "yes", False: "no"})
     with SurveyStore(tmp_path / "kept") as store:
