@@ -151,7 +151,7 @@ def test_limits_and_terms(key):
         KeyOwner("x", big, schema=SCHEMA, owners=OWNERS, key=key)
     with pytest.raises(InputError, match="exactly two parties"):
         KeyOwner("x", own("x"), schema=SCHEMA, owners={"x": ["a"], "y": ["b"], "z": ["c"]}, key=key)
-    with pytest.raises(RoundAborted, match="other terms"):
+    with pytest.raises(RoundAborted, match="terms of the session differ"):
         products(key, alignment=b"other")
     weak = KeyOwner("x", own("x"), schema=SCHEMA, owners=OWNERS, key=PaillierKey._of_primes(11, 13))
     with pytest.raises(RoundAborted, match="3072 bits or more and no small factor") as caught:

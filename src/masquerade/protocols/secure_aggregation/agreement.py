@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Self
 from masquerade.channels.privacy_level import DEFAULT_LIMIT, PrivacyLimit
 from masquerade.core.errors import InputError
 from masquerade.core.guarantee import ADVERSARIES, Adversary
-from masquerade.core.query import Query
 from masquerade.protocols.people.questions import Counts, Question, Sizes, encode_questions, tables_of
 from masquerade.protocols.people.report_form import AnyPolicy, exceeds_limit, sizes_of
 from masquerade.protocols.people.roster import Roster
@@ -27,6 +26,7 @@ from masquerade.protocols.secure_aggregation.masks import ring
 
 if TYPE_CHECKING:
     from masquerade.channels.noise.terms import NoiseTerms
+    from masquerade.core.query import Query
 
 COMPLETE_BELOW = 300
 PRIVACY_BITS = 40  # chance that privacy fails for any user: 2^-40
@@ -400,6 +400,8 @@ class QuestionBatch:
     @cached_property
     def queries(self) -> tuple[Query, ...]:
         """Return the questions as queries over codes of reports, which determine the cost in noise."""
+        from masquerade.core.query import Query  # noqa: PLC0415  (loads numpy, which devices do without)
+
         return tuple(Query(by=one.columns, where=one.conditions) for one in self.questions)
 
     def tables(self, counts: Counts) -> dict[Question, Counts]:

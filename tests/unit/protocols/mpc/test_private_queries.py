@@ -251,5 +251,5 @@ def test_what_cannot_be_is_refused_and_the_guarantee_says_what_is_trusted():
         "helper": 1,
     }
     text = told.summary()
-    for words in ("fewer than 5 people", "more than 3", "2^-64", "two names", "adding and subtracting"):
+    for words in ("fewer than 5 people", "more than 3", "2^-64", "two names", "addition and subtraction"):
         assert words in text
