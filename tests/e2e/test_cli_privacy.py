@@ -32,6 +32,17 @@ def flat(text):
     return " ".join(text.split())
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_the_policy_of_disguised_records_is_read_from_their_file(tmp_path, ending):
+    data, rules = world(tmp_path)
+    released = str(tmp_path / f"released.{ending}")
+    ok("disguise", data, "--policy", rules, "--out", released)
+    assert ok("privacy", released).stdout == ok("privacy", rules).stdout
+    assert "does not include the policy of its records" in refused("privacy", data)
+    assert "no such file" in refused("privacy", str(tmp_path / "typo.parquet"))
+    assert "a policy file ends in .yaml" in refused("privacy", str(tmp_path / "policy.html"))
+
+
 def test_a_person_can_read_it(tmp_path):
     _, rules = world(tmp_path)
     text = flat(ok("privacy", rules).stdout)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import masquerade as mq
+from masquerade.channels.policy.text import SUFFIXES
 from masquerade.cli import output
 from masquerade.cli.expected_errors import PEOPLE, expected_table, expected_values
 from masquerade.cli.ledger_privacy import show_ledger
@@ -44,7 +46,12 @@ report is from making them equally likely, in bits."""
 
 def command(
     policy: Annotated[
-        str | None, argument("The policy file (YAML or JSON); with --ledger, its limit is used.", "POLICY")
+        str | None,
+        argument(
+            "The policy file (YAML or JSON), or a file of records disguised under it; with --ledger, its "
+            "limit is used.",
+            "POLICY",
+        ),
     ] = None,
     *,
     ledger: Annotated[
@@ -91,7 +98,7 @@ def command(
     if not 0 <= threshold < 1:
         raise InputError(f"--threshold is a probability below 1. Got {threshold:g} instead.")
     output.check_plot(plot, overwrite=overwrite, endings=PLOT_ENDINGS)
-    loaded = mq.Policy.load(policy)
+    loaded = _load_policy(policy)
     priors = _priors_given(prior or [], loaded)
     figures = mq.privacy(loaded, priors, beliefs, threshold)
     if plot is not None:
@@ -113,6 +120,31 @@ def command(
         tables = _tables(figures, loaded, priors, beliefs, threshold)
         telling: list[Any] = [*expected_table(loaded, priors, n), *_sentences(figures, loaded)]
         output.emit(output.render(*head, *tables, *telling, *_who_learns(figures)))
+
+
+def _load_policy(path: str) -> Policy:
+    """Return the policy in a policy file, or the policy that a file of disguised records includes."""
+    if Path(path).suffix.lower() in SUFFIXES or not _is_data(path):
+        return mq.Policy.load(path)
+    from masquerade.frames.file_reader import open_batches  # noqa: PLC0415  (loads Arrow)
+    from masquerade.sources.tally import carried_policy  # noqa: PLC0415
+
+    with open_batches(path) as records:
+        included = carried_policy(records.metadata)
+    if included is None:
+        raise InputError(f"{path}: does not include the policy of its records. Name the policy file instead.")
+    return included
+
+
+def _is_data(path: str) -> bool:
+    """Return True if the name of a file ends as those of records do."""
+    from masquerade.frames.formats import format_of  # noqa: PLC0415
+
+    try:
+        format_of(Path(path))
+    except InputError:
+        return False
+    return True
 
 
 def plain_figures(figures: PolicyPrivacy, policy: Policy) -> dict[str, Any]:
