@@ -132,6 +132,7 @@ def test_releases_add_up_and_are_made_ready_for_an_archive_and_for_respondents(v
     with project.edit("policy") as (settings, values):
         settings["data"] = str(folder / "people.csv")
         values.update(mq.Policy.load(folder / "policy.yaml").to_dict())
+    visitor.post("allow", what=str(folder / "people.csv"), page="release", query="")
     for accepted in ("9", "81"):
         made = visitor.post("release", do="disguise", ending="csv", accept_gamma=accepted)
         assert made.status_code == 303, made.text
