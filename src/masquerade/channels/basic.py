@@ -83,7 +83,7 @@ def matrix(
 
 
 def binary(p1: Rational, p2: Rational | None = None) -> Channel:
-    """Return the channel that changes one of two categories into the other.
+    """Return the channel over two categories that changes each into the other with a given probability.
 
     Parameters
     ----------
@@ -295,7 +295,7 @@ def flip(
 
 
 def _check_opposite(size: int, opposite: Sequence[int] | None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the involution of a variable's codes."""
+    """Return a variable's involution of codes as an array; raise ChannelError if it is not valid."""
     if opposite is None:
         if size != 2:
             raise ChannelError(

@@ -15,7 +15,7 @@ from masquerade.channels.policy.models import BlocksSpec, PolicySpec, StrataSpec
 from masquerade.core.errors import ChannelError, PolicyError, SchemaError
 from masquerade.core.schema import Category, Field, Schema, Variable
 
-MOST_POLICY_ENTRIES = 4 * MOST_ENTRIES  # entries of all channels of a policy together
+MOST_POLICY_ENTRIES = 4 * MOST_ENTRIES  # largest number of entries of all channels of a policy together
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _build_channel(
 
 
 def _within_bounds(entries: int, more: int, where: str) -> int:
-    """Return the number of entries so far; raise PolicyError if all channels together are too large."""
+    """Return the number of entries with `more` added; raise PolicyError if the total is too large."""
     if entries + more > MOST_POLICY_ENTRIES:
         raise PolicyError(f"{where}: the channels of this policy are too large together; use smaller groups.")
     return entries + more

@@ -3,7 +3,7 @@
 A job belongs to its idempotency key, not to the connection that started it. A caller that repeats the key
 while the job runs waits for the same job, and afterwards receives the stored reply, byte for byte.
 
-Of a `PassingReply` only the fact that it was sent is durable, since it is useless after a crash.
+For a `PassingReply`, which is useless after a crash, only the fact that it was sent is stored durably.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Handler = Callable[[Call], bytes]
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The result of a job; `failure` is the exception of the handler, for the log."""
+    """The result of a job; `failure` is the exception that the handler raised, for the log."""
 
     status: int
     body: bytes
@@ -125,8 +125,8 @@ class Jobs:
         Raises
         ------
         TimedOut
-            If the job takes longer than `wait` seconds, or than the limits allow. It goes on, and the caller
-            can repeat the message with its key, however long the work takes.
+            If the job takes longer than `wait` seconds, or than the limits allow. The job continues, and the
+            caller can repeat the message with the same key until it is done.
         """
         job, seconds = await self._job(call, handler), min(self._limits.seconds, wait)
         await asyncio.wait({job.done}, timeout=seconds)

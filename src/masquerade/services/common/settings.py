@@ -142,7 +142,7 @@ def is_loopback(host: str) -> bool:
 
 
 class _MustExist:
-    """Marks a path whose file `check_files` requires."""
+    """Marks a path whose file must exist; see `check_files`."""
 
 
 class _OwnerOnly(_MustExist):

@@ -1,4 +1,4 @@
-"""Key columns that arrive in pieces, and sorted keys; long columns are held in unnamed scratch files."""
+"""Build key columns from pieces and sort keys; long columns are stored in unnamed scratch files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class GrowingKeys:
             self._others.append(keys)
 
     def array(self) -> pa.Array | None:
-        """Return all keys, None if no piece was added; call it last."""
+        """Return all keys, None if no piece was added; no keys may be added afterwards."""
         kind = self._kind
         if kind is None:
             return None
