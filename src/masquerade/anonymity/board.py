@@ -61,7 +61,7 @@ def new_board(kinds: Kinds, nodes: Sequence[Node], k: int) -> Board:
     count_entries(patterns, cost, first, least, kind_start)
     pattern, kind = (np.empty(kind_start[-1], dtype=np.int32) for _ in range(2))
     list_entries(patterns, cost, first, least, kind_start, pattern, kind)
-    del patterns
+    del patterns  # large: freed before the board is built
     return _usable(cost, pattern, kind, None, kinds.weights, k)[0]
 
 

@@ -94,6 +94,7 @@ def has_distances(series: nw.Series[Any], column: CodedColumn) -> bool:
 
 
 def _by_arrow(series: nw.Series[Any]) -> tuple[Int64, list[Hashable]]:
+    """Return the code of every row, -1 if missing, and the distinct values, by Arrow's dictionaries."""
     values = series.to_arrow()
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()

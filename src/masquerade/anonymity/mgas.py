@@ -368,7 +368,7 @@ def _merged_neighbours(points: Floats, counts: Ints, k_min: int, g: float) -> tu
     done = (counts >= k_min) & (g <= 0)
     following = np.append(np.arange(1, len(points), dtype=np.int64), -1)
     previous = np.arange(-1, len(points) - 1, dtype=np.int64)
-    for both in (True, False):  # first unfinished groups with each other, then the remaining ones
+    for both in (True, False):  # merge unfinished groups first with each other, then with finished groups
         _merge_line(means, sizes, points, highs, done, following, previous, k_min, g, both)
     starts = [0]
     while following[starts[-1]] >= 0:

@@ -169,7 +169,7 @@ class RecursiveDiversity:
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """Require that the values of every class are distributed as in the table, up to a distance t.
+    """Require that the distribution of values in every class is within a distance t of that in the table.
 
     The distance is total variation: half the sum of all absolute differences of shares.
 

@@ -125,6 +125,7 @@ class ClassResponse:
             self._check_design()
 
     def _check_design(self) -> None:
+        """Normalize the blocks of a design; raise ChannelError if they are not valid."""
         design = tuple((tuple(sorted(block)), int(weight)) for block, weight in self.design)
         object.__setattr__(self, "design", design)
         known = set(range(len(self.units)))

@@ -164,6 +164,7 @@ def _extend_state(
 
 
 def _check_bounds(gammas: Sequence[Sequence[Rational | None]]) -> Bounds:
+    """Return bounds as exact numbers, None for unbounded; raise ChannelError if they are not valid."""
     size = len(gammas)
     if not 2 <= size <= MOST_CATEGORIES or any(len(row) != size for row in gammas):
         raise ChannelError(

@@ -103,6 +103,7 @@ def with_points(values: pa.Array) -> pa.Array:
 
 
 def _encoding_of(start: bytes) -> str:
+    """Return the encoding by its byte order mark; else UTF-8 if the bytes are valid, else Windows-1252."""
     marked = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
     if marked is not None:
         return marked

@@ -147,6 +147,7 @@ class Batches:
         return self._done_bytes + int(self._current)
 
     def _read(self, path: str, reader: _Reader, size: int) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of one file, with the columns of its folders, and update the progress."""
         self.file, done = path, 0
         if isinstance(reader, _Parquet):
             reader.coded = self._coded

@@ -141,7 +141,7 @@ def dictionary_of(codes: NDArray[Any], labels: Sequence[Category]) -> pa.Diction
 
 
 def expand_dictionary(values: pa.DictionaryArray) -> pa.Array:
-    """Return a dictionary column as a plain one; text too long for 32-bit offsets gets wider ones."""
+    """Return a dictionary column as a plain column; text too long for 32-bit offsets gets 64-bit offsets."""
     words = values.dictionary
     if pa.types.is_string(words.type):
         import pyarrow.compute as pc  # noqa: PLC0415  (slow to import)

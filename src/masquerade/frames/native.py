@@ -202,6 +202,7 @@ def _first_of_another_type(values: list[Any]) -> int:
 
 
 def _arrow_frame(frame: Any, columns: NewColumns) -> Any:
+    """Return a table or record batch with new columns, without metadata of an earlier disguise."""
     names, schema = list(columns), frame.schema
 
     def column(name: str) -> Any:

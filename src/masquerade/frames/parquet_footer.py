@@ -98,6 +98,7 @@ def _read_row_group(path: str, reader: ThriftReader, columns: list[Any]) -> tupl
 
 
 def _read_chunk(path: str, reader: ThriftReader, column: Any) -> ColumnChunk:
+    """Return a column chunk; raise FileError if it is encrypted, ValueError if it has no description."""
     chunk = None
     for field, kind in reader.fields():
         if field == _ENCRYPTION:
@@ -114,6 +115,7 @@ def _read_chunk(path: str, reader: ThriftReader, column: Any) -> ColumnChunk:
 
 
 def _read_description(reader: ThriftReader, column: Any) -> ColumnChunk:
+    """Return the description of a column chunk; raise ValueError if it contradicts the schema."""
     numbers = dict[int, int]()
     for field, kind in reader.fields():
         if field in _NUMBERS:

@@ -98,7 +98,7 @@ class _Excel(TextSheet):
     def _parts(self, columns: Sequence[str], rows: int) -> Iterator[Mapping[str, Sequence[Any]]]:
         places = [self.names.index(name) for name in columns]
         filled = self._book.rows(range(len(self.names)))
-        next(filled, None)
+        next(filled, None)  # the row of names
         for some in _in_parts(filled, rows_at_once(len(self.names), rows)):
             yield {
                 name: [row.get(place) for row in some] for name, place in zip(columns, places, strict=True)
@@ -271,6 +271,7 @@ class SheetSink:
         return _short(label, self._kind) or None
 
     def _write_statistics(self, table: pa.Table, path: str) -> None:
+        """Write a table as a file of SPSS, Stata or SAS, with labels and warnings about disguised columns."""
         writer = getattr(self._library, f"write_{_READERS[Path(path).suffix]}")
         columns, labels, absent = self._columns(table)
         frame = import_module("pandas").DataFrame(columns)

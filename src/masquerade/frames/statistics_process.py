@@ -127,6 +127,7 @@ class StatisticsFile:
                 process.kill()
 
     def _receive(self, stream: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Yield replies until the process is done; raise FileError if it fails or refuses the file."""
         while True:
             head = stream.read(HEAD.size)
             if len(head) < HEAD.size:

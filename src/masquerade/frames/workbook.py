@@ -242,8 +242,8 @@ class _SheetHandler(_Handler):
         self._column, self._kind, self._style = -1, "n", 0
         self._in_row = self._total = 0
         self._number, self._in_cell, self._has_value = 0, False, False
-        self._inside = False  # of a row
-        self._filled = False  # also by a column that was not requested: such a row is a record
+        self._inside = False  # True inside a row
+        self._filled = False  # True if any cell has a value: then the row is a record, whatever was requested
 
     def begin(self, name: str, attributes: Mapping[str, str]) -> None:
         if name == "c":

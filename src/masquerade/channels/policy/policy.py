@@ -399,7 +399,7 @@ class Policy(PolicyOverview):
 
     @cached_property
     def record_gamma(self) -> Fraction | float:
-        """Return γ over all disguised variables of a record, given its clear ones; inf if unbounded."""
+        """Return γ over all disguised variables of a record, given those in clear; inf if unbounded."""
         return record_gamma(self)
 
     def with_limit(self, limit: PrivacyLimit | None, *, clear_accepted: bool | None = None) -> Policy:
@@ -474,10 +474,11 @@ class Policy(PolicyOverview):
         return f"Policy({len(self.schema)} variables, {len(self.disguised)} disguised, id {self.id[:12]})"
 
     def _arrange(self, channels: Mapping[tuple[str, ...], Channel | ClassResponse]) -> tuple[Group, ...]:
+        """Return groups in the order of their first variables; raise PolicyError if a variable is in two."""
         owner: dict[str, tuple[str, ...]] = {}
         for names in channels:
             for name in names:
-                self.schema[name]
+                self.schema[name]  # raises an error for an unknown variable
                 if name in owner or names.count(name) > 1:
                     raise PolicyError(f"{name!r} goes through two channels; a variable has one.")
                 owner[name] = names
@@ -490,6 +491,7 @@ class Policy(PolicyOverview):
         return groups
 
     def _group(self, names: tuple[str, ...], channel: Channel | ClassResponse | None) -> Group:
+        """Return the group of some variables; raise PolicyError if the channel does not match them."""
         sizes = self.schema.shape(names)
         if isinstance(channel, ClassResponse):
             return self._block_group(names, channel, sizes)
@@ -561,11 +563,12 @@ class Policy(PolicyOverview):
         return Schema(columns)
 
     def _stratify(self, by: str, channels: Mapping[Category, Mapping[str, Channel]]) -> None:
+        """Set the groups of every stratum, in which some variables have a channel of their own."""
         variable = self.schema[by]
         if self.group(by).disguised or len(self.group(by).names) > 1:
             raise PolicyError(f"{by!r} defines the strata, so it cannot be disguised.")
         for label in channels:
-            variable.code(label)
+            variable.code(label)  # raises an error for an unknown category
         for label in variable.categories:
             own = channels.get(label, {})
             for name, channel in own.items():

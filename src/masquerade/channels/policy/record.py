@@ -57,6 +57,7 @@ def _code(policy: Policy, by: str, stratum: Category | None) -> int:
 
 
 def _part(group: Group, policy: Policy) -> RecordPart:
+    """Return the part of a record that one group reports."""
     channel = group.channel
     if not group.disguised:
         return RecordPart(group.names, group.sizes, math.inf, clear=True)

@@ -63,6 +63,7 @@ def resolve(spec: PolicySpec) -> PolicyParts:
 def _strata_of(
     spec: PolicySpec, strata: StrataSpec, schema: Schema, entries: int
 ) -> tuple[str, dict[Category, dict[str, Channel]]]:
+    """Return the name of the stratum variable, and the channels of each stratum by variable."""
     by = known_variable(schema, strata.by, "strata.by")
     own: dict[Category, dict[str, Channel]] = {}
     for label, specs in strata.channels.items():
@@ -78,6 +79,7 @@ def _strata_of(
 def _dealt_in(
     spec: BlocksSpec, schema: Schema, channels: Mapping[tuple[str, ...], object], where: str, entries: int
 ) -> ClassResponse:
+    """Return class response for the variables of an entry; raise PolicyError if it does not fit them."""
     variables = [known_variable(schema, name, where) for name in spec.names]
     if any(name in names for names in channels for name in spec.names):
         raise PolicyError(f"{where}: a variable that is dealt in blocks cannot have another channel too.")

@@ -27,7 +27,7 @@ from masquerade.core.util.json_text import (
     read_text,
 )
 
-MOST_YAML = 1 << 20  # bytes; longer ones are written as JSON, which is read a hundred times faster
+MOST_YAML = 1 << 20  # bytes; longer policies are written as JSON, which is read a hundred times faster
 MOST_VALUES = 1 << 20  # of YAML, anchors written out
 MERGE = "tag:yaml.org,2002:merge"
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json"}

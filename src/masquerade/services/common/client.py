@@ -141,6 +141,7 @@ class HttpTransport:
         self.close()
 
     def _send(self, party: str, place: str, body: bytes, key: str | None) -> bytes:
+        """Check a message, add headers, and send it with retries over the connection to its party."""
         if party not in self._peers:
             raise InputError(f"There is no party {party!r}.{did_you_mean(party, self._peers)}")
         peer = self._peers[party]
@@ -169,6 +170,7 @@ class HttpTransport:
         return self._send_with_retries(peer, client, request)
 
     def _send_with_retries(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> bytes:
+        """Send until a reply arrives; raise the error of the peer, or PartyUnreachable after all retries."""
         trouble, retry_after, failed = "", "", 0
         until = time.monotonic() + self._patience
         while failed <= self._retries:
@@ -189,9 +191,8 @@ class HttpTransport:
             if answer.status_code not in problems.RETRIED:
                 request_there = answer.headers.get("Masquerade-Request", "")
                 if isinstance(problem, ServiceFailed) and re.fullmatch(r"[0-9a-f]{16}", request_there):
-                    raise ServiceFailed(
-                        f"{problem} Its log calls this request {request_there}."
-                    )  # by its log
+                    # the service's log has the details, which replies never contain
+                    raise ServiceFailed(f"{problem} Its log calls this request {request_there}.")
                 raise problem
             if not isinstance(problem, TimedOut):
                 trouble, retry_after, failed = str(problem), answer.headers.get("Retry-After", ""), failed + 1
@@ -225,6 +226,7 @@ class HttpTransport:
             response.close()
 
     def _open_client(self, peer: Peer) -> httpx.Client:
+        """Return a client of a peer that pins its certificate and limits every try."""
         try:
             parts = urlsplit(peer.url or "")
             usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0

@@ -43,7 +43,7 @@ class Call:
 
 
 class PassingReply(bytes):
-    """A reply that is useless after this process has ended; it is only kept in memory."""
+    """A reply that is useless after this process has ended, and therefore kept only in memory."""
 
 
 Handler = Callable[[Call], bytes]
@@ -142,6 +142,7 @@ class Jobs:
         return not self._jobs
 
     async def _job(self, call: Call, handler: Handler) -> MessageJob:
+        """Return the running job with the key of a message, or start one; raise `KeyReused` if it differs."""
         if call.key is None:
             return self._start(call, handler, "")
         digest = await in_thread(lambda: "sha256:" + sha256(call.body).hexdigest())
@@ -155,6 +156,7 @@ class Jobs:
         return job
 
     def _start(self, call: Call, handler: Handler, digest: str) -> MessageJob:
+        """Start a job in a thread."""
         job = MessageJob(
             call.peer.name, call.place, digest, in_thread(lambda: self._work(call, handler, digest))
         )
@@ -169,6 +171,7 @@ class Jobs:
         return job
 
     def _work(self, call: Call, handler: Handler, digest: str) -> JobOutcome:
+        """Return the stored reply to a message; without one, run the handler and store its reply."""
         if call.key is not None:
             stored = self._replies.find(call.peer.name, call.key)
             if stored is not None:
@@ -182,6 +185,7 @@ class Jobs:
         return done
 
     def _run_handler(self, call: Call, handler: Handler) -> JobOutcome:
+        """Return the outcome of a handler; any error but `Busy` becomes a reply, too."""
         most = self._limits.reply_bytes
         try:
             reply = handler(call)

@@ -264,6 +264,7 @@ def _prepare(
     *,
     probe: tuple[str, int] | None = None,
 ) -> tuple[_Server, socket.socket]:
+    """Return a server and its listening socket; raise InputError for a public address without TLS."""
     host, port = at
     secured = server_context(
         tls, certificates_required=not service.takes_tokens, refused=service.refused_handshake
@@ -344,7 +345,7 @@ def _quiet(name: str) -> Iterator[None]:
 
 def _shift(by: int) -> None:
     """Count services in this process; while there is one, logs do not propagate to other handlers."""
-    global _quieted  # noqa: PLW0603  (loggers are the process's, too)
+    global _quieted  # noqa: PLW0603  (loggers are global, too)
     with _quieting:
         _quieted += by
         for log in _BELOW:

@@ -289,6 +289,7 @@ class Service:
     async def _answer_message(
         self, template: str | None, request: Request, seen: _RequestRecord
     ) -> JobOutcome:
+        """Check a request in the order that the module states, and return the outcome of its job."""
         seen.version = _agreed_version(request)
         certificate, bearer = _certificate(request), _bearer(request)
         anybody = self.anonymous if certificate is None and bearer is None else None
@@ -359,6 +360,7 @@ class Service:
             return
 
     def _note(self, request: Request, seen: _RequestRecord, response: Response) -> None:
+        """Count a request in the metrics, and log it without data."""
         seconds = time.perf_counter() - seen.started
         status, sent = response.status_code, len(response.body)
         figures: dict[str, Any] = {"received": seen.received, "sent": sent, "replayed": seen.replayed}

@@ -297,7 +297,7 @@ def load(path: str | Path, model: type[M], *, environment: Mapping[str, str] | N
     model : type
         Model of the settings.
     environment : mapping, optional
-        Environment variables; without it, those of the process.
+        Environment variables; by default, of this process.
 
     Returns
     -------

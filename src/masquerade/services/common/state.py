@@ -516,6 +516,7 @@ def peek_problem(folder: str | Path) -> str | None:
 
 
 def _compare_files(place: Path, anchor: Anchor) -> str:
+    """Return the reason to consider a state restored, from its files alone; empty if there is none."""
     facts = {
         name: DurableStore.peek(place / DATABASE, "SELECT value FROM facts WHERE name = ?", (name,))
         for name in (INCARNATION, CHANGES)

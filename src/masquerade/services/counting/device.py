@@ -189,6 +189,7 @@ class Device:
         return self.http.exchange(what, request.encode(), once=False)
 
     def _answer(self, role: DeviceRole, message: bytes, letter: bytes) -> None:
+        """Send the reply to a message; an equal message gets the same reply again."""
         digest = hashlib.sha256(message).digest()
         if self._last is None or self._last[0] != digest:
             try:

@@ -63,6 +63,8 @@ class LeaderService(CountServer):
         return f"leader of count {self.description.name!r}{': its key is lost, and it is over' * self.lost}"
 
     def _for_miner(self, work: Callable[[Leader, bytes], bytes]) -> Handler:
+        """Return a handler for requests of the miner; it first stores that a share of the key is sent."""
+
         def handled(call: Call) -> bytes:
             if call.peer.name != self.settings.miner:
                 raise NotAdmitted("Only the miner of this count may send requests to its leaders.")

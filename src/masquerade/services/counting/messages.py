@@ -123,7 +123,7 @@ class NoisyCountTerms(CountTerms, tag=b"masquerade count terms 2", eq=False):
         terms = super().read(reader)
         if terms.protocol == "mix":
             raise DecodingError("The records of a mix have no noise.")
-        _ = terms.noise
+        _ = terms.noise  # raises DecodingError if a parameter is not valid
         return terms
 
     @property

@@ -178,7 +178,7 @@ class ServedFrequency(FrequencyTally):
         self._book.add("cheats", evidence=evidence, questions=listed)
         honest = [user for user in current.invitation.users if user not in current.evidence]
         for _ in self._queue.replies(dict.fromkeys(honest, current.accusation)):
-            pass
+            pass  # only wait until people have received the evidence: their replies have no content
         self._void_round(cheats, questions)
 
     def _void_round(self, cheats: Iterable[str], questions: Iterable[Question]) -> None:
@@ -251,6 +251,7 @@ class ServedAggregation:
         return counted_round
 
     def _run(self, server: Server) -> AggregationOutcome:
+        """Run all steps of a round; people without a valid reply drop out."""
         names, places = self.terms.roster.names, self.terms.roster.places
         while outgoing := server.advance():
             if wire.kind_of(next(iter(outgoing.values()))) is wire.Delivery:

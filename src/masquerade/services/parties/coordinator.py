@@ -148,7 +148,7 @@ class Coordinator:
         return {"schema": self.joint.schema, "owners": self.joint.owners, "alignment": self.alignment}
 
     def add_guarantee(self, seen: Guarantee) -> None:
-        """Add disclosures to the guarantee of the session, which starts with those of linking."""
+        """Add disclosures to the guarantee of the session, which starts with the disclosures of linking."""
         self.guarantee = seen if self.guarantee is None else self.guarantee.combine(seen)
 
     def learn_local_nodes(self, **asked: Any) -> dict[str, Any]:

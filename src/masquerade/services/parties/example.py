@@ -236,7 +236,8 @@ def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -
     The partition of the session type determines the data of each party:
 
     - columns: north has A, T and E, south has S, L, B and D, the registry has the rest. Sensitive variables
-      are disguised as in the paper. Types for two parties use five variables, since they encrypt each value.
+      are disguised as in the paper. Session types for two parties use five variables, since they encrypt each
+      value.
     - cells: for half of the people as with columns; for the other half each party has its neighbour's
       columns.
     - rows: each party has all columns of its own people.

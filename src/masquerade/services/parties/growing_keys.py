@@ -26,7 +26,7 @@ class GrowingKeys:
         self.missing = 0
 
     def append(self, piece: pa.Array | pa.ChunkedArray) -> None:
-        """Add keys; raise InputError if their type differs from that of earlier pieces."""
+        """Add keys; raise InputError if their type differs from the type of earlier pieces."""
         for chunk in piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece]:
             keys = chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk
             self._kind = keys.type if self._kind is None else self._kind
@@ -37,6 +37,7 @@ class GrowingKeys:
                 self._add(keys)
 
     def _add(self, keys: pa.Array) -> None:
+        """Append the values of a piece without nulls, and for texts the offsets of their ends."""
         if pa.types.is_integer(keys.type):
             self._values.append(keys.to_numpy())
         elif is_text(keys.type):

@@ -214,6 +214,7 @@ class Node(NodeServer):
         return self._describe_session(name)
 
     def _convene(self, name: str, wait: float) -> None:
+        """Run a session: learn the model unless it is stored, share it, and store the result or the error."""
         record, started = self._require_session(name), time.monotonic()
         spec = SessionSpec.model_validate(record["spec"])
         try:

@@ -221,6 +221,7 @@ class Party:
         return part
 
     def _begin(self, peer: str, session: str, message: say.Begin) -> say.Begun:
+        """Start or continue a session for its convener, if this node's file consents to exactly its text."""
         spec, epoch = message.spec, bytes.fromhex(message.epoch)
         earlier = self._open.get(session)
         if earlier is not None and earlier.spec == spec:

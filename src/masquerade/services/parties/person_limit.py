@@ -101,7 +101,7 @@ class SessionTotal:
 
 
 def limit_of(stated: str | None, policy: Policy) -> PrivacyLimit:
-    """Return the limit of a party: its own, else that of its policy, else 5%:50%."""
+    """Return the limit that a party states; else the limit of its policy; else 5%:50%."""
     return parse_limit(stated) if stated is not None else policy.limit or DEFAULT_LIMIT
 
 

@@ -105,7 +105,7 @@ class Offer(Strict):
         """Return the party's policy; raise InputError if it withholds an unknown variable."""
         policy = Policy.load(self.policy)
         for name in self.withheld:
-            policy.schema[name]
+            policy.schema[name]  # raises an error for an unknown variable
         return policy
 
     def gamma_limit(self, policy: Policy) -> Fraction | float:

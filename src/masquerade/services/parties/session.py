@@ -304,6 +304,7 @@ class SessionSpec(SessionText):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        """Raise one ValueError that lists all problems of the text."""
         if len(set(self.parties)) < len(self.parties):
             raise ValueError("a party is named twice")
         problems = [*self.kind.problems(self)]

@@ -229,6 +229,7 @@ class CollectorService(CollectServer):
         return json.dumps({"taken": self._current().take(call.body)}).encode()
 
     def _open(self, _given: dict[str, Any]) -> dict[str, Any]:
+        """Open the classes, publish their tags if there are coarser levels, and return a summary."""
         kept = self._current()
         opening, guarantee = kept.open_classes(self.form.readable), _service_guarantee(self.terms, self.form)
         self._check_opened(kept)

@@ -131,7 +131,7 @@ class HiddenStructure(HiddenKind):
     partition = Partition.COLUMNS
     opens = "structure"
     rules_kept = "each party runs the program, and gives no share of counts that it refuses"
-    answers_tables = True  # those of `open_counts`, though no message asks for them
+    answers_tables = True  # counts of `open_counts` are opened, although no message requests them
 
     def terms(self, part: SessionParticipant) -> _StructureComputation:
         """Return the parameters of the computation; a helper takes the signed number of records."""

@@ -87,6 +87,7 @@ class _PoolRole(Role):
         return [] if kind is None else list(kind.decode(message).batch.queries)
 
     def player(self, part: SessionParticipant) -> PoolingParty:
+        """Return the party of the secure sum; with noise, it spends the budget that the consent states."""
         noise, terms = None, part.spec.noise_terms
         if terms is not None:
             consent = part.node.settings.consent(part.spec.session)
@@ -144,7 +145,7 @@ class PooledCounts(SessionKind):
             yield f"of {len(spec.parties)} parties at most {len(spec.parties) - 1} may collude"
         else:
             try:
-                _ = spec.noise.terms(len(spec.parties)).stages
+                _ = spec.noise.terms(len(spec.parties)).stages  # raises InputError if no noise suffices
             except InputError as error:
                 yield str(error)
 

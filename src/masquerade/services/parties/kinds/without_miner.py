@@ -215,7 +215,7 @@ class WithoutMiner(SessionKind):
         "combine them into what must stay undetermined"
     )
     em: ClassVar[tuple[str, ...]] = ("em",)  # no party has columns of all variables
-    answers_tables = True  # counts, or parameters that are counts, though no message of a role asks for them
+    answers_tables = True  # by the message `Learn`, which is not one of a role
 
     def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:
         """Yield reports of columns that other parties may need, and results about local variables.
