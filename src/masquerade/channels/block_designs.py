@@ -90,6 +90,7 @@ def block_design(
     Returns
     -------
     Channel
+        A channel with one report per block.
 
     Raises
     ------
@@ -176,6 +177,7 @@ def subset_selection(
     Returns
     -------
     Channel
+        A channel with one report per subset.
 
     Raises
     ------
@@ -258,6 +260,7 @@ def hadamard_response(
     Returns
     -------
     Channel
+        A channel with 2^⌈log₂(K+1)⌉ reports.
 
     Notes
     -----

@@ -33,6 +33,7 @@ def for_gamma(categories: int, gamma: Rational) -> Channel:
     Returns
     -------
     Channel
+        A channel over the categories.
 
     Notes
     -----
@@ -69,6 +70,7 @@ def for_epsilon(categories: int, epsilon: Rational) -> Channel:
     Returns
     -------
     Channel
+        A channel over the categories.
 
     Examples
     --------
@@ -104,6 +106,7 @@ def invariant(prior: Sequence[Rational], base: Channel, strength: Rational = 1) 
     Returns
     -------
     Channel
+        A channel over the categories of `base`.
 
     Notes
     -----
@@ -165,6 +168,7 @@ def additive(edges: Sequence[Rational], noise: Noise, scale: Rational, margin: i
     Returns
     -------
     Channel
+        A channel from bins of truths to bins of reports.
 
     Notes
     -----

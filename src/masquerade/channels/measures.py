@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class ProbabilisticAnonymity:
     """Number of truths that stay possible under the worst report, and their distance from uniform.
 
-    `distance` is the largest distance over all reports, `least_distance` the smallest, as in Ma (2006).
+    `distance` is the largest distance over all reports. `least_distance` is the smallest, which Ma (2006)
+    reports.
     """
 
     k: int

@@ -57,7 +57,10 @@ class OptimalDesign:
 
     @property
     def variance(self) -> float:
-        """Return the summed variance of the queries' estimates for one record; for n records it is over n."""
+        """Return the summed variance of the queries' estimates for one record.
+
+        With n records, the variance is 1/n of it.
+        """
         return self.value - float(((self.queries @ self.prior) ** 2).sum())
 
     def summary(self) -> str:
@@ -110,6 +113,7 @@ def optimal(
     Returns
     -------
     Channel
+        A channel whose reports are numbered from 1.
 
     Examples
     --------
@@ -215,6 +219,7 @@ def certify_design(design: OptimalDesign) -> OptimalDesign:
     Parameters
     ----------
     design : OptimalDesign
+        A design, such as one that a policy file states.
 
     Returns
     -------

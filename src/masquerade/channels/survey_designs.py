@@ -49,6 +49,7 @@ def unrelated_question(p: Rational, prevalence: Rational) -> Channel:
     Returns
     -------
     Channel
+        A channel over (yes, no).
 
     Notes
     -----
@@ -77,6 +78,7 @@ def forced_response(p_yes: Rational, p_no: Rational) -> Channel:
     Returns
     -------
     Channel
+        A channel over (yes, no).
 
     Notes
     -----
@@ -110,6 +112,7 @@ def kuk(p1: Rational, p2: Rational, cards: int = 1) -> Channel:
     Returns
     -------
     Channel
+        A channel from (yes, no) to the number of red cards.
 
     Examples
     --------
@@ -167,6 +170,7 @@ def crosswise(p: Rational, anchor: Rational | None = None) -> Channel:
     Returns
     -------
     Channel
+        A channel from (yes, no) to (same, different); with an `anchor`, as described there.
 
     Notes
     -----
@@ -208,6 +212,7 @@ def cheater_detection(p_yes: Pair, p_no: Pair = (0, 0), share: Rational = "1/2")
     Returns
     -------
     Channel
+        A channel from (yes, no, cheat) to pairs of group and answer.
 
     Notes
     -----
@@ -246,6 +251,7 @@ def stochastic_lie_detector(p: Pair, share: Rational = "1/2") -> Channel:
     Returns
     -------
     Channel
+        A channel from (yes, no, lying yes) to pairs of group and answer.
 
     Notes
     -----
@@ -283,6 +289,7 @@ def unrelated_unknown(p: Pair, share: Rational = "1/2") -> Channel:
     Returns
     -------
     Channel
+        A channel from pairs of answers to pairs of group and answer.
 
     Notes
     -----
@@ -323,6 +330,7 @@ def list_experiment(
     Returns
     -------
     Channel
+        A channel from pairs of number and sensitive answer to pairs of group and number.
 
     Notes
     -----
@@ -366,6 +374,7 @@ def double_list(
     Returns
     -------
     Channel
+        A channel from two numbers and the sensitive answer to the group and two numbers.
 
     Notes
     -----

@@ -58,7 +58,7 @@ class Baskets:
     def through(
         self, policy: Policy, disguise: Callable[[Mapping[str, Codes], Policy], Mapping[str, NDArray[Any]]]
     ) -> Baskets:
-        """Return the baskets disguised, a few groups of items at a time.
+        """Return disguised baskets; a few groups of items are disguised at a time.
 
         `disguise` turns columns of codes into columns of reports under a part of the policy. Every item must
         have the categories true and false and two reports, and the policy must have no strata.
@@ -86,7 +86,7 @@ def read_baskets(
 ) -> Baskets:
     r"""Read baskets from a text file (or .gz): one transaction per line, items separated by blanks or commas.
 
-    An empty line is an empty basket, except at the end of the file; there, write a single comma.
+    An empty line is an empty basket, except at the end of the file. A single comma is always an empty basket.
 
     Parameters
     ----------

@@ -108,7 +108,7 @@ def description_of(column: pa.Field) -> tuple[str, list[str]]:
 
 
 def mark_missing(column: pa.Field, labels: Sequence[str]) -> pa.Field:
-    """Return a column whose metadata name the labels that are missing values."""
+    """Return a column whose metadata names the labels of missing values."""
     metadata = dict(column.metadata or {})
     return column.with_metadata(metadata | {_MISSING: json.dumps(list(labels)).encode()})
 

@@ -47,7 +47,7 @@ class Archive(zipfile.ZipFile):
     """A ZIP archive whose parts are opened only if they are not too large."""
 
     def open(self, name: Any, mode: Any = "r", pwd: Any = None, *, force_zip64: bool = False) -> Any:
-        """Open a part as a stream; raise FileError if its stated size is too large (a stream ends there)."""
+        """Open a part as a stream that ends at its stated size; raise FileError if that size is too large."""
         if mode == "r":
             part = name if isinstance(name, zipfile.ZipInfo) else self.getinfo(name)
             if part.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:

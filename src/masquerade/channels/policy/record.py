@@ -74,7 +74,7 @@ def _part(group: Group, policy: Policy) -> RecordPart:
 
 
 def gamma_of(group: Group, policy: Policy) -> Gamma:
-    """Return γ of one group's channel, given whether the answer is missing if reports show that in clear."""
+    """Return γ of one group's channel, within the classes of truths that reports reveal."""
     clear_classes = missing_classes(group, policy.schema)
     if not clear_classes:
         return group.channel.gamma

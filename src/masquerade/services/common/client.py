@@ -205,7 +205,7 @@ class HttpTransport:
         )
 
     def _once(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> httpx.Response:
-        """Send once and return the reply; raise an error if it is too long or too late."""
+        """Send once and return the reply; raise an error if the reply is too long or too late."""
         deadline = self._try.until = time.monotonic() + self._timeout
         most = self._limits.reply_bytes
         response = client.send(request, stream=True)

@@ -241,7 +241,7 @@ def canonical(values: Mapping[str, Any]) -> bytes:
 def _plain(release: Release) -> dict[str, Any]:
     """Return the values of a line, without ε and δ if there is no noise.
 
-    Lines of earlier versions, which had no noise, so keep their hashes.
+    Therefore lines of earlier versions, which had no noise, keep their hashes.
     """
     values = {**asdict(release), "variables": list(release.variables), "gamma": write_bound(release.gamma)}
     noise = {name: write_bound(values.pop(name)) for name in NOISE}

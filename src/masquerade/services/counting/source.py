@@ -75,7 +75,7 @@ class CountedPeople(CountRounds):
         return [Refusal(str(one["code"]), str(one["reason"])) for one in reply["refusals"]]
 
     def hold_round(self, questions: Sequence[Question]) -> KnownCounts:
-        """Ask people in one round, and wait for the counts."""
+        """Return the counts of a round in which the miner asks people."""
         reply = self._ask("ask", questions)
         tables = {
             question: np.array(counts, dtype=np.int64).reshape(question.shape(self.sizes))

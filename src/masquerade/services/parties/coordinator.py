@@ -39,9 +39,9 @@ T = TypeVar("T")
 
 
 class Coordinator:
-    """One run of a session at the node that convenes it.
+    """A run of a session at the node that convenes it.
 
-    An interrupted run continues in its epoch.
+    An interrupted run continues in the same epoch.
 
     Parameters
     ----------
@@ -310,7 +310,7 @@ class Coordinator:
         return Joiner(parties, over, name=name, peers=self._identities, **more)
 
     def _run_parallel(self, say_to: Callable[[str], T], members: Sequence[str]) -> dict[str, T]:
-        """Call `say_to` for several members in parallel; if several fail, the first one's error is raised."""
+        """Call `say_to` for several members in parallel; if calls fail, raise the error of the first."""
         with ThreadPoolExecutor(len(members)) as pool:
             return dict(zip(members, pool.map(say_to, members), strict=True))
 

@@ -242,8 +242,9 @@ def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -
       columns.
     - rows: each party has all columns of its own people.
 
-    The model is the parameters of a known network. Where counts stay hidden it is the structure of the
-    network, two clusters by all variables (their categories taken as numbers), or a tree.
+    The model is the parameters of a known network. If the session type opens only a model and no counts, the
+    model is the structure of the network, two clusters by all variables (with categories as numbers), or a
+    tree.
     """
     sampled = eleven_nodes().sample(people, seed=seed)
     kind, policy = kinds.find(protocol), eleven_nodes_policy()

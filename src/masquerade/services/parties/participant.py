@@ -130,7 +130,7 @@ class SessionParticipant:
 
     @property
     def room(self) -> Room:
-        """Return the most rows and bytes that this party accepts from another."""
+        """Return the largest numbers of rows and bytes that this party accepts from another."""
         return Room(self.limits.rows, self.limits.arrow_bytes)
 
     def people(self, linkage: Linkage | None) -> tuple[str, bool]:
@@ -184,7 +184,7 @@ class SessionParticipant:
         self.node.store.store_model_digest(self.spec.session, self.epoch, text_digest(model))
 
     def burn_run(self, run: bytes) -> None:
-        """Persist that a computation starts; raise QueryRefused if no further one may open results."""
+        """Persist that a computation starts; raise QueryRefused if no further one may open a result."""
         self.node.store.burn_run(self.spec.session, run, self._most_openings)
 
     def burn_opening(self) -> None:

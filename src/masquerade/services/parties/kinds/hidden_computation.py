@@ -79,7 +79,7 @@ class ComputationRole(Role):
         return []
 
     def question(self, part: SessionParticipant, message: bytes) -> str:  # noqa: ARG002
-        """Return the id of the computation: each has its own lines in the ledger."""
+        """Return the id of the computation, since each computation has its own lines in the ledger."""
         return bytes(part.player(self.name).session or b"").hex()
 
     def outflows(self, part: SessionParticipant, message: bytes) -> tuple[Outflow, ...]:

@@ -109,7 +109,7 @@ class _ClusterComputation:
         return Clusters.from_dict(json.loads(found)["model"]).to_dict()
 
     def _local_table(self, party: _PlacedParty) -> Integers:
-        """Return this party's cells in units of the lattice, zero where a cell is not its own."""
+        """Return this party's cells in units of the lattice, and zero for cells that it does not hold."""
         table = np.zeros((party.offer.records, len(self.names)), dtype=np.int64)
         for (block, linkage), where in zip(party.found, party.offer.places, strict=True):
             for column, name in enumerate(self.names):

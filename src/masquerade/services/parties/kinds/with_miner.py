@@ -55,7 +55,7 @@ def _requested_outflows(part: SessionParticipant, message: CellRequest) -> list[
 
 
 class CellsRole(Role):
-    """A party sends reports of its cells under the pseudonyms of this session; each is drawn only once."""
+    """A party sends reports of its cells, each drawn only once, under the pseudonyms of this session."""
 
     name = "cells"
     fresh = False
