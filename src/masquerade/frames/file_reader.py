@@ -57,7 +57,7 @@ BLOCK = 2 << 20  # most bytes of a CSV row
 MOST_OPEN = 64  # most files of a list that stay open until they are read; the others are opened again
 _BUFFER = 1 << 20  # bytes of a Parquet column chunk that are buffered at a time, however large its row group
 _LEAST_OF_TEXT = 4  # minimum bytes of a text value in a Parquet column without a dictionary
-_LEAST_GROUP = 1 << 16  # row groups with fewer rows on average are not read with dictionaries
+_LEAST_GROUP = 1 << 16  # a file with row groups of fewer rows is read without dictionaries
 _BAD_ROW = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 # for example a name that is not UTF-8, or a size beyond all memory
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError, struct.error)

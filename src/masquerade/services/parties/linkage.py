@@ -151,7 +151,7 @@ class LinkingRole(Role):
     def _matches(self, part: SessionParticipant, message: Pseudonyms) -> list[Outflow]:
         """Return the outflow of the numbers of offered and linked keys in a round by derived keys.
 
-        Without `link_by` there are no derived keys, and the other outflows of linking cover the numbers.
+        Without `link_by` there are no derived keys, and the ledger has the numbers already.
         """
         if not part.spec.link_by:
             return []
