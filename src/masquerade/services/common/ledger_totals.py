@@ -156,8 +156,8 @@ def person_total(releases: Iterable[Release]) -> PersonTotal:
 
     Notes
     -----
-    Formula: γ = Π γ of draws · e^(Σ ε), except with probability Σ δ. Each draw counts once for all
-    recipients. Of its releases, those whose variables another release includes do not count.
+    Formula: γ = Π γ of draws · e^(Σ ε), except with probability Σ δ. All recipients
+    together count a draw once. Of its releases, those whose variables another release includes do not count.
     Reference: Dwork & Roth (2014), theorem 3.16 (basic composition).
     """
     listed = [release for release in releases if release.kind not in ABOUT_ITSELF]
