@@ -1,4 +1,4 @@
-"""k-anonymity of a table, and grouping of numbers, before data are disguised or published."""
+"""k-anonymity of tables, and grouping of numbers, before data is disguised or published."""
 
 from masquerade.anonymity.anonymize import Anonymized, Utility, anonymize
 from masquerade.anonymity.hierarchy import Hierarchy, as_hierarchies, load_hierarchies

@@ -1,7 +1,7 @@
 """k-anonymous tables with little suppression, for tables of any size.
 
-Each cell is shown as its value, as a generalised value or as a star, and rows are recoded independently of
-each other (local recoding). The search runs over patterns: see `lattice` and `local_search`.
+Each cell is shown as its value, as a generalised value or as a star (suppressed), and rows are recoded
+independently of each other (local recoding). For the search, see `lattice`, `board` and `local_search`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Words = tuple[str | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Utility:
-    """Measures of the information lost. Smaller is better for all of them.
+    """Measures of information loss; smaller is better for all of them.
 
     Attributes
     ----------
@@ -53,14 +53,14 @@ class Utility:
     generalised_cells : int
         Cells shown as a coarser value.
     classes : int
-        Sets of rows that look the same.
+        Number of classes: sets of rows that look the same.
     discernibility : int
         Σ (rows of a class)².
     average_class : float
         C_avg, the average number of rows in a class divided by k.
     loss : float
-        Normalised certainty penalty, averaged over all cells: 0 for an unchanged value, 1 for a star,
-        otherwise the share of the column's distinct values that look the same.
+        Normalised certainty penalty, averaged over all cells: 0 for an unchanged value, 1 for a star, and for
+        a generalised value the share of the column's distinct values that it represents.
 
     Examples
     --------
@@ -109,14 +109,14 @@ class Anonymized(Printed):
     groups : ndarray of int
         Class of every row.
     levels : ndarray of int
-        Level of every row and quasi-identifier: 0 for the value itself, the column's entry of `tops` for a
-        star, generalised in between.
+        Level of every row and quasi-identifier: 0 for the value itself, the column's entry in `tops` for a
+        star, and levels in between for generalised values.
     tops : tuple of int
-        Level of the star of every quasi-identifier.
+        Level at which a cell is a star, for every quasi-identifier.
     utility : Utility
         Information lost.
     required : dict
-        Requirements that the classes meet, by sensitive column.
+        Requirements on sensitive columns, by column; the classes meet them.
 
     Examples
     --------
@@ -136,7 +136,7 @@ class Anonymized(Printed):
 
     @property
     def stars(self) -> NDArray[np.bool_]:
-        """Return True for every cell of a quasi-identifier that is a star."""
+        """Return an array over rows and quasi-identifiers, True for every cell that is a star."""
         stars: NDArray[np.bool_] = self.levels == np.array(self.tops, dtype=np.int8)
         return stars
 
@@ -191,9 +191,9 @@ def anonymize(
     Notes
     -----
     Formula: minimise Σ loss over cells, a star counting 1, subject to classes of at least k rows.
-    Cost: O(kinds · Π levels) memory and time, then a search of bounded effort. Kinds are the distinct rows.
-    Error: the problem is NP-hard, so the result is a local optimum, on the Adult data within 0.5% of a lower
-    bound. Diversity and closeness are met greedily.
+    Cost: O(distinct rows · Π levels) memory and time, then a search of bounded effort.
+    Error: the problem is NP-hard, so the result is a local optimum; for the Adult data it is within 0.5% of a
+    lower bound. Classes are merged greedily for diversity and closeness.
     Privacy: k-anonymity hides a row among k. It does not bound an attacker's belief: a sensitive value that
     all rows of a class share is revealed.
 
@@ -298,8 +298,8 @@ def _finest_groups(board: Board, kinds: Kinds, kind: Int64) -> tuple[Int64, NDAr
     used = np.flatnonzero(board.shown)
     groups = np.unique(board.pattern[used], return_inverse=True)[1]
     nodes = finest_nodes(kinds, board.kind[used].astype(np.int64), groups)
-    # Entries are sorted by kind, and so are the rows here. Equal rows may belong to different groups: only
-    # their position in the table decides which.
+    # Entries are sorted by kind, and so are the rows here. Equal rows may belong to different groups: their
+    # order in the table decides which of them gets which group.
     node_of = np.empty(len(kind), dtype=np.int64)
     node_of[np.argsort(kind, kind="stable")] = np.repeat(groups, board.shown[used])
     return node_of, nodes
@@ -355,7 +355,7 @@ def _classes(kinds: Kinds, kind: Int64, levels: NDArray[np.int8]) -> tuple[Int64
 
 
 def _verify(groups: Int64, sizes: Int64, k: int, required_columns: Sequence[SensitiveColumn]) -> None:
-    """Raise RuntimeError if a class breaks the requirements, so that a bug releases nothing."""
+    """Raise RuntimeError if a class does not meet the requirements, so that a bug cannot release data."""
     if len(sizes) and sizes.min() < k:
         raise RuntimeError("A class is smaller than k: this is a bug; nothing is returned.")
     for column in required_columns if len(sizes) else ():

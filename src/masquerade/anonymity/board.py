@@ -1,8 +1,8 @@
-"""State of the search for a k-anonymous table: patterns, the rows they fit and the rows they show.
+"""State of the search for a k-anonymous table: patterns, and the rows that are shown as each pattern.
 
-Rows that agree in all quasi-identifiers form a kind, weighted by their number. A pattern is a possible output
-for a row: a value, a generalised value or a star for every quasi-identifier. Patterns that fit fewer than k
-rows can never be used and are omitted.
+Rows that agree in all quasi-identifiers form a kind, weighted by the number of these rows. A pattern is a
+possible output for a row: a value, a generalised value or a star for every quasi-identifier. It fits the rows
+that can be shown as this pattern. Patterns that fit fewer than k rows can never be used and are omitted.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ EPSILON = 1e-9
 
 
 class Board(NamedTuple):
-    """Kinds, the patterns that fit them, and the rows shown under each. An entry is a kind under a pattern.
+    """Entries, which are pairs of a kind and a pattern that fits it, with numbers of placed and free rows.
 
-    Entries of kind t are ``kind_start[t]:kind_start[t + 1]``; entries of pattern p are ``entries`` at
-    ``start[p]:start[p + 1]``. `cost` is in stars per row. `shown` counts rows by entry, `size` by pattern,
-    `free` the rows of a kind that are not placed yet, and `waiting` the free rows that a pattern would fit.
+    `kind` and `pattern` are those of each entry. Entries of kind t are ``kind_start[t]:kind_start[t + 1]``;
+    entries of pattern p are ``entries[start[p]:start[p + 1]]``. `cost` has the stars per row of each pattern.
+    `shown` has the number of rows placed by entry, `size` by pattern. `free` has the rows of each kind that
+    are not placed yet, and `waiting` the free rows that each pattern fits.
     """
 
     cost: NDArray[np.float64]
@@ -48,11 +49,10 @@ class Board(NamedTuple):
 
 
 def new_board(kinds: Kinds, nodes: Sequence[Node], k: int) -> Board:
-    """Return a board without any placed row. Its last pattern, from the last node, has stars only.
+    """Return a board without placed rows. Its last pattern, from the last node, has only stars.
 
-    A kind is listed under the pattern of stars only, and under patterns that cost at most `DEEPER` stars more
-    than the cheapest pattern that fits it and k rows. Most patterns cost more, but such patterns are hardly
-    ever used.
+    The entries of a kind are the pattern of only stars, and patterns that cost at most `DEEPER` stars more
+    than the cheapest one that fits the kind. Most patterns cost more, but those are hardly ever used.
     Cost: O(kinds · nodes) time, 4 bytes for each kind and node, and 24 bytes for each entry.
     """
     patterns, cost, first = fitting_patterns(kinds, nodes, k)
@@ -61,15 +61,15 @@ def new_board(kinds: Kinds, nodes: Sequence[Node], k: int) -> Board:
     count_entries(patterns, cost, first, least, kind_start)
     pattern, kind = (np.empty(kind_start[-1], dtype=np.int32) for _ in range(2))
     list_entries(patterns, cost, first, least, kind_start, pattern, kind)
-    del patterns
+    del patterns  # large: freed before the board is built
     return _usable(cost, pattern, kind, None, kinds.weights, k)[0]
 
 
 def narrow_board(board: Board, k: int) -> tuple[Board, Int64]:
-    """Drop entries that cost more than their kind's current entry from a fully placed board.
+    """Remove entries that cost more than their kind's current entry from a board with all rows placed.
 
-    Patterns in use stay, so that rows can be borrowed and whole groups can join others. Return the smaller
-    board, and the indices of the remaining entries on the given board.
+    Entries of patterns in use stay, so that rows can be borrowed and whole groups can join others. Return the
+    smaller board, and the indices of its entries on the given board.
     """
     weights = np.zeros(board.free.size, dtype=np.int64)
     useful = np.empty(board.pattern.size, dtype=np.bool_)
@@ -81,7 +81,7 @@ def narrow_board(board: Board, k: int) -> tuple[Board, Int64]:
 
 
 def with_shown(board: Board, entries: Int64, shown: Int64) -> Board:
-    """Return the board with the rows placed as on a narrower board that has these entries."""
+    """Return a board with the rows placed as on a narrowed board, given its `entries` and numbers of rows."""
     every = np.zeros(board.pattern.size, dtype=np.int64)
     every[entries] = shown
     size = count_rows(board.pattern, every, np.arange(every.size, dtype=np.int32), board.size.size)
@@ -111,7 +111,7 @@ def _usable(  # noqa: PLR0917
 
 
 def fitting_patterns(kinds: Kinds, nodes: Sequence[Node], k: int) -> tuple[Int32, Floats, Int64]:
-    """Return the pattern of every kind at every node, the cost of every pattern, and where nodes start.
+    """Return the pattern of every kind at every node, the cost of patterns, and the first pattern of nodes.
 
     A pattern is -1 if it fits fewer than k rows. Patterns are numbered within their node, and those of node i
     start at ``first[i]``. A kind that does not fit at a node does not fit at a finer node either, so only
@@ -151,7 +151,7 @@ def fitting_patterns(kinds: Kinds, nodes: Sequence[Node], k: int) -> tuple[Int32
 
 @compiled
 def extended_keys(above: Int32, column: Int64, codes: Int64, keys: Int64) -> None:
-    """Write a key per kind: its pattern where one column is coarser, refined by that column's value."""
+    """Write a key per kind: its pattern where one column is coarser, combined with that column's value."""
     size = codes.max() + 1
     for kind in range(above.size):
         keys[kind] = above[kind] * size + codes[column[kind]] if above[kind] >= 0 else -1
@@ -159,7 +159,7 @@ def extended_keys(above: Int32, column: Int64, codes: Int64, keys: Int64) -> Non
 
 @compiled
 def number_frequent_keys(keys: Int64, weights: Int64, k: int, ids: Int32) -> Int32:
-    """Write numbers of keys with a total weight of at least k to `ids`, else -1; return a kind of each."""
+    """Write numbers of keys with a total weight of at least k to `ids`, else -1; return a kind per number."""
     total = np.zeros(number_keys(keys, ids), np.int64)
     for kind in range(keys.size):
         if ids[kind] >= 0:
@@ -181,7 +181,7 @@ def number_frequent_keys(keys: Int64, weights: Int64, k: int, ids: Int32) -> Int
 
 @compiled
 def count_entries(patterns: Int32, cost: Floats, first: Int64, least: Floats, kind_start: Int64) -> None:
-    """Write the cost of the cheapest pattern of every kind, and the first entry of every kind."""
+    """Write the cost of the cheapest pattern to `least`, and the first entry to `kind_start`, by kind."""
     nodes, kinds = patterns.shape
     for node in range(nodes):
         for kind in range(kinds):
@@ -214,7 +214,10 @@ def list_entries(  # noqa: PLR0917  (compiled: positional arguments)
 
 @compiled
 def mark_useful(board: Board, weights: Int64, useful: NDArray[np.bool_]) -> None:
-    """Mark entries that cost no more than their kind's current entry or whose pattern is used; count rows."""
+    """Mark entries that cost at most as much as their kind's dearest used entry, or whose pattern is used.
+
+    Also write the number of placed rows of each kind to `weights`.
+    """
     last = board.cost.size - 1
     for kind in range(weights.size):
         dearest = 0.0
@@ -249,7 +252,7 @@ def renumber_patterns(pattern: Int32, used: NDArray[np.bool_]) -> Int32:
 def add_shown(  # noqa: PLR0917  (compiled: positional arguments)
     pattern: Int32, kind: Int32, shown: Int64, size: Int64, free: Int64, kind_start: Int64
 ) -> None:
-    """Write the rows shown by each pattern and left of each kind, and the first entry of every kind."""
+    """Write placed rows by pattern (`size`), free rows by kind (`free`), and each kind's first entry."""
     for entry in range(pattern.size):
         size[pattern[entry]] += shown[entry]
         free[kind[entry]] -= shown[entry]

@@ -1,7 +1,7 @@
 """Merge classes that reveal too much about a sensitive column with their nearest classes.
 
-If a requirement holds for two classes, it holds for their union. It is checked first that it holds for the
-whole table. Each step reduces the number of classes by one, so merging terminates.
+If a requirement holds for two classes, it holds for their union. `check_whole` ensures in advance that it
+holds for the whole table. Each merge reduces the number of classes by one, so merging ends with success.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from masquerade.anonymity.requirements import ClassCells, Requirement, count_cel
 from masquerade.core.errors import InputError
 from masquerade.kernels.jit import compiled
 
-NEAREST = 64  # nearest classes that are tried; the first whose union meets the requirements is taken
+NEAREST = 64  # number of nearest classes that are tried; the first whose union meets all requirements is used
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ class SensitiveColumn(NamedTuple):
 
 
 class Ladders(NamedTuple):
-    """Levels of all columns as arrays over column, level and value; the last level is repeated."""
+    """Levels of all columns as arrays over column, level and value, padded with zeros; `tops` are stars."""
 
     codes: NDArray[np.int64]
     loss: Floats
@@ -115,7 +115,7 @@ def merge_classes(
 
 
 def _lowest(added: Floats) -> Int64:
-    """Return the indices of the lowest costs, sorted by cost."""
+    """Return the indices of the `NEAREST` lowest finite costs, sorted by cost."""
     near = np.argpartition(added, NEAREST)[:NEAREST] if len(added) > NEAREST else np.arange(len(added))
     near = near[np.isfinite(added[near])]
     return near[np.lexsort((near, added[near]))]
@@ -181,7 +181,7 @@ def merge_costs(  # noqa: PLR0917  (compiled: positional arguments)
 
 @compiled
 def merge_into(target: int, other: int, values: Int64, levels: Int64, ladders: Ladders) -> None:
-    """Show a class at the finest levels at which it looks the same as another class."""
+    """Raise the levels of a class to the finest levels at which it looks the same as another class."""
     for place in range(ladders.tops.size):
         level = max(levels[target, place], levels[other, place])
         levels[target, place] = level_of_both(

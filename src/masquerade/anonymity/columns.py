@@ -33,7 +33,7 @@ class CodedColumn:
 
     @property
     def texts(self) -> tuple[str | None, ...]:
-        """Return the values as text, as in a column in which some cells are suppressed (stars)."""
+        """Return the values as text, for columns in which other cells are stars."""
         stamps = [value for value in self.values if isinstance(value, datetime)]
         days = bool(stamps) and all(stamp.time() == time() for stamp in stamps)
         return tuple(
@@ -43,7 +43,7 @@ class CodedColumn:
 
 
 def require_quasi_identifiers(frame: Any, names: Sequence[str], k: int) -> nw.DataFrame[Any]:
-    """Return the frame as a narwhals frame; raise InputError if it cannot be made k-anonymous."""
+    """Return the frame as a narwhals frame; raise InputError if `k` or a column name is not valid."""
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
         raise InputError(f"'k' must be a whole number, at least 1. Got {k!r} instead.")
     return require_columns(frame, names, "quasi_identifiers")
@@ -94,6 +94,7 @@ def has_distances(series: nw.Series[Any], column: CodedColumn) -> bool:
 
 
 def _by_arrow(series: nw.Series[Any]) -> tuple[Int64, list[Hashable]]:
+    """Return the code of every row, -1 if missing, and the distinct values, by Arrow's dictionaries."""
     values = series.to_arrow()
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -121,14 +122,14 @@ def _by_value(series: nw.Series[Any]) -> tuple[Int64, list[Hashable]]:
 def text_column(
     name: str, words: Sequence[str | None], places: Int64, table: nw.DataFrame[Any]
 ) -> nw.Series[Any]:
-    """Return a text column for the frame, given the index of every row's text in `texts`."""
+    """Return a text column for the frame, given the distinct texts `words` and every row's index in them."""
     shown = pa.array(words, pa.string()).take(pa.array(places))
     column = nw.from_arrow(pa.table({name: shown}), backend=table.implementation)[name]
     return column.cast(nw.String)
 
 
 def distinct_rows(codes: Int64) -> tuple[Int64, Int64, Int64]:
-    """Return the sorted distinct rows, the index of every row's distinct row, and how often each occurs."""
+    """Return the sorted distinct rows, the index of each row among them, and their numbers of rows."""
     sizes = [int(column.max(initial=0)) + 1 for column in codes.T]
     keys = row_keys(list(codes.T), sizes, rows=len(codes))
     numbers = np.empty(len(keys), dtype=np.int32)
@@ -143,7 +144,7 @@ def distinct_rows(codes: Int64) -> tuple[Int64, Int64, Int64]:
 
 
 def row_keys(columns: Sequence[Int64], sizes: Sequence[int], *, rows: int) -> Int64:
-    """Return one number per row: equal if and only if rows are equal, and in the same order as the rows."""
+    """Return one number per row; numbers are equal if rows are equal, and sort in the order of the rows."""
     if not columns:
         return np.zeros(rows, dtype=np.int64)
 

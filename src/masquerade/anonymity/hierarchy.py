@@ -1,6 +1,6 @@
 """Levels of generalisation: ranges of numbers, prefixes, dates and named trees, read from a file.
 
-Every level is coarser than the level before it. The star is above all levels and is not listed.
+Every level is coarser than the previous one. Suppression (a star) follows the last level and is not listed.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class Hierarchy:
         values : sequence
             Values to generalise.
         rows : callable
-            Maps the index of a value to its first row in the table, for the error message.
+            Returns the first row in the table of the value at an index, for the error message.
 
         Returns
         -------
         list of list of str or None
-            One list per level, in the order of `values`.
+            One list of generalised values per level, in the order of `values`.
 
         Raises
         ------
@@ -175,7 +175,7 @@ def _hierarchy(where: str, given: Any) -> Hierarchy:
 
 
 def _ranges(where: str, given: Mapping[str, Any]) -> Hierarchy:
-    """Return ranges [start + i·width, start + (i + 1)·width), each width a multiple of the previous one."""
+    """Return levels of ranges [start + i·width, start + (i + 1)·width); each width divides the next."""
     widths, start = given["ranges"], given.get("start", 0)
     numbers = [*(widths if isinstance(widths, list) and widths else [None]), start]
     known = all(isinstance(n, (int, float, Decimal)) and math.isfinite(n) for n in numbers)
@@ -201,7 +201,7 @@ def _ranges(where: str, given: Mapping[str, Any]) -> Hierarchy:
 
 
 def _prefixes(where: str, given: Mapping[str, Any]) -> Hierarchy:
-    """Return the first characters of a text, followed by a star for each other character."""
+    """Return levels that show the first characters of a text, and a star for each other character."""
     lengths = given["prefixes"]
     whole = isinstance(lengths, list) and lengths and all(type(n) is int and n > 0 for n in lengths)
     if not whole or any(longer <= shorter for longer, shorter in pairwise(lengths)):
@@ -216,7 +216,7 @@ def _prefixes(where: str, given: Mapping[str, Any]) -> Hierarchy:
 
 
 def _dates(where: str, given: Mapping[str, Any]) -> Hierarchy:
-    """Return parts of a date."""
+    """Return levels that show parts of a date, such as the month or the year."""
     names = given["dates"]
     known = isinstance(names, list) and names and all(isinstance(n, str) and n in DATES for n in names)
     order = [list(DATES).index(name) for name in names] if known else []
@@ -234,7 +234,10 @@ def _dates(where: str, given: Mapping[str, Any]) -> Hierarchy:
 
 
 def _tree(where: str, given: Mapping[str, Any]) -> Hierarchy:
-    """Return the names above a value. On a shorter branch the value itself is shown at the lower levels."""
+    """Return levels that show the names above a value in a tree.
+
+    On a branch that is shorter than others, the lowest levels show the value itself.
+    """
     above: dict[str, tuple[str, ...]] = {}
     for leaf, path in _leaves(where, given["tree"], ()):
         if leaf in above:
@@ -278,7 +281,7 @@ def _leaves(where: str, node: Any, path: tuple[str, ...]) -> Iterator[tuple[str,
 
 
 def _exact(number: float | Decimal) -> Fraction:
-    """Return a number exactly as written: 0.1 is a tenth, so that ranges nest."""
+    """Return a number exactly as written: 0.1 is one tenth, so that ranges of different widths nest."""
     return Fraction(str(number))
 
 

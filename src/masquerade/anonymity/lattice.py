@@ -1,6 +1,6 @@
 """Kinds of rows, the lattice of generalisation levels, and the choice of nodes to search.
 
-Rows that agree in every quasi-identifier are one kind.
+Rows that agree in every quasi-identifier are one kind. A node is a choice of one level per quasi-identifier.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from masquerade.anonymity.suppression import lean_cover, partition
 
 Node = tuple[int, ...]  # a level of generalisation for every quasi-identifier
 MOST_ENTRIES = 64_000_000  # kinds times nodes: about 24 bytes each
-BLOCK = 256  # rows of a block, compared in pairs
-BLOCKS = 48  # blocks examined
+BLOCK = 256  # number of rows of a block, whose pairs are compared
+BLOCKS = 48  # number of blocks examined
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +28,7 @@ class Ladder:
     """Levels of one quasi-identifier: level 0 is the value itself, the last level a star for all values.
 
     ``codes[level][value]`` is the generalised value; ``loss[level][value]`` is the information lost: 0 for
-    the value itself, otherwise the share of values that look the same.
+    the value itself, otherwise the share of values with the same generalised value.
     """
 
     codes: tuple[Int64, ...]
@@ -66,7 +66,7 @@ class Kinds:
         return tuple(ladder.top for ladder in self.ladders)
 
     def keys_at(self, node: Sequence[int]) -> Int64:
-        """Return one number per kind, equal for kinds that look the same at a node."""
+        """Return one number per kind; kinds with the same number look the same at a node."""
         shown = [
             (ladder.codes[level], column)
             for ladder, level, column in zip(self.ladders, node, self.codes.T, strict=True)
@@ -85,11 +85,11 @@ class Kinds:
 
 
 def nodes_for(kinds: Kinds, k: int) -> list[Node]:
-    """Return the nodes to search; the last one has stars only.
+    """Return the nodes to search; at the last node, every cell is a star.
 
-    With few quasi-identifiers these are all combinations of levels. With many, Meyerson & Williams's
-    algorithm groups blocks of similar rows. The nodes of these groups are taken, the frequent nodes first,
-    then nodes that differ from them by one level.
+    With few quasi-identifiers, these are all combinations of levels. With many, the algorithm of Meyerson &
+    Williams groups blocks of similar rows. The nodes of these groups are chosen, frequent nodes first, then
+    nodes that differ from them by one level in one column.
     """
     levels = [range(ladder.top + 1) for ladder in kinds.ladders]
     count = prod(map(len, levels))
@@ -117,7 +117,7 @@ def nodes_for(kinds: Kinds, k: int) -> list[Node]:
 
 
 def blocks(codes: Int64, most: int) -> Iterator[Int64]:
-    """Yield blocks of rows, split at the median of the column with most values, as Mondrian does."""
+    """Yield blocks of rows, split at the median of the column with most values, as in Mondrian."""
     waiting = [np.arange(len(codes))]
     while waiting:
         rows = waiting.pop()
@@ -134,7 +134,7 @@ def blocks(codes: Int64, most: int) -> Iterator[Int64]:
 def finest_nodes(kinds: Kinds, members: Int64, groups: NDArray[np.intp]) -> NDArray[np.int8]:
     """Return, for every group, the lowest level of each column at which its members agree.
 
-    `members` are kinds, `groups` their groups, numbered from 0.
+    `members` are kinds; `groups` has the group of each member, numbered from 0.
     """
     count = int(groups.max(initial=-1)) + 1
     nodes = np.empty((count, len(kinds.ladders)), dtype=np.int8)

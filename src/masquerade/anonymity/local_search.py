@@ -1,9 +1,9 @@
-"""Greedy placement of all rows under patterns, then a local search that never adds a star.
+"""Greedy placement of all rows under patterns, then a local search that never increases the stars.
 
-The greedy step is Meyerson & Williams's, with patterns instead of balls. The pattern with the lowest cost per
-waiting row comes first. If it has fewer than k rows, rows are borrowed from groups that can spare them. The
-local search dissolves some groups, places their rows again, and keeps the result if the cost is the same or
-lower. See `board` for the data structure.
+The greedy step follows Meyerson & Williams, with patterns instead of balls. It opens the pattern with the
+lowest cost per waiting row first. If fewer than k rows wait for it, rows are borrowed from groups that can
+spare them. The local search dissolves some groups (the rows under one pattern), places their rows again, and
+keeps the result if the cost is the same or lower. See `board` for the data structure.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from masquerade.anonymity.columns import Int64
 from masquerade.kernels.jit import compiled
 
 State = NDArray[np.uint64]
-SCAN = 256  # entries examined for rows to borrow, if these have enough rows
-FAR = 8 * SCAN  # entries examined at most
-LENDERS = 512  # lenders of one pattern at most
-TRIES = 120_000  # groups dissolved before the search stops; the current round is finished
+SCAN = 256  # number of entries examined for rows to borrow, if these have enough rows
+FAR = 8 * SCAN  # largest number of entries examined
+LENDERS = 512  # largest number of entries that lend rows to one pattern
+TRIES = 120_000  # number of groups dissolved after which the search stops at the end of the round
 MOST_WIDE = 2_000_000  # a board with fewer entries is searched again with costlier patterns: saves about 1%
-PATIENCE, LEAST_TRIES = 60, 2_000  # stop after this many rounds and groups without a saving
-TOGETHER = 4  # groups dissolved at a time, at most
-NOISE = 1.5  # costs are raised at random by up to this share, so that other choices are tried
-DETOUR, DEAR = 4, 4.0  # one time in DETOUR, a pattern without stars costs up to DEAR instead of nothing
+PATIENCE, LEAST_TRIES = 60, 2_000  # stop after this number of rounds, and of groups, without a saving
+TOGETHER = 4  # largest number of groups dissolved at a time
+NOISE = 1.5  # costs are raised at random by up to this share, so that different choices are tried
+DETOUR, DEAR = 4, 4.0  # with probability 1/DETOUR, a pattern without stars costs up to DEAR instead of 0
 LARGEST = 8  # groups larger than LARGEST times `most_rows` are not dissolved
 
 
 @compiled
 def draw(state: State, below: int) -> int:
-    """Return the next number of a fixed sequence (xorshift): the search is repeatable, not secret."""
+    """Return the next pseudorandom number (xorshift) below a limit; a fixed seed makes it repeatable."""
     x = state[0]
     x ^= x << np.uint64(13)
     x ^= x >> np.uint64(7)
@@ -63,7 +63,7 @@ def entry_of(board: Board, kind: int, pattern: int) -> int:
 
 @compiled
 def price(board: Board, pattern: int | np.integer[Any], k: int) -> float:
-    """Return the stars per waiting row under a pattern, as if borrowed rows had no stars before."""
+    """Return the stars per waiting row under a pattern; borrowed rows count as if they had no stars yet."""
     cost: float = board.cost[pattern]
     waiting = board.waiting[pattern]
     return cost if board.size[pattern] > 0 or waiting >= k else cost * k / waiting
@@ -121,10 +121,10 @@ def lend(board: Board, entry: int, pattern: int, rows: int) -> int:
 
 
 def fewest_stars(board: Board, k: int) -> Board:
-    """Return a board with all rows placed, at least k under each pattern used, and few stars.
+    """Return a board with all rows placed, at least k under each pattern in use, and few stars.
 
-    Cost: up to about 30 µs for each of `TRIES`.
-    Error: a local optimum; the greedy start alone needs some percent more stars.
+    Cost: up to about 30 µs for each of `TRIES` groups.
+    Error: a local optimum; the greedy start alone has a few percent more stars.
     """
     state = np.array([0x9E3779B97F4A7C15], dtype=np.uint64)
     start_greedily(board, k, state)
@@ -179,7 +179,7 @@ def start_greedily(board: Board, k: int, state: State) -> None:
     while size > 0:
         pattern = heap[0]
         if board.waiting[pattern] > 0 and price(board, pattern, k) > prices[pattern] + EPSILON:
-            prices[pattern] = price(board, pattern, k)  # other patterns took some of its rows: put it back
+            prices[pattern] = price(board, pattern, k)  # other patterns took some of its rows: reinsert it
         else:
             open_pattern(board, pattern, k, state, lender, lent)
             size -= 1
@@ -191,7 +191,7 @@ def start_greedily(board: Board, k: int, state: State) -> None:
 def open_pattern(  # noqa: PLR0917  (compiled: positional arguments)
     board: Board, pattern: int, k: int, state: State, lender: Int64, lent: Int64
 ) -> None:
-    """Show all rows that wait for a pattern, if they and borrowed rows make up at least k."""
+    """Place all rows that wait for a pattern, if with borrowed rows there are at least k."""
     waiting = board.waiting[pattern]
     need = k - board.size[pattern] - waiting
     lenders = 0
@@ -209,9 +209,9 @@ def open_pattern(  # noqa: PLR0917  (compiled: positional arguments)
 
 @compiled
 def place_the_rest(board: Board, k: int) -> None:
-    """Place the remaining rows under the cheapest open pattern, or under stars only.
+    """Place the remaining rows under the cheapest open pattern, or under only stars.
 
-    If fewer than k rows have stars only, the groups that cost least join them.
+    If fewer than k rows have only stars, the groups whose rows need the fewest additional stars join them.
     """
     root = board.cost.size - 1
     for kind in range(board.free.size):
@@ -235,7 +235,7 @@ def place_the_rest(board: Board, k: int) -> None:
 
 
 class SearchBuffers(NamedTuple):
-    """Preallocated arrays for one attempt: groups, lenders, moves, freed kinds and candidate patterns."""
+    """Preallocated arrays for one step: groups, lenders, moves, freed kinds and candidate patterns."""
 
     most_rows: int
     chosen: Int64
@@ -269,7 +269,7 @@ def new_buffers(board: Board, k: int) -> SearchBuffers:
 def improve(board: Board, work: SearchBuffers, groups: Int64, k: int, state: State) -> float:
     """Dissolve every group once, with some neighbours, and place the rows again; return the stars saved.
 
-    A result with more stars is undone. A result with as many stars is kept: it may lead to better ones.
+    A result with more stars is undone. A result with equally many stars is kept: it may lead to better ones.
     """
     saved = 0.0
     for i in range(groups.size - 1, 0, -1):
@@ -393,7 +393,7 @@ def place_freed(  # noqa: PLR0917  (compiled: positional arguments)
 
 @compiled
 def cheapest(board: Board, work: SearchBuffers, fitting: int, k: int, state: State) -> tuple[int, int]:
-    """Return the index of the cheapest candidate (-1 for none) and the number of candidates left.
+    """Return the index of the cheapest candidate, -1 if there is none, and the number of candidates left.
 
     Candidates that no row waits for are dropped.
     """
@@ -416,7 +416,7 @@ def cheapest(board: Board, work: SearchBuffers, fitting: int, k: int, state: Sta
 
 @compiled
 def undo(board: Board, work: SearchBuffers, kinds: int, logged: int) -> None:
-    """Take back all moves, so that no row is free."""
+    """Undo all moves, so that every row is placed as before."""
     for i in range(logged):
         board.shown[work.entry[i]] -= work.moved[i]
         board.size[board.pattern[work.entry[i]]] -= work.moved[i]

@@ -1,6 +1,6 @@
 """Anonymity of a table: the sizes of its classes, and what they reveal about sensitive values.
 
-A class is a set of rows that agree in every quasi-identifier as written; stars are equal.
+A class is a set of rows that agree in every quasi-identifier as written; a star equals only another star.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SensitiveReport:
-    """Disclosure of one sensitive column by the classes of a table; every number is for the worst class.
+    """Disclosure of one sensitive column by the classes of a table; measures are of the worst class.
 
     Attributes
     ----------
     name : str
         The sensitive column.
     values : int
-        Distinct values in the table.
+        Number of distinct values in the table.
     distinct_l : int
-        Fewest distinct values in a class.
+        Smallest number of distinct values in a class.
     entropy_l : float
         Smallest exp(entropy) of a class.
     recursive_c : dict of int to float
@@ -49,9 +49,9 @@ class SensitiveReport:
     t_ordered : float or None
         Largest earth mover's distance over ordered values; None if values have no order.
     homogeneous_classes : int
-        Classes in which all rows have the same value, which is thus revealed.
+        Number of classes in which all rows have the same value, which is thus revealed.
     homogeneous_rows : int
-        Rows of these classes.
+        Number of rows in these classes.
     rows_by_distinct : dict of int to int
         Number of rows in classes with a given number of distinct values.
 
@@ -89,7 +89,7 @@ class AnonymityReport:
     k : int
         Size of the smallest class; 0 for a table without rows.
     unique_rows : int
-        Rows that are alone in their class.
+        Number of rows that are alone in their class.
     class_sizes : dict of int to int
         Number of classes by size.
     sensitive : tuple of SensitiveReport
@@ -170,7 +170,7 @@ class AnonymityReport:
         return axes
 
     def size_bins(self) -> tuple[list[str], list[int]]:
-        """Return labels of doubling class sizes, and the number of rows in classes of each size."""
+        """Return labels of intervals of class sizes (1, 2–3, 4–7, …), and the number of rows in each."""
         largest = max(self.class_sizes, default=0)
         labels, rows, low = [], [], 1
         while low <= largest:

@@ -1,9 +1,9 @@
-"""MGAS: group numbers until no group has too few records or too small a span (dissertation §2.3).
+"""MGAS: group numbers until every group has enough records and a large enough span (Ma 2006, §2.3).
 
 The data owner groups numbers before they are disguised. The groups are then part of a policy, which is
 public. Since they are computed from data, **edges, means and counts are themselves a release**: every mean
-represents at least `k_min` records, but no bound such as γ covers it. Where that matters, compute the groups
-from other data (a public sample, last year's records) or choose round cut points by hand.
+is over at least `k_min` records, but no bound such as γ covers it. If this is not acceptable, compute the
+groups from other data (a public sample, last year's records) or choose round cut points by hand.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Bins:
     means : ndarray
         Mean of each group.
     counts : ndarray of int
-        Records of each group.
+        Number of records in each group.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Bins:
         return len(self.means)
 
     def replace_by_order(self, values: ArrayLike) -> NDArray[np.intp]:
-        """Return the index of every value's group, 0 for the lowest: for models that need only counts."""
+        """Return the index of every value's group, 0 for the lowest, for models that need only counts."""
         numbers = finite_array(values, 1)
         outside = np.flatnonzero((numbers < self.edges[0]) | (numbers > self.edges[-1]))
         if outside.size:
@@ -69,14 +69,14 @@ class Bins:
         return np.minimum(np.searchsorted(self.edges, numbers, side="right") - 1, len(self) - 1)
 
     def replace_by_mean(self, values: ArrayLike) -> Floats:
-        """Return the mean of every value's group: for models that compute with the numbers."""
+        """Return the mean of every value's group, for models that compute with numbers."""
         return np.asarray(self.means[self.replace_by_order(values)])
 
     def policy_bins(self, low: float | None = None, high: float | None = None) -> list[float]:
         """Return the cut points for `bins:` of a policy.
 
-        A value outside the bins is refused when records are disguised, so give limits that hold for later
-        data.
+        A value outside the bins is refused when records are disguised, so pass limits that later data will
+        not exceed.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class RecordGroups:
     means : ndarray
         Mean of each group: one row per group, one column per number.
     counts : ndarray of int
-        Records of each group.
+        Number of records in each group.
 
     Examples
     --------
@@ -167,17 +167,18 @@ def mgas(values: ArrayLike, k_min: int, g: float) -> Bins:
     """Group numbers by merging neighbours until groups have ≥ `k_min` records and a span ≥ `g`.
 
     The span of a group is its largest minus its smallest value. An edge between two groups is the shortest
-    decimal number between them. The outer edges are rounded outward, so that an edge need not be one person's
-    value. All results are computed from data and are themselves a release: see the start of this module.
+    decimal number between them. The outer edges are rounded outward, so that they need not be a person's
+    value. All results are computed from data and are therefore a release themselves: no bound such as γ
+    covers them.
 
     Parameters
     ----------
     values : array_like of float
         Numbers to group.
     k_min : int
-        Least number of records in a group.
+        Smallest number of records in a group.
     g : float
-        Least span of a group.
+        Smallest span of a group.
 
     Returns
     -------
@@ -191,12 +192,13 @@ def mgas(values: ArrayLike, k_min: int, g: float) -> Bins:
 
     Notes
     -----
-    Formula: start from the distinct values. Merge the two neighbouring groups whose means are closest (the
-    leftmost of ties). A group that meets both requirements leaves the pool. A group whose neighbours have all
-    left joins the one with the nearer mean. Data that span less than `g` form one group, with a warning.
+    Formula: start with one group per distinct value. Merge the two neighbouring groups whose means are
+    closest (of ties, the leftmost pair). A group that meets both requirements is finished. A group whose
+    neighbours are all finished joins the neighbour with the nearer mean. Data that span less than `g` form
+    one group, with a warning.
     Reference: Ma (2006), §2.3, which does not specify the linkage (here: distance of means) and the last
     step.
-    Cost: one sort, then O(n): merging only moves means apart, so any pair closer than both of its
+    Cost: one sort, then O(n): merging only increases gaps between means, so any pair that is closer than both
     neighbouring pairs may be merged immediately, in any order.
     Error: exact, deterministic.
 
@@ -227,7 +229,7 @@ def mgas_groups(rows: ArrayLike, k_min: int, g: float | Sequence[float]) -> Reco
     Parameters
     ----------
     rows : array_like of float
-        Records, one row each.
+        Records: one row per record, one column per number.
     k_min : int
         Least number of records in a group.
     g : float or sequence of float
@@ -282,7 +284,7 @@ def mgas_groups(rows: ArrayLike, k_min: int, g: float | Sequence[float]) -> Reco
 
 
 def cuts_between(lows: Floats, highs: Floats) -> Floats:
-    """Return the shortest decimal near the middle of each pair, or the higher value if there is none between.
+    """Return the shortest decimal near the middle of each pair, or the higher value if none is in between.
 
     >>> cuts_between(np.array([3.1, 0.9]), np.array([3.2, 1.3])).tolist()
     [3.15, 1.0]
@@ -366,7 +368,7 @@ def _merged_neighbours(points: Floats, counts: Ints, k_min: int, g: float) -> tu
     done = (counts >= k_min) & (g <= 0)
     following = np.append(np.arange(1, len(points), dtype=np.int64), -1)
     previous = np.arange(-1, len(points) - 1, dtype=np.int64)
-    for both in (True, False):  # first unfinished groups with each other, then the remaining ones
+    for both in (True, False):  # merge unfinished groups first with each other, then with finished groups
         _merge_line(means, sizes, points, highs, done, following, previous, k_min, g, both)
     starts = [0]
     while following[starts[-1]] >= 0:
@@ -377,7 +379,7 @@ def _merged_neighbours(points: Floats, counts: Ints, k_min: int, g: float) -> tu
 
 @compiled
 def _gap(i: int, means: Floats, done: Bools, following: Ints, both: bool) -> float:  # noqa: FBT001
-    # distance of a group from the next one; infinite where the two may not be merged
+    # distance of the means of a group and the next one; infinite if the two may not be merged
     j = following[i]
     if j < 0 or ((done[i] or done[j]) if both else (done[i] and done[j])):
         return np.inf
@@ -397,9 +399,9 @@ def _merge_line(  # noqa: PLR0917
     g: float,
     both: bool,  # noqa: FBT001
 ) -> None:
-    # Walk downhill along the gaps and merge where a gap is smaller than both of its neighbours. Left of the
-    # current index, gaps decrease strictly or may not be closed. So except for a step or two after a merge,
-    # the walk goes right: linear time.
+    # Follow decreasing gaps, and merge at a gap that is smaller than both neighbouring gaps. Left of the
+    # current index, gaps decrease strictly or may not be closed. So except for one or two steps after a
+    # merge, the index only increases: linear time.
     i = 0
     while True:
         here = _gap(i, means, done, following, both)

@@ -23,8 +23,9 @@ ROUNDING = 1e-12
 class ClassCells(NamedTuple):
     """Counts of a sensitive column's values in classes, sorted by class and value.
 
-    `owner` numbers the classes from 0, `sizes` are their rows, and `overall` are the values' shares in the
-    table.
+    A cell is a value that occurs in a class. `owner`, `value` and `counts` have the class, the value and the
+    number of rows of each cell. `sizes` has the number of rows of each class, and `overall` the share of each
+    value in the table.
     """
 
     owner: Int64
@@ -64,7 +65,7 @@ class DistinctDiversity:
     Parameters
     ----------
     l : int
-        Distinct values, at least 1.
+        Number of distinct values, at least 1.
 
     Notes
     -----
@@ -168,17 +169,17 @@ class RecursiveDiversity:
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """Require that the values of every class are distributed as in the table, up to a distance t.
+    """Require that the distribution of values in every class is within a distance t of that in the table.
 
-    The distance is half the sum of all absolute differences of shares (total variation).
+    The distance is total variation: half the sum of all absolute differences of shares.
 
     Parameters
     ----------
     t : float
         Largest distance, from 0 to 1.
     ordered : bool, default False
-        Use the earth mover's distance over numbers, dates or booleans instead: the share moved times the
-        distance, where 1 is from the lowest to the highest value.
+        Use the earth mover's distance over sorted numbers, dates or booleans instead: the share moved times
+        the distance in ranks, scaled so that the lowest and the highest value have distance 1.
 
     Notes
     -----
@@ -217,7 +218,7 @@ def _number(name: str, value: float, low: float, high: float | None) -> None:
 
 
 def recursive_ratio(cells: ClassCells, l: int) -> Floats:
-    """Return r₁ / (r_l + r_{l+1} + …) of every class, with decreasing counts r; infinite below l values."""
+    """Return r₁ / (r_l + r_{l+1} + …) of every class, counts r in decreasing order; inf below l values."""
     order = np.lexsort((-cells.counts, cells.owner))
     counts = cells.counts[order].astype(np.float64)
     first = np.concatenate([[0], np.cumsum(cells.distinct)[:-1]])
@@ -245,7 +246,7 @@ def earth_mover(cells: ClassCells) -> Floats:
     owner, value, share, values = cells.owner, cells.value, cells.share, len(cells.overall)
     if values == 1:
         return np.zeros(len(cells.sizes))
-    steps = np.cumsum(cells.overall)[:-1]  # of the table, after each value but the last
+    steps = np.cumsum(cells.overall)[:-1]  # cumulative shares of the table, after each value but the last
     sums = np.concatenate([[0.0], np.cumsum(steps)])
     new = np.concatenate([[True], owner[1:] != owner[:-1]])
     height = np.cumsum(share)

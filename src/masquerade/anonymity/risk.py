@@ -1,4 +1,4 @@
-"""Re-identification risk: how likely each record of a sample is to be recognised."""
+"""Re-identification risk: the probability that an attacker recognises a record of a sample."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RiskReport(Printed):
         return int((self.records > threshold).sum())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return numbers about the whole table as plain values, without the risk of any single record."""
+        """Return figures for the whole table as plain values, without the risk of any single record."""
         rows = len(self.records)
         values = {
             "quasi_identifiers": list(self.quasi_identifiers),
@@ -73,7 +73,7 @@ class RiskReport(Printed):
 
     @printable
     def summary(self) -> str:
-        """Return the numbers about the whole table as text."""
+        """Return figures for the whole table as text."""
         by, rows = ", ".join(self.quasi_identifiers), len(self.records)
         if not rows:
             return f"The table has no rows, so there is no risk by {by}."
@@ -94,8 +94,8 @@ def risk(
 ) -> RiskReport:
     """Estimate the risk that each record is recognised by its quasi-identifiers.
 
-    The attacker knows the quasi-identifiers of a person in the population. Suppressed cells (stars) count as
-    equal, as in `check`.
+    The attacker knows the quasi-identifiers of a person in the population. Suppressed cells (stars) are equal
+    to each other, as in `check`.
 
     Parameters
     ----------
@@ -105,14 +105,15 @@ def risk(
         Columns that the attacker knows.
     weight : str, optional
         Column with sampling weights: the number of people in the population that a record represents, at
-        least 1. Without it, the table is the whole population.
+        least 1. Without it, the table is taken to be the whole population.
     household : str, optional
-        Column that is equal for members of a household. An attacker who recognises one member recognises all.
+        Column with the same value for all members of a household. An attacker who recognises one member is
+        assumed to recognise all.
 
     Returns
     -------
     RiskReport
-        Risk of every record.
+        Risk of every record, and totals.
 
     Raises
     ------
@@ -121,12 +122,12 @@ def risk(
 
     Notes
     -----
-    Formula: r = E[1/F | f] = p/f · ₂F₁(1, 1; f + 1; 1 − p), where f records of the sample look alike, their
-    weights sum to F̂, p = f/F̂, and F given f is negative binomial; 1/f where p = 1. For a household it is
-    1 − Π (1 − r).
+    Formula: r = E[1/F | f] = p/f · ₂F₁(1, 1; f + 1; 1 − p), where f records of the sample share the
+    quasi-identifiers, their weights sum to F̂, p = f/F̂, and F given f is negative binomial; r = 1/f if p = 1.
+    The risk of a household is 1 − Π (1 − r).
     Reference: Benedetti & Franconi (1998); Franconi & Polettini (2004), Individual risk estimation in
-    μ-Argus: this is the base individual risk of sdcMicro's measure_risk, which by default approximates it.
-    Cost: O(rows). Error: the error of the model; weights that do not represent the classes bias the risk.
+    μ-Argus. It is the base individual risk of sdcMicro's measure_risk, which approximates it by default.
+    Cost: O(rows). Error: that of the model; weights that do not represent the classes bias the risk.
 
     Examples
     --------

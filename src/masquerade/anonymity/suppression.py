@@ -1,16 +1,16 @@
 """k-anonymity by a single data owner: show only repeated rows in full, or suppress cells that differ.
 
-The distributed protocols of Zhong, Yang & Wright (2005) compute the same results, but no party sees the whole
-table. k-anonymity hides a row among at least k rows. It does not bound an attacker's belief: a sensitive
-value that all rows of a group share is revealed.
+The distributed protocols of Zhong, Yang & Wright (2005) compute the same results without any party that sees
+the whole table. k-anonymity hides a row among at least k rows. It does not bound an attacker's belief: a
+sensitive value that all rows of a group share is revealed.
 
-Groups of at least k similar rows come from Meyerson & Williams's greedy covers, made disjoint. There are
-three covers, each with a bound on its stars relative to the minimum. Notation: m columns; H_j = 1 + ½ + … +
-1/j; d(S) is the largest number of columns in which two rows of S differ. All bounds rest on two facts. A
+To find groups of at least k similar rows, a greedy cover of Meyerson & Williams is made disjoint. There are
+three covers; most have a bound on their stars relative to the minimum. Notation: m columns; H_j = 1 + ½ + … +
+1/j; d(S) is the largest number of columns in which two rows of S differ. All bounds follow from two facts. A
 group S of an optimal partition (k to 2k − 1 rows, without loss of generality) needs at least k·d(S) stars. A
-group of s rows needs at most s(s − 1)·d(S) stars, since each row differs from a fixed row in at most d(S)
-columns. Only the distances between rows are needed, so this also runs where no party sees the rows
-(`partition_distances`).
+group S of s rows needs at most s(s − 1)·d(S) stars, since each row differs from a fixed row in at most d(S)
+columns. Only the distances between rows are needed, so the groups can also be computed if no party sees the
+rows (`partition_distances`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Cover = Callable[[Distances, int], list[set[int]]]
 
 
 def ball_cover(between: Distances, k: int) -> list[set[int]]:
-    """Cover all rows by balls of at least k rows, smallest radius per newly covered row first.
+    """Cover all rows by balls of at least k rows, in order of increasing radius per newly covered row.
 
     Parameters
     ----------
@@ -60,10 +60,10 @@ def ball_cover(between: Distances, k: int) -> list[set[int]]:
 
     Notes
     -----
-    Reference: Meyerson & Williams (2004), the polynomial algorithm; published with a factor O(k log m).
+    Reference: Meyerson & Williams (2004), the polynomial algorithm, published with a factor of O(k log m).
     Error: no constant is known for that factor. The ball of all rows is cheap per row, but is then split by
-    sort order instead of distance. Pairs of rows that differ from each other in one column and from all
-    others in m can cost m times the minimum. `lean_cover` has no such case.
+    sort order instead of distance. If each row differs from one other row in one column, and from all further
+    rows in m columns, the result can cost m times the minimum. `lean_cover` has no such case.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def ball_cover(between: Distances, k: int) -> list[set[int]]:
 
 
 def lean_cover(between: Distances, k: int) -> list[set[int]]:
-    """Cover all rows by the new rows of balls, filled up to k, fewest stars per new row first.
+    """Cover all rows by the newly covered rows of balls, filled up to k rows, fewest stars per new row first.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ def lean_cover(between: Distances, k: int) -> list[set[int]]:
 
     Notes
     -----
-    Formula: price = radius · max(k, new) / new. A chosen ball keeps its new rows and, up to k rows, the
-    nearest of the others.
+    Formula: price = radius · max(k, new) / new. A chosen ball keeps its new rows and is filled up to k rows
+    with the nearest of its other rows.
     Error: at most 2(2k − 1)(2k − 2)/k · (1 + H_k) times the minimum, O(k log k) in polynomial time. While j
     rows of an optimal group S are uncovered, the ball of radius d(S) around one of them costs at most
     d(S)·max(k, j)/j per row. So the radii, weighted by max(k, new), sum to at most (1 + H_k)·Σ k·d(S), and
@@ -112,7 +112,7 @@ def lean_cover(between: Distances, k: int) -> list[set[int]]:
 
 
 def subset_cover(between: Distances, k: int) -> list[set[int]]:
-    """Cover all rows by sets of k to 2k − 1 rows, smallest diameter per newly covered row first.
+    """Cover all rows by sets of k to 2k − 1 rows, in order of increasing diameter per newly covered row.
 
     Parameters
     ----------
@@ -174,7 +174,8 @@ def subset_cover(between: Distances, k: int) -> list[set[int]]:
 def partition(codes: Codes, k: int, cover: Cover = ball_cover) -> NDArray[np.intp]:
     """Return the group of every row; groups have k to 2k − 1 rows that differ in few columns.
 
-    Formula: distance = number of differing columns; a greedy cover, made disjoint; large sets are split.
+    Formula: the distance of two rows is the number of differing columns. A greedy cover is made disjoint, and
+    large sets are split.
     Reference: Meyerson & Williams (2004).
     Cost: O(columns · rows²) time, rows² · 2 bytes; `subset_cover` is exponential in k.
     Error: the minimum is NP-hard to find; each cover has its own bound.
@@ -195,7 +196,7 @@ def partition(codes: Codes, k: int, cover: Cover = ball_cover) -> NDArray[np.int
 
 
 def distances(codes: Codes) -> Distances:
-    """Return the number of columns in which every two rows differ."""
+    """Return, for every pair of rows, the number of columns in which they differ, as a square matrix."""
     found = np.zeros((len(codes), len(codes)), dtype=np.uint16)
     for column in codes.T:
         found += column[:, None] != column[None, :]
@@ -205,10 +206,10 @@ def distances(codes: Codes) -> Distances:
 def _balls(
     between: Distances, k: int, price: Callable[..., NDArray[np.float64]], *, trimmed: bool
 ) -> list[set[int]]:
-    """Cover all rows by balls of at least k rows; `price`, of radius and new rows, is lowest first.
+    """Cover all rows by balls of at least k rows, in order of `price`, a function of radius and new rows.
 
-    Ties go to the ball that covers more rows, then to the smaller radius and the earlier centre. With
-    `trimmed`, a ball keeps only as many covered rows as it needs for k.
+    Ties go to the ball that covers more new rows, then to the smaller radius, then to the earlier centre.
+    With `trimmed`, a ball keeps only as many already covered rows as it needs to have k rows.
     """
     radii = range(int(between.max()) + 1)
     sizes = np.array([(between <= radius).sum(axis=1) for radius in radii])
@@ -238,9 +239,9 @@ def _balls(
 def make_disjoint(cover: Sequence[set[int]], k: int) -> list[set[int]]:
     """Return disjoint sets of at least k rows.
 
-    A shared row leaves the larger set if k rows remain; otherwise the two sets are merged. The former does
-    not increase diameters. Merged sets share a row, so the diameter of their union is at most the sum of
-    their diameters.
+    A shared row leaves the larger set if k rows remain; otherwise the two sets are merged. Removing a row
+    does not increase a diameter. Merged sets share a row, so the diameter of their union is at most the sum
+    of their diameters.
     """
     parts: list[set[int]] = []
     for ball in cover:
@@ -259,16 +260,16 @@ def make_disjoint(cover: Sequence[set[int]], k: int) -> list[set[int]]:
 
 
 def split_set(members: set[int], k: int) -> list[list[int]]:
-    """Split a set into parts of k to 2k − 1 rows, in the order of the rows."""
+    """Split a set into parts of k to 2k − 1 rows, in the order of their indices."""
     rows = sorted(members)
     cuts = [k * i for i in range(1, max(len(rows) // k, 1))]
     return [list(map(int, part)) for part in np.split(np.array(rows), cuts)]
 
 
 def partition_distances(between: ArrayLike, k: int, *, cover: Cover = lean_cover) -> NDArray[np.intp]:
-    """Return the group of every row, of k to 2k − 1 rows each, from the distances between all rows.
+    """Return the group of every row from the distances between all rows; groups have k to 2k − 1 rows.
 
-    All parties that have the same distances get the same groups: ties go to the earlier row.
+    All parties that have the same distances compute the same groups: ties go to the earlier row.
 
     Parameters
     ----------
@@ -282,20 +283,18 @@ def partition_distances(between: ArrayLike, k: int, *, cover: Cover = lean_cover
     Returns
     -------
     ndarray of int
-        Group of every row, numbered by their first rows.
+        Group of every row; groups are numbered in the order of their first rows.
 
     Raises
     ------
     InputError
         If the distances are not valid or there are fewer than `k` rows.
 
-    Notes
-    -----
-    Formula: a greedy cover, made disjoint. From a set of 2k or more rows, the first remaining row and its k −
-    1 nearest rows are split off until fewer than 2k remain.
-    Reference: Meyerson & Williams (2004); the distributed form computes this in its second phase.
-    Cost: O(diameter · rows²) for each set of the cover.
-    Error: the bound of the cover. It rests on diameters only, and a part has no larger diameter than its set.
+    Notes ----- Formula: a greedy cover, made disjoint. From a set of 2k or more rows, the first remaining row
+    and its k − 1 nearest rows are split off until fewer than 2k remain. Reference: Meyerson & Williams
+    (2004); the distributed protocol runs this function in its second phase. Cost: O(diameter · rows²) for
+    each set of the cover. Error: the bound of the cover, which depends only on diameters: a part has no
+    larger diameter than its set.
 
     Examples
     --------
@@ -373,7 +372,7 @@ class SuppressionResult:
 
 
 def open_repeated(frame: Any, quasi_identifiers: Sequence[str], k: int) -> Any:
-    """Hide all other columns of rows whose quasi-identifiers occur fewer than k times.
+    """Hide all columns but the quasi-identifiers in rows whose quasi-identifiers occur fewer than k times.
 
     Formulation 1 of distributed k-anonymity: quasi-identifiers stay visible, and the sensitive columns are
     shown for exactly the rows of the largest k-anonymous subset.
@@ -418,7 +417,7 @@ def suppress(
 ) -> SuppressionResult:
     """Make a table k-anonymous by suppressing the cells in which the rows of a group differ.
 
-    This is Meyerson & Williams's algorithm. `anonymize` takes larger tables and suppresses less.
+    This is the algorithm of Meyerson & Williams. `anonymize` takes larger tables and suppresses less.
 
     Parameters
     ----------
@@ -463,7 +462,7 @@ def suppress(
 
 
 def differing_cells(codes: NDArray[np.int64], groups: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Return True for every cell whose column has several values within the row's group."""
+    """Return an array that is True for every cell whose column has several values within the row's group."""
     stars = np.zeros(codes.shape, dtype=bool)
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)

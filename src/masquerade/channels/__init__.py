@@ -1,4 +1,4 @@
-"""Channels and policies: randomized response and PRAM, and what they guarantee."""
+"""Channels and policies: randomized response and PRAM, and their privacy guarantees."""
 
 from typing import TYPE_CHECKING
 

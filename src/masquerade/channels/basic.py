@@ -59,6 +59,7 @@ def matrix(
     Returns
     -------
     Channel
+        A channel with one truth per row and one report per column of `rows`.
 
     Raises
     ------
@@ -83,7 +84,7 @@ def matrix(
 
 
 def binary(p1: Rational, p2: Rational | None = None) -> Channel:
-    """Return the channel that changes one of two categories into the other.
+    """Return the channel over two categories that changes each into the other with a given probability.
 
     Parameters
     ----------
@@ -95,6 +96,7 @@ def binary(p1: Rational, p2: Rational | None = None) -> Channel:
     Returns
     -------
     Channel
+        A channel over the two categories.
 
     Examples
     --------
@@ -121,6 +123,7 @@ def symmetric(categories: int, p: Rational) -> Channel:
     Returns
     -------
     Channel
+        A channel over the categories.
 
     Examples
     --------
@@ -175,6 +178,7 @@ def ternary(p1: Rational, p2: Rational | None = None) -> Channel:
     Returns
     -------
     Channel
+        A channel over the three categories.
 
     Examples
     --------
@@ -202,6 +206,7 @@ def within_groups(groups: Sequence[Sequence[int]], within: Sequence[Channel]) ->
     Returns
     -------
     Channel
+        A channel over the categories of all groups.
 
     Raises
     ------
@@ -260,6 +265,7 @@ def flip(
     Returns
     -------
     Channel
+        A channel over all combinations of the variables.
 
     Notes
     -----
@@ -295,7 +301,7 @@ def flip(
 
 
 def _check_opposite(size: int, opposite: Sequence[int] | None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the involution of a variable's codes."""
+    """Return a variable's involution of codes as an array; raise ChannelError if it is not valid."""
     if opposite is None:
         if size != 2:
             raise ChannelError(

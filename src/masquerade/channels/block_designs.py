@@ -1,8 +1,8 @@
 """Channels that report a block of categories: subset selection, and balanced designs with far fewer blocks.
 
-A truth inside a block reports it γ times as often as a truth outside. If every truth is in equally many
-blocks and every two truths are together in equally many, each count has the variance that all C(K, d) subsets
-of that size would give, with about K reports.
+A truth inside a block reports it γ times as often as a truth outside. If every truth is in the same number of
+blocks, and every pair of truths is together in the same number of blocks, each count has the same variance as
+with all C(K, d) subsets of size d. About K blocks are enough for this.
 Reference: Ye & Barg (2018) for subsets; Park, Nam & Lee (2023) and Feldman, Nelson, Nguyen & Talwar (2022)
 for designs; Acharya, Sun & Zhang (2019) for Hadamard response.
 """
@@ -44,8 +44,8 @@ class BalancedDesign:
     def second_moment(self, categories: int, gamma: Fraction) -> Fraction:
         """Return the sum over `categories` of the second moment of one record's contribution, exactly.
 
-        Formula: with p and q the chances that a block holds the truth and another given category, the
-        contribution is (1[l in block] − q)/(p − q).
+        Formula: a reported block contains the truth with probability p, and any other given category with
+        probability q. The contribution to the count of l is (1[l in block] − q)/(p − q).
         """
         together = Fraction(self.size * (self.size - 1), self.points - 1) if self.points > 1 else Fraction(0)
         total = gamma * self.size + self.points - self.size
@@ -55,7 +55,7 @@ class BalancedDesign:
         return spread / (own - other) ** 2 + 1
 
     def blocks(self) -> Blocks:
-        """Return the incidence matrix, a block in each row."""
+        """Return the incidence matrix, with one row per block."""
         if self.family == "single":
             found = np.eye(self.points, dtype=bool)
         elif self.family == "paley":
@@ -90,6 +90,7 @@ def block_design(
     Returns
     -------
     Channel
+        A channel with one report per block.
 
     Raises
     ------
@@ -99,9 +100,9 @@ def block_design(
     Notes
     -----
     The families are Hadamard designs from Paley's residues, projective geometries, their complements, and
-    single categories (k-ary randomized response). If a family has no design for K points, the next larger
-    design drops points.
-    Error: exact, γ is kept. The variance is that of all subsets of the block's size if no points are dropped.
+    single categories (k-ary randomized response). If a family has no design for K points, surplus points of
+    its next larger design are dropped.
+    Error: γ is exact. Unless points are dropped, the variance equals that of all subsets of the block's size.
 
     Examples
     --------
@@ -115,7 +116,7 @@ def block_design(
 
 
 def best_design(categories: int, gamma: Fraction, size: int | None = None) -> BalancedDesign:
-    """Return the design with the least summed second moment; the fewest points among equals."""
+    """Return the design with the least summed second moment; of equal designs, the one with fewest points."""
     check_categories(categories)
     if categories < 2:
         raise ChannelError("A block design needs at least 2 categories.")
@@ -160,8 +161,8 @@ def subset_selection(
 ) -> Channel:
     """Return subset selection: the report is a subset of `size` categories, numbered in order.
 
-    It is the optimum for counts of exchangeable categories. If the subsets are too many to list, use a
-    `block_design`: the same variance with about K reports.
+    It is optimal for counts if all categories are treated alike. If there are too many subsets to list, use a
+    `block_design`: it has the same variance with about K reports.
 
     Parameters
     ----------
@@ -176,6 +177,7 @@ def subset_selection(
     Returns
     -------
     Channel
+        A channel with one report per subset.
 
     Raises
     ------
@@ -206,7 +208,7 @@ def subset_selection(
 
 
 def subsets(categories: int, size: int) -> Blocks:
-    """Return all subsets of a size, one in each row."""
+    """Return all subsets of a size as an incidence matrix, with one row per subset."""
     members = np.array(list(combinations(range(categories), size)))
     found = np.zeros((len(members), categories), dtype=bool)
     np.put_along_axis(found, members, values=True, axis=1)
@@ -214,7 +216,7 @@ def subsets(categories: int, size: int) -> Blocks:
 
 
 def subset_second_moment(categories: int, gamma: Gamma, size: int) -> Gamma:
-    """Return tr M⁻¹ of subset selection under a uniform prior: Σ over cells of a record's second moment.
+    """Return tr M⁻¹ of subset selection under a uniform prior: the summed second moment of a record's counts.
 
     Exact if γ is a fraction. Subsets of size 1 are k-ary randomized response.
 
@@ -245,7 +247,7 @@ def hadamard_response(
     """Return Hadamard response: 2^⌈log₂(K+1)⌉ reports, half of them γ times as likely for each truth.
 
     Report m (numbered from 1) is in the half of truth l if entry (l+1, m−1) of Sylvester's matrix is +1. A
-    `block_design` is never worse at the same γ; this channel is for comparison with other collections.
+    `block_design` is never worse at the same γ; this channel is for comparison with other systems.
 
     Parameters
     ----------
@@ -258,6 +260,7 @@ def hadamard_response(
     Returns
     -------
     Channel
+        A channel with 2^⌈log₂(K+1)⌉ reports.
 
     Notes
     -----
@@ -282,7 +285,7 @@ def hadamard_response(
 def channel_of_blocks(blocks: Blocks, gamma: Fraction) -> Channel:
     """Return the channel whose report m has weight γ for the truths in row m of `blocks`, 1 for the others.
 
-    Every truth must be in equally many blocks: else rows would not have the same total, and γ would change.
+    Every truth must be in the same number of blocks: otherwise row totals would differ, and γ would change.
     """
     times = blocks.sum(axis=0)
     if np.ptp(times):
@@ -297,7 +300,7 @@ def staircase_channel(
     """Return the channel with these integer weights and γ not above `gamma`; reports are numbered.
 
     A truth gives report m with weight w_m, times γ if it is in block m. An extra report makes the row totals
-    equal; every truth gets enough weight on it to keep γ.
+    equal; each truth has enough weight on it that γ does not rise.
     """
     if len(blocks) != len(weights) or not blocks or any(weight < 1 for weight in weights):
         raise ChannelError("an optimal channel needs a positive whole weight for every block.")
@@ -320,7 +323,7 @@ def staircase_channel(
 
 
 def _prime_power(q: int) -> tuple[int, int] | None:
-    """Return (p, m) with q = p^m for a prime p, if there are any."""
+    """Return (p, m) with q = p^m for a prime p; None if q is not a prime power."""
     prime = next((p for p in range(2, math.isqrt(q) + 1) if q % p == 0), q)
     power = round(math.log(q, prime)) if q > 1 else 0
     return (prime, power) if q > 1 and prime**power == q else None
@@ -343,7 +346,7 @@ class _Field:
         self.add = (((digits[:, None] + digits) % prime) @ place).astype(int)
         for low in digits[1:]:
             self.multiply = self._products(digits, low, prime, power) @ place
-            # a monic polynomial is irreducible exactly if no product of others is zero
+            # x^m + low is irreducible exactly if no two elements other than zero have the product zero
             if np.all(self.multiply[1:, 1:] != 0):
                 return
         raise AssertionError("every prime power has a field")
@@ -381,7 +384,7 @@ def _geometry(points: int, q: int) -> Blocks:
     dimension = 1
     while (q**dimension - 1) // (q - 1) < points:
         dimension += 1
-    # a point is a vector whose first entry that is not zero is one
+    # a point is represented by the vector whose first nonzero entry is 1
     vectors = [
         (0,) * lead + (1, *rest)
         for lead in range(dimension)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LARGEST_DENOMINATOR = 2**62
 DENOMINATOR = 2**32  # denominator of rows that were rounded
-MOST_ENTRIES = 2**22  # most entries of a matrix: 2,048 categories
+MOST_ENTRIES = 2**22  # largest number of entries of a matrix: 2,048 categories
 MOST_OPERATIONS = 2**24  # most operations on exact numbers to build a channel
 MOST_SMALL_OPERATIONS = 2**30  # the same limit for 64-bit numbers
 
@@ -118,7 +118,7 @@ class Channel:
 
     @cached_property
     def inverse(self) -> Floats:
-        """Return G (M × K) with P·G = I. Raise `SingularChannel` if there is no such G."""
+        """Return G (M × K) with P·G = I; raise `SingularChannel` if no such G exists."""
         result = np.eye(self.truths) if self.is_identity else unbiased_map(self.matrix)
         result.flags.writeable = False
         return result
@@ -136,10 +136,10 @@ class Channel:
 
     @cached_property
     def generalised_inverse(self) -> Floats:
-        """Return the map (M × K) from reports to every count that they determine, whatever the rank of P.
+        """Return G (M × K), the map from reports to all counts that they determine, for P of any rank.
 
-        It equals `inverse` if that exists. For a query with summing matrix L, the estimate is unbiased if and
-        only if P·(this)·L = L: see `tells`.
+        G equals `inverse` if that exists. For a query with summing matrix L, the estimate is unbiased if and
+        only if P·G·L = L: see `tells`.
         """
         result = generalised_map(self.matrix)
         result.flags.writeable = False
@@ -158,6 +158,7 @@ class Channel:
         Returns
         -------
         bool
+            True if an unbiased estimate exists.
         """
         cells = lump(tuple(sizes), tuple(keep))
         summing = np.zeros((self.truths, math.prod(sizes[i] for i in keep)))
@@ -177,10 +178,10 @@ class Channel:
 
     @cached_property
     def sampled_channel(self) -> SampledChannel | None:
-        """Return the channel of each sample if the first report column is a group; None for other channels.
+        """Return the channel by sample if the first report column is a random group, None otherwise.
 
         The group must be assigned independently of the truth. The groups of a survey design are samples whose
-        sizes are known and therefore not estimated.
+        sizes are known, and need not be estimated.
         """
         if len(self.columns) < 2:
             return None
@@ -205,12 +206,12 @@ class Channel:
 
     @cached_property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
-        """Return the groups of truths that a report distinguishes with certainty; one group means none."""
+        """Return the groups of truths that reports distinguish with certainty; a single group if none are."""
         return measures.blocks(self)
 
     @cached_property
     def gamma_within(self) -> Fraction | float:
-        """Return the largest γ among truths of one block, the protection that remains within a block."""
+        """Return the largest γ among the truths of one block, if the block itself is known."""
         return max(measures.gamma(self, block) for block in self.blocks)
 
     def entropy(self, prior: Sequence[float] | None = None) -> float:
@@ -232,7 +233,8 @@ class Channel:
         Returns
         -------
         ProbabilisticAnonymity
-            The least number of possible truths of a report, and their largest distance from uniform in bits.
+            The smallest number of possible truths of a report, and the largest distance of their posterior
+            distribution from uniform, in bits.
 
         Notes
         -----
@@ -246,7 +248,10 @@ class Channel:
 
     @property
     def capacity(self) -> float:
-        """Return the multiplicative Bayes capacity Σ_m max_l P[l, m], the most that guessing can improve."""
+        """Return the multiplicative Bayes capacity Σ_m max_l P[l, m].
+
+        It is the largest factor by which a report can raise the chance of a right guess, over all priors.
+        """
         return float(self.matrix.max(axis=0).sum())
 
     def then(self, second: Channel) -> Channel:
@@ -291,7 +296,8 @@ class Channel:
 
         Notes
         -----
-        Formula: it exists when P·L = L·Q for the summing matrices L (P is lumpable), and then it is Q.
+        Formula: the channel Q of the kept variables exists if P·L = L·Q for the summing matrices L (P is
+        lumpable).
         Reference: Ma (2006), Proposition 7.2 for symmetric channels; checked here for any channel.
         Cost: O(truths · truths kept), computed once.
         """
@@ -375,7 +381,7 @@ def dense(weights: NDArray[np.integer[Any]], labels: Iterable[Category] | None =
 
 
 def check_cost(operations: int, bits: int = 64) -> None:
-    """Raise ChannelError if `operations` on exact numbers of `bits` bits would take too long."""
+    """Raise ChannelError if this number of operations on exact numbers of `bits` bits would take too long."""
     if operations > MOST_OPERATIONS or operations * (1024**2 + bits**2) > MOST_OPERATIONS * 1024**2:
         much = f"{operations:,}" if operations < 10**15 else "more than 10^15"
         raise ChannelError(
@@ -427,7 +433,7 @@ def from_weights(rows: Sequence[Sequence[int]], labels: Iterable[Category] | Non
 def from_sparse(
     rows: Sequence[Mapping[int, int]], reports: int, labels: Iterable[Category] | None = None
 ) -> Channel:
-    """Return the channel with these integer weights, reduced; rounded if they do not fit into 62 bits."""
+    """Return the channel with these integer weights in lowest terms, rounded if they exceed 62 bits."""
     entries = [sorted((report, weight) for report, weight in row.items() if weight) for row in rows]
     width = max(map(len, entries), default=0)
     if not width or not min(map(len, entries)):
@@ -451,7 +457,7 @@ def round_rows(rows: Sequence[Sequence[Fraction]], labels: Iterable[Category] | 
 
     Impossible reports stay impossible and possible reports stay possible. If rounding alone would raise γ,
     the rows are first mixed with a small share of the uniform distribution, about 2⁻³²/(γ−1) per report. If γ
-    is so near 1 that this does not help, the rows are made equal: the difference would not survive rounding.
+    is too near 1 for this to help, all rows become equal.
     """
     scale = math.lcm(*(chance.denominator for row in rows for chance in row))
     return rounded_weights([[int(chance * scale) for chance in row] for row in rows], labels)
@@ -496,7 +502,7 @@ def _lift_row(row: Sequence[int], whole: int, sliver: int) -> list[int]:
 
 
 def lift(row: Sequence[Fraction], sliver: Fraction) -> list[Fraction]:
-    """Mix a row with the uniform distribution over its possible reports."""
+    """Return a row mixed with the uniform distribution over its possible reports; each gets `sliver`."""
     possible = sum(1 for chance in row if chance)
     keep = 1 - sliver * possible
     return [keep * chance + sliver if chance else chance for chance in row]

@@ -1,10 +1,11 @@
-"""Class response: each person is dealt a few of many variables at random and reports their class, at full γ.
+"""Class response: each person is dealt a random block of a few variables and reports the class of its values.
 
-A block is dealt before the answer is known, and published: it reveals nothing. *Cells* blocks ask for the
-combination of k variables, *difference* blocks which of k + 1 binary variables differ from the first. Through
-a symmetric channel over the classes of a block every record keeps one γ, however many variables there are.
-Variables that belong together, such as a question and its follow-up, are dealt as one *unit*. Where variables
-have different numbers of categories, a *design* lists the blocks instead of dealing all of one size.
+A block is dealt before the answer is known, and published: it reveals nothing. A *cells* block asks for the
+combination of k variables, a *difference* block which of k + 1 binary variables differ from the first. The
+class is reported through a symmetric channel over all classes of the block, so that every record has the same
+γ, however many variables there are. Variables that belong together, such as a question and its follow-up, are
+dealt as one *unit*. If variables have different numbers of categories, a *design* can list the blocks,
+instead of all blocks of one size.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MOST_WEIGHT = 1 << 20  # of a block in a design
 
 @dataclass(frozen=True)
 class ClassResponse:
-    """Blocks of k variables, or of differences among k + 1 variables, each reported at the full γ.
+    """Blocks of k variables, or of differences among k + 1 variables; one block per person is reported.
 
     Reports are (block, class), counted from zero: first the cells blocks, by their variables in order, then
     the difference blocks. The class of a cells block is the combination of its variables, the first varying
@@ -52,17 +53,18 @@ class ClassResponse:
     sizes : tuple of int
         Number of categories of each variable.
     k : int
-        Variables (or units) in a cells block. A difference block has one more.
+        Number of variables (or units) in a cells block. A difference block has one more.
     gamma : Fraction
         γ of every report, and so of the whole record.
     cells : Fraction, optional
-        Share of cells blocks. The rest are difference blocks, for variables with two categories only.
+        Share of people with a cells block. The others have difference blocks, which need variables with two
+        categories.
     units : tuple of tuples of int, optional
         Variables that are dealt together, by index, such as a question and its follow-up. Every variable is
         in one unit. By default each variable is a unit.
     design : tuple of (units, weight), optional
-        The cells blocks, each by the indices of its units, and its weight when blocks are dealt. By default
-        all blocks of k units, equally likely. `k` must be the size of the largest block.
+        The cells blocks: the indices of the units of each block, and its weight in the random choice. By
+        default all blocks of k units, equally likely. `k` must be the size of the largest block.
 
     Examples
     --------
@@ -123,6 +125,7 @@ class ClassResponse:
             self._check_design()
 
     def _check_design(self) -> None:
+        """Normalize the blocks of a design; raise ChannelError if they are not valid."""
         design = tuple((tuple(sorted(block)), int(weight)) for block, weight in self.design)
         object.__setattr__(self, "design", design)
         known = set(range(len(self.units)))
@@ -212,7 +215,7 @@ class ClassResponse:
 
     @property
     def epsilon(self) -> float:
-        """Return ln γ, of every record and of every variable that is in its block."""
+        """Return ln γ, which holds for every record and for every variable in its block."""
         return log_gamma(self.gamma)
 
     @cached_property
@@ -241,7 +244,7 @@ class ClassResponse:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return a sha256 of the mechanism."""
+        """Return a SHA-256 hash of the mechanism."""
         text = f"class response;{self.sizes};{self.k};{self.gamma};{self.cells}"
         if max(map(len, self.units)) > 1:  # otherwise the text is unchanged: earlier fingerprints stay valid
             text += f";{self.units}"
@@ -262,6 +265,7 @@ class ClassResponse:
         Returns
         -------
         array of int
+            The class of each record, from 0.
         """
         known = [np.asarray(column, dtype=np.int64) for column in columns]
         table = np.stack([*known, np.zeros(len(blocks), dtype=np.int64)], axis=1)
@@ -277,7 +281,7 @@ class ClassResponse:
 
     @cached_property
     def strides(self) -> NDArray[np.int64]:
-        """The factor of each variable's code in the class of its cells block."""
+        """The factor by which each variable's code is multiplied in the class of its cells block."""
         sizes = self.padded_sizes[self.by_cells]
         after = np.ones_like(sizes)
         after[:, :-1] = np.cumprod(sizes[:, :0:-1], axis=1)[:, ::-1]
@@ -286,9 +290,9 @@ class ClassResponse:
     def sampled_channel(self, places: tuple[int, ...]) -> SampledChannel:
         """Return the channel from the variables at the given indices to the reports, by sample.
 
-        Formula: a symmetric channel over J classes is one over any lumping of them into J_T equal classes:
-        P(y | x) = ((γ − 1)[x = y] + J/J_T)/(γ + J − 1). Cells blocks lump to the requested variables,
-        difference blocks to the differences among these.
+        Formula: a symmetric channel over J classes stays symmetric if they are lumped into J_T classes of
+        equal size: P(y | x) = ((γ − 1)[x = y] + J/J_T)/(γ + J − 1). The classes of cells blocks are lumped to
+        the requested variables, those of difference blocks to the differences among these.
         Reference: Ma (2006), Proposition 7.2, for lumpable channels.
         Cost: O(blocks that contain one of the variables · classes · k).
         """
@@ -302,9 +306,10 @@ class ClassResponse:
     def order(self) -> int:
         """The largest n such that every table of n variables can be estimated.
 
-        Formula: a table follows from its parities (its contrasts, for more than two categories). Cells blocks
-        determine those of up to k variables, and none of more. Difference blocks of k + 1 variables determine
-        the parities of evenly many variables, which are products of differences: of all k + 1 if k is odd.
+        Formula: the parities of a table (its contrasts, for more than two categories) determine it. Cells
+        blocks determine the parities of up to k variables, and none of more. Difference blocks of k + 1
+        variables determine the parities of an even number of variables, which are products of differences:
+        also of all k + 1 if k is odd.
         """
         if self.design:
             return self._design_order
@@ -312,7 +317,7 @@ class ClassResponse:
 
     @cached_property
     def _design_order(self) -> int:
-        """The largest n up to 3 such that every n variables are together in some block."""
+        """The largest n up to 3 such that any n variables are together in some block."""
         held = {
             width: {
                 chosen
@@ -348,7 +353,7 @@ def _sampled_channel(response: ClassResponse, places: tuple[int, ...]) -> Sample
     widest = response.classes
     lump = np.full((response.blocks, widest), -1, dtype=np.int32)
     dealt = np.zeros(response.blocks, dtype=np.int32)
-    chances, sample = [np.ones((len(truths), 1))], [0]  # sample 0: blocks that tell nothing about these
+    chances, sample = [np.ones((len(truths), 1))], [0]  # sample 0: blocks without information about these
     lump[np.arange(widest)[None, :] < response.block_classes[:, None]] = 0
     for kind, members, first in (
         ("cells", response.by_cells, 0),

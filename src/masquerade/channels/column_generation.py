@@ -1,8 +1,8 @@
 """Staircase designs for more than ten categories by column generation.
 
-The linear program of `staircase` is solved over a few hundred columns. Its multipliers price all other
-columns, and a search adds those with a positive gain until it finds no more. With many categories, the first
-columns come from the same problem restricted to pairs of neighbours, which is small.
+The convex program of `staircase` is solved over a few hundred columns. Its multipliers price all other
+columns, and a search adds columns with a positive gain until it finds no more. With many categories, the
+first columns come from the same problem with neighbouring categories merged in pairs, which is smaller.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Blocks = NDArray[np.bool_]
 def design_columns(
     prior: Floats, wanted: Floats, gamma: float, *, rough: bool = False
 ) -> tuple[Blocks, DesignSolution, float | None]:
-    """Return blocks (rows: the categories with weight γ), their weights, and a lower bound if it is proved.
+    """Return blocks (rows: the categories with weight γ), their weights, and a lower bound, None if unproved.
 
-    A `rough` design is a starting point for a further optimisation. Cost: a second for 16 categories, several
+    A `rough` design is a starting point for further optimisation. Cost: a second for 16 categories, several
     seconds for 32, minutes for 128. Error: above 20 categories the search stops after a fixed number of
     rounds, about 1% above the optimum.
     """
@@ -66,7 +66,7 @@ def generate(
     many starts.
     Reference: Desaulniers, Desrosiers & Solomon (2005) for the method; Dette, Pepelyshev & Zhigljavsky (2013)
     for its use on designs.
-    Cost: minutes at 32 categories. Error: at most value − bound above the optimum, where the bound is proved.
+    Cost: minutes for 32 categories. Error: at most value − bound above the optimum, if the bound is proved.
     """
     blocks = _unique(np.concatenate([first, ~first]))
     problem = DesignProblem(_levels(blocks, gamma), prior, wanted)
@@ -115,7 +115,7 @@ def _levels(blocks: Blocks, gamma: float) -> Floats:
 
 
 def _starts(kept: Blocks, rounds: int) -> Blocks:
-    """Return start blocks of the search: weighted blocks with small changes, runs, and scattered categories.
+    """Return start blocks of the search: blocks in use with small changes, runs, and scattered categories.
 
     The starts are quasi-random (multiples of irrational numbers) and differ between rounds, so the same
     problem always gives the same design.
@@ -135,7 +135,7 @@ def _spread(values: ArrayLike) -> Floats:
 
 
 def _search(blocks: Blocks, gamma: float, prior: Floats, middle: Floats, mu: Floats) -> tuple[Blocks, Floats]:
-    """Return local maxima of h(s) = sᵀBs/(sᵀθ) − μᵀs under single changes, and their h."""
+    """Return local maxima of the gain h(s) = sᵀBs/(sᵀθ) − μᵀs under changes of one category, and their h."""
     columns = _levels(blocks, gamma)
     rows = np.arange(len(columns))
     for _ in range(4 * len(prior)):
@@ -154,7 +154,10 @@ def _search(blocks: Blocks, gamma: float, prior: Floats, middle: Floats, mu: Flo
 
 
 def _unique(blocks: Blocks) -> Blocks:
-    """Return distinct blocks in order of first appearance; full and empty blocks are the same column."""
+    """Return distinct blocks in order of first appearance, without full and empty blocks.
+
+    Those two give the same direction, which needs no column.
+    """
     inner = blocks[blocks.any(axis=1) & ~blocks.all(axis=1)]
     packed = np.packbits(inner, axis=1)
     _, places = np.unique(packed, axis=0, return_index=True)

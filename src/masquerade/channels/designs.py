@@ -1,4 +1,4 @@
-"""Channels made for a purpose: a guarantee, an invariant distribution, noise added to numbers."""
+"""Channels for a given γ or ε, with an invariant distribution, or with noise added to numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Noise = Literal["uniform", "gaussian"]
 
 
 def for_gamma(categories: int, gamma: Rational) -> Channel:
-    """Return the symmetric channel with exactly this γ: the least change that keeps the guarantee.
+    """Return the symmetric channel with exactly this γ: it changes values as rarely as γ permits.
 
     Parameters
     ----------
@@ -33,12 +33,13 @@ def for_gamma(categories: int, gamma: Rational) -> Channel:
     Returns
     -------
     Channel
+        A channel over the categories.
 
     Notes
     -----
     Formula: p = (K−1)/(γ+K−1).
     Reference: Kairouz, Oh & Viswanath (2016): optimal among all channels for large γ.
-    Error: none while the probabilities fit in 62 bits; beyond, γ is rounded down by less than 2⁻³² of it.
+    Error: none if the probabilities fit in 62 bits; otherwise γ is rounded down by less than γ·2⁻³².
 
     Examples
     --------
@@ -57,7 +58,7 @@ def for_gamma(categories: int, gamma: Rational) -> Channel:
 def for_epsilon(categories: int, epsilon: Rational) -> Channel:
     """Return the symmetric channel for a budget ε of local differential privacy.
 
-    Its γ is at most e^ε, and less than 2⁻³² of e^ε below it.
+    Its γ is at most e^ε, and above (1 − 2⁻³²)·e^ε.
 
     Parameters
     ----------
@@ -69,6 +70,7 @@ def for_epsilon(categories: int, epsilon: Rational) -> Channel:
     Returns
     -------
     Channel
+        A channel over the categories.
 
     Examples
     --------
@@ -84,7 +86,7 @@ def for_epsilon(categories: int, epsilon: Rational) -> Channel:
         return identity(1)
     with localcontext(prec=60, rounding=ROUND_FLOOR):
         exponent = min(Decimal(budget.numerator) / Decimal(budget.denominator), Decimal(50))
-        # exp() rounds to nearest whatever the context says: one unit down is below e^ε for certain
+        # exp() rounds to nearest in any context; one unit less is certainly below e^ε
         bound = Fraction(exponent.exp().next_minus())
     return near_symmetric(categories, max(bound, Fraction(1)))
 
@@ -104,6 +106,7 @@ def invariant(prior: Sequence[Rational], base: Channel, strength: Rational = 1) 
     Returns
     -------
     Channel
+        A channel over the categories of `base`.
 
     Notes
     -----
@@ -126,7 +129,7 @@ def invariant(prior: Sequence[Rational], base: Channel, strength: Rational = 1) 
     mix = rational(strength, "strength")
     if not 0 <= mix <= 1:
         raise ChannelError(f"'strength' must be in [0, 1]. Got {float(mix):g} instead.")
-    # whole numbers over common denominators: p of the prior, w of the base, c of the chance of a report
+    # integers over common denominators: p for the prior, w for the base, c for the probability of a report
     size = range(base.truths)
     prior_scale = math.lcm(*(share.denominator for share in shares))
     whole = [share.numerator * (prior_scale // share.denominator) for share in shares]
@@ -159,17 +162,18 @@ def additive(edges: Sequence[Rational], noise: Noise, scale: Rational, margin: i
     scale : number or str
         Above 0.
     margin : int, optional
-        Further report bins on each side. By default enough for uniform noise, and four standard deviations
-        for gaussian noise. The outermost bins are open.
+        Number of further report bins on each side; the outermost bins are open. By default, they cover
+        uniform noise, or four standard deviations of gaussian noise.
 
     Returns
     -------
     Channel
+        A channel from bins of truths to bins of reports.
 
     Notes
     -----
-    Uniform noise has γ = ∞: an extreme report excludes truths. Gaussian noise has a finite γ, often huge (at
-    most 2³²: no report is rarer than the denominator allows).
+    Uniform noise has γ = ∞: an extreme report excludes truths. Gaussian noise has a finite but often huge γ,
+    at most 2³², since probabilities are multiples of 2⁻³².
     Reference: Agrawal & Srikant (2000).
 
     Examples

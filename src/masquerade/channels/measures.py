@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class ProbabilisticAnonymity:
     """Number of truths that stay possible under the worst report, and their distance from uniform.
 
-    `distance` is the largest over reports, `least_distance` the smallest, as Ma (2006) prints it.
+    `distance` is the largest distance over all reports. `least_distance` is the smallest, which Ma (2006)
+    reports.
     """
 
     k: int
@@ -43,13 +44,13 @@ def gamma(channel: Channel, truths: Sequence[int]) -> Fraction | float:
     reports, hits = np.unique(listed, return_counts=True)
     if np.any(hits < len(chosen)):
         return math.inf
-    # one line per report: its weight and the row total for every truth
+    # one row per report, with its weight and the total of every truth
     columns = np.argsort(listed, kind="stable").reshape(len(reports), len(chosen))
     weights = channel.weights[chosen][possible][columns]
     totals = np.broadcast_to(channel.denominators[chosen, None], possible.shape)[possible][columns]
     chances = weights / totals
     ratios = chances.max(axis=1) / chances.min(axis=1)
-    # floating point finds the reports that may have the maximum; integers decide among them
+    # floating point selects the reports near the maximum; integers then decide exactly
     near = np.flatnonzero(ratios >= ratios.max() * (1 - 1e-9))
     if np.all(totals == totals[0, 0]):
         ends = np.stack([weights[near].max(axis=1), weights[near].min(axis=1)], axis=1)
@@ -66,7 +67,7 @@ def _exact_ratio(weights: NDArray[np.int64], totals: NDArray[np.int64]) -> Fract
 
 
 def blocks(channel: Channel) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of truths connected by common reports; a report discloses its group for certain."""
+    """Return the groups of truths connected by common reports; a report discloses the group for certain."""
     parent = np.arange(channel.truths)
 
     def root(truth: int) -> int:
@@ -124,12 +125,12 @@ def conditional_entropy(matrix: Floats, prior: Sequence[float] | None = None) ->
 def k_anonymity(
     matrix: Floats, prior: Sequence[float] | None = None, threshold: float = 0.0
 ) -> ProbabilisticAnonymity:
-    """Return K_p = min over reports of the number of possible truths, and how far from uniform they are.
+    """Return the least number of truths that a report leaves possible, and their distance from uniform.
 
     Formula: K_p = min_m #{l : P(l | m) > threshold}; Dist_K = max_m (log₂ #{l : P(l | m) > threshold} −
-    H(X | m)), H over those truths. With a threshold a vanishing possibility does not count.
-    Reference: Ma (2006) §3.1.3. Its Dist_K is the minimum over reports, which understates the distance of the
-    worst report: `distance` is the maximum, `least_distance` the printed minimum.
+    H(X | m)), H over those truths. With a threshold, truths of tiny posterior probability do not count.
+    Reference: Ma (2006) §3.1.3. Ma defines Dist_K as the minimum over reports, which understates the distance
+    of the worst report: `distance` is the maximum, `least_distance` Ma's minimum.
     """
     belief, chance = _posterior(matrix, prior)
     counted = np.where(belief > threshold, belief, 0.0)[:, chance > 0]
@@ -148,7 +149,7 @@ def bayes_vulnerability(matrix: Floats, prior: Sequence[float] | None = None) ->
 
 
 def breach_bound(gamma: Fraction | float, prior: float) -> float:
-    """Return ρ2*, the largest posterior that a belief of `prior` can reach.
+    """Return ρ2*, the largest posterior probability that a prior probability ρ1 = `prior` can rise to.
 
     Formula: ρ2* = γρ1/(1 + (γ−1)ρ1) = ρ1/(ρ1 + (1−ρ1)/γ); no ρ1→ρ2 breach if ρ2(1−ρ1)/(ρ1(1−ρ2)) > γ.
     Reference: Evfimievski, Gehrke & Srikant (2003).
@@ -159,4 +160,4 @@ def breach_bound(gamma: Fraction | float, prior: float) -> float:
         return float(prior)
     if gamma == math.inf:
         return 1.0
-    return prior / (prior + (1 - prior) * float(1 / gamma))  # γ itself may be beyond floating point
+    return prior / (prior + (1 - prior) * float(1 / gamma))  # γ itself may exceed the largest float

@@ -1,4 +1,4 @@
-"""The channel with the least variance for given queries at a given γ, and how near to the optimum it is."""
+"""The channel with the least variance for given queries at a given γ, with a proof of near-optimality."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from masquerade.core.errors import ChannelError
 MOST_CATEGORIES = 128  # most categories of a design for queries other than the counts of categories
 MOST_LISTED = 4096  # most subsets that are listed as reports
 NEGLIGIBLE = 1e-7  # smaller weights, relative to the largest, are dropped
-RIDGE = 1e-6  # keeps every category estimable where the queries alone would not
+RIDGE = 1e-6  # keeps every category estimable even if the queries do not need it
 Queries = Literal["counts", "cumulative"] | ArrayLike
 
 
@@ -32,9 +32,9 @@ Queries = Literal["counts", "cumulative"] | ArrayLike
 class OptimalDesign:
     """An optimal channel and its certificate.
 
-    `value` is the summed second moment of one record's contribution to the queries under the prior; no
-    channel with this γ (and the other limits) has a value below `bound`, which is None if not proved;
-    `blocks` are the categories whose reports have weight γ, `weights` the reports' integer weights.
+    `value` is the summed second moment of one record's contribution to the queries under the prior. No
+    channel with this γ (and the other limits) has a value below `bound`, which is None if no bound is proved.
+    Report m has the integer weight `weights[m]`, times γ for the truths in `blocks[m]`.
 
     >>> design = mq.channels.optimal_design(4, gamma=3)
     >>> design.channel.gamma, design.gap < 1e-9
@@ -57,7 +57,10 @@ class OptimalDesign:
 
     @property
     def variance(self) -> float:
-        """Return the summed variance of the queries' estimates for one record: divide by n."""
+        """Return the summed variance of the queries' estimates for one record.
+
+        With n records, the variance is 1/n of it.
+        """
         return self.value - float(((self.queries @ self.prior) ** 2).sum())
 
     def summary(self) -> str:
@@ -68,7 +71,7 @@ class OptimalDesign:
         return f"{self.channel.truths} categories, {reports} reports, γ = {float(self.gamma):.6g}: {proved}"
 
     def spec(self, categories: Sequence[Any]) -> dict[str, Any]:
-        """Return the channel as a policy file has it: exact weights and the certificate."""
+        """Return the channel's entry in a policy file: exact weights and the certificate."""
         counts = np.array_equal(self.queries, np.eye(len(self.prior)))
         uniform = bool(np.ptp(self.prior) <= 1e-12)
         return {
@@ -110,6 +113,7 @@ def optimal(
     Returns
     -------
     Channel
+        A channel whose reports are numbered from 1.
 
     Examples
     --------
@@ -148,7 +152,7 @@ def optimal_design(
     vulnerability : float, optional
         Largest probability of a right guess from the report under the prior.
     anonymity : (int, float), optional
-        (k, t): only reports that leave at least k categories with a posterior probability above t.
+        (k, t): use only reports under which at least k categories have a posterior probability above t.
 
     Returns
     -------
@@ -162,10 +166,10 @@ def optimal_design(
 
     Notes
     -----
-    With `vulnerability` or `anonymity` the optimum is taken among staircase reports.
+    With `vulnerability` or `anonymity`, the channel is optimal only among channels of staircase reports.
     Formula: minimise tr(A·M(c)⁻¹) over weights of staircase reports; see `staircase`.
     Reference: Kairouz, Oh & Viswanath (2016); Ye & Barg (2018) for counts under a uniform prior.
-    Cost: about a second for ten categories, minutes for 32; counts under a uniform prior immediate for any K.
+    Cost: about a second for ten categories, minutes for 32; immediate for counts under a uniform prior.
     Error: `gap`; proved for up to 20 categories, and for counts under a uniform prior.
 
     Examples
@@ -215,6 +219,7 @@ def certify_design(design: OptimalDesign) -> OptimalDesign:
     Parameters
     ----------
     design : OptimalDesign
+        A design, such as one that a policy file states.
 
     Returns
     -------
@@ -278,7 +283,7 @@ def checked_prior(prior: Sequence[float] | None, categories: int) -> Floats:
 
 
 def _alike(wanted: Floats, prior: Floats) -> bool:
-    """Return True if the problem stays the same when categories are exchanged."""
+    """Return True if the problem does not change under permutations of the categories."""
     off = wanted[~np.eye(len(wanted), dtype=bool)]
     same = np.ptp(np.diag(wanted)) <= 1e-12 and np.ptp(off) <= 1e-12
     return bool(same and np.ptp(prior) <= 1e-12 and wanted[0, 0] - off[0] > 1e-9 * wanted[0, 0])
@@ -290,7 +295,11 @@ def _singular(wanted: Floats) -> bool:
 
 
 def _subset_design(categories: int, gamma: Fraction, rows: Floats, prior: Floats) -> OptimalDesign:
-    """Return subsets of the best size, or the balanced design nearest to them; the bound is Ye and Barg's."""
+    """Return a channel of blocks of the best size, for counts of categories that are treated alike.
+
+    The blocks are a balanced design of this size, else all subsets, else the nearest balanced design. Ye and
+    Barg (2018) prove the bound.
+    """
     size = block_designs.best_subset_size(categories, gamma)
     best = block_designs.subset_second_moment(categories, gamma, size)
     # under A = aI + bJ the value is a·tr M⁻¹ + b·1ᵀM⁻¹1, and M·1 = K·1 for every channel
@@ -351,7 +360,7 @@ def _solve_problem(problem: DesignProblem, vulnerability: float | None) -> stair
 
 
 def _sparse(problem: DesignProblem, weights: Floats) -> Floats:
-    """Return weights with the same information on fewer reports: at most K(K+1)/2, and one for a limit."""
+    """Return weights with the same information on fewer reports: at most K(K+1)/2, plus one with a limit."""
     from scipy import optimize  # noqa: PLC0415  (scipy is slow to import)
 
     kept = weights > NEGLIGIBLE * weights.max()
@@ -375,7 +384,7 @@ def _sparse(problem: DesignProblem, weights: Floats) -> Floats:
 
 
 def _rational(blocks: Blocks, weights: Floats, gamma: Fraction, rows: Floats, prior: Floats) -> OptimalDesign:
-    """Return the design with integer weights; γ is kept, and the value is that of the exact channel."""
+    """Return the design with integer weights and the same γ; its value is computed from these weights."""
     used = np.flatnonzero(weights > 0)
     shares = weights[used] / weights.max()
     chosen = blocks[used]
@@ -391,7 +400,7 @@ def _rational(blocks: Blocks, weights: Floats, gamma: Fraction, rows: Floats, pr
 
 
 def _small_integers(shares: Floats, blocks: Blocks) -> Any:
-    """Return small integers in proportion to the shares, such that no extra report is needed; else None."""
+    """Return small integers proportional to the shares that need no extra report; None if there are none."""
     for scale in range(1, 25):
         near = np.rint(shares * scale)
         if np.all(near >= 1) and np.all(np.abs(shares * scale - near) < 1e-4) and not np.ptp(near @ blocks):

@@ -1,4 +1,4 @@
-"""Optimal channels with a separate γ for each pair of truths, as when only "yes" is sensitive.
+"""Optimal channels with a separate γ for each pair of truths, for example if only "yes" is sensitive.
 
 Reports are then the extreme directions of the cone {v : v_l ≤ γ[l, l']·v_l'} instead of staircase columns.
 """
@@ -41,7 +41,8 @@ def optimal_pairwise(
     ----------
     gammas : square table
         Bounds for each pair of truths, at least 1. None means unbounded: a report of l may then exclude l'.
-        "Only yes is sensitive" of (yes, no) is ``[[1, γ], [None, 1]]``, which gives a forced "yes".
+        If only "yes" of (yes, no) is sensitive, the table is ``[[1, γ], [None, 1]]``, and the optimal channel
+        is a forced "yes".
     queries : {"counts", "cumulative"} or array, optional
         Queries to estimate, as for `optimal_design`.
     prior : sequence of float, optional
@@ -91,9 +92,9 @@ def optimal_pairwise(
 def only_sensitive(
     categories: int, sensitive: Iterable[int], gamma: Rational | None = None, epsilon: Rational | None = None
 ) -> Bounds:
-    """Return bounds under which no report makes a sensitive category likelier by more than γ.
+    """Return bounds under which no report raises the odds of a sensitive category by more than γ.
 
-    A report may exclude a sensitive category altogether: that a truth is not sensitive may become certain.
+    A report may exclude a sensitive category: it may become certain that a truth is not sensitive.
 
     Parameters
     ----------
@@ -127,7 +128,8 @@ def only_sensitive(
 def extreme_rays(bounds: Bounds) -> list[tuple[Fraction, ...]]:
     """Return the extreme directions of {v ≥ 0 : v_l ≤ γ[l, l']·v_l'}, the largest entry 1.
 
-    A direction is fixed by as many tight bounds as connect its positive entries; entries join one at a time.
+    A direction is determined by tight bounds that connect its positive entries. The search therefore adds one
+    entry at a time, tied to an existing entry by a tight bound.
     """
     size = len(bounds)
     found: dict[tuple[Fraction, ...], None] = {}
@@ -162,6 +164,7 @@ def _extend_state(
 
 
 def _check_bounds(gammas: Sequence[Sequence[Rational | None]]) -> Bounds:
+    """Return bounds as exact numbers, None for unbounded; raise ChannelError if they are not valid."""
     size = len(gammas)
     if not 2 <= size <= MOST_CATEGORIES or any(len(row) != size for row in gammas):
         raise ChannelError(

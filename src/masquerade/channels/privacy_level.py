@@ -1,4 +1,4 @@
-"""Privacy levels: how much reports may reveal, stated as γ, as ε or as a pair of beliefs (a breach)."""
+"""Privacy levels: limits on what reports may reveal, stated as γ, ε or a pair of beliefs (a breach)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from masquerade.core.record_gamma import describe_gamma
 from masquerade.core.util.formatting import epsilon_text, gamma_text, percent
 
 LARGEST_EPSILON = 40
-BITS = 32  # precision of γ if its numerator is larger
+BITS = 32  # γ is rounded to this precision if its numerator is larger
 KINDS = ("breach", "gamma", "epsilon")
 LEAST_DELTA, LARGEST_DELTA = Fraction(1, 10**10), Fraction(1, 100)  # as of noise on counts
 
@@ -29,11 +29,11 @@ class PrivacyLimit:
     gamma : Fraction
         Largest γ of a whole record.
     kind : {"breach", "gamma", "epsilon"}
-        How the limit was stated.
+        Form in which the limit was stated.
     stated : tuple of Fraction
         The stated value: two beliefs, γ, or ε.
     delta : Fraction, default 0
-        Largest probability that sums with noise may reveal more. Reports of single records need none.
+        Largest probability with which sums with noise may reveal more. Reports of single records need δ = 0.
 
     Examples
     --------
@@ -54,9 +54,8 @@ class PrivacyLimit:
         Parameters
         ----------
         values : mapping
-            For example {"breach": "5%:50%"}, {"gamma": 19} or {"epsilon": 3, "delta": "1e-6"}. Without
-            `delta`, 0: sums with noise, whose bound fails with a small probability, are then beyond the
-            limit.
+            For example {"breach": "5%:50%"}, {"gamma": 19} or {"epsilon": 3, "delta": "1e-6"}. The default of
+            `delta` is 0, which excludes sums with noise, since their bound fails with a small probability.
 
         Raises
         ------
@@ -132,7 +131,7 @@ def gamma_above(epsilon: Fraction) -> Fraction:
 
 
 def check_delta(delta: Fraction, limit: PrivacyLimit, instead: str) -> None:
-    """Raise InputError if the δ of sums with noise is above that of a limit.
+    """Raise InputError if the δ of sums with noise is above the δ of a limit.
 
     Parameters
     ----------
@@ -141,7 +140,7 @@ def check_delta(delta: Fraction, limit: PrivacyLimit, instead: str) -> None:
     limit : PrivacyLimit
         Limit that the owner of the record accepts.
     instead : str
-        Advice to the owner, the end of the message.
+        Advice to the owner, which ends the message.
     """
     if delta > limit.delta:
         raise InputError(
@@ -160,7 +159,7 @@ def check_limit(gamma: Fraction | float, limit: PrivacyLimit, instead: str) -> N
     limit : PrivacyLimit
         Limit that the owner of the record accepts.
     instead : str
-        Advice to the owner, the end of the message.
+        Advice to the owner, which ends the message.
     """
     if gamma > limit.gamma:
         raise InputError(
@@ -201,7 +200,7 @@ def gamma_of(
     epsilon: Rational | None = None,
     breach: str | Sequence[Rational] | None = None,
 ) -> Fraction:
-    """Return γ as a fraction of at most 32 bits, never above the requested level.
+    """Return γ as a fraction with a precision of 32 bits, never above the requested level.
 
     Parameters
     ----------
@@ -213,6 +212,7 @@ def gamma_of(
     Returns
     -------
     Fraction
+        γ.
 
     Notes
     -----
@@ -249,7 +249,7 @@ def gamma_of(
 
 
 def shorten_gamma(gamma: Fraction) -> Fraction:
-    """Return γ itself if its numerator is small, otherwise the next smaller fraction of 32 bits."""
+    """Return γ itself if its numerator is small, otherwise γ rounded down to 32 bits."""
     if gamma.numerator < 2**BITS:
         return gamma
     denominator = 1 << max(BITS - math.floor(gamma).bit_length(), 0)

@@ -1,4 +1,4 @@
-"""Probabilities as exact rationals: 0.1 in a policy means 1/10."""
+"""Exact rational probabilities: 0.1 in a policy means 1/10."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rational = Fraction | int | str | float | Decimal
 
 
 def rational(value: object, name: str = "value") -> Fraction:
-    """Return the exact value of a number or text such as "0.1" or "1/3": a float means its shortest decimal.
+    """Return the exact value of a number or a text such as "1/3"; a float is read as its shortest decimal.
 
     >>> rational(0.1), rational("1/3"), rational("2.5e-1")
     (Fraction(1, 10), Fraction(1, 3), Fraction(1, 4))
@@ -35,7 +35,7 @@ def rational(value: object, name: str = "value") -> Fraction:
 
 
 def _within_reach(number: Fraction | int | str | Decimal) -> Fraction:
-    """Return a number exactly. One beyond floating point raises before it can fill the memory."""
+    """Return a number exactly; raise an error for a huge one before its digits fill the memory."""
     if isinstance(number, str) and len(number) > MOST_DIGITS:
         raise OverflowError(f"more than {MOST_DIGITS} digits")
     exact = Decimal(number) if isinstance(number, str) and "/" not in number else number
@@ -49,7 +49,7 @@ def _within_reach(number: Fraction | int | str | Decimal) -> Fraction:
 
 
 def quote_value(value: object) -> str:
-    """Return a value as an error message quotes it, at most one line long."""
+    """Return the text of a value for an error message, truncated to 60 characters."""
     try:
         text = repr(value)
     except ValueError:  # a whole number of thousands of digits has no text
@@ -58,7 +58,7 @@ def quote_value(value: object) -> str:
 
 
 def probability(value: object, name: str, *, most: Fraction | int = 1) -> Fraction:
-    """Return a rational in [0, most]."""
+    """Return the exact value of a probability; raise ChannelError unless it is in [0, most]."""
     result = rational(value, name)
     if not 0 <= result <= most:
         raise ChannelError(f"The {name!r} parameter must be in [0, {most}]. Got {float(result):g} instead.")

@@ -1,4 +1,4 @@
-"""Channels whose reports name their sample, with sample sizes known in advance."""
+"""Channels whose reports state which sample a person is in; the sizes of the samples are known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from masquerade.core.axes import Floats
 from masquerade.estimate.inverse import generalised_map
 
-SMALLEST_RATIO = 1e-9  # singular values further apart than this carry no information
+SMALLEST_RATIO = 1e-9  # singular values below this share of the largest carry no information
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,11 +25,11 @@ class SampledChannel:
     Parameters
     ----------
     lump : array of int
-        For every joint report (block, class) its report about these variables.
+        For every joint report (block, class), the index of its report about these variables.
     sample : array of int
-        The sample of each such report; −1 if no truth gives it.
+        The sample of each report about these variables; −1 if no truth gives it.
     chances : array of float
-        Probabilities (truths × reports). They sum to one over every sample.
+        Probabilities (truths × reports), given the sample: in each sample they sum to one.
     dealt : array of int
         The sample of each block.
     shares : array of float
@@ -70,7 +70,7 @@ class SampledChannel:
 
     @cached_property
     def inverse(self) -> Floats:
-        """Return the unbiased map at the planned shares."""
+        """Return the unbiased map from reports to counts at the planned shares."""
         return generalised_map(self.channel(self.shares))
 
     def at_block_sizes(self, blocks: Floats) -> tuple[Floats, Floats, Floats | None]:

@@ -1,8 +1,8 @@
-"""Optimal channels as a convex design: non-negative weights on staircase reports, with a certificate.
+"""Optimal channels by convex optimisation: weights of staircase reports, with a certificate of optimality.
 
 A report under which every truth has weight 1 or γ is a staircase column s ∈ {1, γ}^K; every channel with this
-γ is a mixture of them. What one record tells about the distribution θ of the truths is then linear in the
-weights c, and the least variance of the wanted queries is a convex function of them.
+γ is a mixture of such columns. The information of one record about the distribution θ of the truths is linear
+in the weights c, and the least variance of the wanted queries is a convex function of c.
 Reference: Kairouz, Oh & Viswanath (2016) for the columns; Pukelsheim (1993) for A-optimal designs.
 """
 
@@ -17,7 +17,7 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import ChannelError, NotConverged
 
 MOST_ENUMERATED = 10  # categories up to which all 2^K columns are columns of the problem
-TOLERANCE = 1e-10  # relative distance from the optimum at which the path to it ends
+TOLERANCE = 1e-10  # relative distance from the optimum at which the iteration stops
 STEPS = 60
 
 
@@ -25,7 +25,8 @@ STEPS = 60
 class DesignProblem:
     """Minimise tr(A·M(c)⁻¹), M(c) = Σ c_s s sᵀ/(sᵀθ), over c ≥ 0 with Σ c_s s = 1 and `limits`·c ≤ `most`.
 
-    `columns` has a column s in each row, `wanted` is A = WᵀW for queries in the rows of W, `prior` is θ.
+    The rows of `columns` are staircase columns s; `wanted` is A = WᵀW for queries in the rows of W; `prior`
+    is θ.
     """
 
     columns: Floats
@@ -46,7 +47,7 @@ class DesignProblem:
 
 @dataclass(frozen=True, slots=True)
 class DesignSolution:
-    """Weights, their value, a bound below which no channel of the problem lies, and the multipliers μ, ν."""
+    """Weights, their value, a lower bound for all weights, and the multipliers μ and ν (`price`)."""
 
     weights: Floats
     value: float
@@ -56,15 +57,15 @@ class DesignSolution:
 
 
 def staircase_columns(categories: int, gamma: float) -> Floats:
-    """Return all columns of {1, γ}^K but the last, which is the same direction as the first."""
+    """Return all columns of {1, γ}^K except the last, which has the same direction as the first."""
     return np.array(list(product((1.0, gamma), repeat=categories)))[:-1]
 
 
 def solve(problem: DesignProblem, tolerance: float = TOLERANCE) -> DesignSolution:
-    """Return the optimal weights by primal-dual interior-point steps, with a bound on their excess.
+    """Return the optimal weights by primal-dual interior-point steps, with a lower bound of the optimum.
 
     Formula: the gradient is −g, g_s = sᵀBs/(sᵀθ), B = M⁻¹AM⁻¹; the Hessian 2(sᵀBt)(sᵀM⁻¹t)/((sᵀθ)(tᵀθ)) has
-    rank K(K+1)/2 at most and is inverted in that many dimensions. With z = Sμ − g ≥ 0, c∘z goes to zero.
+    rank at most K(K+1)/2 and is inverted in that many dimensions. With z = Sμ − g ≥ 0, c∘z goes to zero.
     Reference: Boyd & Vandenberghe (2004), chapter 11.
     Cost: some 30 steps of O(R·K⁴/4) for R columns, O(R³) where that is less.
     Error: `value − bound`, computed; some 1e-9 of the value.
@@ -83,8 +84,8 @@ def solve(problem: DesignProblem, tolerance: float = TOLERANCE) -> DesignSolutio
 def lower_bound(problem: DesignProblem, weights: Floats, mu: Floats, price: float = 0.0) -> float:
     """Return a lower bound of the value over all weights on these columns, for any μ.
 
-    Formula: if g_s ≤ μᵀs + ν·a_s for every column, f* ≥ 2f − μᵀ1 − ν·V by convexity and Σ c_s g_s = f. A μ
-    that is not quite feasible is raised evenly until it is.
+    Formula: if g_s ≤ μᵀs + ν·a_s for every column, f* ≥ 2f − μᵀ1 − ν·V by convexity and Σ c_s g_s = f. If μ
+    is slightly infeasible, all its entries are raised by the same amount.
     """
     value, gains = problem.value(weights), gradient(problem, weights)
     price = max(price, 0.0)
@@ -107,7 +108,7 @@ def sandwich(problem: DesignProblem, weights: Floats) -> Floats:
 
 
 class _InteriorPoint:
-    """Weights c, multipliers μ and slacks z = Sμ − g of the columns; a limit's slack is one weight more."""
+    """Weights c, multipliers μ and slacks z = Sμ − g of the columns; a limit's slack is a further weight."""
 
     def __init__(self, problem: DesignProblem) -> None:
         self.problem = problem
@@ -145,7 +146,7 @@ class _InteriorPoint:
             solved = _solve_newton(diagonal, columns * np.sqrt(scale)[:, None], middle, inverse, right)
             inner = self.equations.T @ solved[:, 1:]
             change = np.linalg.solve(inner, -(self.equations.T @ solved[:, 0]) - missing)
-        except np.linalg.LinAlgError:  # as near as floating point comes
+        except np.linalg.LinAlgError:  # floating point allows no further step
             return False
         step = -solved[:, 0] - solved[:, 1:] @ change
         rise = target / weights - slacks - slacks / weights * step
@@ -178,7 +179,7 @@ def _solve_newton(
 ) -> Floats:
     """Return (diag(1/diagonal) + H)⁻¹·right, H = 2(sᵀBt)(sᵀM⁻¹t) over the columns; a slack's row is diagonal.
 
-    H has rank K(K+1)/2 at most: it is inverted in that many dimensions, or over the columns if they are
+    H has rank at most K(K+1)/2: the system is solved in that many dimensions, or over the columns if they are
     fewer.
     """
     from scipy import linalg  # noqa: PLC0415  (scipy is slow to import)
@@ -192,7 +193,7 @@ def _solve_newton(
         hessian[np.diag_indices(size)] += 1.0
         scaled[:size] = linalg.cho_solve(linalg.cho_factor(hessian, check_finite=False), scaled[:size])
         return np.asarray(roots * scaled)
-    # B and M⁻¹ become diagonal together in one basis: then H is a sum over pairs i ≤ j
+    # one basis makes both B and M⁻¹ diagonal: in it, H is a sum over pairs i ≤ j
     lengths, basis = linalg.eigh(middle, inverse)  # basisᵀ·M⁻¹·basis = 1, basisᵀ·B·basis = lengths
     turned = columns @ np.linalg.inv(basis).T
     first, second = np.triu_indices(width)
@@ -206,7 +207,10 @@ def _solve_newton(
 
 
 def _interior(equations: Floats, right: Floats) -> Floats:
-    """Return weights as far from zero as the equations allow. Raise ChannelError if there are none."""
+    """Return weights that satisfy the equations, with the smallest as large as possible.
+
+    Raises ChannelError if no positive weights do.
+    """
     from scipy import optimize  # noqa: PLC0415  (scipy is slow to import)
 
     count = len(equations)

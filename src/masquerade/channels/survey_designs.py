@@ -1,7 +1,8 @@
 """Survey designs that ask a yes/no question indirectly, and extensions that detect noncompliance.
 
-Categories are in the order (yes, no). A respondent who does not follow the instructions is a further truth.
-A random group that a respondent is assigned to is a column of the report, and so is each of several answers.
+Categories are in the order (yes, no). Designs that detect noncompliance have a further truth, for respondents
+who do not follow the instructions. If a design assigns respondents to random groups, the group is a column of
+the report; if it asks for several answers, each answer is a column.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from masquerade.core.errors import ChannelError
 from masquerade.core.schema import Category, Variable
 
 Pair = Sequence[Rational]
-Answers = dict[tuple[int, ...], Fraction]  # chances of codes of the answers
+Answers = dict[tuple[int, ...], Fraction]  # probability of each combination of answer codes
 YES_NO: tuple[Category, ...] = ("yes", "no")
 MOST_ITEMS = 30
 
@@ -48,6 +49,7 @@ def unrelated_question(p: Rational, prevalence: Rational) -> Channel:
     Returns
     -------
     Channel
+        A channel over (yes, no).
 
     Notes
     -----
@@ -76,6 +78,7 @@ def forced_response(p_yes: Rational, p_no: Rational) -> Channel:
     Returns
     -------
     Channel
+        A channel over (yes, no).
 
     Notes
     -----
@@ -109,6 +112,7 @@ def kuk(p1: Rational, p2: Rational, cards: int = 1) -> Channel:
     Returns
     -------
     Channel
+        A channel from (yes, no) to the number of red cards.
 
     Examples
     --------
@@ -159,13 +163,14 @@ def crosswise(p: Rational, anchor: Rational | None = None) -> Channel:
     p : number or str
         Known share of "yes" to the harmless question, such as a birthday in certain months.
     anchor : number or str, optional
-        Known share of "yes" to the harmless question of a second, anchor item, which asks about something
-        that nobody does. Truths are then (yes, no, inattentive), where the inattentive answer both items at
-        random, and reports have the columns answer and anchor.
+        Known share of "yes" to the harmless question of a second item, the anchor, which asks about something
+        that nobody does. Truths are then (yes, no, inattentive), where inattentive respondents answer both
+        items at random, and reports have the columns answer and anchor.
 
     Returns
     -------
     Channel
+        A channel from (yes, no) to (same, different); with an `anchor`, as described there.
 
     Notes
     -----
@@ -200,13 +205,14 @@ def cheater_detection(p_yes: Pair, p_no: Pair = (0, 0), share: Rational = "1/2")
     p_yes : pair of numbers or str
         Probability of a forced "yes" in each group.
     p_no : pair of numbers or str, optional
-        Probability of a forced "no" in each group. Above 0 it is the symmetric design.
+        Probability of a forced "no" in each group. If it is above 0, the design is the symmetric one.
     share : number or str, optional
         Share of people in the first group.
 
     Returns
     -------
     Channel
+        A channel from (yes, no, cheat) to pairs of group and answer.
 
     Notes
     -----
@@ -230,7 +236,7 @@ def cheater_detection(p_yes: Pair, p_no: Pair = (0, 0), share: Rational = "1/2")
 
 
 def stochastic_lie_detector(p: Pair, share: Rational = "1/2") -> Channel:
-    """Return the stochastic lie detector: a true "no" is randomized, a "yes" may be lied about.
+    """Return the stochastic lie detector: a true "no" is randomized, and people may lie about a "yes".
 
     Truths are (yes, no, lying yes). A liar says "no". The prevalence is the share of yes and lying yes
     together. Reports have the columns group and answer.
@@ -245,6 +251,7 @@ def stochastic_lie_detector(p: Pair, share: Rational = "1/2") -> Channel:
     Returns
     -------
     Channel
+        A channel from (yes, no, lying yes) to pairs of group and answer.
 
     Notes
     -----
@@ -274,14 +281,15 @@ def unrelated_unknown(p: Pair, share: Rational = "1/2") -> Channel:
     Parameters
     ----------
     p : pair of numbers or str
-        Probability of the sensitive question in each group. With 0 the second group answers the harmless
-        question only.
+        Probability of the sensitive question in each group. A group with probability 0 answers only the
+        harmless question.
     share : number or str, optional
         Share of people in the first group.
 
     Returns
     -------
     Channel
+        A channel from pairs of answers to pairs of group and answer.
 
     Notes
     -----
@@ -322,10 +330,11 @@ def list_experiment(
     Returns
     -------
     Channel
+        A channel from pairs of number and sensitive answer to pairs of group and number.
 
     Notes
     -----
-    γ is infinite: in the treated group "none" and "all" disclose the sensitive answer.
+    γ is infinite: in the treated group, the counts "none" and "all" disclose the sensitive answer.
     Reference: Miller (1984); Blair & Imai (2012), whose test of "no design effect" is the goodness-of-fit
     test here.
 
@@ -360,11 +369,12 @@ def double_list(
     share : number or str, optional
         Share of people in the first group.
     groups : pair of labels, optional
-        Names of the groups. The first group finds the sensitive statement in the first list.
+        Names of the groups. In the first group, the sensitive statement is in the first list.
 
     Returns
     -------
     Channel
+        A channel from two numbers and the sensitive answer to the group and two numbers.
 
     Notes
     -----
@@ -387,12 +397,12 @@ def double_list(
 
 
 def self_protective_no(items: Sequence[Channel]) -> Channel:
-    """Return several items of a design where some people answer "no" to all items.
+    """Return the joint channel of several items of a design, where some people answer "no" to all items.
 
-    Truths are combinations of the items' truths and one further variable, (follows, protective). `items` are
-    the channels of the items; the last report of each is "no". Reports have one column per item. There are
-    more truths than reports: tables need a log-linear model of them, such as independence of the last
-    variable.
+    Truths are combinations of the items' truths and a further variable with the categories (follows,
+    protective). `items` are the channels of the items; the last report of each is "no". Reports have one
+    column per item. Since there are more truths than reports, tables need a log-linear model, such as
+    independence of the last variable.
     Reference: Böckenholt & van der Heijden (2007); Cruyff, van den Hout, van der Heijden & Böckenholt (2007).
 
     >>> items = [mq.channels.forced_response("1/6", "1/6")] * 2
@@ -425,7 +435,7 @@ def panel(channel: Channel) -> Channel:
 
     Truths and reports are combinations of the answers in both waves. An unchanged answer repeats its report;
     a changed answer gets a fresh report. γ is infinite: two different reports disclose *that* the answer
-    changed. Each wave alone keeps the γ of the channel.
+    changed. Each wave alone has the γ of the channel.
 
     Formula: P(m, m' | l, l') = P[l, m]·P[l', m'] if l ≠ l', else P[l, m] where m = m'.
 
@@ -466,7 +476,7 @@ def _in_groups(
     groups: Sequence[Category],
     share: Rational,
 ) -> Channel:
-    """Return the channel of two groups that people are assigned to at random, whatever their truth."""
+    """Return the channel of two groups to which people are assigned at random, independently of the truth."""
     first = probability(share, "share")
     if not 0 < first < 1 or len(groups) != 2:
         raise ChannelError("Both groups need people: the 'share' of the first is above 0 and below 1.")

@@ -1,4 +1,4 @@
-"""Data frames and files: read as codes, and returned in the type that the caller passed."""
+"""Data frames and files: read as category codes; frames are returned in the type that the caller passed."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

@@ -1,4 +1,4 @@
-"""Basket files, one transaction per line, as packed bits; and a policy with one channel for all items."""
+"""Basket files, one transaction per line, stored as packed bits; policies with one channel for all items."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from masquerade.kernels.bits import Words, pack, unpack
 
 Codes = NDArray[np.uint8]
 MOST_BYTES = 4 << 30
-CATEGORIES = (False, True)  # so that the code of an item is its bit
+CATEGORIES = (False, True)  # in this order, the code of an item is its bit
 _AT_ONCE = 64  # groups of items unpacked together
 _LONGEST_NUMBER = 300  # digits; a longer number sorts as a word
 
@@ -33,7 +33,7 @@ class Baskets:
     """Transactions and their items: one row of packed bits per item.
 
     Memory: one bit for every item of every transaction. Disguised baskets are dense, so a sparse form would
-    save nothing. `policy_id` names the policy of disguised baskets.
+    save nothing. `policy_id` is the id of the policy, if the baskets are disguised.
     """
 
     items: tuple[str, ...]
@@ -47,7 +47,7 @@ class Baskets:
         return Schema(dict.fromkeys(self.items, CATEGORIES))
 
     def codes(self, names: Iterable[str] | None = None) -> dict[str, Codes]:
-        """Return columns of codes, 1 where the item is in. Each entry takes a byte, so request few items."""
+        """Return columns of codes, 1 if the basket contains the item; each code takes a byte of memory."""
         places = {name: place for place, name in enumerate(self.items)}
         wanted = self.items if names is None else tuple(names)
         unknown = next((name for name in wanted if name not in places), None)
@@ -58,10 +58,10 @@ class Baskets:
     def through(
         self, policy: Policy, disguise: Callable[[Mapping[str, Codes], Policy], Mapping[str, NDArray[Any]]]
     ) -> Baskets:
-        """Return the baskets disguised, a few groups of items at a time.
+        """Return disguised baskets; a few groups of items are disguised at a time.
 
-        `disguise` turns columns of codes into columns of reports under the given part of the policy. Every
-        item must be true/false with as many reports, and the policy the same for all records.
+        `disguise` turns columns of codes into columns of reports under a part of the policy. Every item must
+        have the categories true and false and two reports, and the policy must have no strata.
         """
         check_baskets(policy, self.items)
         places = {name: place for place, name in enumerate(self.items)}
@@ -86,15 +86,15 @@ def read_baskets(
 ) -> Baskets:
     r"""Read baskets from a text file (or .gz): one transaction per line, items separated by blanks or commas.
 
-    An empty line is an empty basket, except at the end of the file, where a single comma is one.
+    An empty line is an empty basket, except at the end of the file. A single comma is always an empty basket.
 
     Parameters
     ----------
     path : str or Path
         File to read.
     items : iterable of str, optional
-        All items. Give it for records to be released: a list taken from the data reveals which items occur.
-        By default the items that occur, in order.
+        All items. Pass it if the records are to be released: a list taken from the data reveals which items
+        occur. By default the items that occur, in order.
     separator : str, optional
         By default a comma if the start of the file has one, otherwise white space.
     most_bytes : int, optional
@@ -103,6 +103,7 @@ def read_baskets(
     Returns
     -------
     Baskets
+        The baskets of the file.
 
     Raises
     ------
@@ -164,7 +165,7 @@ def _pack_items(
 
 
 class BasketReader:
-    """A basket file as true/false columns of its items; an item that is in no basket is false in all."""
+    """A basket file as true/false columns of items; a requested item that is in no basket is always false."""
 
     def __init__(self, path: str, metadata: dict[str, str]) -> None:
         self._baskets = read_baskets(path)
@@ -187,7 +188,7 @@ class BasketReader:
 
 
 class BasketSink:
-    """Writes batches of true/false columns as baskets: the items that are in, separated by commas."""
+    """Writes batches of true/false columns as baskets: the names of the true columns, separated by commas."""
 
     def __init__(self, stream: IO[bytes], schema: pa.Schema, name: str) -> None:
         self._stream, self._first = stream, True
@@ -204,11 +205,11 @@ class BasketSink:
             )
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
-        """Write a line for each basket; an empty one is a comma alone."""
+        """Write a line for each basket; an empty basket is a single comma."""
         held = np.array([column.to_numpy(zero_copy_only=False) for column in batch.columns]).T
         names = np.array(batch.schema.names, dtype=object)
         lines = [",".join(names[row]) for row in held]
-        if self._first and lines:  # so that items with blanks are read as one
+        if self._first and lines:  # the comma is then detected, and names with blanks are kept
             lines[0], self._first = f"{lines[0]},", False
         self._stream.write("".join(f"{line or ','}\n" for line in lines).encode())
 
@@ -229,16 +230,17 @@ def basket_policy(
     items : iterable of str
         Names of the items.
     channel : Channel
-        Channel of a single item, over the codes (out, in).
+        Channel of a single item, over the codes 0 (not in the basket) and 1 (in the basket).
     together : sequence of sequences of str, optional
         Groups of items that are disguised jointly.
     joint : callable, optional
-        Returns the channel for a number of combinations, such as ``lambda cells: symmetric(cells, 0.3)``.
-        Needed with `together`.
+        Returns the channel for a given number of combinations, such as ``lambda cells: symmetric(cells,
+        0.3)``. Required with `together`.
 
     Returns
     -------
     Policy
+        A true/false variable per item.
 
     Examples
     --------
@@ -258,7 +260,7 @@ def basket_policy(
 
 
 def sub_policy(policy: Policy, names: Iterable[str]) -> Policy:
-    """Return the policy of some variables and of all that are disguised together with them."""
+    """Return the policy of the given variables and of all variables disguised together with them."""
     wanted = set(names)
     groups = [group for group in policy.groups if wanted & set(group.names)]
     held = {name for group in groups for name in group.names}
@@ -267,7 +269,7 @@ def sub_policy(policy: Policy, names: Iterable[str]) -> Policy:
 
 
 def check_baskets(policy: Policy, items: Sequence[str]) -> None:
-    """Raise an error unless the policy has exactly these items, each in or out."""
+    """Raise an error unless the policy has exactly these items as true/false variables."""
     if set(policy.schema) != set(items):
         raise InputError("The policy and the baskets list different items.")
     if policy.stratum_variable is not None:
@@ -302,7 +304,7 @@ def _split_lines(stream: IO[str], separator: str | None) -> Iterator[tuple[list[
 
 
 def _place_of(known: Mapping[str, int], name: str, row: int) -> int:
-    """Return the index of an item; raise UnknownValue, with its line only, if it is unknown."""
+    """Return the index of an item; raise UnknownValue, which states only the line, if it is unknown."""
     place = known.get(name)
     if place is None:
         raise UnknownValue("basket", row, "is not one of the listed items")

@@ -10,7 +10,7 @@ from masquerade.core.util.formatting import category_text
 
 
 def cell_text(value: Any) -> str | None:
-    """Return a cell as the text that a CSV would hold; None if it is empty.
+    """Return a cell as the text that a CSV would contain; None if it is empty.
 
     >>> cell_text(2.0), cell_text("")
     ('2', None)

@@ -24,10 +24,10 @@ def on_all_cores(function: Callable[[T], R], items: Iterable[T], *, rows: int) -
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield items while another thread prepares the next item; its errors are raised here."""
+    """Yield items while another thread prepares the next item; errors of that thread are raised here."""
     end = object()
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(next, items, end)
         while (item := following.result()) is not end:
             following = pool.submit(next, items, end)
-            yield item  # type: ignore[misc]  # what is not the end is an item
+            yield item  # type: ignore[misc]  # anything but `end` is an item

@@ -1,7 +1,7 @@
-"""A codebook of disguised records: DDI Codebook 2.5, the XML format of data archives.
+"""Codebook of disguised records: DDI Codebook 2.5, the XML format of data archives.
 
-It states every column's name, question and categories, and the exact probabilities by which a category was
-drawn, γ, and the sha256 of the policy. A reader who finds the file in twenty years can estimate from it.
+It states the name, question and categories of every column, the exact probabilities with which categories
+were drawn, γ, and the SHA-256 id of the policy. Even in twenty years, this is all that estimates need.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from masquerade.frames.sheets import code_labels
 
 NAMESPACE: Final = "ddi:codebook:2_5"
 CONTROL: Final = "statistical disclosure control"
-MOST_ROWS: Final = 10_000  # weights of a channel that are written out; the policy has them all
+MOST_ROWS: Final = 10_000  # largest number of weights of a channel written out; the policy has all of them
 _XML: Final = "http://www.w3.org/XML/1998/namespace"
 _FILE: Final = "F1"
 
@@ -30,7 +30,7 @@ _FILE: Final = "F1"
 class Wording:
     """The texts of a column by language: its question, and its answers in the order of the categories.
 
-    `among` states who was asked, and how all others are recorded; without it, all people were asked.
+    `among` states who was asked, and how all other people are recorded; without it, all people were asked.
 
     >>> pills = mq.interop.Wording({"en": "Do you take pills to study?"}, {"en": ["Yes", "No"]})
     >>> text = mq.interop.codebook(mq.data.students_policy(), cases=600, wordings={"pills": pills})
@@ -68,8 +68,8 @@ def codebook(
     more : mapping of str to sequence of str, optional
         Further columns, which the policy does not list, with their categories.
     file_name : str, optional
-        Name of the data file. In files of SPSS and Stata, text is stored as numbers with labels: the codebook
-        then has these numbers.
+        Name of the data file. SPSS and Stata files store text as numbers with labels: the codebook of such a
+        file has these numbers.
     software : str, optional
         Name of the program that wrote the data.
 
@@ -101,7 +101,7 @@ def codebook(
     for place, (name, categories) in enumerate(columns, start=1):
         wording = (wordings or {}).get(name, Wording())
         codes = _stored_codes(categories, absent.get(name, ()), kind)
-        # Stata writes a missing value of a number as a point and a letter
+        # Stata writes a missing value among numbers as a point and a letter
         is_number = all(type(one) in {int, float} for one in codes) or codes != list(categories)
         decimals = "0" if is_number and not any(type(one) is float for one in codes) else ""
         variable = _add(data, "var", ID=f"V{place}", name=name, intrvl="discrete", files=_FILE, dcml=decimals)
@@ -159,7 +159,7 @@ def _stored_codes(
 
 
 def _disguise(variable: ET.Element, policy: Policy, name: str, written: str) -> None:
-    """Describe how a column was drawn, its format, and its exact probabilities."""
+    """Add the format of a column, how its values were drawn, and the exact probabilities."""
     drawn = [group for group in policy.groups if name in group.reports and group.disguised]
     if not drawn:
         _add(variable, "varFormat", type=written)

@@ -103,6 +103,7 @@ def with_points(values: pa.Array) -> pa.Array:
 
 
 def _encoding_of(start: bytes) -> str:
+    """Return the encoding by its byte order mark; else UTF-8 if the bytes are valid, else Windows-1252."""
     marked = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
     if marked is not None:
         return marked
@@ -122,7 +123,10 @@ def _encoding_of(start: bytes) -> str:
 
 
 def _separator_of(text: str, decimal: str | None, *, whole: bool) -> str:
-    """Return the separator that gives all rows of the sample equally many fields, else the header row's."""
+    """Return the separator that splits all rows of the sample into equally many fields.
+
+    If there is none, return the separator that splits the first row into most fields.
+    """
     best, most = ",", (False, 1)
     for separator in SEPARATORS:
         if separator == decimal:
@@ -132,7 +136,7 @@ def _separator_of(text: str, decimal: str | None, *, whole: bool) -> str:
             continue
         even = all(len(row) == len(rows[0]) for row in rows)
         if best == "," and most[1] > 1 and (most[0] or not even):
-            # commas are preferred if they split all rows evenly, or if this separator does not either
+            # commas are preferred, unless only this separator splits all rows into equally many fields
             continue
         if (even, len(rows[0])) > most:
             best, most = separator, (even, len(rows[0]))
@@ -159,7 +163,7 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def _rows(text: str, separator: str, *, whole: bool) -> list[list[str]]:
-    """Return the first nonempty rows, without the last row of a truncated text."""
+    """Return the first nonempty rows; unless `whole`, without the last row, which may be truncated."""
     rows: list[list[str]] = []
     try:
         for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):

@@ -57,7 +57,7 @@ BLOCK = 2 << 20  # most bytes of a CSV row
 MOST_OPEN = 64  # most files of a list that stay open until they are read; the others are opened again
 _BUFFER = 1 << 20  # bytes of a Parquet column chunk that are buffered at a time, however large its row group
 _LEAST_OF_TEXT = 4  # minimum bytes of a text value in a Parquet column without a dictionary
-_LEAST_GROUP = 1 << 16  # minimum rows of a row group that is read as a batch of its own
+_LEAST_GROUP = 1 << 16  # a file with row groups of fewer rows is read without dictionaries
 _BAD_ROW = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 # for example a name that is not UTF-8, or a size beyond all memory
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError, struct.error)
@@ -71,8 +71,8 @@ class Batches:
     batch, in order. `file_names` are all columns of the first file, in the file's order. If `text` is True,
     all columns are text (CSV); otherwise `schemas` has the types of every file. `file` and `rows_before`
     locate the last batch: its file, and the number of data rows before it in that file. Files can be read
-    again from the start, standard input cannot. If a file changed after it was opened (its `state`),
-    `DataChanged` is raised after reading.
+    again from the start, standard input cannot. `state` describes the files when they were opened: if one has
+    changed since, `DataChanged` is raised after reading.
     """
 
     def __init__(
@@ -120,9 +120,9 @@ class Batches:
         return self
 
     def tell_missing(self, missing: Mapping[str, Iterable[str]]) -> Self:
-        """Read values that a file marks as missing as text if they are among these; others stay empty.
+        """Set the missing values, by column, that are read as text; other missing values are empty cells.
 
-        Statistics programs have several kinds of missing values, by label or code: see
+        Files of statistics programs can mark several kinds of missing values, by label or code: see
         `label_codes.missing_texts`.
         """
         self.missing_texts = {name: sorted(texts) for name, texts in missing.items()}
@@ -147,6 +147,7 @@ class Batches:
         return self._done_bytes + int(self._current)
 
     def _read(self, path: str, reader: _Reader, size: int) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of one file, with the columns of its folders, and update the progress."""
         self.file, done = path, 0
         if isinstance(reader, _Parquet):
             reader.coded = self._coded
@@ -208,8 +209,8 @@ def open_batches(
     """Open one or several files of any supported format, or a pattern like ``people/*.parquet``.
 
     Only the requested columns are read. ``-`` is a CSV on standard input. Properties of a CSV that `dialect`
-    does not specify are detected. A file that cannot be read raises `FileError`, a missing column
-    `SchemaError`.
+    does not specify are detected. Raises `FileError` if a file cannot be read, and `SchemaError` if a column
+    is missing.
     """
     given = [path] if isinstance(path, (str, Path)) else list(path)
     return Batches([str(one) for one in given], columns, rows, dialect)
@@ -308,9 +309,9 @@ class _Rejoined(io.RawIOBase):
 
 
 class _Csv:
-    """A CSV file or stream; `bytes_read` counts the (compressed) file's bytes.
+    """A CSV file or stream; `bytes_read` counts the bytes of the file, before decompression.
 
-    Like the other readers, `batches` yields the requested columns in the given order, from the start, in
+    As in the other readers, `batches` yields the requested columns in the given order, from the start, in
     batches of about `rows` rows at most.
     """
 
@@ -368,7 +369,7 @@ class _Csv:
         try:
             reader = arrow_csv.open_csv(
                 _Rejoined(self._start, self._plain, row, line_ends),
-                # One thread: only then does Arrow know the number of a bad row.
+                # Arrow reports the number of a bad row only if one thread reads the file.
                 read_options=arrow_csv.ReadOptions(
                     use_threads=False, block_size=BLOCK, encoding=self.dialect.encoding
                 ),
@@ -452,12 +453,12 @@ class _Parquet:
             raise damage_error(self._path, Format.PARQUET) from None
 
     def _with_dictionaries(self, names: Sequence[str]) -> parquet.ParquetFile:
-        """Return the file, with text read as a dictionary if all row groups of the column have a small one.
+        """Return the file, with text columns read as dictionaries if all their row groups have a small one.
 
-        Text without a dictionary takes at least four bytes per value, so a column that takes fewer has one,
-        and its row groups have fewer distinct values than that. A dictionary built while reading could grow
-        without limit. Batches with dictionaries end at the end of a row group, so small row groups are read
-        without them.
+        Text without a dictionary takes at least four bytes per value. So a column that takes fewer bytes is
+        stored with a dictionary, of fewer distinct values than a quarter of these bytes. A dictionary built
+        while reading could grow without limit. Batches with dictionaries end at the end of a row group, so
+        small row groups are read without dictionaries.
         """
         small = {name for name in names if pa.types.is_string(self.schema.field(name).type)}
         known = self._file.metadata
@@ -575,7 +576,8 @@ def _failure(error: Exception, done: int, encoding: str | None) -> str:
     # Arrow's own handler of bad rows is not used: it prints a byte of the row if that is not UTF-8
     if found := _BAD_ROW.match(str(error)):
         number, expected, actual = found.groups()
-        where = f"data row {int(number) - 1}" if number else f"a row after data row {done}"  # 1: names
+        # minus 1 for the row of names
+        where = f"data row {int(number) - 1}" if number else f"a row after data row {done}"
         return f"{where} has {actual} field{'' if actual == '1' else 's'}, the first row has {expected}"
     if "UTF8" in str(error) or isinstance(error, UnicodeError):
         return f"the file is not {_letters(encoding)} text after data row {done}: give its --encoding"

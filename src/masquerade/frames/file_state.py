@@ -1,7 +1,7 @@
 """The state in which files were opened, to detect changes when they are read again.
 
-A file is identified by its inode, size, time of last change, and a hash of its first and last bytes (in a
-Parquet file those describe all others). Its sidecar is part of it.
+A file is identified by its inode, size, time of last change, and a hash of its first and last bytes (the last
+bytes of a Parquet file describe all others). The sidecar of a file is checked, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Mark = tuple[int, int, int, int, bytes] | None
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """State of files at one time; None for a file that was missing."""
+    """State of files at one time; the mark of a missing file or a pipe is None."""
 
     since: datetime
     marks: tuple[tuple[str, _Mark], ...]

@@ -34,8 +34,8 @@ _CODED: dict[Format, tuple[Kind, ...]] = {
     Format.CSV: ("text", "truth", "whole"),
 }
 _ROWS_AT_ONCE = 1 << 14  # rows of a Parquet column between two checks of its dictionary size
-_MANY = 1 << 12  # from this number of rows on, labels are written by the compiled loop
-_MOST_LISTED = 1 << 12  # most labels of a column that are formatted once for all its rows
+_MANY = 1 << 12  # batches with at least this number of rows are written by the compiled loop
+_MOST_LISTED = 1 << 12  # if a column has at most this number of labels, each is formatted only once
 
 
 class AtomicWriter:
@@ -45,7 +45,7 @@ class AtomicWriter:
     of a CSV. ``-`` writes a CSV to standard output immediately, without metadata. Before anything is read or
     written, a target is refused if it is one of the `inputs`, or if it exists and `overwrite` is False. For
     the `disguised` columns, a Parquet file does not store the minimum and maximum of its row groups, and
-    files of Excel, SPSS, Stata and SAS state that they must not be tabulated as they are. SPSS and Stata
+    files of Excel, SPSS, Stata and SAS warn readers not to tabulate the values directly. SPSS and Stata
     files declare the `missing` labels of a column as missing values.
     """
 
@@ -187,7 +187,7 @@ class AtomicWriter:
         return ipc.new_file(stream, schema)
 
     def _publish(self) -> None:
-        """Move the file to its target, for a CSV its metadata first; on failure, leave neither there."""
+        """Move the file to its target; the metadata of a CSV are moved first, and restored on failure."""
         with contextlib.ExitStack() as undo:
             if not self._format.carries_metadata:
                 sidecar = sidecar_of(self._target)
@@ -204,7 +204,11 @@ class AtomicWriter:
 
 
 class _CsvSink:
-    """CSV rows: dictionary columns are written label by label; other texts are quoted per batch if needed."""
+    """Writes CSV rows.
+
+    Each label of dictionary columns is quoted if it needs quotes. Otherwise, all texts of a batch are quoted
+    if any needs quotes.
+    """
 
     def __init__(self, stream: IO[bytes], schema: pa.Schema, separator: str = ",") -> None:
         self._stream, self._separator, self._schema = stream, separator, schema
@@ -258,7 +262,7 @@ def _render_csv(batch: pa.RecordBatch, quoting: str, separator: str) -> memoryvi
 
 
 class _ParquetSink:
-    """Batches of a Parquet file; in the schema `coded`, text columns are dictionaries."""
+    """Writes batches to a Parquet file; columns that are dictionaries in `coded` are stored as such."""
 
     def __init__(
         self, stream: IO[bytes], schema: pa.Schema, coded: pa.Schema, disguised: Collection[str]
@@ -302,7 +306,10 @@ def _fit_schema(batch: pa.RecordBatch, schema: pa.Schema, coded: pa.Schema) -> p
 
 
 def _plain(schema: pa.Schema, *, but: Collection[Kind] = ()) -> pa.Schema:
-    """Return the schema without dictionaries, because an Arrow file cannot change them between batches."""
+    """Return the schema without dictionaries, except of types in `but`.
+
+    An Arrow file cannot change dictionaries between batches.
+    """
     for place, field in enumerate(schema):
         if pa.types.is_dictionary(field.type) and kind_of(field.type) not in but:
             schema = schema.set(place, field.with_type(field.type.value_type))

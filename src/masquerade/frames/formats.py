@@ -78,7 +78,7 @@ def format_of(path: str | Path) -> Format:
 
 
 def offered_endings() -> str:
-    """Return the extensions that this installation writes, as a help text lists them.
+    """Return the file name extensions that this installation can write, as a list for help texts.
 
     >>> offered_endings().startswith(".csv, .parquet, .arrow")
     True

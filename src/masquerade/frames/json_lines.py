@@ -61,6 +61,7 @@ class JsonLines(TextSheet):
             yield record
 
     def _parts(self, columns: Sequence[str], rows: int) -> Iterator[Mapping[str, Sequence[Any]]]:
+        """Yield the values of some records by column; a record without a key has None."""
         keys, most = set(self.names), rows_at_once(len(self.names), rows)
         some: list[Mapping[str, Any]] = []
         for row, record in enumerate(self._records(), start=1):

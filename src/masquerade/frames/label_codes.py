@@ -1,7 +1,7 @@
 """Convert labels to codes and back: a column of text, numbers or booleans becomes small unsigned integers.
 
 Each row first gets a mark: the code of its category, or one of three numbers above the last code that denote
-a problem. Problems are reported by row, at most ten rows each, and never with a value.
+a problem. Problems are reported with the numbers of at most ten rows, and never with a value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DOTTED_DATE = r"^(\d{2})\.(\d{2})\.(\d{4})$"
 NEARLY = " (but for capitals or blanks it is: see 'recode')"
 _MANY = (
     1 << 12
-)  # from this number of texts on, the compiled lookup is faster than Arrow's, including its loading
+)  # for at least this number of texts, the compiled lookup is faster than Arrow's, including its loading
 MOST_COMPARED = 1000  # most unknown values of a batch that are compared with categories
 MOST_COMPARED_BYTES = 1000  # most bytes of a value that is compared
 _LARGEST_EXACT_FLOAT = 2**53
@@ -64,7 +64,7 @@ def kind_words(kind: pa.DataType) -> str:
 def encode(column: pa.Array | pa.ChunkedArray, field: Field, *, text: bool = False) -> NDArray[Any]:
     """Return the codes of a column, in the smallest unsigned type that can represent the field's categories.
 
-    Labels match by type and value; with `text` (a CSV) by their text form. Raise `UnknownValue`, with rows
+    Labels match by type and value; with `text` (a CSV) by their text form. Raises `UnknownValue`, with rows
     counted from 1, for values that are unknown, outside the bins, or missing although the policy names no
     category for missing values.
     >>> encode(pa.array(["yes", "no"]), Field(mq.Variable("smoker", ("yes", "no")))).tolist()
@@ -141,7 +141,7 @@ def dictionary_of(codes: NDArray[Any], labels: Sequence[Category]) -> pa.Diction
 
 
 def expand_dictionary(values: pa.DictionaryArray) -> pa.Array:
-    """Return a dictionary column as a plain one; text too long for 32-bit offsets gets wider ones."""
+    """Return a dictionary column as a plain column; text too long for 32-bit offsets gets 64-bit offsets."""
     words = values.dictionary
     if pa.types.is_string(words.type):
         import pyarrow.compute as pc  # noqa: PLC0415  (slow to import)
@@ -163,7 +163,7 @@ def _marks(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
 
 
 def _mark_dates(values: pa.Array, field: Field, reading: DateReading, *, text: bool) -> NDArray[Any]:
-    """Mark dates by the age, year, quarter or month that they are read as.
+    """Mark dates by the category of their age, year, quarter or month.
 
     Texts that are not dates may be categories, such as a month or a missing answer, or recoded values.
     """
@@ -251,7 +251,7 @@ def _look_up(values: pa.Array, field: Field, *, text: bool) -> NDArray[Any]:
         marks = np.empty(len(values), dtype=table.dtype)
         mark_texts(_texts(values), labels, table, marks)
     elif known:
-        # one hash pass that yields the codes: a third faster than dictionary_encode and a take
+        # one hash pass yields the codes: a third faster than dictionary_encode followed by take
         import pyarrow.compute as pc  # noqa: PLC0415  (slow to import)
 
         places = pc.index_in(values, value_set=pa.array(list(known), type=values.type))
@@ -272,7 +272,7 @@ def _texts(values: pa.Array) -> Texts:
 
 
 def _comparable(values: pa.Array) -> pa.Array:
-    """Return values in a type that Arrow can hash and whose equality is the intended one."""
+    """Return values in a type that Arrow can hash, with equal values for equal labels."""
     if pa.types.is_string_view(values.type):
         return values.cast(pa.large_string())
     if pa.types.is_floating(values.type):
@@ -380,10 +380,10 @@ def _with_missing(marks: NDArray[Any], values: pa.Array, field: Field, *, text: 
 
 
 def missing_texts(field: Field) -> frozenset[str]:
-    """Return the texts that distinguish several types of missing values in a file, as the policy lists them.
+    """Return the texts by which the policy distinguishes several kinds of missing values in a file.
 
-    They are the missing categories, and values that are recoded to them. All other values that a file marks
-    as missing are read as an empty cell, even if they look like an answer.
+    These are the missing categories, and values that are recoded to them. All other values that a file marks
+    as missing are read as empty cells, even if they look like an answer.
 
     >>> visits = mq.Variable("visits", (0, 1, "refused"), ["refused"])
     >>> sorted(missing_texts(Field(visits, "refused", recodes=((-8, "refused"),))))
@@ -400,7 +400,7 @@ def missing_texts_of(fields: Iterable[Field]) -> dict[str, frozenset[str]]:
 
 
 def missing_mark(field: Field, *, text: bool) -> int:
-    """Return the mark of a missing value: a code if the policy names one."""
+    """Return the mark of a missing value: the code of its category, or a problem if the policy names none."""
     stands_for = field.missing
     if stands_for is None and text:
         stands_for = ""  # in a CSV an empty category can only be written as an empty cell
@@ -430,7 +430,7 @@ def _problems(
 
 
 def _nearly_known(values: pa.Array, rows: NDArray[np.intp], field: Field) -> NDArray[np.intp]:
-    """Return those of the first few rows whose text is a category except for case and white space."""
+    """Return rows whose text is a category except for case and white space, among the first few rows."""
     if kind_of(values.type) != "text":
         return rows[:0]
     few = rows[:MOST_COMPARED]

@@ -1,8 +1,7 @@
 """Memory limits of Parquet and Arrow files, checked from their headers before anything is decompressed.
 
 A compressed page or buffer of a few kilobytes can expand to gigabytes, and a file without data can claim any
-number of rows. Sizes in a footer may be wrong, so the checks use the headers on which decompression itself
-relies.
+number of rows. Sizes in a footer may be wrong, so the checks read the same headers as the decompressor.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from masquerade.frames.parquet_footer import ColumnChunk, read_row_groups
 from masquerade.frames.thrift import ThriftReader, read_varint
 
 MOST_PAGE = 1 << 27  # most bytes of a decompressed page of a Parquet column; DuckDB writes up to 100 MB
-MOST_HELD = 1 << 28  # most bytes decompressed at a time, over all columns
-MOST_RATIO = 16  # or this multiple of the file size, if that is more
+MOST_HELD = 1 << 28  # most bytes decompressed at a time, over all columns,
+MOST_RATIO = 16  # or this multiple of the file size, whichever is more
 MOST_ROWS = 1 << 36  # most rows of a file, because values of some types take no space at all
 MOST_IN_BATCH = (1 << 31) - 1  # most rows of an Arrow batch, as Arrow recommends
 _HEADER = 1 << 24  # most bytes of a page header, the same limit as in Arrow
@@ -35,7 +34,7 @@ _HEADER_OF_DATA = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
 # number of its subfield that names the encoding
 _ENCODING = {_DATA_PAGE: 2, _DICTIONARY_PAGE: 2, _DATA_PAGE_V2: 4}
 _PLAIN, _OF_DICTIONARY, _DELTA_LENGTHS, _DELTA_TEXTS = 0, (2, 8), 6, 7  # encodings of text
-_MOST_LOOKED_AT = 1 << 17  # most texts of a dictionary whose lengths are read to find the longest
+_MOST_LOOKED_AT = 1 << 17  # in dictionaries with more texts, the longest is not searched for
 _MOST_IN_BLOCK = 1 << 20  # most numbers of a block; common writers use 128
 _RUN_LENGTHS = 3  # encoding of levels that starts with their length
 _SHORT = 1 << 10  # total bytes of a dictionary's texts below which their lengths are not read
@@ -58,7 +57,8 @@ def check_rows(path: str, kind: Format, rows: int, most: int = MOST_ROWS) -> Non
 def check_parquet(path: str, source: Any, known: parquet.FileMetaData, columns: Sequence[str]) -> int:
     """Return the number of rows of these columns that may be decoded together.
 
-    A dictionary, or a prefix that texts share, lets a few bytes of a page represent a long text in every row.
+    It can be far below the number of rows in a page: with a dictionary, or a prefix that texts share, a few
+    bytes of a page may represent a long text in every row.
 
     Raises
     ------
@@ -105,7 +105,7 @@ class _ChunkPages:
         self.value_bytes = _WIDTH + (0 if self._is_text else max(0, self._column.length))
 
     def read(self, path: str, most: int) -> int:
-        """Return the number of pages. Raise ValueError above `most` pages, FileError if one is too large."""
+        """Return the number of pages; raise ValueError above `most` pages, FileError for too large a page."""
         count = 0
         for header in page_headers(self._source, self._chunk, self._source.size()):
             count += 1
@@ -199,7 +199,7 @@ def check_arrow(path: str, source: Any) -> None:
     size = left = source.size()
     for start, head, body in _blocks(source, size):
         left -= head + body
-        if left < 0:  # some messages overlap
+        if left < 0:  # more than the file's bytes: some messages overlap
             raise ValueError
         together = sum(
             _unpacked_size(source, start + head, length)
@@ -254,7 +254,7 @@ class PageHeader(NamedTuple):
 
 
 def page_headers(source: Any, chunk: Any, size: int) -> Iterator[PageHeader]:
-    """Yield the page headers of a column chunk, exactly as Arrow finds them."""
+    """Yield the page headers of a column chunk, at the same positions where Arrow reads them."""
     place = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < place:
         place = chunk.dictionary_page_offset

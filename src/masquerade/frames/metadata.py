@@ -1,4 +1,4 @@
-"""Short texts stored with data, such as the id of the policy under which it was disguised."""
+"""Metadata: short texts stored with data, such as the id of the policy under which the data was disguised."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INCOMPLETE = "incomplete"  # the key of a text that states which records are mis
 
 
 def is_frame(data: Any, library: str, *types: str) -> bool:
-    """Return True if data has one of these types of a library, which is never imported for that.
+    """Return True if data has one of these types of a library, without importing the library.
 
     >>> is_frame([1, 2], "pandas", "DataFrame")
     False
@@ -51,7 +51,7 @@ def is_polars_lazy(data: Any) -> bool:
 def metadata_of(frame: Any) -> dict[str, str]:
     """Return the metadata that `with_metadata` stored on a frame, or on the source of a pandas series.
 
-    A Polars frame stores it itself; frames derived from it do not.
+    A Polars frame stores it as an attribute, which frames derived from it lack.
 
     >>> metadata_of(with_metadata(pa.table({"a": [1]}), {"policy": "b1946ac9"}))
     {'policy': 'b1946ac9'}
@@ -102,19 +102,19 @@ def describe_column(column: pa.Field, label: str, categories: Sequence[str]) -> 
 
 
 def description_of(column: pa.Field) -> tuple[str, list[str]]:
-    """Return the label and categories that `describe_column` stored on a column; empty if none."""
+    """Return the label and categories that `describe_column` stored on a column; empty if it stored none."""
     said = column.metadata or {}
     return said.get(_LABEL, b"").decode(), json.loads(said.get(_CATEGORIES, b"[]"))
 
 
 def mark_missing(column: pa.Field, labels: Sequence[str]) -> pa.Field:
-    """Return a column whose metadata name the labels that are missing values."""
+    """Return a column whose metadata names the labels of missing values."""
     metadata = dict(column.metadata or {})
     return column.with_metadata(metadata | {_MISSING: json.dumps(list(labels)).encode()})
 
 
 def missing_of(column: pa.Field) -> list[str]:
-    """Return the labels that `mark_missing` stored on a column; empty if none."""
+    """Return the labels that `mark_missing` stored on a column; empty if it stored none."""
     labels: list[str] = json.loads((column.metadata or {}).get(_MISSING, b"[]"))
     return labels
 

@@ -27,9 +27,9 @@ from masquerade.frames.metadata import (
 from masquerade.kernels.take import narrow_codes, rows_with, spread
 
 NewColumns = Mapping[str, "pa.Array | pa.ChunkedArray | None"]
-_MOST_NUMBERED = 1 << 16  # most categories of all Polars columns for which Polars' numbers are used
-_GLANCE = 1 << 14  # first rows, which are searched for one row per category
-_FEW_UNSEEN = 8  # categories missing there that are searched for one by one: most of them do not occur
+_MOST_NUMBERED = 1 << 16  # with higher category numbers in a Polars column, the numbers are not used as codes
+_GLANCE = 1 << 14  # number of first rows in which a row of each category is looked up
+_FEW_UNSEEN = 8  # up to this number of categories not found there are searched for one by one in all rows
 _ACCEPTED = "pandas and Polars data frames, PyArrow tables and record batches, and what narwhals reads"
 
 
@@ -79,11 +79,11 @@ def columns_of(frame: Any) -> _Columns:
 def rebuild(frame: Any, columns: NewColumns) -> Any:
     """Return a frame of the same type with exactly these columns, in this order; None keeps a column.
 
-    A column keeps its type if that type can hold the new values. New values in a dictionary go into columns
-    of categories or dictionaries without comparing labels, and into other columns as plain values. pandas
-    keeps its index, Arrow the metadata of its fields. A Polars lazy frame is returned lazy, other lazy frames
+    A column keeps its type if that type can hold the new values. New values in a dictionary stay coded in
+    columns of categories or dictionaries, and become plain values in other columns. A pandas frame keeps its
+    index, an Arrow table the metadata of its fields. A Polars lazy frame is returned lazy, other lazy frames
     as a PyArrow table. `frame` may be the `_Columns` of a frame, so that a lazy frame is collected only once.
-    Metadata of an earlier disguise are dropped.
+    Metadata of an earlier disguise is dropped.
     """
     source = columns_of(frame)
     for name in columns:
@@ -145,7 +145,7 @@ def _narwhals_frame(frame: Any) -> Any:
 
 
 def _polars_arrow(series: Any) -> pa.Array | pa.ChunkedArray:
-    """Return a Polars column as Arrow; categories keep Polars' numbers, so that rows need no lookup."""
+    """Return a Polars column as Arrow; Polars' category numbers become codes, so that rows need no lookup."""
     categories = series.dtype.base_type() == sys.modules["polars"].Categorical
     if not categories or not len(series) or series.null_count():
         return series.to_arrow()
@@ -157,9 +157,9 @@ def _polars_arrow(series: Any) -> pa.Array | pa.ChunkedArray:
 
 
 def _polars_labels(series: Any, codes: NDArray[Any], last: int) -> pa.Array:
-    """Return the labels of Polars' category numbers up to the last; unused numbers get an arbitrary label.
+    """Return the labels of Polars' category numbers up to `last`; unused numbers get an arbitrary label.
 
-    All columns of a program share these numbers, so a column may use only a few of them.
+    All columns of a program share one numbering, so a column may use only a few of the numbers.
     """
     numbers = sys.modules["polars"].Series(np.arange(last + 1)).cast(series.to_physical().dtype)
     if hasattr(numbers.cat, "to"):
@@ -202,6 +202,7 @@ def _first_of_another_type(values: list[Any]) -> int:
 
 
 def _arrow_frame(frame: Any, columns: NewColumns) -> Any:
+    """Return a table or record batch with new columns, without metadata of an earlier disguise."""
     names, schema = list(columns), frame.schema
 
     def column(name: str) -> Any:
@@ -222,7 +223,7 @@ def _arrow_frame(frame: Any, columns: NewColumns) -> Any:
 
 
 def _field_like(field: pa.Field | None, name: str, values: Any) -> pa.Field:
-    """Return the field of new values; the metadata of a column are kept if its type is unchanged."""
+    """Return the Arrow field of new values; if the type is unchanged, the column's metadata is kept."""
     if field is None or field.type != values.type:
         return pa.field(name, values.type)
     return field.with_nullable(field.nullable or values.null_count > 0)
@@ -285,7 +286,7 @@ def _arrow_like(column: Any, values: Any) -> Any:
 
 
 def _in_dictionary(column: Any, values: Any) -> pa.DictionaryArray:
-    """Return a dictionary column of another column's type, with its labels in their order if they suffice."""
+    """Return values as a dictionary of the column's type; its labels keep their order if they suffice."""
     import pyarrow.compute as pc  # noqa: PLC0415  (slow to import)
 
     kind, words = column.type, _combine_chunks(values)
@@ -341,9 +342,9 @@ def _objects(values: Any) -> Any:
 
 
 def _categorical(library: Any, dtype: Any, values: Any) -> Any:
-    """Return a pandas categorical: the original dtype if it lists all labels, else a new dtype of the labels.
+    """Return a pandas categorical: of the original dtype if that lists all labels, else of a new dtype.
 
-    Listed labels keep their order; new labels follow.
+    In a new dtype, listed labels keep their order and new labels follow.
     """
     words = _combine_chunks(values if pa.types.is_dictionary(values.type) else values.dictionary_encode())
     labels = words.dictionary.to_pylist()

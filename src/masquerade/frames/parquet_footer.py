@@ -1,7 +1,7 @@
 """Parse the footer of an untrusted Parquet file: its row groups and their column chunks.
 
-pyarrow ends the process when the description of a column chunk contradicts the schema: the exception that
-Arrow raises in C++ is not translated. So `RowGroupMetaData.column` is never called.
+If the description of a column chunk contradicts the schema, `RowGroupMetaData.column` of pyarrow ends the
+process, since an exception of C++ is not translated. So this method is never called.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TEXT_BYTES, _REPETITIONS, _DEFINITIONS = 1, 2, 3  # fields of the size statisti
 
 
 class ColumnChunk(NamedTuple):
-    """Description of a column chunk, with pyarrow's names; `column` is the column of the schema."""
+    """Description of a column chunk; fields are named as in pyarrow, and `column` is the schema's column."""
 
     column: Any
     compression: str
@@ -98,6 +98,7 @@ def _read_row_group(path: str, reader: ThriftReader, columns: list[Any]) -> tupl
 
 
 def _read_chunk(path: str, reader: ThriftReader, column: Any) -> ColumnChunk:
+    """Return a column chunk; raise FileError if it is encrypted, ValueError if it has no description."""
     chunk = None
     for field, kind in reader.fields():
         if field == _ENCRYPTION:
@@ -114,6 +115,7 @@ def _read_chunk(path: str, reader: ThriftReader, column: Any) -> ColumnChunk:
 
 
 def _read_description(reader: ThriftReader, column: Any) -> ColumnChunk:
+    """Return the description of a column chunk; raise ValueError if it contradicts the schema."""
     numbers = dict[int, int]()
     for field, kind in reader.fields():
         if field in _NUMBERS:
@@ -140,7 +142,7 @@ def _read_description(reader: ThriftReader, column: Any) -> ColumnChunk:
 
 
 def _check_size_statistics(reader: ThriftReader, kind: int, column: Any) -> None:
-    """Raise `ValueError` if histograms of levels do not fit the column, as Arrow does."""
+    """Raise `ValueError`, as Arrow does, if histograms of levels contradict the column."""
     if kind != thrift.STRUCT:
         raise ValueError
     levels = {_REPETITIONS: column.max_repetition_level, _DEFINITIONS: column.max_definition_level}
@@ -158,7 +160,7 @@ def _check_size_statistics(reader: ThriftReader, kind: int, column: Any) -> None
 
 
 def _number(reader: ThriftReader, kind: int, expected: int) -> int:
-    """Return a number of at least 0; raise an error where Arrow would skip a wrong type or truncate bits."""
+    """Return a number; raise ValueError if it is negative, of a wrong type, or too long for Arrow."""
     number = reader.read_signed() if kind == expected else -1
     if number < 0 or (expected == thrift.INT32 and number >= 1 << 31):
         raise ValueError

@@ -1,7 +1,7 @@
 """Folders of files: partitions (`key=value`), Delta and Iceberg tables; addresses that are not paths.
 
 The folder of a Delta or Iceberg table also has files of earlier versions and deleted rows: a pattern over its
-Parquet files would count them. Such folders are refused, with the way to read one version.
+Parquet files would count these. Such folders are refused; the message states how to read one version.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def refuse_address(path: str) -> None:
 
 
 def refuse_table_folder(folder: Path) -> None:
-    """Raise FileError if a folder is a Delta or Iceberg table, whose files are not all of one version."""
+    """Raise FileError if a folder is a Delta or Iceberg table, whose files belong to several versions."""
     if (folder / "_delta_log").is_dir():
         raise FileError(
             f"{folder}: this is a Delta table. Its folder also has files of earlier versions and deleted "
@@ -109,7 +109,7 @@ def _files_in(folder: Path, depth: int) -> Iterator[str]:
     if len(listed) > MOST_FILES:
         raise FileError(f"{folder}: has more than {MOST_FILES:,} files.")
     for entry in sorted(listed, key=lambda it: it.name):
-        if entry.name.startswith((".", "_")):  # marks and temporary files of writers
+        if entry.name.startswith((".", "_")):  # marker files and temporary files of writers
             continue
         path = Path(entry.path)
         if entry.is_dir(follow_symlinks=False):
@@ -136,7 +136,7 @@ def expand_pattern(path: str) -> list[str]:
         return partition_files(Path(path)) or [path]
     if not glob.has_magic(path) or Path(path).exists():
         return [path]
-    # Unlike Path.glob this passes over hidden files, such as those still being written.
+    # unlike Path.glob, this skips hidden files, such as those still being written
     files = sorted(glob.glob(path, recursive=True))  # noqa: PTH207
     if not files:
         raise FileError(f"{path}: no file matches.")
@@ -145,7 +145,7 @@ def expand_pattern(path: str) -> list[str]:
 
 
 def refuse_folder(path: str) -> FileError:
-    """Return the error for a folder without partitions, with what to pass instead."""
+    """Return the error for a folder without partitions; its message suggests a pattern."""
     refuse_table_folder(Path(path))
     return FileError(f"{path}: this is a directory, not a file (try {path.rstrip('/')}/*.parquet).")
 
@@ -179,7 +179,10 @@ class Partitions:
     def extend(
         self, path: str, names: Sequence[str], schema: pa.Schema | None
     ) -> tuple[tuple[str, ...], pa.Schema | None]:
-        """Return the columns of a file with those of its folders; one that is in both is refused."""
+        """Return names and schema of a file's columns followed by the keys of its folders.
+
+        Raises FileError if a key is also a column of the file.
+        """
         both = [name for name in self.names if name in names]
         if both:
             raise FileError(f"{path}: column {both[0]!r} is in the file and in the names of its folders.")
@@ -193,14 +196,14 @@ class Partitions:
         return [name for name in selected if name not in self.names] or list(names[:1])
 
     def add_to(self, batch: pa.RecordBatch, path: str, selected: Sequence[str]) -> pa.RecordBatch:
-        """Return a batch of a file with the columns that are selected."""
+        """Return a batch of a file with the selected columns, including keys of its folders."""
         columns = [
             self.column(path, name, len(batch)) if name in self.names else batch[name] for name in selected
         ]
         return pa.RecordBatch.from_arrays(columns, names=list(selected))
 
     def column(self, path: str, name: str, rows: int) -> pa.Array:
-        """Return the column of a key for some rows of a file."""
+        """Return the column of a key for a number of rows of a file; it has the same value in each row."""
         value: Any = self.values[path][name]
         kind = self.types[name]
         if value is not None and pa.types.is_integer(kind):

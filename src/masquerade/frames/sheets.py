@@ -1,7 +1,7 @@
 """Tables of spreadsheets (Excel) and statistics programs (SPSS, Stata, SAS), as text like a CSV.
 
 A value that has a label in the file is read as its label, and texts are written as labelled codes if the
-format has them. The libraries that read these files are an extra: pip install 'masquerade[files]'.
+format supports labels. The libraries that read these files are an extra: pip install 'masquerade[files]'.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _READERS = {".sav": "sav", ".zsav": "sav", ".dta": "dta", ".sas7bdat": "sas7bdat
 class TextSheet:
     """A sheet as text: `batches` yields rows of some columns, from the start; empty cells are null.
 
-    `missing_kinds` are the labels of values that the file marks as missing, by column; `missing_texts` are
-    the labels among them that are read as text and not as an empty cell.
+    `missing_kinds` has, by column, the labels of values that the file marks as missing. `missing_texts` has
+    the labels among them that are read as text; the others are read as empty cells.
     """
 
     schema: pa.Schema | None = None  # everything is text
@@ -98,7 +98,7 @@ class _Excel(TextSheet):
     def _parts(self, columns: Sequence[str], rows: int) -> Iterator[Mapping[str, Sequence[Any]]]:
         places = [self.names.index(name) for name in columns]
         filled = self._book.rows(range(len(self.names)))
-        next(filled, None)
+        next(filled, None)  # the row of names
         for some in _in_parts(filled, rows_at_once(len(self.names), rows)):
             yield {
                 name: [row.get(place) for row in some] for name, place in zip(columns, places, strict=True)
@@ -120,7 +120,7 @@ def _in_parts(rows: Iterator[Mapping[int, Any]], most: int) -> Iterator[list[Map
 
 
 class _Statistics(TextSheet):
-    """A table of SPSS, Stata or SAS, whose missing values are empty and whose labels replace codes."""
+    """A table of SPSS, Stata or SAS: labels replace codes, and missing values are empty cells."""
 
     def __init__(self, path: str, kind: Format, metadata: dict[str, str]) -> None:
         ending = Path(path).suffix.lower()
@@ -164,7 +164,7 @@ def sheet_of(path: str, kind: Format, metadata: dict[str, str], stack: ExitStack
 class SheetSink:
     """Collects batches and writes them as one sheet when it is closed.
 
-    Labels and notes state which columns are `disguised`, since tabulating those gives wrong shares.
+    Labels and notes state which columns are `disguised`, since tabulating these columns gives wrong shares.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class SheetSink:
         ]
 
     def _value_label(self, name: str, label: str) -> str:
-        """Return the label of a value, marked if its column is disguised and the format allows the length."""
+        """Return the label of a value; in a disguised column it ends with a warning if the format permits."""
         marked = f"{label}{DISGUISED_VALUE}"
         fits = self._kind is Format.STATA or len(marked.encode()) <= _LONGEST_VALUE_LABEL
         return marked if name in self._disguised and fits else label
@@ -271,11 +271,12 @@ class SheetSink:
         return _short(label, self._kind) or None
 
     def _write_statistics(self, table: pa.Table, path: str) -> None:
+        """Write a table as a file of SPSS, Stata or SAS, with labels and warnings about disguised columns."""
         writer = getattr(self._library, f"write_{_READERS[Path(path).suffix]}")
         columns, labels, absent = self._columns(table)
         frame = import_module("pandas").DataFrame(columns)
         for name in absent if self._kind is Format.STATA else ():
-            # letters (types of missing values) among numbers; an empty cell of such a column is NaN
+            # numbers and letters (kinds of missing values) in one column: its empty cells must be NaN
             frame[name] = frame[name].astype(object).where(frame[name].notna(), float("nan"))
         more: dict[str, Any] = {"variable_value_labels": labels} if self._kind in _LABELLED else {}
         if absent:

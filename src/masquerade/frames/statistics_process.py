@@ -1,8 +1,8 @@
 """Tables of SPSS, Stata and SAS, read in a separate process with limits of memory and time.
 
-The library that reads them is written in C, and a damaged file can crash it. Then only the separate process
-dies, and the file is refused. Records pass through a pipe and are never stored in a file, and a crash writes
-no core dump.
+The library that reads these files is written in C, and a damaged file can crash it. Then only the separate
+process ends, and the file is refused. Records pass through a pipe and are never stored in a file, and a crash
+writes no core dump.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAU
 
 
 class StatisticsFile:
-    """A file and the library function that reads it (`reader`)."""
+    """A file of SPSS, Stata or SAS; `reader` names the library function that reads it."""
 
     def __init__(self, path: str, kind: Format, reader: str, catalogue: Path | None) -> None:
         self.path, self._kind = path, kind
@@ -105,7 +105,7 @@ class StatisticsFile:
             yield batch
 
     def _replies(self, more: Mapping[str, Any]) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the replies of a new process, which is always ended afterwards."""
+        """Start a process, yield its replies, and end it in any case."""
         try:
             process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-I", "-W", "ignore", "-c", _PROGRAM],
@@ -127,6 +127,7 @@ class StatisticsFile:
                 process.kill()
 
     def _receive(self, stream: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Yield replies until the process is done; raise FileError if it fails or refuses the file."""
         while True:
             head = stream.read(HEAD.size)
             if len(head) < HEAD.size:

@@ -72,7 +72,7 @@ def _describe(library: Any, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _missing_labels(about: Any, name: str) -> list[str]:
-    """Return the labels of a column's values that the file marks as missing, by a range or by a letter."""
+    """Return the labels of values of a column that the file marks as missing, by a range or a letter."""
     ranges = about.missing_ranges.get(name, ())
     return [
         str(label).strip()
@@ -82,7 +82,7 @@ def _missing_labels(about: Any, name: str) -> list[str]:
 
 
 def _value_labels(about: Any, name: str) -> dict[Any, str]:
-    """Return the labels of a column's values, without the mark of columns that masquerade disguised."""
+    """Return the labels of a column's values, without the warning that masquerade adds to disguised ones."""
     labels: dict[Any, str] = about.variable_value_labels.get(name, {})
     if not str(about.column_names_to_labels.get(name) or "").startswith(DISGUISED):
         return labels
@@ -112,7 +112,7 @@ def _batches(library: Any, request: Mapping[str, Any]) -> Iterator[pa.RecordBatc
             labels = {name: catalogue.get(one) or {} for name, one in about.variable_to_label.items()}
         texts = [_texts(frame[name].tolist(), labels.get(name), seen[name], name) for name in columns]
         if request["missing"] and request["reader"] != "xport":
-            # read again: in the same pass pyreadstat 1.3 gives 0 for "." in a column of integers with letters
+            # a second pass: with `user_missing`, pyreadstat 1.3 reads "." among integers and letters as 0
             kinds, _ = read(
                 request["file"],
                 usecols=list(request["missing"]),
@@ -138,9 +138,9 @@ def _texts(
 ) -> pa.Array:
     """Return values as text: the label of a value if it has one, otherwise the value.
 
-    Two codes with the same label are one category, because the file labels them so. An empty label is
-    ignored. A code without a label is refused if its text equals the label of another code. `seen` maps each
-    text to True if it came from a label.
+    Two codes with the same label become one category, since the file does not distinguish them. An empty
+    label is ignored. A code without a label is refused if its text equals the label of another code. `seen`
+    maps each text to True if it came from a label.
     """
     labels = {value: label for value, label in (labels or {}).items() if str(label).strip()}
     words = set(map(cell_text, labels.values()))
@@ -161,7 +161,7 @@ def _with_kinds(
     *,
     is_text: bool,
 ) -> pa.Array:
-    """Return texts in which empty cells get their label or code if it is among `kept_texts`.
+    """Return texts in which missing values have their label or code if it is among `kept_texts`.
 
     `values` are the same cells with the codes of missing values. Unless `is_text`, only letters are codes of
     missing values, written .a to .z.

@@ -98,7 +98,7 @@ def is_duckdb_file(data: Any) -> bool:
 
 
 def _of_duckdb_file(path: Path) -> BatchStream:
-    """Return the only table of a database. One with several tables is refused, with their names."""
+    """Return the only table of a database; if there are several, raise an error that names them."""
     import duckdb  # noqa: PLC0415  (large)
 
     def connect() -> Any:

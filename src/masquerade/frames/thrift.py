@@ -1,6 +1,7 @@
 """Parse untrusted Thrift structures (compact protocol) within limits.
 
-Parquet describes files and pages this way. Bytes that end too early raise `IndexError`, others `ValueError`.
+Parquet describes files and pages in this format. Truncated data raises `IndexError`, other invalid data
+`ValueError`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 TRUE, FALSE, BYTE, INT16, INT32, INT64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 MOST_FIELDS = 32  # of a structure
-_DEEPEST = 16  # structures and lists within each other
+_DEEPEST = 16  # nesting of structures and lists
 _WIDTHS = {TRUE: 1, FALSE: 1, BYTE: 1, DOUBLE: 8}  # bytes of an element of a list
 _INTEGERS = (INT16, INT32, INT64)
 
@@ -29,7 +30,7 @@ class ThriftReader:
             if head == 0:
                 return
             field = field + (head >> 4) if head >> 4 else self.read_signed()
-            # a second value of a field would replace the first one, or be added to it
+            # some readers let a second value of a field replace the first, others append it
             if not 0 < field < 1 << 15 or seen >> field & 1:
                 raise ValueError
             seen |= 1 << field

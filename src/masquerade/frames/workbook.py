@@ -1,9 +1,9 @@
 """The first sheet of an Excel workbook, read as a stream within size limits.
 
-A workbook is a ZIP archive of XML. A file of a few megabytes can expand to gigabytes of cells, to a row
-without an end, or to a text that a million cells refer to. So sizes are checked before anything is
-decompressed, and the sheet is read as a stream, one row at a time. The library openpyxl reads only the small
-parts: the list of parts, and which styles are dates.
+A workbook is a ZIP archive of XML files (parts). A few megabytes can expand to gigabytes of cells, to an
+endless row, or to a text that a million cells refer to. So sizes are checked before anything is decompressed,
+and the sheet is read as a stream, one row at a time. The library openpyxl reads only small parts: the list of
+sheets, and the styles, which tell dates from numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from openpyxl.utils.datetime import from_excel, from_ISO8601  # type: ignore[imp
 from masquerade.core.errors import FileError
 
 MOST_UNPACKED = 1 << 30  # most decompressed bytes of a part of the archive
-MOST_RATIO = 50  # most decompressed over compressed size of a part above `SMALL`; real sheets reach 20
+MOST_RATIO = 50  # largest ratio of decompressed to compressed size, for parts above `SMALL`; real sheets: 20
 SMALL = 1 << 25
 MOST_HELD = 1 << 23  # most bytes of a part that is read as a whole, such as the styles
 MOST_STRINGS = 1 << 20  # most texts that cells refer to
@@ -40,14 +40,14 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 _TRUTH = {"0": False, "1": True, "false": False, "true": True}
 
-Row = dict[int, Any]  # values of cells by column, without those that are empty
+Row = dict[int, Any]  # values of nonempty cells by column
 
 
 class Archive(zipfile.ZipFile):
     """A ZIP archive whose parts are opened only if they are not too large."""
 
     def open(self, name: Any, mode: Any = "r", pwd: Any = None, *, force_zip64: bool = False) -> Any:
-        """Open a part as a stream if its size is within the limits, which also bound the bytes it yields."""
+        """Open a part as a stream that ends at its stated size; raise FileError if that size is too large."""
         if mode == "r":
             part = name if isinstance(name, zipfile.ZipInfo) else self.getinfo(name)
             if part.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
@@ -157,7 +157,7 @@ class Workbook:
 
 
 class _Handler:
-    """Collects texts of XML: those of `t` elements, except phonetic guides (`rPh`)."""
+    """Collects the texts of `t` elements in XML, except phonetic guides (`rPh`)."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
@@ -207,10 +207,10 @@ class _Handler:
                 raise self._archive.too_large(f"has a text of more than {MOST_IN_CELL:,} characters")
 
     def begin(self, name: str, attributes: Mapping[str, str]) -> None:
-        """Take the start of an element."""
+        """Process the start of an element."""
 
     def finish(self, name: str) -> None:
-        """Take the end of an element."""
+        """Process the end of an element."""
 
     def _take_text(self) -> str:
         text, self._parts, self._length = "".join(self._parts), [], 0
@@ -218,7 +218,7 @@ class _Handler:
 
 
 class _TextHandler(_Handler):
-    """The texts that cells refer to."""
+    """Collects the texts that cells refer to."""
 
     _count = 0
 
@@ -231,7 +231,7 @@ class _TextHandler(_Handler):
 
 
 class _SheetHandler(_Handler):
-    """The rows of a sheet. Rows and cells out of order are refused, since other readers disagree on them."""
+    """Collects the rows of a sheet; refuses rows or cells out of order, which programs read differently."""
 
     def __init__(
         self, value_of: Callable[[str, int, str], Any], wanted: frozenset[int] | None, archive: Archive
@@ -242,8 +242,8 @@ class _SheetHandler(_Handler):
         self._column, self._kind, self._style = -1, "n", 0
         self._in_row = self._total = 0
         self._number, self._in_cell, self._has_value = 0, False, False
-        self._inside = False  # of a row
-        self._filled = False  # also by a column that was not requested: such a row is a record
+        self._inside = False  # True inside a row
+        self._filled = False  # True if any cell has a value: then the row is a record, whatever was requested
 
     def begin(self, name: str, attributes: Mapping[str, str]) -> None:
         if name == "c":

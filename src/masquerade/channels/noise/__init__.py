@@ -1,4 +1,4 @@
-"""Noise on counts that open only in sum: distributions, integer sampler, accountant of ε and δ."""
+"""Distributed noise on counts of which only the sum is opened: distributions, sampler, accountant of ε, δ."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

@@ -1,7 +1,7 @@
 """Accountant of noise on counts: ε and δ of all tables together, by privacy loss distributions.
 
-Substituting one record moves two cells of a table by one, so Q tables are the 2Q-fold composition of the pair
-(X, X + 1) of one cell. Every step rounds the result up.
+Substituting one record changes two cells of a table by one, so Q tables are the 2Q-fold composition of the
+pair (X, X + 1) of noise in one cell. Every step rounds ε and δ up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from masquerade.core.errors import InputError
 LEAST_DELTA: Final = 1e-10  # below this, rounding errors of the transforms are no longer negligible
 LARGEST_DELTA: Final = 0.01
 CELLS_MOVED: Final = 2  # cells of a table that one substituted record changes
-_FINE: Final = 0.02  # grid step of losses over the standard deviation of one cell's loss
+_FINE: Final = 0.02  # grid step of losses, relative to the standard deviation of one cell's loss
 _SPREADS: Final = 12.0  # half width of the grid in standard deviations of the composed loss
 _TAIL: Final = 1e-40  # outcomes of smaller probability count as losses of infinity
 _TILTS: Final = np.logspace(-1, 3, 25)  # parameters of the Chernoff bound
@@ -29,7 +29,7 @@ _ROUNDING: Final = 8 * 2.0**-53  # rounding error of one operation of a transfor
 
 @dataclass(frozen=True, slots=True)
 class LossAtoms:
-    """Privacy losses of one cell that moves by one: losses, their probabilities, mass at infinity."""
+    """Privacy loss of one cell that changes by one: finite losses, their probabilities, mass at infinity."""
 
     losses: Floats
     masses: Floats
@@ -63,19 +63,19 @@ def skellam_losses(variance: float) -> LossAtoms:
     size = len(upper) - 1
     losses = np.concatenate([-logs[size::-1], logs[:size]])  # outcomes −size..0, then 1..size
     masses = np.exp(np.concatenate([upper[::-1], upper[1:]]))
-    # the tail on the side of positive losses, with the rounding of the sum itself
+    # probability of the tail with positive losses, plus the rounding error of the sum
     infinite = max(1.0 - float(masses.sum()), 0.0) + 1e-15
     return LossAtoms(losses, masses, infinite if infinite > 2e-15 else 2 * size * _TAIL)
 
 
 def laplace_losses(rate: float) -> LossAtoms:
-    """Return the losses of a cell with discrete Laplace noise, P(k) ∝ e^{−rate·|k|}: ± rate."""
+    """Return the losses of a cell with discrete Laplace noise, P(k) ∝ e^{−rate·|k|}: they are ± rate."""
     high = 1 / (1 + math.exp(-rate))
     return LossAtoms(np.array([rate, -rate]), np.array([high, 1 - high]))
 
 
 def bounded_losses(gamma: float) -> LossAtoms:
-    """Return losses that bound every mechanism whose odds change by at most the factor γ: ± ln γ."""
+    """Return losses of ± ln γ, which bound every mechanism that changes odds by at most the factor γ."""
     return laplace_losses(math.log(gamma)) if gamma > 1 else LossAtoms(np.zeros(1), np.ones(1))
 
 
@@ -88,7 +88,7 @@ class LossDistribution:
     losses, masses : array
         Losses in increasing order, and their probabilities.
     infinite : float
-        Probability of a loss beyond the largest one, with the rounding errors of all steps.
+        Probability of losses beyond the largest one, plus the rounding errors of all steps.
     """
 
     losses: Floats
@@ -102,7 +102,7 @@ class LossDistribution:
         return min(float(lost) + self.infinite, 1.0)
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest ε ≥ 0 for which the mechanism is (ε, δ)-private, rounded up; ∞ if none is."""
+        """Return the smallest ε ≥ 0 with which the mechanism is (ε, δ)-private, rounded up; ∞ if none is."""
         if self.infinite >= delta:
             return math.inf
         low, high = 0.0, max(float(self.losses[-1]), 0.0)
@@ -115,11 +115,12 @@ class LossDistribution:
 
 
 def compose_losses(parts: Sequence[tuple[LossAtoms, int]]) -> LossDistribution:
-    """Return the distribution of the sum of independent losses, each `number` times.
+    """Return the distribution of the sum of independent losses; `parts` has each with its multiplicity.
 
-    Formula: every loss is split over its two neighbours on a grid such that both probabilities of the pair
-    are kept, which never makes the pair harder to distinguish ("connect the dots"); the sum by one FFT. Mass
-    beyond the grid (Chernoff) and the rounding of the transforms are added to the loss of infinity.
+    Formula: every loss is split over its two neighbours on a grid so that its probability under both
+    distributions of the pair is preserved, which never makes the pair harder to distinguish ("connect the
+    dots"). One FFT gives the sum. Probability beyond the grid (Chernoff bound) and rounding errors of the
+    transforms are added to the probability of an infinite loss.
     Reference: Koskela, Jälkö & Honkela (2020); Doroshenko, Ghazi, Kamath, Kumar & Manurangsi (2022).
     Cost: O(√number · log number); milliseconds. Error: ε up to .03% above the exact value.
     """
@@ -127,7 +128,7 @@ def compose_losses(parts: Sequence[tuple[LossAtoms, int]]) -> LossDistribution:
     if not parts:
         return LossDistribution(np.zeros(1), np.ones(1), 0.0)
     step = _FINE * min(atoms.deviation for atoms, _ in parts)
-    if all(len(atoms.losses) <= 2 for atoms, _ in parts):  # ± ln γ lies on the grid: nothing is rounded
+    if all(len(atoms.losses) <= 2 for atoms, _ in parts):  # ± ln γ is on the grid: no loss is rounded
         largest = min(float(np.abs(atoms.losses).max()) for atoms, _ in parts)
         step = largest / math.ceil(largest / step) if largest else step
     mean = sum(number * float(atoms.masses @ atoms.losses) for atoms, number in parts)
@@ -212,14 +213,15 @@ def scale_for(
     epsilon, delta : float
         Privacy of all cells together.
     losses : callable
-        Returns the losses of the cells, with their numbers, for a scale. More scale is less loss.
+        Returns, for a scale, the losses of the cells and their multiplicities. A larger scale means less
+        loss.
     start : float
         Scale near the result.
 
     Returns
     -------
     float
-        The scale. It is private: the last step tests it.
+        The scale. The accountant has proved (ε, δ)-privacy for exactly this scale.
     """
 
     def is_private(scale: float) -> bool:

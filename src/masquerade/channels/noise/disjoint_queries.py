@@ -1,4 +1,4 @@
-"""Queries that count nobody twice: together they cost one table of noise."""
+"""Groups of queries that count no record twice: together they cost one table of noise."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from masquerade.core.query import Query
 
 
 def are_disjoint(first: Query, second: Query) -> bool:
-    """Return True if no record is counted by both queries, by their conditions alone."""
+    """Return True if the conditions of two queries exclude that both count the same record."""
     conditions = dict(first.where)
     return any(name in conditions and conditions[name] != label for name, label in second.where)
 
 
 def group_disjoint(queries: Sequence[Query]) -> list[list[Query]]:
-    """Return groups of queries in which nobody is counted twice. Each group costs one table."""
+    """Return the queries in groups that count no record twice; each group costs one table."""
     groups: list[list[Query]] = []
     for query in queries:
         for group in groups:

@@ -32,14 +32,14 @@ Integers = NDArray[np.int64]
 class NoiseSampler:
     """Draws shares of noise by inversion: a uniform 64-bit word selects one of the outcomes.
 
-    The search has a fixed depth, whatever the word, so that its duration does not depend on the noise.
+    The search has the same depth for every word, so that its duration does not depend on the noise.
 
     Attributes
     ----------
     lowest : int
         Smallest outcome; the others follow in steps of one.
     weights : tuple of int
-        Numbers of words of the outcomes. They add up to 2^64.
+        Number of words that select each outcome. They add up to 2^64.
     error : Fraction
         Bound on the total variation distance between a share and its exact distribution.
     is_difference : bool
@@ -108,7 +108,7 @@ def _last_words(sampler: NoiseSampler) -> NDArray[np.uint64]:
 
 @lru_cache(maxsize=64)
 def skellam_shares(variance: Fraction, honest: int = 1) -> NoiseSampler:
-    """Return the sampler of shares, `honest` of which add up to Skellam noise of a variance.
+    """Return the sampler of shares, `honest` of which add up to Skellam noise of the given variance.
 
     Formula: P(k) = e^{−v}I_|k|(v), v = variance/honest, by Miller's backward recurrence I_{k−1} = I_{k+1} +
     (2k/v)I_k in integers, all positive, normalised by P(0) + 2ΣP(k) = 1.
@@ -157,7 +157,7 @@ def polya_shares(ratio: Fraction, honest: int = 1) -> NoiseSampler:
             raise InputError("This discrete Laplace noise is too large to draw. Choose a larger epsilon.")
         k += 1
         value = value * ratio.numerator * (honest * (k - 1) + 1) // (ratio.denominator * honest * k)
-    # what is beyond: fewer than ratio/(1 − ratio) units, and each step rounded down by less than one unit
+    # error: less than ratio/(1 − ratio) units in the tail, and less than one unit by rounding down each step
     cut = math.ceil(1 / rest) * len(masses)
     sampler = _from_masses(masses, sum(masses) + cut, 0, cut, mode=0)
     return NoiseSampler(sampler.lowest, sampler.weights, 2 * sampler.error, is_difference=True)
@@ -171,10 +171,10 @@ def _check_shares(variance: Fraction, honest: int) -> None:
 
 
 def _from_masses(masses: list[int], total: int, lowest: int, cut: int, mode: int) -> NoiseSampler:
-    """Return a sampler: masses over `total` are floored to 64-bit weights, and the rest goes to the mode.
+    """Return a sampler: masses over `total` are rounded down to 64-bit weights, and the mode gets the rest.
 
-    Flooring moves less than one word for every outcome. The distance is what the mode gained: the sum of what
-    all others lost.
+    Rounding moves less than one word per outcome. The total variation distance is the number of words that
+    the mode gained, over 2^64.
     """
     weights = [(mass << BITS) // total for mass in masses]
     gained = (1 << BITS) - sum(weights)

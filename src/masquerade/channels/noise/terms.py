@@ -1,4 +1,4 @@
-"""Terms of noise on counts: ε and δ of all tables, who adds noise, and the variance that follows."""
+"""Terms of noise on counts: ε and δ of all tables, the contributors of noise, and the resulting variance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Law = Literal["skellam", "laplace"]
 FEW_TABLES: Final = 4  # up to here discrete Laplace noise may have the smaller variance
 MOST_TABLES: Final = 100_000
 MOST_CONTRIBUTORS: Final = 10_000_000
-_SAMPLER_SHARE: Final = 0.001  # part of δ that is reserved for the error of the sampler
+_SAMPLER_SHARE: Final = 0.001  # share of δ that is reserved for the error of the sampler
 _VARIANCE_STEP: Final = 64  # variances are rounded up to multiples of 1/64
 _RATIO_STEP: Final = 1 << 40
 _MOST_RATE: Final = 40.0
@@ -42,9 +42,9 @@ class NoiseStage:
     tables : int
         Number of tables.
     law : {"skellam", "laplace"}
-        Distribution of the noise that honest contributors add to a cell together.
+        Distribution of the noise that the honest contributors together add to a cell.
     variance : Fraction
-        Its variance.
+        Variance of this noise.
     ratio : Fraction
         P(k + 1)/P(k) of discrete Laplace noise; 0 for Skellam noise.
     """
@@ -61,7 +61,7 @@ class NoiseStage:
         return skellam_shares(self.variance, honest)
 
     def losses(self, part: Fraction = Fraction(1)) -> LossAtoms:
-        """Return the losses of a cell with `part` of this noise; a part of Laplace noise is unbounded."""
+        """Return the losses of a cell with the share `part` of the noise; for Laplace noise it must be 1."""
         if self.law == "laplace":
             if part < 1:
                 raise InputError("A part of discrete Laplace noise has no bound here: use Skellam noise.")
@@ -71,23 +71,25 @@ class NoiseStage:
 
 @dataclass(frozen=True)
 class NoiseTerms:
-    """What noise on counts promises about each record, over all tables together.
+    """Privacy guarantee of noise on counts for each record, over all tables together.
 
-    Records are neighbours if one is substituted; their number is public. The promise holds against anyone who
-    sees all tables and knows the noise of up to `colluders` contributors.
+    Data sets are neighbours if they differ in one record; their size is public. The guarantee holds against
+    anyone who sees all tables and knows the noise of up to `colluders` contributors.
 
     Parameters
     ----------
     epsilon : float
         ε of all tables together, for each record.
     tables : int or sequence of (int, float)
-        Number of tables. Or stages: tables and share of the budget of each stage, in order.
+        Number of tables; or a sequence of stages, each with its number of tables and share of the budget.
     delta : float, default 1e-6
-        δ; at least 1e-10, or 0 for pure differential privacy, which takes much more noise beyond few tables.
+        δ; at least 1e-10, or 0 for pure differential privacy, which needs much more noise unless tables are
+        few.
     contributors : int, default 1
-        Contributors that add noise and are present to the end: organisations, people, or one curator.
+        Number of contributors that add noise and stay to the end: organisations, people, or one curator.
     colluders : int, default 0
-        Contributors that may reveal their noise to the party that adds up. The others are `honest`.
+        Number of contributors that may reveal their noise to the party that adds up the counts. The others
+        are `honest`.
 
     Examples
     --------
@@ -153,23 +155,23 @@ class NoiseTerms:
 
     @property
     def variance(self) -> float:
-        """Return the variance of all noise of a cell in the first stage, colluders included."""
+        """Return the variance of all noise in a cell of the first stage, including the colluders' noise."""
         return float(self.total_variance(self.stages[0]))
 
     @property
     def deviation(self) -> float:
-        """Return the standard deviation of all noise of a cell in the first stage."""
+        """Return the standard deviation of all noise in a cell of the first stage."""
         return math.sqrt(self.variance)
 
     def total_variance(self, stage: NoiseStage, present: int | None = None) -> Fraction:
-        """Return the variance of all noise of a cell.
+        """Return the variance of all noise in a cell.
 
         Parameters
         ----------
         stage : NoiseStage
             Stage of the table.
         present : int, optional
-            Contributors that added noise. By default all.
+            Number of contributors that added noise. By default all.
 
         Returns
         -------
@@ -184,7 +186,7 @@ class NoiseTerms:
 
     @property
     def sampler_delta(self) -> float:
-        """Return the δ that the error of the sampler adds; it is part of `delta`, unless that is 0.
+        """Return the δ that the error of the sampler adds; `delta` includes it unless `delta` is 0.
 
         Formula: (1 + e^ε)·2Q·h·error. Only the cells in which two neighbours differ count.
         """
@@ -197,15 +199,15 @@ class NoiseTerms:
         Parameters
         ----------
         honest : int
-            Contributors whose noise is secret: fewer than agreed if more collude or leave, or all of them
-            for anyone who colludes with nobody.
+            Number of contributors whose noise is secret: fewer than agreed if more contributors collude or
+            leave, and all of them against an attacker without colluders.
         gamma : float, default 1
-            Factor γ of a release of disguised records of the same people; both losses add up.
+            γ of a release of disguised records of the same people, if any; its loss is added.
 
         Returns
         -------
         float
-            ε, rounded up. ∞ if nobody's noise is secret.
+            ε, rounded up; ∞ if no contributor's noise is secret.
 
         Examples
         --------
@@ -238,7 +240,7 @@ class NoiseTerms:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> NoiseTerms:
-        """Return the terms of `to_dict`.
+        """Return the terms that `to_dict` wrote as plain values.
 
         Parameters
         ----------
@@ -284,7 +286,8 @@ def _schedule(
 ) -> tuple[NoiseStage, ...]:
     """Return the noise of each stage: the smallest variance that the accountant proves.
 
-    Variances of stages are in proportion to tables/share, as the budget of zero-concentrated privacy is.
+    The variances of stages are proportional to tables/share, which splits a budget of zero-concentrated
+    differential privacy by the shares.
     """
     number = sum(tables for tables, _ in stages)
     reserved = delta * (1 - _SAMPLER_SHARE)
@@ -321,7 +324,7 @@ def _schedule(
 
 
 def _laplace_stage(epsilon: float, delta: float, tables: int) -> NoiseStage:
-    """Return discrete Laplace noise for a few tables: pure if δ = 0, else by the accountant."""
+    """Return discrete Laplace noise for a few tables: from ε alone if δ = 0, else by the accountant."""
     moved = CELLS_MOVED * tables
     rate = epsilon / moved
     if delta > 0:

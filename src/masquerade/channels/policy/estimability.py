@@ -1,4 +1,4 @@
-"""Check that reports of a policy allow estimates, before any report is drawn."""
+"""Check that the reports of a policy permit estimates, before any report is drawn."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def refuse_unusable(policy: Policy) -> None:
 
 
 def _uninformative_groups(policy: Policy, most: int) -> dict[tuple[str, ...], str]:
-    """Return the groups uninformative in every stratum, with the reason; large channels are not inverted."""
+    """Return groups that are uninformative in every stratum, with the reason.
+
+    Channels with more than `most` entries are not inverted.
+    """
     known: dict[tuple[int, tuple[int, ...]], str] = {}  # thousands of basket items share one channel
     told: dict[tuple[str, ...], str] = {}
     for stratum in policy.strata or (None,):

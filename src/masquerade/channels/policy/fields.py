@@ -1,4 +1,4 @@
-"""Reading of a column of clear values by a policy file: categories, bins, missing values, recodings."""
+"""Read columns of clear values as a policy file states: categories, bins, missing values, recoded values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def field_of(name: str, entry: VariableSpec) -> Field:
             edges = [float(edge) for edge in entry.bins]
             if len(edges) < 2 or any(low >= high for low, high in pairwise(edges)):
                 raise PolicyError(f"{where}.bins: at least two cut points, each above the one before.")
-            # a missing number lies in no bin: its label is one more category
+            # a missing number is in no bin: its label is one more category
             field = Field(Variable(name, bin_labels(edges) + absent, absent), first, tuple(edges))
         elif entry.categories is None:
             raise PolicyError(
@@ -57,7 +57,7 @@ def field_of(name: str, entry: VariableSpec) -> Field:
 
 
 def _warn_of_numbers(field: Field, where: str) -> None:
-    """Warn where a number stands for missing values among numbers: other software would average it."""
+    """Warn if a number represents missing values among numbers: other software would average it."""
     answers = [label for label in field.variable.categories if label not in field.variable.missing]
     numbers = [label for label in field.variable.missing if type(label) is int]
     if numbers and any(type(label) is int for label in answers):
@@ -70,7 +70,7 @@ def _warn_of_numbers(field: Field, where: str) -> None:
 
 
 def missing_in_file(variable: Variable) -> Category | list[Category] | None:
-    """Return the missing categories as a policy file has them: none, one, or a list."""
+    """Return the missing categories in the form of a policy file: None, one label, or a list."""
     return None if not variable.missing else one_or_all(variable.missing)
 
 
@@ -109,7 +109,7 @@ def _read_as(field: Field, label: Category, where: str) -> Category:
 
 
 def recodes_in_file(field: Field) -> dict[str, Any]:
-    """Return the recoded values of a field, and how its dates are read, as policy files have them."""
+    """Return the recoded values of a field and the reading of its dates, in the form of a policy file."""
     na = [value for value, label in field.recodes if label is None]
     recode: dict[Category, list[Category]] = {}
     for value, label in field.recodes:
@@ -123,7 +123,7 @@ def recodes_in_file(field: Field) -> dict[str, Any]:
 
 
 def date_in_file(reading: DateReading) -> dict[str, str]:
-    """Return what dates are read as, in the form of a policy file."""
+    """Return the reading of dates, in the form of a policy file."""
     day = {} if reading.on is None else {"on": reading.on.isoformat()}
     return {"as": reading.unit, **day}
 
@@ -158,7 +158,7 @@ def matrix_spec(channel: Channel) -> dict[str, Any]:
 
 
 def channel_in_file(variable: Variable, channel: Channel, *, clear_missing: bool) -> dict[str, Any]:
-    """Return the channel of a variable as its entry has it; with `clear_missing`, of the answers alone."""
+    """Return the keys of a variable's entry for its channel; with `clear_missing`, over the answers alone."""
     spec = matrix_spec(channel)
     if not clear_missing:
         return {"channel": spec}
@@ -168,22 +168,22 @@ def channel_in_file(variable: Variable, channel: Channel, *, clear_missing: bool
 
 
 def without_none(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that have a value."""
+    """Return an entry without the keys whose value is None."""
     return {key: value for key, value in entry.items() if value is not None}
 
 
 def one_or_all(values: tuple[Item, ...]) -> Item | list[Item]:
-    """Return a single value by itself, several as a list, as a policy file has them."""
+    """Return a single value by itself and several values as a list, in the form of a policy file."""
     return values[0] if len(values) == 1 else list(values)
 
 
 def plain_columns(report: Columns | None) -> str | list[str] | None:
-    """Return the report columns of a group as a policy file has them."""
+    """Return the report columns of a group, in the form of a policy file."""
     return report if report is None or isinstance(report, str) else list(report)
 
 
 def blocks_in_file(names: Sequence[str], response: ClassResponse) -> dict[str, Any]:
-    """Return the blocks that variables are dealt in, as a policy file has them."""
+    """Return the entry of a policy file for the blocks of class response."""
     units = [tuple(names[place] for place in unit) for unit in response.units]
     entry: dict[str, Any] = {"variables": [one_or_all(unit) for unit in units]}
     if response.design:

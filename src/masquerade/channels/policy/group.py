@@ -21,10 +21,10 @@ class Group:
     names, sizes : tuples
         The variables and their numbers of categories.
     channel : Channel or ClassResponse
-        The channel over all combinations of the variables, or the blocks that they are dealt in.
+        The channel over all combinations of the variables, or class response on blocks of them.
     report_sizes, reports : tuples
-        Number of labels and name of each report column. A group has one column per variable, with the
-        variable's name, unless it has a report of its own.
+        Number of labels and name of each report column. Unless the report columns have their own names, there
+        is one column per variable, with the variable's name.
     """
 
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Group:
 
     @property
     def response(self) -> ClassResponse | None:
-        """Return the blocks that the variables are dealt in; None if all go through one channel."""
+        """Return the class response on blocks of the variables; None if all go through one channel."""
         return self.channel if isinstance(self.channel, ClassResponse) else None
 
     @property
@@ -50,7 +50,7 @@ class Group:
 
     @property
     def matrix_channel(self) -> Channel:
-        """Return the channel over all combinations. Variables that are dealt in blocks have none."""
+        """Return the channel over all combinations; raise PolicyError for variables dealt in blocks."""
         if isinstance(self.channel, ClassResponse):
             raise PolicyError(f"{', '.join(self.names)} are dealt in blocks: they have no channel in common.")
         return self.channel

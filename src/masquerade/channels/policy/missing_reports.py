@@ -1,4 +1,4 @@
-"""Missing answers in the reports of a policy: how they are read, and which are sent in clear."""
+"""Missing answers in the reports of a policy: their labels, and variables that send them in clear."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from masquerade.core.schema import Field, Schema, Variable
 if TYPE_CHECKING:
     from masquerade.channels.policy.group import Group
 
-MOST_TOLD = 4096  # most combinations of a channel that are searched for missing answers in clear
+MOST_TOLD = 4096  # channels with more combinations are not searched for missing answers in clear
 
 
 def report_field(variable: Variable) -> Field:
-    """Return how a column of reports is read: an empty cell is the first missing category, if any.
+    """Return the field that reads a column of reports: an empty cell is the first missing category, if any.
 
     >>> report_field(mq.Variable("visits", (0, 1, "not stated"), ["not stated"])).missing
     'not stated'
@@ -39,7 +39,7 @@ def clear_missing_in(group: Group, schema: Schema) -> tuple[str, ...]:
 
 
 def missing_classes(group: Group, schema: Schema) -> tuple[int, ...]:
-    """Return a class per truth that reports reveal: 0 for all answers, other numbers for missing labels.
+    """Return the class of each truth that reports reveal: 0 for all answers, and one class per missing label.
 
     Empty if reports do not reveal whether the answer is missing.
     """
@@ -50,7 +50,7 @@ def missing_classes(group: Group, schema: Schema) -> tuple[int, ...]:
 
 
 def _is_missing(group: Group, schema: Schema, name: str, truth: int) -> bool:
-    """Return True if a joint code contains a missing category of some variable."""
+    """Return True if a joint code has a missing category of the variable `name`."""
     for other, size in zip(reversed(group.names), reversed(group.sizes), strict=True):
         truth, code = divmod(truth, size)
         if other == name:

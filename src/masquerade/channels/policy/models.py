@@ -158,7 +158,7 @@ class BlocksSpec(PolicyPart):
         return ClassResponse(tuple(map(len, variables)), k, bound, self.cells, units, design)
 
     def _design(self) -> tuple[tuple[tuple[int, ...], int], ...]:
-        """Return the blocks by the indices of their units; a unit is named by its variables, all of them."""
+        """Return the blocks by the indices of their units; a block must name all variables of a unit."""
         unit_of = {name: index for index, unit in enumerate(self.units) for name in unit}
         design = []
         for block in self.design:

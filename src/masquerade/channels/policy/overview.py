@@ -1,4 +1,4 @@
-"""A policy as text, table, page of a notebook and plot."""
+"""Display of a policy as text, table, notebook output and plot."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class PolicyOverview:
         Returns
         -------
         DataFrame
-            Columns variable, categories (their number), released, gamma and epsilon: those of the report that
-            contains the variable, the largest of all strata.
+            Columns variable, categories (their number), released, gamma and epsilon. The latter two are of
+            the report that contains the variable, and the largest over all strata.
         """
         import pandas as pd  # noqa: PLC0415  (needed for frames only)
 

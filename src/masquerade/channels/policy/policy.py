@@ -1,4 +1,4 @@
-"""A policy: which variables go through which channel, alone or jointly; the public contract of a disguise."""
+"""A policy assigns channels to variables, alone or jointly; it is the public contract of a disguise."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from masquerade.core.util.formatting import gamma_words
 
 
 class Policy(PolicyOverview):
-    """Schema, channels and their sha256 id.
+    """Schema and channels of a data set, identified by a SHA-256 id.
 
     >>> policy = mq.Policy.from_dict({"masquerade": 1, "variables": {
     ...     "smoker": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.25}}}})
@@ -114,8 +114,8 @@ class Policy(PolicyOverview):
             A channel for each variable, or for each tuple of variables that are disguised together.
             Variables without one are released in clear.
         reports : mapping, optional
-            Column names of joint reports: of a joint channel whose report is not one column per variable, and
-            of variables in blocks. A single name is the prefix of all columns.
+            Column names of joint reports, for joint channels that do not have one report column per variable
+            and for variables in blocks. A single name is the prefix of all columns.
         limit : PrivacyLimit or mapping, optional
             The most that a whole record may reveal, such as {"breach": "5%:50%"} or {"gamma": 19}.
         clear_accepted : bool, optional
@@ -156,7 +156,7 @@ class Policy(PolicyOverview):
         return cls.build(schema, {})
 
     def without_channels(self) -> Policy:
-        """Return the policy that reads the same clear columns and disguises nothing."""
+        """Return a policy that reads the same clear columns and disguises none of them."""
         return Policy(self.fields, {})
 
     @classmethod
@@ -248,7 +248,7 @@ class Policy(PolicyOverview):
         )
 
     def select(self, names: Iterable[str]) -> Policy:
-        """Return the policy of the given variables; those disguised together must all be given."""
+        """Return the policy of the given variables, which must include all variables disguised with them."""
         chosen = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
         wanted = {self.schema[name].name for name in chosen}
         by = self.stratum_variable
@@ -281,7 +281,7 @@ class Policy(PolicyOverview):
     def public_text(self) -> str | None:
         """Return the policy text that disguised records include, as JSON.
 
-        It omits notes and recoded clear values. None for a policy that cannot be written.
+        It omits title, notes and recoded clear values. It is None if the policy has no text.
         """
         try:
             values = self.to_dict()
@@ -311,13 +311,13 @@ class Policy(PolicyOverview):
 
     @cached_property
     def id(self) -> str:
-        """Return the sha256 of the normalised policy: the same for every spelling of the same mechanism.
+        """Return the SHA-256 of the normalised policy, which is the same for all texts of one mechanism.
 
-        It does not depend on recoded values: the reports mean the same.
+        It does not depend on recoded values, which do not change the meaning of reports.
         """
 
         def groups(listed: Iterable[Group]) -> list[Any]:
-            # only groups with their own report columns are named, so that all other ids stay as they were
+            # only groups with their own report columns are named, so that ids of earlier policies stay valid
             return [
                 [group.names, group.channel.fingerprint, *([group.reports] if group.own_report else [])]
                 for group in listed
@@ -394,12 +394,12 @@ class Policy(PolicyOverview):
 
     @property
     def report_fields(self) -> tuple[Field, ...]:
-        """Return the fields by which the columns of disguised records are read."""
+        """Return the fields that read the columns of disguised records."""
         return tuple(report_field(variable) for variable in self.observed.variables)
 
     @cached_property
     def record_gamma(self) -> Fraction | float:
-        """Return γ over all disguised variables of a record, given its clear ones; inf if unbounded."""
+        """Return γ over all disguised variables of a record, given those in clear; inf if unbounded."""
         return record_gamma(self)
 
     def with_limit(self, limit: PrivacyLimit | None, *, clear_accepted: bool | None = None) -> Policy:
@@ -474,10 +474,11 @@ class Policy(PolicyOverview):
         return f"Policy({len(self.schema)} variables, {len(self.disguised)} disguised, id {self.id[:12]})"
 
     def _arrange(self, channels: Mapping[tuple[str, ...], Channel | ClassResponse]) -> tuple[Group, ...]:
+        """Return groups in the order of their first variables; raise PolicyError if a variable is in two."""
         owner: dict[str, tuple[str, ...]] = {}
         for names in channels:
             for name in names:
-                self.schema[name]
+                self.schema[name]  # raises an error for an unknown variable
                 if name in owner or names.count(name) > 1:
                     raise PolicyError(f"{name!r} goes through two channels; a variable has one.")
                 owner[name] = names
@@ -490,6 +491,7 @@ class Policy(PolicyOverview):
         return groups
 
     def _group(self, names: tuple[str, ...], channel: Channel | ClassResponse | None) -> Group:
+        """Return the group of some variables; raise PolicyError if the channel does not match them."""
         sizes = self.schema.shape(names)
         if isinstance(channel, ClassResponse):
             return self._block_group(names, channel, sizes)
@@ -499,7 +501,7 @@ class Policy(PolicyOverview):
                 f"the channel of {', '.join(names)} is for {used.truths} categories, but there are "
                 f"{prod(sizes)}."
             )
-        if used.columns:  # a design: a model may be estimable even if no table is
+        if used.columns:  # a survey design: a model may be estimable even if no table is
             parts = tuple(len(column) for column in used.columns)
             begins = names[0] if len(names) == 1 else None
             columns = self._report_columns(names, [column.name for column in used.columns], begins)
@@ -561,11 +563,12 @@ class Policy(PolicyOverview):
         return Schema(columns)
 
     def _stratify(self, by: str, channels: Mapping[Category, Mapping[str, Channel]]) -> None:
+        """Set the groups of every stratum, in which some variables have a channel of their own."""
         variable = self.schema[by]
         if self.group(by).disguised or len(self.group(by).names) > 1:
             raise PolicyError(f"{by!r} defines the strata, so it cannot be disguised.")
         for label in channels:
-            variable.code(label)
+            variable.code(label)  # raises an error for an unknown category
         for label in variable.categories:
             own = channels.get(label, {})
             for name, channel in own.items():

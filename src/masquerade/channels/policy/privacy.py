@@ -1,4 +1,4 @@
-"""Privacy figures of a policy, computed from its channels."""
+"""Privacy measures of a policy, computed from its channels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEALT = (
 
 @dataclass(frozen=True, slots=True)
 class ChannelPrivacy:
-    """The figures of one channel: of a single variable, or of variables disguised together."""
+    """The privacy measures of one channel, of a single variable or of variables disguised together."""
 
     variables: tuple[str, ...]
     stratum: Category | None
@@ -64,7 +64,7 @@ class ChannelPrivacy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPrivacy(Printed):
-    """The privacy figures of a whole policy."""
+    """The privacy measures of a whole policy."""
 
     policy_id: str
     variables: tuple[ChannelPrivacy, ...]
@@ -76,7 +76,7 @@ class PolicyPrivacy(Printed):
 
     @printable
     def summary(self) -> str:
-        """Return γ and ε of every channel and of the record, and what is in clear, one line per item.
+        """Return γ and ε of every channel and of a record, and the variables in clear, one line per item.
 
         Missing answers in clear come first.
         """
@@ -114,7 +114,7 @@ def privacy(
     beliefs: Sequence[float] = (0.01, 0.05, 0.1, 0.5),
     threshold: float = 0.0,
 ) -> PolicyPrivacy:
-    """Return every privacy figure that the channels of a policy imply.
+    """Compute the privacy measures of all channels of a policy.
 
     Parameters
     ----------
@@ -131,6 +131,7 @@ def privacy(
     Returns
     -------
     PolicyPrivacy
+        Measures per variable, per group of variables, and for a whole record.
 
     Raises
     ------
@@ -189,7 +190,7 @@ def _figure(
     beliefs: Sequence[float],
     threshold: float,
 ) -> ChannelPrivacy | None:
-    """Return the figures of the variables `names` of a group; None if they have no channel of their own."""
+    """Return the measures of the variables `names` of a group; None if they have no channel of their own."""
     places = [group.names.index(name) for name in names]
     prior = priors.get(names[0]) if len(names) == 1 else None
     if group.response is not None:
@@ -232,9 +233,9 @@ def marginal_of(group: Group, places: Sequence[int]) -> Channel | None:
 def _dealt_figures(
     response: ClassResponse, place: int | None, prior: Sequence[float] | None, threshold: float
 ) -> tuple[float | None, float | None, int | None, float | None, float | None, float | None]:
-    """Return the figures of a variable in class response, over everything that a report reveals about it.
+    """Return the measures of a variable in class response, over everything that a report reveals about it.
 
-    They need a prior. γ does not, and is that of the record for every variable in a block.
+    They depend on a prior. γ does not: every variable in a block has the γ of the record.
     """
     if place is None:
         return None, None, None, None, None, None

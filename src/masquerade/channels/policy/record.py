@@ -1,4 +1,4 @@
-"""The parts of a record's reports under a policy, and γ over all of them."""
+"""The reports that a record consists of under a policy, and γ over all of them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 def record_gamma(policy: Policy, follow_ups: Iterable[FollowUp] = ()) -> Gamma:
-    """Return γ over all disguised variables of a record, given its clear ones.
+    """Return γ over all disguised variables of a record, given its variables in clear.
 
     Parameters
     ----------
     policy : Policy
-        The largest γ of any of its strata counts.
+        The policy; the result is the largest γ of its strata.
     follow_ups : iterable of FollowUp, optional
         Questions that depend on earlier answers, such as `show_if` of a survey.
 
     Returns
     -------
     Fraction or float
-        Exact; infinite without a bound. A variable that is disguised in one stratum and clear in another
-        has no bound.
+        γ, exactly; infinite if unbounded, as for a variable that is disguised in one stratum and clear in
+        another.
 
     Examples
     --------
@@ -57,6 +57,7 @@ def _code(policy: Policy, by: str, stratum: Category | None) -> int:
 
 
 def _part(group: Group, policy: Policy) -> RecordPart:
+    """Return the part of a record that one group reports."""
     channel = group.channel
     if not group.disguised:
         return RecordPart(group.names, group.sizes, math.inf, clear=True)
@@ -73,7 +74,7 @@ def _part(group: Group, policy: Policy) -> RecordPart:
 
 
 def gamma_of(group: Group, policy: Policy) -> Gamma:
-    """Return γ of one group's channel, given what its reports show in clear of missing answers."""
+    """Return γ of one group's channel, within the classes of truths that reports reveal."""
     clear_classes = missing_classes(group, policy.schema)
     if not clear_classes:
         return group.channel.gamma

@@ -15,7 +15,7 @@ from masquerade.channels.policy.models import BlocksSpec, PolicySpec, StrataSpec
 from masquerade.core.errors import ChannelError, PolicyError, SchemaError
 from masquerade.core.schema import Category, Field, Schema, Variable
 
-MOST_POLICY_ENTRIES = 4 * MOST_ENTRIES  # entries of all channels of a policy together
+MOST_POLICY_ENTRIES = 4 * MOST_ENTRIES  # largest number of entries of all channels of a policy together
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ def resolve(spec: PolicySpec) -> PolicyParts:
 def _strata_of(
     spec: PolicySpec, strata: StrataSpec, schema: Schema, entries: int
 ) -> tuple[str, dict[Category, dict[str, Channel]]]:
+    """Return the name of the stratum variable, and the channels of each stratum by variable."""
     by = known_variable(schema, strata.by, "strata.by")
     own: dict[Category, dict[str, Channel]] = {}
     for label, specs in strata.channels.items():
@@ -78,6 +79,7 @@ def _strata_of(
 def _dealt_in(
     spec: BlocksSpec, schema: Schema, channels: Mapping[tuple[str, ...], object], where: str, entries: int
 ) -> ClassResponse:
+    """Return class response for the variables of an entry; raise PolicyError if it does not fit them."""
     variables = [known_variable(schema, name, where) for name in spec.names]
     if any(name in names for names in channels for name in spec.names):
         raise PolicyError(f"{where}: a variable that is dealt in blocks cannot have another channel too.")
@@ -121,7 +123,7 @@ def _build_channel(
 
 
 def _within_bounds(entries: int, more: int, where: str) -> int:
-    """Return the number of entries so far; raise PolicyError if all channels together are too large."""
+    """Return the number of entries with `more` added; raise PolicyError if the total is too large."""
     if entries + more > MOST_POLICY_ENTRIES:
         raise PolicyError(f"{where}: the channels of this policy are too large together; use smaller groups.")
     return entries + more

@@ -1,4 +1,4 @@
-"""Reports of one column whose labels differ by stratum, such as direct answers next to crosswise answers."""
+"""Report columns whose labels differ by stratum, such as direct answers in one and crosswise in another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Strata = tuple[str, Mapping[Category, Mapping[str, Channel]]]
 
 
 def unite_labels(schema: Schema, channels: Channels, strata: Strata) -> tuple[Channels, Strata]:
-    """Return the channels with the labels of all strata, so that one column has the reports of all.
+    """Return the channels with the labels of all strata, so that one column can contain all reports.
 
     A label that a stratum does not use has probability 0 there. Designs of several columns are unchanged.
     """
@@ -62,6 +62,6 @@ def _labels_of(channel: Channel | ClassResponse, variable: Variable) -> tuple[Ca
 
 
 def _widen(channel: Channel, variable: Variable, labels: tuple[Category, ...]) -> Channel:
-    """Return the channel whose reports are among more labels."""
+    """Return the same channel with reports among a larger set of labels."""
     place = np.array([labels.index(label) for label in _labels_of(channel, variable) or ()], dtype=np.int32)
     return replace(channel, outcomes=place[channel.outcomes], reports=len(labels), labels=labels)

@@ -1,7 +1,7 @@
 """Read and write policy text: YAML 1.2 and JSON, decimals kept as written, no duplicate keys.
 
-Text may be untrusted. It is read within limits on bytes, levels, and values after anchors are expanded. Merge
-keys, with which a short text can represent a huge one, are refused.
+Text may be untrusted. It is read within limits on bytes, nesting, and the number of values after anchors are
+expanded. Merge keys, with which a short text can represent a huge one, are refused.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from masquerade.core.util.json_text import (
     read_text,
 )
 
-MOST_YAML = 1 << 20  # bytes; longer ones are written as JSON, which is read a hundred times faster
+MOST_YAML = 1 << 20  # bytes; longer policies are written as JSON, which is read a hundred times faster
 MOST_VALUES = 1 << 20  # of YAML, anchors written out
 MERGE = "tag:yaml.org,2002:merge"
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 
 
 class PolicyLoader(yaml.SafeLoader):
-    """YAML as people mean it: `no` is text, 0.1 is one tenth, a key occurs once."""
+    """YAML 1.2 loader: `no` is text, 0.1 is exactly one tenth, and duplicate keys are refused."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012  (PyYAML's own name and form)
         first: [
@@ -119,7 +119,7 @@ def load_yaml(text: str, loader_class: type[PolicyLoader] = PolicyLoader) -> Any
     except (InputError, yaml.YAMLError):
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
-        # a value that is not of the tag it is given, such as !!int x
+        # a value that does not match its tag, such as !!int x
         raise PolicyError("not valid YAML.") from None
     finally:
         loader.dispose()

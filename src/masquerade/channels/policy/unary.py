@@ -2,8 +2,8 @@
 
 Each category becomes a yes/no variable, like an item of a basket. The bits of a person are disguised
 independently. Counts of categories, their errors and all queries about a single category work as for any
-policy. The policy does not use the fact that exactly one bit is set: its γ over a record is the γ of
-arbitrary baskets, while `unary_gamma` is the γ of one category.
+policy. The policy does not know that exactly one bit is set: the γ of its records is that of arbitrary
+combinations of bits. `unary_gamma` is the smaller γ between two categories.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def unary_encoding(
 
 
 def unary_gamma(policy: Policy) -> Fraction:
-    """Return γ of the bits of one category: any two truths differ in two bits.
+    """Return γ of a unary encoding of records that have exactly one category.
 
-    Formula: in P(bits | l)/P(bits | l') only the bits l and l' differ. Their factors are at most
-    p(1−q)/((1−p)q).
+    Formula: in P(bits | l)/P(bits | l') only the bits l and l' have different truths. Their factors multiply
+    to at most p(1−q)/((1−p)q).
 
     >>> town = mq.Variable("town", ["Ulm", "Trier", "Jena"])
     >>> mq.channels.unary_gamma(mq.channels.unary_encoding(town, gamma=3))

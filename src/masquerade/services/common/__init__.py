@@ -1,10 +1,10 @@
 """Common parts of all services: admission, limits, durable state, settings, start and stop.
 
 - `service` answers requests, `server` runs it, and `jobs` handles each message once.
-- `client` calls other services, which are `peers`; `problems` are errors on the wire.
-- `settings`, read by `settings_file`, describe a node.
-- `state` and `release_ledger` are durable; `logs` writes log lines without data.
-- `example_deployment` writes a deployment to try out.
+- `client` calls other services, which are `peers`; `problems` encodes errors as messages.
+- `settings` has the models of settings files, which `settings_file` reads.
+- `state` and `release_ledger` store data durably; `logs` writes log lines without data.
+- `example_deployment` writes the files of an example deployment.
 
 Modules are loaded on demand: import the module that you need.
 """

@@ -1,4 +1,4 @@
-"""Detection of a state folder restored from a copy: as a whole, overwritten in place, or one file alone.
+"""Detect that a state folder, or a single file in it, was restored from a copy.
 
 A restore brings back the bytes of files and, if it runs as root, nearly all of their metadata. It cannot
 bring back an inode's change time (ctime): the kernel sets it to the present at every change of the inode, and
@@ -8,18 +8,18 @@ of their information:
 - the number of the step, the id and the epoch of the state, the number of changes of each database,
 - a digest of inode, generation, change time and name of the other file.
 
-A step renames the older file, which makes it the newer one and sets its change time. So the newer file always
-describes the older one, which is unchanged since. A restore adds files with earlier names, or replaces the
-two, whose inodes and change times then differ from those in the newer name. Databases that are restored
-without the anchor have fewer changes than it states. Only a copy of the whole disk, taken below the file
-system (a snapshot of a disk, volume or virtual machine), restores all of this.
+A step renames the older file, which thereby becomes the newer one and gets a new change time. So the newer
+file always describes the older one, which has not changed since. A restore adds files with earlier names, or
+replaces the two files, whose inodes and change times then differ from those in the newer name. Databases that
+are restored without the anchor have fewer changes than it states. Only a copy of the whole disk, taken below
+the file system (a snapshot of a disk, volume or virtual machine), restores all of this.
 
-A rename is atomic: a process that is killed at any moment leaves the pair of one step or of the next, and a
-database that is at most one change ahead. No data is written that a power failure could separate from its
-name, so nothing needs to be synced. The last renames may be lost in a power failure: then databases are
-further ahead, and the machine has started again, which its boot id shows. Times are only compared for
-equality, so the clock may be set to anything. A restore within the same clock tick as the step (milliseconds;
-a second on ext4 with inodes of 128 bytes) may go undetected.
+A rename is atomic: a process that is killed at any moment leaves the pair of one step or of the next, and
+databases that are at most one change ahead of it. The files are empty, so there is no content to sync. A
+power failure may undo the last renames: then databases are further ahead, and the boot id shows that the
+machine has restarted. Times are only compared for equality, so the clock may be set to anything. A restore
+within the same clock tick as the step (milliseconds; a second on ext4 with inodes of 128 bytes) may go
+undetected.
 
 Reading the files changes nothing. Operations that change an inode look like a restore: `chmod`, `chown`, hard
 links (`cp -al`), extended attributes.
@@ -41,7 +41,7 @@ from typing import Final, NamedTuple, Self
 from masquerade.core.errors import FileError
 
 PREFIX: Final = "anchor-"
-ALONE: Final = "0" * 16  # in place of a digest: the first file describes no other
+ALONE: Final = "0" * 16  # in place of a digest: the first file describes no other file
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 FS_IOC_GETVERSION: Final = 0x80087601  # Linux: the generation of an inode, new whenever its number is reused
 _NAME: Final = re.compile(
@@ -53,8 +53,8 @@ _NAME: Final = re.compile(
 class AnchorStep(NamedTuple):
     """One step of an anchor: the information in the name of its newer file.
 
-    `state` and `boot` are digests of the state's id and of the boot id. `counts` are the numbers of changes
-    of databases by name, and `other` is the digest of the older file.
+    `state` and `boot` are digests of the state's id and of the boot id. `counts` has the number of changes of
+    each database by name, and `other` is the digest of the older file.
     """
 
     number: int
@@ -66,7 +66,7 @@ class AnchorStep(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name of the file."""
+        """Return the name of the newer file of this step."""
         counts = "_".join(f"{name}.{count:x}" for name, count in self.counts.items())
         return f"{PREFIX}{self.number:x}-{self.state}-{self.epoch:x}-{self.boot}-{counts}-{self.other}"
 
@@ -97,12 +97,12 @@ class Anchor:
         self.untouched = len(steps) == len(names) and self._fits(steps)
 
     def _fits(self, steps: list[AnchorStep]) -> bool:
-        """Return True if these are the two files of a step."""
+        """Return True if `steps` are the two files of one step."""
         paired = len(steps) == 2 and steps[0].number + 1 == steps[1].number
         return paired and steps[1].other == self._digest_of(steps[0])
 
     def _digest_of(self, step: AnchorStep) -> str:
-        """Return the digest of the file of a step, empty if the file does not exist."""
+        """Return the digest of the file named by a step, empty if the file does not exist."""
         with suppress(OSError):
             handle = os.open(self._folder / step.name, os.O_RDONLY)
             try:
@@ -171,7 +171,7 @@ class Anchor:
             Current numbers of changes of databases.
         exact : iterable of str, optional
             Databases in which each transaction is one change. They are at most one change ahead of the
-            anchor, unless the machine has started again.
+            anchor, unless the machine has restarted.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Client for other parties: messages over HTTPS that are retried as needed and acted on once.
+"""HTTPS client for other services: it retries messages, and servers act on each message only once.
 
 A server's certificate must be signed by the authority and pinned for this peer. Both are checked before
 the first byte of a request is sent.
@@ -44,8 +44,8 @@ _IDLE_SECONDS = 3.0  # a connection is reused for less time than servers keep it
 class HttpTransport:
     """Messages to peers over HTTPS.
 
-    Each exchange has its own idempotency key, which its retries repeat: a server that received the message,
-    but whose reply was lost, sends the same reply again and does nothing twice.
+    Each exchange has its own idempotency key, which its retries repeat. If the reply to a message was lost,
+    the server sends the stored reply again and does not act on the message a second time.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ class HttpTransport:
     place : str, optional
         Default path of messages below ``/v1/``.
     tls : TlsFiles, optional
-        Certificate of this client, and the authority of servers. Without an authority the system's are used;
-        certificates are pinned in either case.
+        Certificate of this client, and the authority (CA) of servers. Without an authority, the system's
+        authorities are used; certificates are pinned in either case.
     timeout : float, optional
         Seconds for one try.
     retries : int, optional
@@ -141,6 +141,7 @@ class HttpTransport:
         self.close()
 
     def _send(self, party: str, place: str, body: bytes, key: str | None) -> bytes:
+        """Check a message, add headers, and send it with retries over the connection to its party."""
         if party not in self._peers:
             raise InputError(f"There is no party {party!r}.{did_you_mean(party, self._peers)}")
         peer = self._peers[party]
@@ -169,6 +170,7 @@ class HttpTransport:
         return self._send_with_retries(peer, client, request)
 
     def _send_with_retries(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> bytes:
+        """Send until a reply arrives; raise the error of the peer, or PartyUnreachable after all retries."""
         trouble, retry_after, failed = "", "", 0
         until = time.monotonic() + self._patience
         while failed <= self._retries:
@@ -189,13 +191,12 @@ class HttpTransport:
             if answer.status_code not in problems.RETRIED:
                 request_there = answer.headers.get("Masquerade-Request", "")
                 if isinstance(problem, ServiceFailed) and re.fullmatch(r"[0-9a-f]{16}", request_there):
-                    raise ServiceFailed(
-                        f"{problem} Its log calls this request {request_there}."
-                    )  # by its log
+                    # the service's log has the details, which replies never contain
+                    raise ServiceFailed(f"{problem} Its log calls this request {request_there}.")
                 raise problem
             if not isinstance(problem, TimedOut):
                 trouble, retry_after, failed = str(problem), answer.headers.get("Retry-After", ""), failed + 1
-            elif time.monotonic() > until:  # still working is not a failure, but does not last for ever
+            elif time.monotonic() > until:  # "still working" is not a failure, but may not last for ever
                 raise TimedOut(f"Party {peer.name!r} is still at work after {self._patience:g} seconds.")
         tries = "1 try" if self._retries == 0 else f"{self._retries + 1} tries"
         raise PartyUnreachable(
@@ -204,7 +205,7 @@ class HttpTransport:
         )
 
     def _once(self, peer: Peer, client: httpx.Client, request: httpx.Request) -> httpx.Response:
-        """Send once and return the reply; raise an error if it is too long or too late."""
+        """Send once and return the reply; raise an error if the reply is too long or too late."""
         deadline = self._try.until = time.monotonic() + self._timeout
         most = self._limits.reply_bytes
         response = client.send(request, stream=True)
@@ -225,6 +226,7 @@ class HttpTransport:
             response.close()
 
     def _open_client(self, peer: Peer) -> httpx.Client:
+        """Return a client of a peer that pins its certificate and limits every try."""
         try:
             parts = urlsplit(peer.url or "")
             usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
@@ -243,7 +245,7 @@ class HttpTransport:
             verify = client_context(peer, self._tls)
         limits = httpx.Limits(keepalive_expiry=_IDLE_SECONDS)
         way = httpx.HTTPTransport(verify=verify, trust_env=False, limits=limits)
-        # httpx limits the time between bytes; a limit for a whole try is only possible by its inner pool
+        # httpx limits only the time between bytes; its inner pool is the one place to limit a whole try
         pool: Any = way._pool  # noqa: SLF001
         pool._network_backend = _Timed(pool._network_backend, self._try)  # noqa: SLF001
         return httpx.Client(
@@ -294,7 +296,7 @@ class _Timed:
 
 
 def _pause(attempt: int, retry_after: str) -> float:
-    """Return the seconds before a retry: exponential backoff with jitter, at least what the server asks."""
+    """Return the seconds before a retry: exponential backoff with jitter, at least `retry_after`."""
     longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**attempt)
     wished = min(_LONGEST_PAUSE, float(retry_after)) if retry_after.isdecimal() else 0.0
     return max(wished, longest * (0.5 + secrets.randbelow(1000) / 2000))
@@ -341,8 +343,8 @@ def peers_of(settings: NodeSettings) -> list[Peer]:
 def peer_transport(settings: NodeSettings, peers: Iterable[Peer], **changed: float) -> HttpTransport:
     """Return the transport of a node to its peers, with its certificate and limits.
 
-    `changed` replaces the `timeout` or `retries` of the settings. A peer that is still working is waited for
-    `_TRIES_WAITED` times as long as one try.
+    `changed` replaces the `timeout` or `retries` of the settings. If a peer reports that it is still working,
+    the transport waits for it up to `_TRIES_WAITED` times as long as one try.
     """
     seconds = changed.get("timeout", settings.limits.seconds)
     given: dict[str, Any] = {"timeout": seconds, "retries": settings.retries, **changed}
@@ -351,7 +353,10 @@ def peer_transport(settings: NodeSettings, peers: Iterable[Peer], **changed: flo
 
 
 def json_object(data: bytes) -> dict[str, Any]:
-    """Return the JSON object in a message, empty for an empty message; raise InputError if it is not one."""
+    """Return the JSON object in a message, an empty dict if the message is empty.
+
+    Raises InputError if the message is not a JSON object.
+    """
     try:
         values = parse_json(data or b"{}")
     except InputError:
@@ -408,9 +413,9 @@ def once_started(
 
 
 class Operator:
-    """Client of a node's own operator, on the same machine and with the node's own credentials.
+    """Client for the operator of a node, on the node's machine and with its credentials.
 
-    It waits up to `wait` seconds for the first answer; see `once_started`.
+    The first request waits up to `wait` seconds for the node to start; see `once_started`.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from masquerade.services.common.service import CERTIFICATE
 
 _HEADER_SECONDS = 15.0  # from a connection, or from the first byte of a request, to the end of its headers
 _MOST_CONNECTIONS = 512
-_MOST_OF_ADDRESS, _MOST_UNFINISHED = 256, 64  # connections of one address, and those not secured yet
+_MOST_OF_ADDRESS, _MOST_UNFINISHED = 256, 64  # connections per address: all, and before the TLS handshake
 _MOST_OF_MACHINE = 64  # connections if all callers are on this machine
 _MOST_AT_ONCE = 8  # connections accepted per turn of the loop, before closed connections free their files
 _READING_SECONDS, _LEAST_RATE = 30.0, 1024  # interval of checks of readers, and least bytes per second
@@ -31,8 +31,8 @@ class Gate(socket.socket):
     """Listening socket that limits connections, so that no caller can exhaust the service.
 
     - A connection beyond the limit of its address is closed immediately.
-    - Beyond the limit of all addresses, a new connection replaces one of the address that has the most,
-      unless its own address has as many.
+    - Beyond the limit of all addresses, a new connection replaces one from the address with the most
+      connections, unless its own address has as many.
     - A connection whose TLS handshake takes too long is closed.
     - If all callers are on this machine, and so have one address, a new connection replaces the oldest one
       without a request.
@@ -56,8 +56,8 @@ class Gate(socket.socket):
         Raises
         ------
         BlockingIOError
-            If there is none, or enough were accepted in this turn of the loop: with more, the process could
-            run out of file descriptors before it has closed those that ended.
+            If no connection is waiting, or enough were accepted in this turn of the event loop. Accepting
+            more could exhaust the file descriptors before ended connections are closed.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -152,7 +152,7 @@ class GateConfig(uvicorn.Config):
     gate : Gate
         Listening socket.
     most_unread : int
-        The most bytes of replies, of all connections, that may wait for their readers.
+        Largest number of bytes of replies, over all connections, that may wait for their readers.
     **more
         Options of `uvicorn.Config`.
     """
@@ -227,13 +227,13 @@ class GateProtocol(H11Protocol):
         return (it for it in self.connections if isinstance(it, GateProtocol))
 
     def _unread(self) -> int:
-        """Return the number of bytes not yet sent, including those that TLS passed to its transport."""
+        """Return the number of bytes not yet sent, including encrypted bytes in the socket's transport."""
         below = getattr(getattr(self.transport, "_ssl_protocol", None), "_transport", None)
         waiting = self.transport.get_write_buffer_size()
         return waiting if below is None else waiting + int(below.get_write_buffer_size())
 
     def timeout_keep_alive_handler(self) -> None:
-        """End the idle connection once the caller has its reply; closing TLS earlier would cut it off."""
+        """End the idle connection once the caller has its reply; closing TLS earlier would truncate it."""
         if self._unread():
             again = self.timeout_keep_alive_handler
             self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, again)
@@ -248,7 +248,7 @@ class GateProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _look_at_reader(self, before: float = math.inf, answers: int = 0) -> None:
-        """End the connection if its reply is read too slowly: a reader could hold its memory for ever."""
+        """End the connection if its reply is read too slowly: its buffer would stay in memory for ever."""
         self._reading = None
         if not self._unread():
             return
@@ -276,7 +276,7 @@ class GateProtocol(H11Protocol):
 
 
 def _in_kernel(transport: asyncio.Transport) -> int:
-    """Return the number of unsent bytes in the kernel's buffer, which accepts large pieces."""
+    """Return the number of unsent bytes in the kernel's buffer, which can be large; 0 if unknown."""
     if sys.platform != "linux":
         return 0
     import fcntl  # noqa: PLC0415  (not on every system)

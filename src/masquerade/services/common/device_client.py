@@ -82,6 +82,7 @@ class DeviceClient:
         return self._post(place, body, headers)
 
     def _post(self, place: str, body: bytes, headers: dict[str, str]) -> bytes:
+        """Send until a reply arrives or `patience` seconds have passed; raise the error of the service."""
         until, pause = time.monotonic() + self.patience, FIRST_PAUSE
         while True:
             try:
@@ -108,6 +109,7 @@ class DeviceClient:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _once(self, place: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        """Send once; return status and content, and close the connection if the reply is not complete."""
         try:
             self._connection.request("POST", f"/v1/{place}", body, headers)
             reply = self._connection.getresponse()

@@ -1,8 +1,8 @@
-"""Example deployment: an authority, and per service a certificate, identity, address and settings file.
+"""Example deployment: an authority (CA), and per service a certificate, identity, address and settings file.
 
-On one machine all services share the folder of the authority. On several machines each service has a folder
-that is complete: its own key, which was made there, the certificate that the authority signed, `ca.pem`, and
-files for systemd and for containers.
+On one machine all services share the folder of the authority. For several machines each service has a
+complete folder: its own key, which was created there, the certificate that the authority signed, `ca.pem`,
+and files for systemd and for containers.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ExampleDeployment:
                 self.known[name] = {"url": url, **marks, "identity": identity}
 
     def _certify(self, name: str) -> str:
-        """Make a certificate, whose key is made in the node's own folder if it has its own machine."""
+        """Issue a certificate; for a node with its own machine, create the key in the node's folder."""
         if self.hosts is None or name not in self.hosts:
             return certificates.issue(self.tls_folder, name).fingerprint
         home, host = self.folder / name, self.hosts[name][0]
@@ -224,7 +224,7 @@ def unit_text(
     kind : str
         Type of the service: its settings are in /etc/masquerade/KIND/.
     described : str
-        Description after the name of the package.
+        Description of the unit, which follows the name of the package.
     command : sequence of str
         Arguments of `masquerade` before the settings file.
     file : str
@@ -239,7 +239,7 @@ def unit_text(
 
 
 def parse_hosts(hosts: Mapping[str, str], services: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """Return the host and port of each service's machine; raise InputError for others or missing ones."""
+    """Return the host and port of each service; raise InputError for unknown or missing services."""
     for name in hosts:
         if name not in services:
             raise InputError(f"There is no node {name!r} here. The nodes are {', '.join(services)}.")
@@ -272,7 +272,7 @@ def _is_address(host: str) -> bool:
 
 
 def _address(host: str) -> str:
-    """Return the address to listen at: a machine's own name may be an address of its loopback."""
+    """Return the address to listen at; for a host name, all addresses, since it may resolve to loopback."""
     return host if _is_address(host) else "0.0.0.0"  # noqa: S104  (callers show certificates)
 
 

@@ -3,7 +3,7 @@
 A job belongs to its idempotency key, not to the connection that started it. A caller that repeats the key
 while the job runs waits for the same job, and afterwards receives the stored reply, byte for byte.
 
-Of a `PassingReply` only the fact that it was sent is durable, since it is useless after a crash.
+For a `PassingReply`, which is useless after a crash, only the fact that it was sent is stored durably.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Call:
 
 
 class PassingReply(bytes):
-    """A reply that is useless after this process has ended; it is only kept in memory."""
+    """A reply that is useless after this process has ended, and therefore kept only in memory."""
 
 
 Handler = Callable[[Call], bytes]
@@ -51,7 +51,7 @@ Handler = Callable[[Call], bytes]
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The result of a job; `failure` is the exception of the handler, for the log."""
+    """The result of a job; `failure` is the exception that the handler raised, for the log."""
 
     status: int
     body: bytes
@@ -125,8 +125,8 @@ class Jobs:
         Raises
         ------
         TimedOut
-            If the job takes longer than `wait` seconds, or than the limits allow. It goes on, and the caller
-            can repeat the message with its key, however long the work takes.
+            If the job takes longer than `wait` seconds, or than the limits allow. The job continues, and the
+            caller can repeat the message with the same key until it is done.
         """
         job, seconds = await self._job(call, handler), min(self._limits.seconds, wait)
         await asyncio.wait({job.done}, timeout=seconds)
@@ -142,6 +142,7 @@ class Jobs:
         return not self._jobs
 
     async def _job(self, call: Call, handler: Handler) -> MessageJob:
+        """Return the running job with the key of a message, or start one; raise `KeyReused` if it differs."""
         if call.key is None:
             return self._start(call, handler, "")
         digest = await in_thread(lambda: "sha256:" + sha256(call.body).hexdigest())
@@ -155,6 +156,7 @@ class Jobs:
         return job
 
     def _start(self, call: Call, handler: Handler, digest: str) -> MessageJob:
+        """Start a job in a thread."""
         job = MessageJob(
             call.peer.name, call.place, digest, in_thread(lambda: self._work(call, handler, digest))
         )
@@ -169,6 +171,7 @@ class Jobs:
         return job
 
     def _work(self, call: Call, handler: Handler, digest: str) -> JobOutcome:
+        """Return the stored reply to a message; without one, run the handler and store its reply."""
         if call.key is not None:
             stored = self._replies.find(call.peer.name, call.key)
             if stored is not None:
@@ -182,6 +185,7 @@ class Jobs:
         return done
 
     def _run_handler(self, call: Call, handler: Handler) -> JobOutcome:
+        """Return the outcome of a handler; any error but `Busy` becomes a reply, too."""
         most = self._limits.reply_bytes
         try:
             reply = handler(call)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from masquerade.channels.privacy_level import PrivacyLimit
     from masquerade.services.common.release_ledger import Release
 
-MOST_BARS = 24  # the latest releases; earlier ones are one bar
+MOST_BARS = 24  # number of latest releases with a bar of their own; earlier releases share one bar
 MOST_EPSILON = 300  # up to which γ is written as a number
 
 
@@ -33,7 +33,7 @@ def ledger_plot(releases: Sequence[Release], limit: PrivacyLimit, ax: Axes | Non
     limit : PrivacyLimit
         The limit for one person.
     ax : Axes, optional
-        Axes to draw on; without it, new ones.
+        Axes to draw on; without it, new axes.
 
     Returns
     -------

@@ -1,10 +1,11 @@
-"""Totals of a release ledger: the γ spent per recipient, and about one person in all.
+"""Totals of a release ledger: the γ spent per recipient, and in total about one person.
 
-For one recipient and one set of variables the γ of all releases multiply, since each can change a belief
-about a person's values. A repeated release from the same draw reveals nothing new and does not multiply; that
-is why disguises are memoised. A release without a `draw` counts each time. ε and δ of noisy sums add.
-Variables released in clear are excluded: γ compares records that agree on them. The ledger does not know
-whether two releases are about the same people and assumes that they are, so every number is an upper bound.
+For one recipient and one set of variables, the γ of all releases are multiplied, since each release can
+change a belief about a person's values. A repeated release of the same draw reveals nothing new and is
+counted once; that is why disguises are memoised. A release without a `draw` counts each time. ε and δ of
+noisy sums add up. Variables released in clear are excluded: γ compares records with equal values of these
+variables. The ledger cannot tell whether two releases are about the same people and assumes that they are, so
+every number is an upper bound.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ SAME_PEOPLE = "All releases are taken to be about the same people."
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The γ that one recipient received about one set of variables; None without a bound."""
+    """Total of one recipient about one set of variables; `gamma` is None if it is unbounded."""
 
     recipient: str
     variables: tuple[str, ...]
@@ -61,7 +62,7 @@ class PersonTotal:
     Parameters
     ----------
     gamma : Fraction or None
-        Product over all draws, each counted once. None without a bound.
+        Product over all draws, each counted once; None if unbounded.
     epsilon, delta : Fraction
         Sums over releases with noise.
     clear : tuple of str
@@ -84,13 +85,13 @@ class PersonTotal:
 
     @property
     def bound(self) -> Gamma:
-        """Return γ over reports and noise: the product of γ and e^ε, rounded up; infinite without a bound."""
+        """Return the joint γ of reports and noise: the product of γ and e^ε, rounded up; inf if unbounded."""
         if self.gamma is None:
             return math.inf
         return self.gamma * gamma_above(self.epsilon)
 
     def is_within(self, limit: PrivacyLimit) -> bool:
-        """Return True if the total keeps a limit: γ·e^ε within its γ, and δ within its δ."""
+        """Return True if the total is within a limit: γ·e^ε at most the limit's γ, and δ at most its δ."""
         return self.bound <= limit.gamma and self.delta <= limit.delta
 
     def left(self, limit: PrivacyLimit) -> Fraction:
@@ -100,10 +101,10 @@ class PersonTotal:
         return limit.gamma / Fraction(self.bound)
 
     def lines(self, limit: PrivacyLimit) -> list[str]:
-        """Return the total in sentences, first its meaning for a person."""
+        """Return sentences about the total; the first states what it means for a person."""
         over = f"{counted(self.releases, 'release')}, {counted(self.draws, 'draw')}"
         shown = [describe_gamma(self.bound), f"Over {over}: {gamma_words(self.bound)}."]
-        if self.clear and self.bound == 1:  # "at most 5% likely" would be false of what is in clear
+        if self.clear and self.bound == 1:  # "at most 5% likely" would be false for variables in clear
             shown = [f"Over {over}: nothing was disguised."]
         if self.delta:
             shown.append(f"With noise: except with probability δ = {float(self.delta):.2g}.")
@@ -125,7 +126,7 @@ class PersonTotal:
         return [*shown, SAME_PEOPLE]
 
     def to_dict(self, limit: PrivacyLimit) -> dict[str, Any]:
-        """Return the values for JSON; γ is null without a bound."""
+        """Return the values for JSON; γ is null if unbounded."""
         return {
             **gamma_figures(self.bound),
             "delta": float(self.delta),
@@ -146,16 +147,17 @@ def person_total(releases: Iterable[Release]) -> PersonTotal:
     Parameters
     ----------
     releases : iterable of Release
-        All releases, oldest first. Lines of a ledger about itself are ignored.
+        All releases, oldest first. Lines that a ledger writes about itself are ignored.
 
     Returns
     -------
     PersonTotal
+        The total over all recipients.
 
     Notes
     -----
-    Formula: γ = Π γ of draws · e^(Σ ε), except with probability Σ δ. A draw counts once, for all recipients
-    together; if one set of its variables contains another, only the larger counts.
+    Formula: γ = Π γ of draws · e^(Σ ε), except with probability Σ δ. All recipients
+    together count a draw once. Of its releases, those whose variables another release includes do not count.
     Reference: Dwork & Roth (2014), theorem 3.16 (basic composition).
     """
     listed = [release for release in releases if release.kind not in ABOUT_ITSELF]
@@ -184,10 +186,10 @@ def releases_of_file(
     digest: str | None,
     other_columns: Sequence[str] = (),
 ) -> list[Release]:
-    """Return the ledger lines of a disguised file: its disguised variables, and what it has in clear.
+    """Return the ledger lines of a disguised file: one for its disguised variables, one for those in clear.
 
-    Reports that one memo repeats under one policy are one draw, and count once however often they are
-    released. A γ that has more digits than a ledger stores counts as unbounded.
+    Reports from one memo and one policy are one draw, and count once however often they are released. A γ
+    with more digits than a ledger stores counts as unbounded.
 
     Parameters
     ----------
@@ -224,7 +226,7 @@ def releases_of_file(
 
 
 def _distinct(releases: Sequence[Release]) -> list[Release]:
-    """Return one release per draw and set of variables; of sets within each other, the larger."""
+    """Return one release per draw and set of variables, without sets that another set contains."""
     draws: dict[object, list[Release]] = {}
     for number, release in enumerate(releases):
         # reports of one draw are equal, whether sent or counted; exact results are distinguished by kind
@@ -242,7 +244,7 @@ def _distinct(releases: Sequence[Release]) -> list[Release]:
 
 
 def _rank(release: Release) -> tuple[Fraction, Fraction, Fraction]:
-    """Return a sort key by which larger bounds come first, and releases without a bound before all."""
+    """Return a sort key: releases without a bound come first, then larger bounds before smaller ones."""
     gamma = Fraction(0) if release.gamma is None else 1 / release.gamma
     return gamma, -(release.epsilon or Fraction(0)), -(release.delta or Fraction(0))
 
@@ -263,7 +265,7 @@ def spending(entries: Iterable[Entry]) -> tuple[Spent, ...]:
 
 
 def total(spent: Iterable[Spent]) -> Fraction | None:
-    """Return the product of γ, the bound for a whole record; None without a bound."""
+    """Return the product of all γ, which bounds a whole record; None if unbounded."""
     return _product(item.gamma for item in spent)
 
 

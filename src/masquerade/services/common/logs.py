@@ -1,9 +1,8 @@
 """Log lines without data: JSON on standard error, one event per line, facts from a fixed list.
 
-Values of records cannot get into a line. A fact is written only if its name is in a list of names about the
-service (a status, a number of bytes, a peer), and only in the form of that name: a number, or one short word
-without spaces. For any other fact only the name is written, so that logging neither fails a service nor leaks
-data.
+Values of records cannot get into a line. A fact is written only if its name is in a fixed list (a status, a
+number of bytes, a peer), and only if its value has the type of that name: a number, or one short word without
+spaces. For any other fact only the name is written, so that logging neither stops a service nor leaks data.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _writing = threading.Lock()
 
 
 class Seldom:
-    """Rate limit of log lines: `most` per kind in `seconds`; the others are counted.
+    """Rate limit of log lines: at most `most` per kind in `seconds`; further lines are only counted.
 
     Used for lines that unauthenticated callers can cause, so that they cannot fill the disk.
     """
@@ -41,7 +40,7 @@ class Seldom:
         self._guard = threading.Lock()
 
     def left_out(self, kind: str) -> int | None:
-        """Return the number of lines omitted since the last one, None if this line is to be omitted, too."""
+        """Return the number of lines omitted since the last written line; None to omit this line, too."""
         with self._guard:
             now = time.monotonic()
             began, written, left = self._kinds.get(kind, (now, 0, 0))
@@ -75,7 +74,7 @@ class Logger:
             sys.stderr.flush()
 
     def record(self, level: str, event: str, facts: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of a line: allowed facts, and the names of those withheld."""
+        """Return the values of a line: allowed facts, and the names of withheld facts."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
         # an event must be a fixed phrase of the program, never text with data
         shown = event if NAME.fullmatch(event) else "withheld"

@@ -1,4 +1,4 @@
-"""Ledger of noise in an anchored folder: a budget that is restored from a copy is noticed and refused."""
+"""Ledger of a noise budget in an anchored folder, which detects that it was restored from a copy."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _RESTORED, _AGREED = "noise ledger restored", "noise ledger agreed"
 class NoiseLedger:
     """Ledger of a noise budget in a folder that one process at a time has open.
 
-    Spent tables and answers are durable before an answer leaves. If the folder, or a file of it, was restored
-    from a copy, tables spent since are unknown: answers in the ledger stay available, further tables are
-    refused until the curator agrees. Only a snapshot of the whole disk goes unnoticed.
+    Spent tables and answers are durable before an answer leaves. If the folder or one of its files was
+    restored from a copy, tables spent since that copy are unknown: answers in the ledger stay available, but
+    further tables are refused until the curator agrees. Only a snapshot of the whole disk goes unnoticed.
 
     Parameters
     ----------
     folder : str or Path
         Folder of the ledger; created if it does not exist.
     agree : str, optional
-        The sentence `masquerade.services.common.noise_ledger.AGREEMENT`, after a restore.
+        The sentence `masquerade.services.common.noise_ledger.AGREEMENT`, to accept a restore.
 
     Raises
     ------

@@ -3,9 +3,9 @@
 The record is a private folder. It has one file per output, and a release ledger with a line of kind
 ``output`` for each decision. The record is sensitive: outputs that failed show small counts.
 
-What was accepted must not be forgotten: a table that is harmless alone may show few people together with it.
-So the files are compared with the ledger, whose end is stored in an anchored state folder, and a record that
-was restored from a copy passes nothing without a reason.
+No accepted output may be lost: a table that is harmless alone may, together with an accepted one, reveal
+counts of few people. So the files are compared with the ledger, whose end is stored in an anchored state
+folder. In a record that was restored from a copy, no output passes without a stated reason.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class OutputRecord:
         Raises
         ------
         FileError
-            If a file is missing or was edited, or does not fit the ledger.
+            If a file is missing, was edited, or disagrees with the ledger.
         """
         with self._open() as (ledger, _):
             return self._entries(ledger)
@@ -102,7 +102,7 @@ class OutputRecord:
     def add(
         self, outputs: Sequence[Mapping[str, Any]], rules: Rules, exception: str = ""
     ) -> list[dict[str, Any]]:
-        """Check outputs, each together with all that were accepted before or passed in the same batch.
+        """Check each output together with all outputs accepted before or passed in the same batch.
 
         Parameters
         ----------
@@ -159,9 +159,9 @@ class OutputRecord:
         accept : bool
             True if it may be published.
         by : str
-            Who decides.
+            Name of the person who decides.
         reason : str
-            Why. Required if the decision differs from the status of the check.
+            Reason for the decision. Required if the decision differs from the status of the check.
 
         Returns
         -------
@@ -194,14 +194,14 @@ class OutputRecord:
                     f"Output {number} has status {entry['status']!r}{why}: the decision needs a reason."
                 )
             line = ledger.append(_release_of(entry, accept=accept, by=by))
-            # a line without this reason counts as the decision, too, if the process ends here
+            # if the process ends here, the ledger's line alone counts as the decision, without this reason
             entry["decision"] = _decision(line, reason)
             self._write(entry)
         return entry
 
     @contextmanager
     def _open(self) -> Iterator[tuple[ReleaseLedger, str]]:
-        """Lock the record; yield its ledger, and the reason why outputs may be missing, or an empty text."""
+        """Lock the record; yield its ledger, and the reason why outputs may be missing, empty if complete."""
         had_outputs = self._file(1).exists() or (self.folder / FILE).exists()
         had_state = (self.folder / STATE).exists()
         with (
@@ -217,7 +217,7 @@ class OutputRecord:
             yield ledger, noted[-1].decode() if noted else ""
 
     def _entries(self, ledger: ReleaseLedger) -> list[dict[str, Any]]:
-        """Return all outputs; raise FileError unless files and ledger fit."""
+        """Return all outputs; raise FileError unless files and ledger agree."""
         lines = {line.release.session: line for line in ledger.entries() if line.release.kind == OUTPUT}
         listed: list[dict[str, Any]] = []
         for number in count(1):
@@ -253,7 +253,7 @@ def find_accepted(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any
 
 
 def _doubt(check: OutputCheck, problem: str) -> OutputCheck:
-    """Return a check that passes nothing if accepted outputs may be missing from the record."""
+    """Return the check, with "pass" turned into "review" if accepted outputs may be missing."""
     if not problem:
         return check
     reason = f"restored: outputs accepted since may be missing, because {problem}"
@@ -262,7 +262,7 @@ def _doubt(check: OutputCheck, problem: str) -> OutputCheck:
 
 
 def _release_of(entry: Mapping[str, Any], *, accept: bool, by: str) -> Release:
-    """Return the line of a decision. A rejected output does not leave, and reveals nothing: its γ is 1."""
+    """Return the ledger line of a decision; the γ of a rejected output is 1, since it is not published."""
     output = entry["output"]
     by_names, conditions = _variables(output)
     names = (*by_names, *conditions)
@@ -296,7 +296,7 @@ def output_digest(output: Mapping[str, Any]) -> str:
 
 
 def _question(output: Mapping[str, Any]) -> str:
-    """Return the question of an output as text."""
+    """Return a description of an output's query."""
     if output.get("question"):
         return str(output["question"])
     if output.get("type", "table") != "table":

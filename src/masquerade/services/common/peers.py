@@ -1,4 +1,4 @@
-"""Peers, authenticated by a pinned certificate or a token, and TLS contexts that check this."""
+"""Peers, authenticated by a pinned certificate or a token, and TLS contexts that check certificates."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from masquerade.services.common.problems import NotAdmitted
 class Peer:
     """Another party: its address and credentials.
 
-    `fingerprints` are those of its certificate as server and client: two while it is being replaced.
-    `token_digest` is the digest of the token that it shows to us; `token` is the one that we show to it.
+    `fingerprints` are the fingerprints of its certificate as server and client: two while the certificate is
+    being replaced. `token_digest` is the digest of the token that the peer sends to this service; `token` is
+    the token that this service sends to the peer.
     """
 
     name: str
@@ -121,7 +122,7 @@ _PEM = "-----BEGIN CERTIFICATE-----"
 
 
 class TlsFiles(NamedTuple):
-    """Files of TLS, all None without TLS; a client's `authority` may be PEM text instead of a path."""
+    """Paths of TLS files, all None without TLS; a client's `authority` may be PEM text instead of a path."""
 
     certificate: str | Path | None = None
     key: str | Path | None = None
@@ -134,7 +135,7 @@ PLAIN = TlsFiles()
 def server_context(
     tls: TlsFiles, *, certificates_required: bool, refused: Callable[[str], None]
 ) -> ssl.SSLContext | None:
-    """Return the TLS context of a server, None without TLS; `refused` receives failed handshakes."""
+    """Return the TLS context of a server, None without TLS; `refused` is called with handshake errors."""
     certificate, key, authority = tls
     if certificate is None or key is None:
         if any(tls):
@@ -177,7 +178,7 @@ class PinnedContext(ssl.SSLContext):
     peer: Peer
 
     def wrap_socket(self, *given: Any, **named: Any) -> ssl.SSLSocket:
-        """Complete the handshake; close the connection and raise NotAdmitted if it is not pinned."""
+        """Complete the handshake; raise NotAdmitted and close the socket if the certificate is not pinned."""
         wrapped = super().wrap_socket(*given, **named)
         try:
             self._check(wrapped.getpeercert(binary_form=True))

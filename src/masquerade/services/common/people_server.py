@@ -20,11 +20,14 @@ class PeopleServer(NodeServer):
     places: dict[str, Handler]
 
     def answer(self, call: Call) -> bytes:
-        """Answer a message by the handler of its path."""
+        """Answer a message with the handler of its path."""
         return self.places[call.place](call)
 
     def check_doubt(self, title: str, over: str) -> None:
-        """Raise InputError if the state was restored, so that it lacks events of the count or epoch."""
+        """Raise InputError if the state was restored, and may lack events of the count or epoch.
+
+        `title` names the count or epoch in the message; `over` ends the message with the consequence.
+        """
         if self.restores.doubted:
             raise InputError(f"{self.restores.doubt} What has happened in {title} is not known: {over}")
 

@@ -1,4 +1,4 @@
-"""Errors on the wire: a code, a sentence for people, and the same exception at the caller.
+"""Encode errors as messages, with a code and a sentence; the caller raises the same exception again.
 
 ::
 
@@ -77,7 +77,7 @@ class NotFound(errors.InputError):
 
 @dataclass(frozen=True, slots=True)
 class ProblemCode:
-    """Code and HTTP status of a type of error; `says` replaces a sentence that must not be sent."""
+    """Code and HTTP status of a type of error; `says` replaces an error text that must not be sent."""
 
     code: str
     status: int
@@ -120,7 +120,7 @@ RETRIED = frozenset({502, 503, 504})
 
 
 def kind_of(error: BaseException) -> ProblemCode:
-    """Return the code of an error: that of its nearest base class that has one."""
+    """Return the code of the nearest base class of an error that has a code."""
     return next((KINDS[type_] for type_ in type(error).__mro__ if type_ in KINDS), FAILED)
 
 
@@ -185,5 +185,5 @@ def _texts(given: object) -> tuple[str, ...]:
 
 
 def _clean(text: str) -> str:
-    """Return text truncated and without control characters, which could command a terminal."""
+    """Return text truncated and without control characters, which a terminal would interpret."""
     return "".join([c if c.isprintable() else " " for c in text[:LONGEST_TEXT]])

@@ -1,9 +1,9 @@
-"""Receipts: peers store the end of a node's release ledger, which shows if the ledger was rolled back.
+"""Receipts: peers store the end of a node's release ledger, which reveals whether the ledger was rolled back.
 
 A node that was rolled back with its whole disk (a snapshot of a disk or of a virtual machine) cannot detect
-that from its own files, but its peers can. At the start and at the end of every session nodes exchange the
-signed ends of their ledgers. A peer answers with the last end that it has seen, signed by itself. A node
-whose ledger lacks that end was restored, and refuses the same requests as any restored node.
+this from its own files, but its peers can. At the start and at the end of every session, nodes exchange the
+signed ends of their ledgers. A peer answers with the last end that it has stored, and signs it. A node whose
+ledger lacks this end was restored, and refuses the same requests as any restored node.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOBODY: Final = (
 
 
 class Receipts:
-    """The receipts of a node: those that it gives for its peers' ledgers, and those it gets for its own.
+    """The receipts that a node issues for its peers' ledgers, and those that peers issue for its own ledger.
 
     `identities` are the public keys of peers by name.
     """
@@ -53,7 +53,7 @@ class Receipts:
         return end
 
     def answer(self, peer: str, body: bytes) -> bytes:
-        """Store the end of a peer's ledger, and return a receipt of the last end that is known here."""
+        """Store the end of a peer's ledger, and return a receipt for the latest end stored here."""
         end, identity = read_receipt(body)[0], self._identities.get(peer)
         if identity is None:
             raise InputError(f"No identity is known for {peer!r}.")
@@ -67,7 +67,7 @@ class Receipts:
         Raises
         ------
         RoundAborted
-            If the peer has seen an end that the ledger lacks: the state was restored.
+            If the ledger lacks the end in the peer's receipt: the state was restored.
         """
         identity = self._identities.get(peer)
         if identity is None:
@@ -77,7 +77,7 @@ class Receipts:
         self.take(peer, end, signature)
 
     def take(self, peer: str, end: SignedMark, signature: str) -> None:
-        """Store a peer's receipt of an end of this node's ledger.
+        """Store a peer's receipt for an end of this node's ledger.
 
         Raises
         ------
@@ -104,12 +104,12 @@ def _encode(end: SignedMark, signature: str = "") -> bytes:
 
 
 def read_receipt(data: bytes) -> tuple[SignedMark, str]:
-    """Return the signed end in a message, and the receiver's signature, empty if there is none yet.
+    """Return the signed end in a message, and the peer's signature of it, empty if it is not signed yet.
 
     Raises
     ------
     DecodingError
-        If the message is anything else.
+        If the message has a different form.
     """
     values: Any = None
     try:

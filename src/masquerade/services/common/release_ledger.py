@@ -5,13 +5,13 @@ before, so that edited, deleted or reordered lines are detected. Number and hash
 stored in the state, so that missing lines at the end are detected. A release is durable when `append`
 returns; only then may its bytes be sent.
 
-The hash chain has no key: an attacker who can write to the state could rebuild it without a line. Therefore a
-service signs the end with its identity, whose key is stored separately (`SignedMark`). An end that is
-missing, or that a different key signed, is treated as a restore. One change cannot be detected here: an older
-end with its signature, restored together with the older ledger. For this, the peers of a service store its
+The hash chain has no key: an attacker who can write to the state could remove a line and rebuild the chain.
+Therefore a service signs the end with its identity, whose key is stored separately (`SignedMark`). An end
+that is missing, or that a different key signed, is treated as a restore. One change cannot be detected here:
+an older ledger, restored together with its older signed end. To detect it, the peers of a service store its
 ends, and `check_known_end` compares them.
 
-`ledger_totals` sums releases up.
+`ledger_totals` adds up releases.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ SCOPE: Final = "release ledger"
 HEAD: Final = "head"
 EPOCH: Final = "epoch"
 RESTORED, SIGNED, AGREED = "restored", "signed from here on", "agreed to a restore"
-WITNESSED: Final = "witnessed"  # notes by peer: the end of our ledger that it has seen and signed
+WITNESSED: Final = "witnessed"  # notes by peer: the end of this service's ledger that the peer has signed
 NOISE: Final = ("epsilon", "delta")
 CLEAR: Final = "records in clear"  # kind of releases without any disguise
-KEYS: Final = ("(key)",)  # the variables of a release that tells which records are linked, and no value
+KEYS: Final = ("(key)",)  # stands for the variables of a release that reveals linked records, but no value
 ABOUT_ITSELF: Final = frozenset({RESTORED, SIGNED, AGREED})  # kinds of lines without a release
 END, WITNESS = "end of a release ledger", "end of a peer's release ledger"  # labels of signatures
 MOST_TEXT: Final = 500
@@ -136,24 +136,24 @@ class Release:
     Parameters
     ----------
     session, protocol, recipient : str
-        Where it is sent, and to whom.
+        Session and protocol in which the message is sent, and the node that receives it.
     kind : str
         Description of the data: disguised columns, counts, parameters.
     variables : tuple of str
-        Variables that it is about.
+        Variables that the data is about.
     rows : int
-        Number of records that it is about.
+        Number of records that the data is about.
     policy : str or None
-        Id of the policy of reports.
+        Id of the policy under which reports were drawn; None for other data.
     gamma : Fraction or None
-        Bound on the change of a belief about a person; None without a bound.
+        Largest factor by which the data can change the odds of a guess about a person; None if unbounded.
     digest : str, optional
         SHA-256 of the bytes sent, if they are known in advance.
     draw : str, optional
         Name of the random draw. A release from the same draw, as of memoised disguises, reveals nothing new
         and is counted once.
     epsilon, delta : Fraction, optional
-        Of noise that was added to a sum; `gamma` bounds the rest.
+        Privacy parameters of noise added to a sum; `gamma` bounds what the data reveals besides.
     """
 
     session: str
@@ -198,13 +198,13 @@ class Release:
 
 
 def limit_gamma(gamma: Fraction) -> Fraction | None:
-    """Return γ, or None (no bound) if it has more digits than a ledger keeps."""
+    """Return γ, or None (unbounded) if it has more digits than a ledger stores."""
     return gamma if gamma.numerator.bit_length() <= 3 * MOST_DIGITS else None
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of a ledger: a release, its number and time, the previous line's hash and its own."""
+    """A line of a ledger: a release, its number and time, and the hashes of the previous and of this line."""
 
     number: int
     time: str
@@ -239,14 +239,17 @@ def canonical(values: Mapping[str, Any]) -> bytes:
 
 
 def _plain(release: Release) -> dict[str, Any]:
-    """Return the values of a line; noise only if there is any, so that hashes of earlier lines stay valid."""
+    """Return the values of a line, without ε and δ if there is no noise.
+
+    Therefore lines of earlier versions, which had no noise, keep their hashes.
+    """
     values = {**asdict(release), "variables": list(release.variables), "gamma": write_bound(release.gamma)}
     noise = {name: write_bound(values.pop(name)) for name in NOISE}
     return {**values, **{name: bound for name, bound in noise.items() if bound is not None}}
 
 
 def write_bound(bound: Fraction | None) -> str | None:
-    """Return a bound as the ledger writes it, numerator/denominator; None without a bound."""
+    """Return a bound as the ledger writes it, numerator/denominator; None if unbounded."""
     return None if bound is None else f"{bound.numerator}/{bound.denominator}"
 
 
@@ -281,7 +284,8 @@ def parse(path: Path, data: bytes, known: Mark | None = None) -> tuple[tuple[Ent
     Raises
     ------
     FileError
-        With the first line that was edited, deleted, added or reordered, or that `known` requires.
+        If lines were edited, deleted, added or reordered, or `known` is missing; it names the first such
+        line.
     """
     whole = data.rfind(b"\n") + 1
     entries: list[Entry] = []
@@ -335,7 +339,7 @@ Signer = Callable[[Mark], SignedMark]
 class ReleaseLedger:
     """A ledger open for appending, by one process at a time.
 
-    `known` is the end that was stored when it was opened; `restored` is True if it then came from a backup.
+    `known` is the stored end when the ledger was opened; `restored` is True if a restore was detected then.
     """
 
     def __init__(self, path: Path, handle: int, notes: Notes | None, signer: Signer | None = None) -> None:
@@ -364,7 +368,7 @@ class ReleaseLedger:
         path : str or Path
             The file.
         notes : Notes, optional
-            Where its end is stored: a ledger that lacks that end is refused.
+            Notes that store the ledger's end: a ledger that lacks this end is refused.
         signer : callable, optional
             Signs the end.
 
@@ -461,8 +465,8 @@ class ReleaseLedger:
 def in_state(state: State, identity: SigningKey) -> ReleaseLedger:
     """Open the ledger in a service's state folder, whose signed end is stored in the state.
 
-    After a restore, releases since the backup may be missing: a line of kind "restored" records that. The
-    state counts as restored, too, if the stored end is missing, lacks the signature it had, or has that of a
+    After a restore, releases since the backup may be missing: a line of kind "restored" records this. The
+    state also counts as restored if the stored end is missing, is no longer signed, or is signed by a
     different identity. In a ledger of the first version, without signed ends, a line records where signing
     starts.
     """
@@ -496,13 +500,13 @@ def in_state(state: State, identity: SigningKey) -> ReleaseLedger:
 
 
 def note_restored(ledger: ReleaseLedger, state: State) -> None:
-    """Append that the state was restored in its current epoch, so that earlier lines may be missing."""
+    """Append a line that the state was restored before its current epoch, so that lines may be missing."""
     ledger.append(_about_itself(RESTORED, state))
     state.notes.put(SCOPE, EPOCH, str(state.epoch).encode())
 
 
 def agree(ledger: ReleaseLedger, state: State, words: str) -> None:
-    """Append that the operator agreed to the consequences of a restore, in these words."""
+    """Append a line with the sentence by which the operator agreed to the consequences of a restore."""
     ledger.append(replace(_about_itself(AGREED, state), protocol=words))
 
 
@@ -533,8 +537,8 @@ def check_known_end(ledger: ReleaseLedger, shown: SignedMark, identity: bytes) -
 def inspect(place: str | Path) -> tuple[tuple[Entry, ...], SignedMark | None]:
     """Return the checked releases of a ledger file or state folder, and the stored end of the ledger.
 
-    The signature of the end is checked with the key that is stored with it; the caller must know whose key
-    that is. A service may have the ledger open: nothing is locked or changed.
+    The signature of the end is checked with the key stored next to it; the caller must check whose key this
+    is. A service may have the ledger open: nothing is locked or changed.
     """
     path = Path(place)
     file = path / FILE if path.is_dir() else path
@@ -556,7 +560,7 @@ def inspect(place: str | Path) -> tuple[tuple[Entry, ...], SignedMark | None]:
 
 
 def peek_receipts(folder: Path) -> list[str]:
-    """Return the peers with a receipt of a ledger's end, according to its state folder."""
+    """Return the names of peers whose receipts a state folder contains."""
     question = "SELECT name FROM notes WHERE scope = ? ORDER BY name"
     return [str(name) for (name,) in DurableStore.peek(folder / DATABASE, question, (WITNESSED,))]
 

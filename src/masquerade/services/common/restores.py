@@ -1,7 +1,8 @@
-"""States restored from a backup: events since the backup are unknown, and the operator must agree to that.
+"""States restored from a backup: events since the backup are unknown, and the operator must accept this.
 
-This holds for every service with a state. The release ledger records the restore and, once the operator has
-agreed, the sentence they typed. Until then the service refuses whatever unknown events could forbid.
+This applies to every service with a state. The release ledger records the restore and, once the operator has
+agreed, the sentence they typed. Until then the service refuses all requests that the unknown events could
+make unsafe.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from masquerade.services.common.state import State
 
 @dataclass(frozen=True, slots=True)
 class Restores:
-    """Whether a service's state was restored, the refusals that follow, and the operator's agreement.
+    """Restores of a service's state, the refusals that follow, and the operator's agreement.
 
     Attributes
     ----------
     state, ledger
         State and release ledger of the service.
     called : str
-        The service in messages, such as "party".
+        Name of the service in messages, such as "party".
     command : str
         The command by which the operator agrees.
     words : str
@@ -43,7 +44,7 @@ class Restores:
 
     @property
     def doubt(self) -> str:
-        """Return a description of the doubt and its remedy."""
+        """Return a sentence about the missing events and the command that resolves the doubt."""
         return (
             f"This {self.called}'s state was restored from a backup, and releases since then are unknown. "
             f"Its operator can agree to the consequences ({self.command})."
@@ -59,7 +60,7 @@ class Restores:
         return QueryRefused([Refusal("restored", f"{self.doubt} {why}")])
 
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the doubt for the operator; if `given` has the `words`, record the agreement first."""
+        """Return the status of a restore for the operator, after recording an agreement stated in `given`."""
         words = given.get("words")
         if words is not None and words != self.words:
             raise InputError(f"To agree, repeat these words exactly: {self.words!r}.")

@@ -69,7 +69,7 @@ def run(
     grace_seconds : float, optional
         Seconds for running requests and jobs to finish.
     announce : callable, optional
-        Receives one line that ends in the real address.
+        Called with one line that ends in the actual address.
     probe : tuple of str and int, optional
         A second address, where plain HTTP answers ``/health`` and ``/ready`` and nothing else.
     """
@@ -100,7 +100,7 @@ class NodeServer(ABC):
 
     @classmethod
     def _open_state(cls, settings: NodeSettings, identity: SigningKey, files: ExitStack) -> Restores:
-        """Open the state and its ledger; after a restore, first persist that a count or epoch has ended."""
+        """Open the state and its ledger; after a restore, first persist that running counts or epochs end."""
         state = files.enter_context(State.open(settings.state))
         if state.restored:
             cls.persist_restore(settings, state)
@@ -111,7 +111,7 @@ class NodeServer(ABC):
 
     @classmethod  # noqa: B027
     def persist_restore(cls, settings: Any, state: State) -> None:
-        """Persist that a restore ends a count or an epoch; does nothing unless overridden."""
+        """Persist that running counts or epochs end with a restore; does nothing unless overridden."""
 
     @classmethod
     def answer_restore(cls, settings: NodeSettings, given: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class NodeServer(ABC):
 
     @abstractmethod
     def begin(self, files: ExitStack) -> None:
-        """Create the parts that need the state; register what they open in `files`, which `close` closes."""
+        """Create the parts of the server that need the state; files they open are registered in `files`."""
 
     def handle(self, call: Call) -> bytes:
         """Answer a message."""
@@ -139,14 +139,14 @@ class NodeServer(ABC):
 
     @abstractmethod
     def answer(self, call: Call) -> bytes:
-        """Answer a message that is not the operator's."""
+        """Answer a message that is not an operation of the operator."""
 
     @abstractmethod
     def service(self) -> Service:
         """Return the HTTP service of this node."""
 
     def service_at(self, places: Iterable[str], **more: Any) -> Service:
-        """Return a service with the given paths and those of the operator."""
+        """Return a service with the given paths and the path of the operator's operations."""
         name, limits, everywhere = self.settings.name, self.settings.limits, (*places, "operate/{what}")
         return Service(name, peers=self.peers, limits=limits, handler=self.handle, places=everywhere, **more)
 
@@ -155,7 +155,7 @@ class NodeServer(ABC):
         self._files.close()
 
     def describe(self) -> str:
-        """Return a line for the operator after the start, empty for none."""
+        """Return a line to print for the operator after the start; empty prints nothing."""
         return ""
 
     def serve(self, announce: Callable[[str], object] = print) -> None:
@@ -205,7 +205,7 @@ class _Server(uvicorn.Server):
         self._tell()
 
     async def _listen_for_probes(self, config: GateConfig) -> asyncio.Server:
-        """Accept connections of probes; they end with those of the service."""
+        """Accept connections of probes; they are closed together with the service's connections."""
 
         def protocol() -> asyncio.Protocol:
             return GateProtocol(config, self.server_state, self.lifespan.state)
@@ -213,7 +213,7 @@ class _Server(uvicorn.Server):
         return await asyncio.get_running_loop().create_server(protocol, sock=config.gate)
 
     def _look_at_certificates(self) -> None:
-        if self._daily is not None:  # the start has logged what ends soon
+        if self._daily is not None:  # not at the start, which has logged certificates that end soon
             self.service.warn_of_expiry()
         self._daily = asyncio.get_running_loop().call_later(_DAY, self._look_at_certificates)
 
@@ -230,7 +230,7 @@ class _Server(uvicorn.Server):
         await self._close_all()
 
     async def _close_all(self) -> None:
-        """Close remaining connections, so that none is left to the garbage collector after the loop.
+        """Close remaining connections, so that none is left to the garbage collector after the loop ends.
 
         Connections whose handshake is not complete are unknown to the server, but known to the gate.
         """
@@ -264,6 +264,7 @@ def _prepare(
     *,
     probe: tuple[str, int] | None = None,
 ) -> tuple[_Server, socket.socket]:
+    """Return a server and its listening socket; raise InputError for a public address without TLS."""
     host, port = at
     secured = server_context(
         tls, certificates_required=not service.takes_tokens, refused=service.refused_handshake
@@ -306,7 +307,7 @@ def _probe_config(service: Service, at: tuple[str, int]) -> GateConfig:
 
 
 class _Plain(logging.Handler):
-    """Forwards warnings of uvicorn and asyncio to our log: the source and the error type, never the text."""
+    """Forwards warnings of uvicorn and asyncio to the service's log: source and error type, without text."""
 
     def __init__(self, name: str) -> None:
         super().__init__(logging.WARNING)
@@ -329,7 +330,7 @@ _quieting = threading.Lock()
 
 @contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Replace the output of uvicorn and asyncio on stderr, and tracebacks, with log lines without data."""
+    """Replace tracebacks and the output of uvicorn and asyncio on stderr by log lines without data."""
     handler = _Plain(name)
     _shift(+1)
     for log in _BELOW:
@@ -344,7 +345,7 @@ def _quiet(name: str) -> Iterator[None]:
 
 def _shift(by: int) -> None:
     """Count services in this process; while there is one, logs do not propagate to other handlers."""
-    global _quieted  # noqa: PLW0603  (loggers are the process's, too)
+    global _quieted  # noqa: PLW0603  (loggers are global, too)
     with _quieting:
         _quieted += by
         for log in _BELOW:

@@ -79,7 +79,7 @@ class Metrics:
         self._certificates: dict[str, datetime] = {}
 
     def set_expiry(self, whose: str, when: datetime) -> None:
-        """Set when a certificate ends."""
+        """Set the time at which a certificate ends."""
         self._certificates[whose] = when
 
     def expiring(self) -> dict[str, float]:
@@ -107,7 +107,7 @@ class Metrics:
 
 @dataclass(slots=True)
 class _RequestRecord:
-    """Facts about one request for the log; of its body only the length."""
+    """Facts about one request for the log; they include the length of the body, never its content."""
 
     request: str = field(default_factory=lambda: secrets.token_hex(8))
     started: float = field(default_factory=time.perf_counter)
@@ -122,7 +122,7 @@ class _RequestRecord:
 
 
 class Service:
-    """An HTTP service: bytes that a peer posts to ``/v1/<place>`` go to a handler, whose bytes are the reply.
+    """An HTTP service: a handler receives the bytes posted to ``/v1/<place>`` and returns the reply.
 
     `app` is the ASGI application; `stop` makes it refuse new requests.
 
@@ -144,9 +144,9 @@ class Service:
         Templates of paths, such as ``sessions/{session}/columns``. Other paths are refused before their body
         is read. Metrics are counted by template.
     anonymous : Peer, optional
-        The peer of callers without credentials; without it they are refused.
+        The peer as which callers without credentials are admitted; without it they are refused.
     unlogged : collection of str, optional
-        Templates whose requests are only logged if the service fails, since the time of a call could
+        Templates whose requests are logged only if the service fails, since the time of a request could
         identify a person.
     """
 
@@ -210,7 +210,7 @@ class Service:
             self._log.info("handshake refused", code=reason.lower(), **more)
 
     def note_certificates(self, tls: TlsFiles) -> None:
-        """Read when the service's own certificate and its authority's end."""
+        """Read the end dates of the service's own and its authority's certificate."""
         for whose, file in (("service", tls.certificate), ("authority", tls.authority)):
             if file is not None:
                 self.metrics.set_expiry(whose, expiry(file))
@@ -224,7 +224,7 @@ class Service:
                 self._log.warning("certificate expires", whose=whose, days=days)
 
     def _note_peer(self, peer: Peer, certificate: bytes | None) -> None:
-        """Read when the certificate of a peer ends, once for each certificate."""
+        """Read the end date of a peer's certificate, once for each certificate."""
         if certificate is None or self._shown.get(peer.name) == certificate:
             return
         self._shown[peer.name] = certificate
@@ -237,7 +237,7 @@ class Service:
         return Response(b'{"alive": true}', media_type=_JSON)
 
     async def _readiness(self, request: Request) -> Response:  # noqa: ARG002
-        """Answer whether requests may be sent here."""
+        """Answer with status 200 if requests may be sent, else 503."""
         try:
             ready = not self.jobs.stopping and bool(self._ready())
         except Exception:  # noqa: BLE001  (a service whose check fails is not ready)
@@ -263,7 +263,7 @@ class Service:
         return response
 
     async def _post(self, template: str | None, request: Request) -> Response:
-        """Answer a message; without a template its path is unknown."""
+        """Answer a message; `template` is None if its path is unknown."""
         seen = _RequestRecord()
         try:
             done = await self._answer_message(template, request, seen)
@@ -289,6 +289,7 @@ class Service:
     async def _answer_message(
         self, template: str | None, request: Request, seen: _RequestRecord
     ) -> JobOutcome:
+        """Check a request in the order that the module states, and return the outcome of its job."""
         seen.version = _agreed_version(request)
         certificate, bearer = _certificate(request), _bearer(request)
         anybody = self.anonymous if certificate is None and bearer is None else None
@@ -311,7 +312,7 @@ class Service:
     async def _body(self, request: Request, seen: _RequestRecord) -> bytes:
         """Return the body; check its size and rate while it arrives, since headers may be false.
 
-        The memory of all incomplete bodies together is limited to that of all concurrent requests.
+        Incomplete bodies together may take no more memory than the concurrent requests together.
         """
         most = self.limits.body_bytes
         if "content-encoding" in request.headers:
@@ -344,7 +345,7 @@ class Service:
         return bytes(body)
 
     async def _discard(self, request: Request) -> None:
-        """Read on for a short time, so that a caller that is still sending receives the refusal."""
+        """Read and discard the body for a short time, so that a caller still sending receives the error."""
         left = self.limits.body_bytes
         if "expect" in request.headers or int(request.headers.get("content-length", "0")) > 2 * left:
             return
@@ -359,6 +360,7 @@ class Service:
             return
 
     def _note(self, request: Request, seen: _RequestRecord, response: Response) -> None:
+        """Count a request in the metrics, and log it without data."""
         seconds = time.perf_counter() - seen.started
         status, sent = response.status_code, len(response.body)
         figures: dict[str, Any] = {"received": seen.received, "sent": sent, "replayed": seen.replayed}
@@ -390,8 +392,8 @@ class Service:
 def body_seconds(received: int, limit: float) -> float:
     """Return the seconds that a body may take in all, after `received` bytes have arrived.
 
-    Without this limit, a caller that sends a byte now and then could hold a connection and memory up to the
-    limit.
+    Without this limit, a caller that sends a byte now and then could occupy a connection and memory for
+    `limit` seconds.
     """
     return min(limit, _BODY_SECONDS + received / _LEAST_RATE)
 
@@ -432,7 +434,7 @@ def _agreed_version(request: Request) -> int:
 
 
 def _bearer(request: Request) -> str | None:
-    """Return the token of a request, None without one; a malformed header gives "", which matches no peer."""
+    """Return the token of a request, None without a header, "" (which matches no peer) if it is malformed."""
     given = request.headers.getlist("authorization")
     if not given:
         return None

@@ -142,7 +142,7 @@ def is_loopback(host: str) -> bool:
 
 
 class _MustExist:
-    """Marks a path whose file `check_files` requires."""
+    """Marks a path whose file must exist; see `check_files`."""
 
 
 class _OwnerOnly(_MustExist):
@@ -297,7 +297,7 @@ def load(path: str | Path, model: type[M], *, environment: Mapping[str, str] | N
     model : type
         Model of the settings.
     environment : mapping, optional
-        Environment variables; without it, those of the process.
+        Environment variables; by default, of this process.
 
     Returns
     -------

@@ -88,9 +88,9 @@ def override(
 ) -> dict[tuple[str, ...], str]:
     """Put overrides from the environment into the values, and return the variable of each key.
 
-    MASQUERADE_LISTEN__PORT=9000 sets listen.port. Names such as those of peers are matched regardless of
-    case, with `_` for `-` and `.`. Single values and lists of them can be overridden, for peers only if the
-    file has the peer: admission and consent are decided by the file alone.
+    MASQUERADE_LISTEN__PORT=9000 sets listen.port. Keys that are names, such as those of peers, are matched
+    regardless of case, with `_` for `-` and `.`. Only single values and lists of them can be overridden. A
+    variable cannot add a peer or a consent: the file alone decides about these.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def override(
 
 
 def _find_overridden(variable: str, values: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, ...]:
-    """Return the keys that a variable's name refers to."""
+    """Return the path of keys that a variable's name refers to."""
     path: list[str] = []
     annotation: Any = model
     here: Any = values

@@ -6,10 +6,10 @@ keys). It is excluded from backups: a restored copy would offer keys as unused t
 
 An anchor in `once/` (`services.common.anchor`) detects that any of these files was restored. Then a new epoch
 starts: replies are deleted, open sessions are interrupted, and burnt keys stay burnt. Only a snapshot of the
-whole disk cannot be detected here; a peer's receipt of the release ledger shows it.
+whole disk cannot be detected here; a peer's receipt of the release ledger reveals it.
 
-To restore, copy everything but `once/` into an empty folder, with `state.sqlite` as written by SQLite's own
-backup. A log (`state.sqlite-wal`) from a different time would be mixed into it.
+To restore, copy everything but `once/` into an empty folder. Take `state.sqlite` from a backup made by SQLite
+itself: SQLite would apply a log (`state.sqlite-wal`) from a different time to a plain copy.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class ReplyStore:
     refused (`KeySpent`) rather than handled a second time. Only beyond `most` replies the oldest facts are
     deleted.
 
-    Of a `passing` reply only the fact is durable. Its bytes are in memory until later replies displace them.
-    It is for replies that are useless after a crash.
+    A `passing` reply is useless after a crash: only the fact that it was sent is durable. Its bytes are in
+    memory until later replies displace them.
     """
 
     TABLES: ClassVar[str] = """
@@ -100,7 +100,7 @@ END;
 
     @classmethod
     def in_memory(cls, longest: int) -> ReplyStore:
-        """Return a store in memory, of the latest replies, for a service without a state."""
+        """Return a store of the latest replies in memory, for a service without a state folder."""
         layout = Layout("a store of replies", "the replies", b"mqrp", cls.TABLES)
         return cls(DurableStore(None, layout), most=256, most_bytes=max(64 << 20, longest))
 
@@ -137,7 +137,7 @@ END;
         *,
         passing: bool = False,
     ) -> None:
-        """Store a reply, or for a `passing` reply the fact; durable on return, so that it may be sent.
+        """Store a reply durably before it is sent; of a `passing` reply, only the fact that it was sent.
 
         Parameters
         ----------
@@ -245,7 +245,7 @@ class State:
     restored : bool
         Whether a restore was detected since the state was opened.
     problem : str
-        The reason for that, or empty.
+        The reason to consider the state restored, or empty.
     notes : Notes
         Durable values by scope and name.
     replies : ReplyStore
@@ -268,8 +268,8 @@ class State:
     def open(cls, folder: str | Path) -> State:
         """Open a state folder; create it if it does not exist.
 
-        After a restore, notes of scope "session" have the scope "interrupted". Of notes below a session
-        ("name/…", such as its pseudonyms) only the name is left; their content is deleted.
+        After a restore, notes of scope "session" are moved to the scope "interrupted". Notes below a session
+        ("name/…", such as its pseudonyms) keep only their names; their content is deleted.
 
         Raises
         ------
@@ -344,7 +344,7 @@ class State:
         Returns
         -------
         bool
-            False if changes are missing now: the database was restored. Then call `begin_anew`.
+            False if changes are missing, so that the database was restored: then call `begin_anew`.
         """
         return self._once.watch(name, store, count)
 
@@ -360,7 +360,7 @@ class State:
         self._changes += 1
 
     def _begin(self) -> tuple[str, int, str]:
-        """Return id and epoch, and the reason to consider the state restored."""
+        """Return the id and the number of the epoch, and the reason to consider the state restored."""
         incarnation, last = self._fact(INCARNATION), int(self._fact("epoch") or 0)
         if incarnation is None:
             return self._new_epoch("its database is missing" if self._once.used else "")
@@ -368,9 +368,10 @@ class State:
         return self._new_epoch(problem) if problem else (incarnation, last, "")
 
     def _new_epoch(self, problem: str) -> tuple[str, int, str]:
-        """Start an epoch: the current time in seconds, or the successor of the last known epoch.
+        """Start an epoch, numbered by the current time in seconds, or by the last known epoch plus one.
 
-        So a backup that is restored twice, even on an empty machine, does not start the same epoch twice.
+        Thanks to the time, a backup that is restored twice, even on an empty machine, does not start the same
+        epoch twice.
         """
         store, last = self._store, int(self._fact("epoch") or 0)
         epoch = max(last + 1, self._once.epoch + 1, int(time.time()))
@@ -433,7 +434,7 @@ class OnceFolder:
         last = self.anchor.last
         if self.burnt.find(EPOCH, chosen.encode()) is None:
             self.burnt.claim([Claim(EPOCH, chosen.encode())])
-        # the larger number, so that after a crash before the state has the id, it still counts as used
+        # the larger number, so that the folder still counts as used after a crash before the state has the id
         least = 0 if last is None else last.counts.get(STATE, 0)
         self.anchor.begin(chosen, epoch, {STATE: max(changes, least), KEYS: self._burnt()})
         return chosen
@@ -499,7 +500,8 @@ def peek(folder: str | Path, scope: str, name: str) -> bytes | None:
 def peek_problem(folder: str | Path) -> str | None:
     """Return the reason to consider a state restored, which a service may have open.
 
-    It is empty if there is none, and None if it cannot be determined: the folder is of the first version.
+    The result is empty if there is no such reason, and None if it is unknown: the folder is of the first
+    version.
     """
     place = Path(folder)
     if (place / ONCE / INCARNATION).exists():
@@ -514,6 +516,7 @@ def peek_problem(folder: str | Path) -> str | None:
 
 
 def _compare_files(place: Path, anchor: Anchor) -> str:
+    """Return the reason to consider a state restored, from its files alone; empty if there is none."""
     facts = {
         name: DurableStore.peek(place / DATABASE, "SELECT value FROM facts WHERE name = ?", (name,))
         for name in (INCARNATION, CHANGES)
@@ -571,8 +574,8 @@ def _lock(folder: Path) -> int:
 def _body(path: Path, *, written_to: bool) -> str:
     """Return the identity of a file by which the first version detected copies: inode and generation.
 
-    On file systems without generations it uses the change time of the inode, for a file that is never
-    written to. That time cannot be set, but changing owner or mode changes it, which looks like a restore.
+    On file systems without generations, the change time of the inode is used instead if the file is never
+    written to. This time cannot be set, but changing owner or mode changes it, which looks like a restore.
     """
     with path.open("rb") as stream:
         inode, generation = os.fstat(stream.fileno()), generation_of(stream.fileno())

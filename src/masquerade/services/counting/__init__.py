@@ -1,16 +1,17 @@
 """Counting people who each keep their own record, as services: frequency mining, secure aggregation, mixnet.
 
-A *miner* asks the questions. A mix also has *leaders* (mix servers), run by others. An *enrolment office*
-identifies people. Each person has one file and one command on their own machine. The steps of a count::
+A *miner* asks the questions. A mix (mixnet) also has *leaders* (mix servers), which different organisations
+run. An *enrolment office* identifies people. Each person has one file and runs one command on their own
+machine. The steps of a count::
 
     office ── enrol ──▶ miner, leaders     people and rules of the count, fixed once by a digest
     person ── letters, replies ──▶ miner   the device fetches its message, and answers by its own rules
     analyst ── questions ──▶ miner         a source of counts (`mq.people.count`): any learner, round by round
     operator ── close ──▶ miner            counting is over; a mix is shuffled and opened only now
 
-`masquerade.protocols` describes what each role learns. Running them as services adds: the miner sees the
-address of each person's device and the times of its requests, and anyone who has a person's file can answer
-in their name.
+`masquerade.protocols` describes what each role learns. Services reveal more: the miner also sees the address
+of each person's device and the times of its requests. Anyone who has a person's file can answer in the
+person's name.
 """
 
 from masquerade.core.util.lazy_exports import public_modules

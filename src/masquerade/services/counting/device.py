@@ -1,7 +1,8 @@
 """A person's device in a count: fetch messages and answer them as the ledger allows, until the count ends.
 
-Nothing here loads NumPy: a device needs about thirty megabytes. If it is killed, it continues with the same
-file; a round that was in progress then continues without it, or is void.
+This module does not load NumPy: a device needs about thirty megabytes of memory. If the process is killed, it
+can be started again with the same file; a round that was in progress continues without the device, or is
+void.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ _WITH_DELTA = "A limit states the δ that you accept like this: --limit 5%:50%,d
 
 
 class DeviceRole(Protocol):
-    """A person's role in a protocol: bytes in, bytes out."""
+    """A person's role in a protocol, which answers messages."""
 
     def receive(self, message: bytes, /) -> bytes | None:
         """Return the reply to a message of the miner, None if there is none."""
 
 
 class _Submitter:
-    """A respondent of a mix, whose one submission is stored until it has arrived."""
+    """A respondent of a mix; its submission is stored in the ledger, so that a retry sends it unchanged."""
 
     def __init__(
         self, respondent: Any, terms: CountTerms, codes: Mapping[str, int], ledger: PersonLedger
@@ -90,14 +91,14 @@ class TakenPart(NamedTuple):
 
 
 def disclosure(terms: CountTerms, budget: OwnerBudget) -> str:
-    """Describe in plain words what participation in a count reveals, clear variables first.
+    """Describe in plain words what participation in a count reveals; variables in clear come first.
 
     Parameters
     ----------
     terms : CountTerms
         Terms of the count.
     budget : OwnerBudget
-        The γ of earlier counts, and the limit of the device's owner.
+        The γ and noise of earlier counts, and the limit of the device's owner.
     """
     form, least, noise = terms.report_form, terms.minimum, terms.noise
     if noise is not None:
@@ -188,6 +189,7 @@ class Device:
         return self.http.exchange(what, request.encode(), once=False)
 
     def _answer(self, role: DeviceRole, message: bytes, letter: bytes) -> None:
+        """Send the reply to a message; an equal message gets the same reply again."""
         digest = hashlib.sha256(message).digest()
         if self._last is None or self._last[0] != digest:
             try:
@@ -206,7 +208,7 @@ class Device:
                 self.refused.append("The mix was closed before this record arrived: it was not accepted.")
 
     def _start(self) -> DeviceRole | None:
-        """Return the person's role once the terms are known; until then, only the terms are requested."""
+        """Return the person's role once the miner has the terms, None until then."""
         encoded = self.person.known_terms(self.admission)
         if encoded is None:
             try:
@@ -227,14 +229,14 @@ class Device:
         return self._participant
 
     def _budget(self, terms: CountTerms | None = None) -> OwnerBudget:
-        """Return the γ and the noise of all counts that were started, and of `terms`, and the limit."""
+        """Return the limit, with the γ and the noise of all started counts and the noise of `terms`."""
         noise = self.person.noise_spent()
         if terms is not None and terms.noise is not None:
             noise[terms.digest.hex()] = terms.noise.privacy
         return OwnerBudget(self.person.gammas_spent(), self.limit, noise)
 
     def _check_limit(self, terms: CountTerms) -> None:
-        """Raise InputError if the total exceeds the limit, unless the user accepts reports as clear."""
+        """Raise InputError if the total exceeds the limit, unless the person accepts it (`accept_clear`)."""
         if not self._accepts_clear:
             instead = _INSTEAD if terms.noise is None else f"{_INSTEAD} {_WITH_DELTA}"
             self._budget(terms).check(terms.report_form.id, terms.report_form.record_gamma, instead)
@@ -276,7 +278,7 @@ def take_part(
 ) -> TakenPart:
     """Participate in a count with a person's file and record.
 
-    The ledger in the person's file decides what is sent, and that it is sent only once.
+    The ledger in the person's file determines what may be sent, and ensures that it is sent only once.
 
     Parameters
     ----------
@@ -285,15 +287,15 @@ def take_part(
     record : str, Path or mapping
         Labels by variable, or a JSON file of them.
     admission : str or Path, optional
-        Public file of a further count.
+        Public file (`admission.json`) of a count for which the person's file has no admission yet.
     count : str, optional
         Name of the count, if the person's file contains several.
     wait : float, optional
-        Maximum number of seconds to participate. Without it, until the count is over.
+        Largest number of seconds to participate. Without it, until the count is over.
     limit : PrivacyLimit or str, optional
-        Limit on what the reports may reveal. If the terms reveal more, no report is drawn.
+        Limit on what the reports of all counts may reveal. If the terms reveal more, no report is drawn.
     accept_clear : bool
-        True to accept terms above the limit. The rules for clear records then protect the record.
+        True to accept terms above the limit; then the protocol's rules for clear records apply.
     tell : callable, optional
         Called with each line for the person.
 

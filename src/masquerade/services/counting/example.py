@@ -48,10 +48,10 @@ def write_count(
     ports: Mapping[str, int] | None = None,
     **more: Any,
 ) -> dict[str, Path]:
-    """Write the files of all roles, in a subfolder per server; return the settings file of each role.
+    """Write the files of all roles, in one subfolder per server; return the settings file of each role.
 
-    The result also has the files "count", "names" and "records". `more` goes into the description
-    (`minimum`, `colluders`, …), except `patience`, which goes into the miner's file.
+    The result also has the files "count", "names" and "records". `more` has further fields of the count's
+    description (`minimum`, `colluders`, …), and `patience` for the miner's file.
     """
     if not records:
         raise InputError("A count needs people.")

@@ -1,7 +1,7 @@
 """A leader of a mix (mix server) as a service: it shuffles once, and opens after all leaders have signed.
 
-Its share of the key is kept in memory only, never on disk. A leader that stops after it gave its share has
-lost the key, and the mix is over.
+Its share of the key is kept in memory only, never on disk. A leader that stops after it sent its public share
+has lost the key, and the mix is over.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class LeaderService(CountServer):
         self.operations = {"status": self._status}
 
     def begin(self, files: ExitStack) -> None:
-        """Continue, unless an earlier process had sent its share of the key, which is then lost."""
+        """Check whether an earlier process sent its share of the key; the key is then lost."""
         super().begin(files)
         self.lost = self.state.notes.get(SCOPE, SHARED) is not None
 
     def take_terms(self, terms: CountTerms) -> None:
-        """Make this leader's share of the key."""
+        """Create this leader's share of the key."""
         agreed = terms.protocol_terms(self.description.load_policy())
         if isinstance(agreed, MixTerms):
             self._leader = Leader(self.settings.name, self.identity, agreed)
@@ -63,6 +63,8 @@ class LeaderService(CountServer):
         return f"leader of count {self.description.name!r}{': its key is lost, and it is over' * self.lost}"
 
     def _for_miner(self, work: Callable[[Leader, bytes], bytes]) -> Handler:
+        """Return a handler for requests of the miner; it first stores that a share of the key is sent."""
+
         def handled(call: Call) -> bytes:
             if call.peer.name != self.settings.miner:
                 raise NotAdmitted("Only the miner of this count may send requests to its leaders.")

@@ -1,6 +1,6 @@
-"""Queue of pending messages, one per person: each is handed out until its person has answered it.
+"""Queue of pending messages, one per person: a message is handed out until the person has answered it.
 
-It does not check replies: `MinerService` verifies a reply's signature before it passes it on.
+The queue does not check replies: `MinerService` verifies their signatures before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHORTEST, _EACH = (
 
 
 class MessageQueue:
-    """Messages to people and their replies; at most `held` requests are held until there is a message."""
+    """Messages to people and their replies; up to `held` requests are held open until a message arrives."""
 
     def __init__(self, people: int, held: int, patience: float) -> None:
         self._people, self._held, self._patience = people, held, patience
@@ -33,7 +33,7 @@ class MessageQueue:
         self._over = False
 
     def letter(self, person: str) -> Letter:
-        """Return the pending message of a person; without one, wait a while first."""
+        """Return the pending message of a person; wait a short time if there is none."""
         with self._changed:
             if self._waiting < self._held:
                 self._waiting += 1
@@ -64,7 +64,7 @@ class MessageQueue:
     def replies(
         self, letters: Mapping[str, bytes], patience: float | None = None
     ) -> Iterator[tuple[str, bytes]]:
-        """Hand out messages and yield replies as they arrive, until all have arrived or patience ends."""
+        """Hand out messages, and yield replies until all have arrived or `patience` seconds have passed."""
         with self._changed:
             self._letters, self._replies = dict(letters), {}
             self._id = secrets.token_bytes(LETTER_ID)
@@ -84,7 +84,7 @@ class MessageQueue:
                 self._letters, self._replies = {}, {}
 
     def end(self) -> None:
-        """Tell all devices on their next request that counting is over."""
+        """Answer all further requests of devices with the message that counting is over."""
         with self._changed:
             self._over = True
             self._changed.notify_all()

@@ -46,8 +46,9 @@ AnyTerms: TypeAlias = "FrequencyTerms | AggregationTerms | MixTerms"
 class CountTerms(Message, tag=b"masquerade count terms 1", eq=False):
     """Terms that all roles agree to before anything is counted; `digest` identifies them.
 
-    `name` can be used only once. For secure aggregation, `colluders` and `dropouts` are shares, and `server`
-    is the strongest miner that is tolerated. For the mix, `leaders` are in the order in which they shuffle.
+    `name` can be used only once. For secure aggregation, `colluders` and `dropouts` are shares of the people,
+    and `server` is the strongest type of miner that the protocol tolerates. For the mix, `leaders` are in the
+    order in which they shuffle.
     """
 
     protocol: Annotated[str, OneOf(Text(32), PROTOCOLS)]
@@ -63,7 +64,7 @@ class CountTerms(Message, tag=b"masquerade count terms 1", eq=False):
 
     @classmethod
     def decode(cls, data: bytes, context: object = None) -> Self:
-        """Decode terms; those with noise have a tag and fields of their own."""
+        """Decode terms; terms with noise have a different tag and further fields."""
         if cls is CountTerms and tag_of(data) == NoisyCountTerms.TAG:
             return cast(Self, NoisyCountTerms.decode(data, context))
         return super().decode(data, context)
@@ -99,7 +100,7 @@ class CountTerms(Message, tag=b"masquerade count terms 1", eq=False):
     ) -> AnyTerms:
         """Return the terms of the protocol, with the full policy if it is available.
 
-        Records that reveal more than `limit`, which the caller chooses, count as clear.
+        If reports reveal more than `limit`, which the caller chooses, they count as clear records.
         """
         used: AnyPolicy = self.report_form if policy is None else policy
         if self.protocol == "frequency":
@@ -118,11 +119,11 @@ class NoisyCountTerms(CountTerms, tag=b"masquerade count terms 2", eq=False):
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Read terms; raise DecodingError if their noise is not a promise."""
+        """Read terms; raise DecodingError if the parameters of their noise are not valid."""
         terms = super().read(reader)
         if terms.protocol == "mix":
             raise DecodingError("The records of a mix have no noise.")
-        _ = terms.noise
+        _ = terms.noise  # raises DecodingError if a parameter is not valid
         return terms
 
     @property
@@ -189,10 +190,10 @@ class DeviceRequest(Message, tag=b"masquerade count request 1"):
 
 
 class Letter(Message, tag=b"masquerade count letter 2"):
-    """The miner's response to a device: wait for `pause` milliseconds, a message to answer, or the end.
+    """The miner's response to a device: wait for `pause` milliseconds, answer a message, or stop.
 
-    `id` is drawn when the message is handed out, so that a reply to an earlier message never fits, even if
-    the messages are equal.
+    `id` is drawn when the message is handed out, so that a reply to an earlier message is never accepted,
+    even if the messages are equal.
     """
 
     kind: Annotated[str, OneOf(Text(16), (WAIT, MESSAGE, OVER))]
@@ -202,7 +203,7 @@ class Letter(Message, tag=b"masquerade count letter 2"):
 
 
 class DeviceReply(Message, tag=b"masquerade count reply 2"):
-    """A signed reply of a person's device to a letter; empty without a reply, or after a refusal."""
+    """A signed reply of a person's device to a `Letter`; the content is empty if the device refused."""
 
     person: PersonName
     letter: Annotated[bytes, Fixed(LETTER_ID)]
@@ -220,12 +221,12 @@ class DeviceReply(Message, tag=b"masquerade count reply 2"):
         return _is_signed(terms, self.person, self.signature, _REPLY, terms.digest, *self._fields())
 
     def _fields(self) -> tuple[bytes, ...]:
-        """Return the signed fields. The content is hashed first, which does not block other threads."""
+        """Return the signed fields; hashing the content first does not block other threads."""
         return self.person.encode(), self.letter, hashlib.sha256(self.content).digest()
 
 
 def _is_signed(terms: CountTerms, person: str, signature: bytes, label: str, *fields: bytes) -> bool:
-    """Return True if an enrolled person signed; the check takes as long for a name that is not enrolled."""
+    """Return True if an enrolled person signed; names that are not enrolled take the same time to check."""
     identity = terms.members.get(person)
     try:
         verify_signature(terms.miner if identity is None else identity, signature, label, *fields)
@@ -235,6 +236,6 @@ def _is_signed(terms: CountTerms, person: str, signature: bytes, label: str, *fi
 
 
 class MixBoards(Message, tag=b"masquerade count boards 1"):
-    """Boards of a mix that the miner sends to a leader together."""
+    """Boards (signed messages of all roles) of a mix that the miner sends to a leader together."""
 
     parts: Annotated[tuple[Annotated[bytes, Blob(1 << 30)], ...], Many(4)]

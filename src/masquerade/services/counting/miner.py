@@ -1,8 +1,8 @@
-"""The miner as a service: it runs rounds over people's devices, and stores what it has counted.
+"""The miner as a service: it runs rounds over people's devices, and stores the counts.
 
-After a crash it continues with everything that was counted. A round in which votes may have been sent is
-spent, as in people's own ledgers. The key of a mix is kept in memory only: a miner that stops between the
-first key and the opening ends that count.
+After a crash it continues with all stored counts. A round in which votes may have been sent cannot be
+repeated, as in people's own ledgers. The key of a mix is kept in memory only: if the miner stops after it has
+received the first key and before the opening, the count is over.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ KEY_LOST: Final = Refusal(
 class _Mix:
     """The miner's side of a mix: keys from all leaders, submissions until the closing, then records.
 
-    If a leader is unreachable, the closing can be repeated: the batch stays as the first leader saw it, and
-    leaders' replies are stored. A leader that has lost its key ends the mix, and nothing is opened.
+    If a leader is unreachable, the closing can be repeated with the same batch; leaders' replies are stored
+    until then. If a leader has lost its key, the mix is over, and nothing is opened.
     """
 
     def __init__(self, service: MinerService, terms: MixTerms) -> None:
@@ -87,7 +87,7 @@ class _Mix:
         self._letter = secrets.token_bytes(LETTER_ID)
 
     def letter(self, person: str) -> Letter:
-        """Return the board of keys for a person, until they have answered it."""
+        """Return the board of keys to a person who has not answered it yet."""
         self._check_over()
         if self.result is not None or person in self._submissions:
             return Letter(OVER)
@@ -104,7 +104,7 @@ class _Mix:
         return Letter(MESSAGE, 0, board, self._letter)
 
     def _keys(self) -> bytes:
-        """Return the board of all keys once every leader has it; a board that exists is never remade."""
+        """Return the board of all keys once every leader has it; an existing board is never replaced."""
         if self._board is None:
             with self._leaders() as http:
                 if self._made is None:
@@ -119,7 +119,7 @@ class _Mix:
         return self._board
 
     def take(self, reply: DeviceReply) -> bool:
-        """Store the first submission that a person signed; return True if it is this one."""
+        """Store the first submission of a person; return True if the reply contains this submission."""
         if reply.letter != self._letter:
             return False
         signed = SignedMixMessage.parse(reply.content, self._terms, "submission")
@@ -151,7 +151,7 @@ class _Mix:
             self.result = result
 
     def _closed_batch(self, miner: MixMiner) -> bytes:
-        """Stop accepting submissions and return the batch; if it is too small, accept more again."""
+        """Stop accepting submissions and return the batch; if it is not valid, accept submissions again."""
         with self._lock:
             self._closed, sent = True, list(self._submissions.values())
         try:
@@ -197,8 +197,8 @@ class _Mix:
 class MinerService(CountServer):
     """Endpoints for the office: enrol. People: terms, letters, replies. Operator: check, ask, result, …
 
-    People's devices have no certificate. Each message is signed with the identity that the office enrolled,
-    for this count and (a reply) for the letter that it answers. The signature is checked first.
+    People's devices have no certificate. Each message is signed with the identity that the office enrolled.
+    The signature covers the count and, for a reply, the letter that it answers. It is checked first.
     """
 
     settings: CountMinerSettings
@@ -263,7 +263,7 @@ class MinerService(CountServer):
         return f"count {name!r} by {protocol}: {people}"
 
     def _checked_request(self, call: Call) -> tuple[CountTerms, str]:
-        """Return the terms and the person who signed a request; raise NotAdmitted if nobody enrolled did."""
+        """Return the terms and the enrolled person who signed a request; raise NotAdmitted otherwise."""
         terms, request = self.require_terms(), DeviceRequest.decode(call.body)
         if not request.is_signed(terms) or request.what != call.place:
             raise NotAdmitted(NOT_SIGNED)
@@ -305,7 +305,7 @@ class MinerService(CountServer):
         return [question_of(one, sizes) for one in listed]
 
     def _noisy_queries(self, noisy: NoisyPeople, values: dict[str, Any]) -> list[Query]:
-        """Return the queries of a round with noise; raise QueryRefused if the analyst misses a round."""
+        """Return the queries of a round with noise; raise QueryRefused if the analyst missed a round."""
         queries = [noisy.query(one) for one in self._parse_questions(values, noisy.sizes)]
         if values.get("rounds") != noisy.rounds_held:
             reason = "Other tables were counted since: open the count again, so that none is spent twice."
@@ -323,7 +323,7 @@ class MinerService(CountServer):
         return {"refusals": [{"code": one.code, "reason": one.reason} for one in refusals]}
 
     def _ask(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Answer the operator's questions from earlier counts, the rest in one round."""
+        """Answer the operator's questions, from earlier counts if possible, the others in one round."""
         self.require_terms()
         if self.noisy is not None:
             with self._asking:
@@ -353,7 +353,7 @@ class MinerService(CountServer):
         return {"terms": terms.encode().hex(), **result}
 
     def _close(self, _given: dict[str, Any]) -> dict[str, Any]:
-        """End the count: open a mix; otherwise stop asking, and tell devices that the count is over."""
+        """End the count: open the records of a mix, or run no further rounds and dismiss the devices."""
         self.require_terms()
         if self.mix is not None:
             self.mix.close()

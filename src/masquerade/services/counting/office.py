@@ -1,4 +1,4 @@
-"""The enrolment office: it identifies people, and fixes once who is counted."""
+"""The enrolment office: it identifies people, and fixes the list of people who are counted."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def enrol(
     wait: float = 10.0,
     tell: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Path]:
-    """Fix who is counted at the miner and every leader; return each person's file.
+    """Send the list of people to the miner and every leader; return the path of each person's file.
 
-    The folder gets one file per person, to be handed over, and two public files: `roster.json` with all
-    public keys, and `admission.json`. People whose public key is in the roster already keep their file. The
-    function waits for servers that are starting. After a failure, call it again with the same people.
+    The folder gets one file per person, to be handed to the person, and two public files: `roster.json` with
+    all public keys, and `admission.json`. People whose public key is in the roster already keep their file.
+    The function waits up to `wait` seconds for servers that are starting. After a failure, call it again with
+    the same people.
     """
     check_person_names(people)
     out, description = Path(folder), settings.description()
@@ -60,7 +61,7 @@ def enrol(
     )
     write_whole(out / ADMISSION, admission.to_json())
     for file in files.values():
-        if file.is_file():  # people who took their file along get the public file
+        if file.is_file():  # people who have already received their file get the public file instead
             person_file = PersonFile(file)
             person_file.admit(admission)
             person_file.close()

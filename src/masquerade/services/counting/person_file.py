@@ -1,7 +1,7 @@
-"""A person's file: their identity, the counts they were admitted to, and the ledger of what was sent.
+"""A person's file: their identity, the counts they were admitted to, and the ledger of sent messages.
 
-It is an ordinary ledger (`people.ledger`), so that no entry can be undone. The office makes it and hands it
-over.
+It is an ordinary ledger (`people.ledger`), in which no entry can be undone. The office creates the file and
+hands it to the person.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PersonFile:
 
     @classmethod
     def make(cls, path: str | Path, name: str) -> bytes:
-        """Make the file of a person with a new identity; return the public key."""
+        """Create the file of a person with a new identity; return the public key."""
         place, key = Path(path), SigningKey()
         if place.exists():
             raise FileError(f"{place}: exists already; a person has one file permanently.")
@@ -97,7 +97,7 @@ class PersonFile:
         return key.public
 
     def admit(self, admission: Admission) -> None:
-        """Store the admission to a count; raise InputError if the count has other terms."""
+        """Store the admission to a count; raise InputError if one with different terms is stored already."""
         name, value = admission.count.encode(), admission.to_json().encode()
         earlier = self.ledger.find(ADMITTED, name)
         if earlier is None:
@@ -118,7 +118,7 @@ class PersonFile:
         return matching[0]
 
     def keep_terms(self, admission: Admission, data: bytes) -> CountTerms:
-        """Check the miner's terms against the office's digest, and store them."""
+        """Check that the miner's terms have the digest that the office stated, and store them."""
         try:
             terms = CountTerms.decode(data)
         except DecodingError as error:
@@ -136,7 +136,7 @@ class PersonFile:
         return self.ledger.find(TERMS, bytes.fromhex(admission.terms))
 
     def gammas_spent(self) -> dict[str, Gamma]:
-        """Return γ by policy of the counts that were begun: reports under one policy are drawn once."""
+        """Return the γ of started counts by policy, since reports under one policy are drawn only once."""
         spent: dict[str, Gamma] = {}
         for data in self.ledger.values(TERMS):
             terms = CountTerms.decode(data)
@@ -145,7 +145,7 @@ class PersonFile:
         return spent
 
     def noise_spent(self) -> dict[str, tuple[Fraction, Fraction]]:
-        """Return ε and δ of the counts with noise that were begun, by the digest of their terms."""
+        """Return ε and δ of started counts with noise, by the digest of their terms."""
         spent: dict[str, tuple[Fraction, Fraction]] = {}
         for data in self.ledger.values(TERMS):
             terms = CountTerms.decode(data)
@@ -154,7 +154,7 @@ class PersonFile:
         return spent
 
     def fix_record(self, terms: CountTerms, codes: Mapping[str, int]) -> None:
-        """Bind this count to one record, by a keyed code; raise InputError if it started with another."""
+        """Bind this count to one record, by a keyed code; raise InputError if it is bound to another one."""
         text = json.dumps(dict(sorted(codes.items()))).encode()
         mark = symmetric.code(self.identity.reveal(), b"masquerade count record\0" + terms.digest + text)
         try:

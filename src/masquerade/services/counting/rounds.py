@@ -1,7 +1,7 @@
 """Rounds over people's devices, and their durable record, which survives a crash of the miner.
 
-People may send votes as soon as they are asked. The miner stores that fact first: after a crash it knows
-that votes may have been sent, and whose. Complete counts are stored as well.
+People may send votes as soon as they are asked. Therefore the miner first stores whom it is about to ask:
+after a crash it knows that these people may have sent votes. Complete counts are stored as well.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class RoundBook:
         self.add("counted", n=n, tables=listed)
 
     def add_noisy_round(self, counted_round: CountedRound) -> None:
-        """Store the tables of a round with noise, and whose votes they sum."""
+        """Store the tables of a round with noise, and the people whose votes they sum."""
         self.add("noisy", **noisy_round_values(counted_round))
 
     def noisy_rounds(self) -> list[CountedRound]:
@@ -127,7 +127,7 @@ class RoundBook:
 
 
 class ServedFrequency(FrequencyTally):
-    """Frequency mining over devices. All people see invalid votes, and continue without the cheats."""
+    """Frequency mining over devices; invalid votes are shown to all people, who continue without cheats."""
 
     def __init__(self, terms: FrequencyTerms, queue: MessageQueue, book: RoundBook) -> None:
         super().__init__(terms, lambda _user, _message: None, workers=1)
@@ -146,7 +146,7 @@ class ServedFrequency(FrequencyTally):
                 self._void_round(entry["evidence"], book.questions(entry))
 
     def hold_round(self, questions: Sequence[Question]) -> KnownCounts:
-        """Mine the counts of a round; later rounds omit people who were missing or cheated."""
+        """Run a round and store its counts; later rounds omit people who were missing or cheated."""
         try:
             counts = super().hold_round(questions)
         except RoundAborted as error:
@@ -168,7 +168,7 @@ class ServedFrequency(FrequencyTally):
                 self.take(current, reply)
 
     def record_spent(self, current: MiningRound) -> None:
-        """Store that votes were sent; show invalid votes to all others, for whom the round is void."""
+        """Store that votes were sent; invalid votes are shown to all other people, which voids the round."""
         super().record_spent(current)
         if not current.evidence:
             return
@@ -178,11 +178,11 @@ class ServedFrequency(FrequencyTally):
         self._book.add("cheats", evidence=evidence, questions=listed)
         honest = [user for user in current.invitation.users if user not in current.evidence]
         for _ in self._queue.replies(dict.fromkeys(honest, current.accusation)):
-            pass
+            pass  # only wait until people have received the evidence: their replies have no content
         self._void_round(cheats, questions)
 
     def _void_round(self, cheats: Iterable[str], questions: Iterable[Question]) -> None:
-        """Void a round, as people do who see evidence of cheats: it may be repeated without the cheats."""
+        """Treat a round as void, like people who saw evidence of cheats: it may be repeated without these."""
         named = set(cheats)
         self._rosters = [roster - named for roster in self._rosters]
         self._spent.difference_update(questions)
@@ -251,6 +251,7 @@ class ServedAggregation:
         return counted_round
 
     def _run(self, server: Server) -> AggregationOutcome:
+        """Run all steps of a round; people without a valid reply drop out."""
         names, places = self.terms.roster.names, self.terms.roster.places
         while outgoing := server.advance():
             if wire.kind_of(next(iter(outgoing.values()))) is wire.Delivery:
@@ -276,7 +277,7 @@ class ServedAggregation:
         self._book.add("voting", nonce=self._nonce.hex(), number=self._number)
 
     def _restore_outcome(self, entry: Mapping[str, Any]) -> AggregationOutcome:
-        """Return the part of an outcome that later rounds need: its people, and the graph of the session."""
+        """Return the part of a stored outcome that later rounds need: its people, and the session's graph."""
         graph, drawn = None, (entry["attempt"], bytes.fromhex(entry["drawn"]))
         if drawn[1]:
             sizes = self.terms.sizes

@@ -29,7 +29,7 @@ class CountServer(PeopleServer):
         super().__init__(settings)
 
     def begin(self, files: ExitStack) -> None:  # noqa: ARG002
-        """Continue with the terms that the office has fixed, unless the state came from a backup."""
+        """Continue with the terms that the office fixed; raise InputError if a restore ended the count."""
         name, over = self.description.name, "it is over. Name a new count in its description."
         self.check_doubt(f"count {name!r}", over)
         self.check_interrupted(name, f"count {name!r}", over)

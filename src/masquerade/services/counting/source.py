@@ -1,4 +1,4 @@
-"""A count as a source for analysts: every learner runs on it, through the miner on this machine."""
+"""A count as a source for analysts: every learner can query it, through the miner on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from masquerade.sources.people.noisy_people import CountedRound, NoisyPeople
 
 
 class CountedPeople(CountRounds):
-    """Counts over people's devices, a `Tally`: one round per batch of queries; counts are reused.
+    """Counts over people's devices as a `Tally`: one round per batch of queries; earlier counts are reused.
 
     Parameters
     ----------
@@ -70,12 +70,12 @@ class CountedPeople(CountRounds):
         return f"{type(self).__name__}({self.n:,} people, {self.schema!r}, {len(self.held)} rounds)"
 
     def refusals(self, questions: Sequence[Question]) -> list[Refusal]:
-        """Return the miner's refusals of these questions, without a round."""
+        """Return the reasons why the miner would refuse these questions, without running a round."""
         reply = self._ask("check", questions)
         return [Refusal(str(one["code"]), str(one["reason"])) for one in reply["refusals"]]
 
     def hold_round(self, questions: Sequence[Question]) -> KnownCounts:
-        """Ask people in one round, and wait for the counts."""
+        """Return the counts of a round in which the miner asks people."""
         reply = self._ask("ask", questions)
         tables = {
             question: np.array(counts, dtype=np.int64).reshape(question.shape(self.sizes))
@@ -118,7 +118,7 @@ def count(
     """Open the people of a count as a source.
 
     Frequency mining and secure aggregation ask people's devices in rounds, one per batch of queries. With
-    noise, tables are consistent and have standard errors. A mix that was closed gives its records.
+    noise, tables are consistent and have standard errors. For a mix, the source has the opened records.
 
     Parameters
     ----------

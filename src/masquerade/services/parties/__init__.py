@@ -1,4 +1,4 @@
-"""Services of organisations: each keeps its records and answers in the sessions it consented to."""
+"""Services run by organisations: each keeps its records and answers only in sessions it consented to."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

@@ -1,7 +1,7 @@
 """The convener's side of a session: run its steps, learn the model, and share it.
 
-Completed steps are kept. An interrupted session continues with its epoch, its linked records and the parts
-that were joined, and starts the remaining steps again.
+Completed steps are stored. An interrupted session continues in the same epoch with the records that were
+linked and joined, and starts the remaining steps again.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ T = TypeVar("T")
 
 
 class Coordinator:
-    """One run of a session at the node that convenes it.
+    """A run of a session at the node that convenes it.
 
-    An interrupted run continues in its epoch.
+    An interrupted run continues in the same epoch.
 
     Parameters
     ----------
@@ -58,10 +58,12 @@ class Coordinator:
     ----------
     joint : JointSchema
         The policies of all parties, set when the session has started.
-    records, alignment
-        If records were linked: their number, and the digest of their pseudonyms.
+    records : int or None
+        Number of records that take part; None before they are linked or counted.
+    alignment : bytes
+        Digest of the pseudonyms of linked records; empty if records are not linked.
     room : Room
-        The most rows and bytes that are accepted from one party.
+        Largest numbers of rows and bytes that are accepted from one party.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class Coordinator:
         return self._epoch
 
     def parts(self) -> Path:
-        """Return the folder for the joined parts of this epoch; it is deleted when the session ends."""
+        """Return the folder of the records joined in this epoch; it is deleted when the session ends."""
         place = self._folder / self.epoch.hex()
         place.parent.mkdir(mode=0o700, exist_ok=True)
         place.mkdir(mode=0o700, exist_ok=True)
@@ -146,11 +148,11 @@ class Coordinator:
         return {"schema": self.joint.schema, "owners": self.joint.owners, "alignment": self.alignment}
 
     def add_guarantee(self, seen: Guarantee) -> None:
-        """Add disclosures to the guarantee of the session, which starts with those of linking."""
+        """Add disclosures to the guarantee of the session, which starts with the disclosures of linking."""
         self.guarantee = seen if self.guarantee is None else self.guarantee.combine(seen)
 
     def learn_local_nodes(self, **asked: Any) -> dict[str, Any]:
-        """Request from every party the results for its own nodes; `asked` are fields of `Learn`."""
+        """Request from every party the results for its own network nodes; `asked` are fields of `Learn`."""
         message, owners = say.Learn(epoch=self.epoch.hex(), **asked), self.joint.owners
         found = {party: self._send(party, "learn", message, say.Learnt).nodes for party in owners}
         for party, nodes in found.items():
@@ -163,12 +165,12 @@ class Coordinator:
         return assemble_parts(found, owners)
 
     def request_counts(self, party: str, tables: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-        """Request tables of a party's own cells and of others' reports; return its reply unchecked."""
+        """Request tables counted from a party's own cells and others' reports; return the unchecked reply."""
         message = say.Learn(epoch=self.epoch.hex(), tables=tuple(tables))
         return self._send(party, "learn", message, say.Learnt).nodes
 
     def request_tables(self, party: str, tables: Sequence[tuple[str, ...]]) -> list[list[int]]:
-        """Request tables of a party's own columns and of others' reports, and return their cells."""
+        """Request tables that a party counts from its columns and others' reports; return counts by table."""
         counts = self.request_counts(party, tables).get("counts")
         if not isinstance(counts, list) or not all(map(are_cells, counts)):
             raise invalid_tables(party)
@@ -230,7 +232,7 @@ class Coordinator:
         self._show_end(member)
 
     def _show_end(self, member: str) -> None:
-        """Send a member the last end of its ledger that was seen here: a ledger rolled back lacks it."""
+        """Send a member the latest end of its ledger that this node has: a rolled-back ledger lacks it."""
         end = self._node.known_end(member)
         if end is not None:
             signature = self._node.identity.sign(WITNESS, end.encode()).hex()
@@ -308,7 +310,7 @@ class Coordinator:
         return Joiner(parties, over, name=name, peers=self._identities, **more)
 
     def _run_parallel(self, say_to: Callable[[str], T], members: Sequence[str]) -> dict[str, T]:
-        """Call `say_to` for several members in parallel; if several fail, the first one's error is raised."""
+        """Call `say_to` for several members in parallel; if calls fail, raise the error of the first."""
         with ThreadPoolExecutor(len(members)) as pool:
             return dict(zip(members, pool.map(say_to, members), strict=True))
 

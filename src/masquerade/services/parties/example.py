@@ -39,7 +39,7 @@ OF_TWO = {"north": ("A", "T", "E"), "south": ("S", "L")}
 
 @dataclass(frozen=True, slots=True)
 class DeploymentPlan:
-    """Records and policies by party, and what is learnt from all of them."""
+    """Records and policies by party, and the model to learn from them."""
 
     protocol: str
     frames: Mapping[str, Sequence[pd.DataFrame]]
@@ -157,7 +157,10 @@ def split_columns(
     missing: float = 0.1,
     linking: str = "intersection",
 ) -> DeploymentPlan:
-    """Split columns: each party holds its own, for all but a share `missing` of people, in random order."""
+    """Split by columns: each party has its own, for a random share `1 - missing` of people, shuffled.
+
+    With ``linking="keyed"`` each party has all people.
+    """
     generator = np.random.default_rng(seed)
     keyed = add_person_keys(people)
     kept = len(people) if linking == "keyed" else round(len(people) * (1 - missing))
@@ -179,7 +182,7 @@ def split_cells(
     *,
     seed: int,
 ) -> DeploymentPlan:
-    """Split cells: each party holds its own columns of half of the people, its neighbour's of the rest."""
+    """Split by cells: each party has its own columns for half of the people, its neighbour's for the rest."""
     keyed = add_person_keys(people)
     order = np.random.default_rng(seed).permutation(len(people))
     halves = [keyed.iloc[order[: len(people) // 2]], keyed.iloc[order[len(people) // 2 :]]]
@@ -198,7 +201,7 @@ def split_cells(
 def split_rows(
     people: pd.DataFrame, policy: Policy, parties: Sequence[str], goal: LearningGoal, *, seed: int
 ) -> DeploymentPlan:
-    """Split rows: each party holds some of the people, with all columns."""
+    """Split by rows: each party has all columns for some of the people."""
     generator = np.random.default_rng(seed)
     keyed = add_person_keys(people)
     at = generator.integers(0, len(parties), len(people))
@@ -217,7 +220,7 @@ def _hidden_goal(model: str | None) -> LearningGoal:
 
 
 def two_hospitals_with_noise(protocol: str, people: int, epsilon: float, *, seed: int = 1) -> DeploymentPlan:
-    """Return synthetic people at two hospitals that pool their counts with noise that nobody knows."""
+    """Return synthetic people at two hospitals that pool counts; no party knows the noise in the sums."""
     if not kinds.find(protocol).pooled:
         raise InputError(f"Only {PooledCounts.name} adds noise: give --protocol {PooledCounts.name}.")
     goal = LearningGoal(model="network", structure=dict(ELEVEN_NODES))
@@ -230,15 +233,18 @@ def two_hospitals_with_noise(protocol: str, people: int, epsilon: float, *, seed
 def two_hospitals_and_a_registry(protocol: str, people: int, *, seed: int = 1) -> DeploymentPlan:
     """Return synthetic people of the papers' 11-node network at two hospitals and a registry.
 
-    The partition of the session type decides who holds what:
+    The partition of the session type determines the data of each party:
 
     - columns: north has A, T and E, south has S, L, B and D, the registry has the rest. Sensitive variables
-      are disguised as in the paper. Types for two parties use five variables, since they encrypt each value.
-    - cells: as columns for half of the people; of the others each party has its neighbour's columns.
+      are disguised as in the paper. Session types for two parties use five variables, since they encrypt each
+      value.
+    - cells: for half of the people as with columns; for the other half each party has its neighbour's
+      columns.
     - rows: each party has all columns of its own people.
 
-    The model is the parameters of a known network. Where counts stay hidden it is the structure of the
-    network, two clusters by all variables (their categories taken as numbers), or a tree.
+    The model is the parameters of a known network. If the session type opens only a model and no counts, the
+    model is the structure of the network, two clusters by all variables (with categories as numbers), or a
+    tree.
     """
     sampled = eleven_nodes().sample(people, seed=seed)
     kind, policy = kinds.find(protocol), eleven_nodes_policy()

@@ -1,4 +1,4 @@
-"""Key columns that arrive in pieces, and sorted keys; long columns are held in unnamed scratch files."""
+"""Build key columns from pieces and sort keys; long columns are stored in unnamed scratch files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GrowingKeys:
         self.missing = 0
 
     def append(self, piece: pa.Array | pa.ChunkedArray) -> None:
-        """Add keys; raise InputError if their type differs from that of earlier pieces."""
+        """Add keys; raise InputError if their type differs from the type of earlier pieces."""
         for chunk in piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece]:
             keys = chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk
             self._kind = keys.type if self._kind is None else self._kind
@@ -37,6 +37,7 @@ class GrowingKeys:
                 self._add(keys)
 
     def _add(self, keys: pa.Array) -> None:
+        """Append the values of a piece without nulls, and for texts the offsets of their ends."""
         if pa.types.is_integer(keys.type):
             self._values.append(keys.to_numpy())
         elif is_text(keys.type):
@@ -57,7 +58,7 @@ class GrowingKeys:
             self._others.append(keys)
 
     def array(self) -> pa.Array | None:
-        """Return all keys, None if no piece was added; call it last."""
+        """Return all keys, None if no piece was added; no keys may be added afterwards."""
         kind = self._kind
         if kind is None:
             return None

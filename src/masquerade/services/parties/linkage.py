@@ -118,7 +118,7 @@ def _kind_of(rows: NDArray[np.integer[Any]] | int) -> type[np.uint32 | np.int64]
 
 
 class LinkingRole(Role):
-    """Private set intersection (PSI): a party learns which of its keys all the others have too.
+    """Private set intersection (PSI): a party learns which of its keys all other parties have too.
 
     Sessions whose text has `link_by` link in rounds, with one role for each derived key.
     """
@@ -137,7 +137,7 @@ class LinkingRole(Role):
         )
 
     def player(self, part: SessionParticipant) -> LinkingParty:
-        """Return the party of this round, with the keys that earlier rounds left."""
+        """Return the PSI party of this round, with the keys that earlier rounds did not link."""
         return LinkingParty(
             part.node.name,
             part.keys_to_link(self.number),
@@ -149,7 +149,10 @@ class LinkingRole(Role):
         )
 
     def _matches(self, part: SessionParticipant, message: Pseudonyms) -> list[Outflow]:
-        """Return the numbers that a round shows to the others; without rounds the ledger has them already."""
+        """Return the outflow of the numbers of offered and linked keys in a round by derived keys.
+
+        Without `link_by` there are no derived keys, and the ledger has the numbers already.
+        """
         if not part.spec.link_by:
             return []
         parts = part.spec.link_by[self.number]

@@ -80,18 +80,18 @@ class LocalData:
         If any party may hold any cell, one block per file, each with some of the variables. Otherwise one
         block with all variables.
     memo_id : str
-        Id of the party's whole policy. Reports are drawn for that policy, so that two sessions with different
-        variables of it get the same reports.
+        Id of the party's whole policy. Reports are drawn for the whole policy, so that sessions about
+        different variables still get the same reports.
     places : tuple of int
         Index of each channel of `policy` in the whole policy.
     nameless : str
-        Digest of the files if no key names the people in them, else empty.
+        Digest of the files if the records have no key, else empty.
     linking_key : bytes or None
         Secret shared by the parties of a keyed session.
     scratch : Scratch
         Storage for long columns.
     all_variables : Policy or None
-        The party's policy of all of its variables, whose limit applies.
+        The party's policy for all of its variables; its limit applies.
     link_settings : DataSettings or None
         Files and columns of the fields that linking keys are derived from.
     """
@@ -107,7 +107,7 @@ class LocalData:
     link_settings: DataSettings | None = None
 
     def link_fields(self) -> tuple[dict[str, list[Any]], tuple[str, ...]]:
-        """Return the fields that linking keys are derived from, one value per record, and which are dates."""
+        """Return the fields that linking keys are derived from, one value per record, and names of dates."""
         settings = self.link_settings
         if settings is None or not settings.link_fields:
             raise InputError("This party has no fields to derive linking keys from: data.link_fields.")
@@ -122,7 +122,7 @@ class LocalData:
 
     @property
     def single_block(self) -> RecordBlock:
-        """Return the only block, of a party that holds all of its variables for all of its records."""
+        """Return the only block; raise ValueError if this party has several."""
         (block,) = self.blocks
         return block
 
@@ -140,10 +140,10 @@ class LocalData:
         return digest.hexdigest()
 
     def people(self, rows: NDArray[np.integer[Any]] | None = None) -> str:
-        """Return the digest of a set of people: of all, or of those at the given indices among the keys.
+        """Return the digest of a set of people: all, or those at the given indices among the keys.
 
-        It depends neither on the order of records nor on the variables. Without keys it is the digest of
-        the files.
+        The digest depends neither on the order of records nor on the variables. Without keys it is the
+        digest of the files.
         """
         if self.nameless:
             return self.nameless
@@ -189,7 +189,7 @@ class LocalData:
         return [column.cast(pa.string()) for column in columns]
 
     def source(self, memo: Memo) -> Records:
-        """Return a source over the local records: clear, or their reports if the policy disguises."""
+        """Return a source over the local records, or over their reports if the policy disguises any."""
         block = self.single_block
         if not self.policy.disguised:
             return Records(block.codes, self.policy)
@@ -198,7 +198,7 @@ class LocalData:
         return Records(reports, self.policy)
 
     def draws(self, memo: Memo, block: RecordBlock, rows: NDArray[np.integer[Any]] | None = None) -> Draws:
-        """Return the draws for `rows`, from the memo, so that a person's value is disguised only once.
+        """Return the random draws for `rows` from the memo, so that a person's value is disguised only once.
 
         A second, independent report of the same value would let an observer average the noise away.
         """
@@ -363,7 +363,7 @@ def _hash_runs(digest: hashlib._Hash, keys: pa.Array) -> None:
 def _read_block(
     paths: Sequence[str], key: str | None, policy: Policy, *, some: bool, scratch: Scratch
 ) -> RecordBlock:
-    """Read the key and the columns of a policy; with `some`, only those that the files have."""
+    """Read the key and the columns of a policy; with `some`, columns that the files lack are omitted."""
     with open_batches(paths, None) as opened:
         parts = {name: scratch.column() for name in policy.schema if not some or name in opened.file_names}
         keys = GrowingKeys(scratch)

@@ -18,7 +18,8 @@ M = TypeVar("M", bound=Strict)
 class InEpoch(Strict):
     """A message in one epoch of a session.
 
-    It has no further fields where it asks to settle the linked records, or to end or cancel the session.
+    Without further fields it requests to settle the linked records, or to end or cancel the session; the
+    path of the message tells which.
     """
 
     epoch: str = Field(pattern=r"^[0-9a-f]{32}$")
@@ -63,8 +64,8 @@ class Arrange(InEpoch):
 class Learn(InEpoch):
     """A request to a party to learn its own nodes, or to count tables.
 
-    With `order`, it finds the parents of its nodes by K2; with `structure`, their parameters; with `tables`,
-    it counts tables of its own columns and of others' reports.
+    With `order`, the party finds the parents of its nodes by K2; with `structure`, the parameters of its
+    nodes. With `tables`, it counts tables from its own columns and others' reports.
     """
 
     order: tuple[str, ...] | None = None
@@ -92,9 +93,10 @@ class LedgerEnd(Strict):
 
 
 class Witness(InEpoch):
-    """An end of a member's ledger that the convener has seen, with the convener's signature.
+    """An end of a member's ledger that the convener has received, with the convener's signature.
 
-    When a session starts it is the last end seen: a ledger that does not contain it was rolled back.
+    When a session starts, the convener sends the last end that it has received: a ledger that does not
+    contain it was rolled back.
     """
 
     end: str = Field(max_length=400)

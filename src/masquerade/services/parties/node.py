@@ -30,7 +30,7 @@ STOPPED, WITHDRAWN = "this node was stopped", "its operator cancelled it"
 CONVENED = "convened"
 MOST_WAITED = 3600  # seconds to wait for parties that are still starting
 CANCEL_SECONDS = 10.0  # for a member to acknowledge that a session is cancelled
-RECEIPT_SECONDS = 5.0  # for a peer to return a receipt; an absent peer is asked in the next session
+RECEIPT_SECONDS = 5.0  # for a peer to return a receipt; the next session asks absent peers again
 STOP_SECONDS = 2.0  # for a running session to notice that the node stops
 LONGEST_POLL = 45.0  # seconds that a status request waits: less than a client's timeout
 STOP_CHECK = 0.5  # seconds after which a waiting request notices that the service stops
@@ -52,7 +52,7 @@ class _RoleTransport(NamedTuple):
 class Node(NodeServer):
     """The server of a party or miner: `operate/…` is for its own operator, `sessions/…` for its peers.
 
-    `tell` receives problems of the node's own records, which only its operator may see.
+    `tell` is called with problems in the node's own records, which only its operator may see.
     """
 
     RESTORED = "masquerade party restored"
@@ -112,7 +112,7 @@ class Node(NodeServer):
         others: set[str] = set()
         if consent is not None and consent.convener == peer:
             others = {*consent.parties, peer, *([consent.helper] if consent.helper else [])}
-        if role == "begin":  # before data leaves: a peer's receipt shows if our ledger was rolled back
+        if role == "begin":  # before data leaves: a peer's receipt shows whether this ledger was rolled back
             self._exchange_receipts(others - self._asked)
         reply = self.party.receive(peer, session, role, call.body)
         if role == "end":
@@ -158,7 +158,7 @@ class Node(NodeServer):
             yield lambda role: _RoleTransport(send, role)
 
     def _note_request(self, session: str, party: str, role: str) -> None:
-        """Store, before the message leaves, that a party of a convened session is asked about its records."""
+        """Store that a party is asked about its records in a convened session, before the message leaves."""
         if role in WITHOUT_RECORDS or (session, party, role) in self._requested:
             return
         with self.state.transaction():
@@ -214,6 +214,7 @@ class Node(NodeServer):
         return self._describe_session(name)
 
     def _convene(self, name: str, wait: float) -> None:
+        """Run a session: learn the model unless it is stored, share it, and store the result or the error."""
         record, started = self._require_session(name), time.monotonic()
         spec = SessionSpec.model_validate(record["spec"])
         try:
@@ -301,7 +302,7 @@ class Node(NodeServer):
         unwanted = name in self._unwanted
         if unwanted:  # again, for members that the run reached after the first cancellation
             self._cancel_members(name)
-        # the state may be closed by now; then "running" stays in it, see _describe_session
+        # the state may be closed by now and keep "running"; _describe_session reports this as interrupted
         with suppress(FileError):
             if unwanted:
                 self._write(name, state="cancelled", step="", reason=WITHDRAWN)

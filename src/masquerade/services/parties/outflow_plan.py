@@ -27,9 +27,9 @@ from masquerade.services.parties.settings import PartySettings, SessionNodeSetti
 
 @dataclass(frozen=True, slots=True)
 class PlannedOutflow:
-    """An expected release: recipient, kind, variables, γ, and whether it has been released before.
+    """An expected release: recipient, kind, variables, γ, and whether the same data has left before.
 
-    Reports that the recipient already has are repeated, not drawn again: they reveal nothing new.
+    Reports that the recipient already has are sent again unchanged: they reveal nothing new.
     """
 
     recipient: str
@@ -44,7 +44,7 @@ class PlannedOutflow:
         Parameters
         ----------
         recipient, kind, gamma
-            Of the release.
+            Recipient, kind and γ of the release.
         variables : iterable of str
             Variables that were released.
 
@@ -81,7 +81,7 @@ class OutflowPlan:
     unneeded : tuple of str
         Variables that the party consents to and the session does not need.
     differences : tuple of str
-        Fields in which the party's consent differs from the session; with any, nothing leaves.
+        Fields in which the party's consent differs from the session; unless empty, nothing leaves.
     consented : bool
         Whether the party's file has a consent to the session.
     person : SessionTotal
@@ -171,7 +171,7 @@ def draft_consent(spec: SessionSpec, settings: SessionNodeSettings) -> dict[str,
 
 
 def _person_lines(spec: SessionSpec, settings: SessionNodeSettings) -> list[str]:
-    """Describe the total for one person of a session and everything before it; empty at a helper."""
+    """Describe what a session and all earlier releases reveal about one person; empty at a helper."""
     if not isinstance(settings, PartySettings) or settings.name not in spec.parties:
         return []
     left = inspect(settings.state)[0] if (settings.state / FILE).exists() else ()

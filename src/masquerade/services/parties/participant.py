@@ -42,8 +42,9 @@ class SessionParticipant:
     """A node in one session and one epoch: its records, their linkage, and the roles it plays.
 
     Each party signs its policy and the records that take part, so that the convener cannot show different
-    ones to different parties. Keys of roles are in memory only: after a restart they are created again, in a
-    new epoch. The linkage survives a restart, and reports come from the memo, so no value is disguised twice.
+    policies or records to different parties. Keys of roles are in memory only: after a restart they are
+    created again, in a new epoch. The linkage survives a restart, and reports come from the memo, so no value
+    is disguised twice.
 
     Attributes
     ----------
@@ -58,7 +59,7 @@ class SessionParticipant:
     learning : bool
         True while this party queries others to learn its own nodes.
     is_beyond_limit : bool
-        True if reports are above the node's limit for a person, and count as exact.
+        True if reports exceed the node's limit for a person, and are therefore treated as exact.
     ledger_checked : int
         Line of the release ledger up to which reports were added up for the limit.
     agreed_records, agreed_alignment
@@ -106,7 +107,7 @@ class SessionParticipant:
 
     @property
     def roles(self) -> Mapping[str, Role]:
-        """Return the roles of this session by name, at a party including linking."""
+        """Return the roles of this session by name; a party also has the roles of linking."""
         links = not self.helps and self.spec.linking == "intersection"
         linking = LINKINGS[: self.spec.linking_rounds] if links else ()
         return {role.name: role for role in (*self.spec.kind.roles, *linking)}
@@ -118,7 +119,7 @@ class SessionParticipant:
 
     @property
     def draw(self) -> str:
-        """Return the name of the draws of reports: the memo, whose secret determines them, and the policy."""
+        """Return the name of the draws of reports: the ids of the memo and the policy that determine them."""
         return f"{self.node.kept_memo().id}:{self.data.memo_id}"
 
     @property
@@ -129,14 +130,15 @@ class SessionParticipant:
 
     @property
     def room(self) -> Room:
-        """Return the most rows and bytes that this party accepts from another."""
+        """Return the largest numbers of rows and bytes that this party accepts from another."""
         return Room(self.limits.rows, self.limits.arrow_bytes)
 
     def people(self, linkage: Linkage | None) -> tuple[str, bool]:
         """Return the digest of the people that take part, and whether results about them are exact.
 
-        The people are all of this party, or those of the `linkage`. Two exact results about different sets
-        of people reveal, by their difference, values of the people in which the sets differ.
+        These are all people of this party, or the linked people if `linkage` is given. Two exact results
+        about different sets of people reveal, by their difference, values of the people in which the sets
+        differ.
         """
         if self._people is None or self._people[0] is not linkage:
             self._people = (linkage, self.data.people(None if linkage is None else linkage.rows))
@@ -178,11 +180,11 @@ class SessionParticipant:
         self._noted.update(new)
 
     def store_model_digest(self, model: Mapping[str, Any]) -> None:
-        """Persist the digest of the model that this party computed itself with the others."""
+        """Persist the digest of the model that this party computed together with the others."""
         self.node.store.store_model_digest(self.spec.session, self.epoch, text_digest(model))
 
     def burn_run(self, run: bytes) -> None:
-        """Persist that a computation starts; raise QueryRefused if no further one may open results."""
+        """Persist that a computation starts; raise QueryRefused if no further one may open a result."""
         self.node.store.burn_run(self.spec.session, run, self._most_openings)
 
     def burn_opening(self) -> None:
@@ -245,8 +247,8 @@ class SessionParticipant:
     def keys_to_link(self, number: int) -> Sequence[Key]:
         """Return the keys that this party offers in a round of linking.
 
-        Derived keys are those of records that earlier rounds have not linked, and that no other such record
-        has. A random key is added, so that the set is never empty.
+        Derived keys are offered for records that earlier rounds have not linked, unless several of these
+        records share the key. A random key is added, so that the set is never empty.
         """
         if not self.spec.link_by:
             return self.data.keys()

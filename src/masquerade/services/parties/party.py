@@ -1,4 +1,4 @@
-"""Answers of a node as a party, only in sessions that its own file consents to and only to their members."""
+"""Answer messages as a party, only in sessions that the node's file consents to and only to their members."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class Party:
         return self.identities_of(names) | own
 
     def own_codes(self, session: str) -> Mapping[str, Codes]:
-        """Return the linked records of this node, in a session that it convenes as a party."""
+        """Return the codes of this node's linked records, in a session that it convenes as a party."""
         return self._require_open(session).align_records().codes
 
     def model_file(self, session: str) -> Path:
@@ -221,6 +221,7 @@ class Party:
         return part
 
     def _begin(self, peer: str, session: str, message: say.Begin) -> say.Begun:
+        """Start or continue a session for its convener, if this node's file consents to exactly its text."""
         spec, epoch = message.spec, bytes.fromhex(message.epoch)
         earlier = self._open.get(session)
         if earlier is not None and earlier.spec == spec:
@@ -249,7 +250,7 @@ class Party:
         return say.Begun(policy=text, linked=part.linkage is not None, signature=signature)
 
     def _start(self, spec: SessionSpec, epoch: bytes, consent: SessionConsent) -> SessionParticipant:
-        """Start a session; all checks that could refuse it run before anything is stored."""
+        """Start a session; all checks run before anything is stored."""
         records = ""
         if spec.helper == self.name:
             part = SessionParticipant(self, spec, epoch)
@@ -282,7 +283,7 @@ class Party:
         part.is_beyond_limit = not total.total.is_within(total.limit)
 
     def _check_person_again(self, part: SessionParticipant, leaving: Sequence[Outflow]) -> None:
-        """Check the limit again before reports leave, if other sessions sent something meanwhile."""
+        """Check the limit again before reports leave, if other sessions have released data since then."""
         sent = any(item.policy is not None for item in leaving)
         if sent and self.store.ledger_line != part.ledger_checked:
             self._check_person(part, self._require_consent(part.spec))
@@ -432,8 +433,8 @@ class Party:
 
 
 def _draw_name(part: SessionParticipant, item: Outflow) -> str:
-    """Return the name of the draw of an outflow: releases of one draw count once."""
-    if item.epsilon is not None:  # ε is of all tables of the session together
+    """Return the name of the random draw behind an outflow: releases of one draw count once."""
+    if item.epsilon is not None:  # ε covers all tables of the session together
         return f"noise {part.spec.digest}"
     return part.draw if item.policy is not None else part.epoch.hex()
 

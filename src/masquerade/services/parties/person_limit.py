@@ -1,10 +1,12 @@
-"""What a session would reveal about one person, added to what left a party before, and the party's limit.
+"""Total disclosure about one person, with a planned session, compared with the party's limit.
 
-Reports count by their draw: the same reports again tell nothing new, reports under another policy multiply γ.
-Exact results (counts, parameters, models) have no γ. About variables that the policy leaves in clear they add
-nothing to what its owner accepted; about variables that it disguises they need `clear: accepted` in the
-consent, and so does whatever is above the limit. Both then count as clear. Sums with noise add their ε to
-ln γ. Their δ is accepted by the consent itself, which states `noise:` in full; it is shown with the total.
+- Reports count once per draw: sending the same reports again reveals nothing new, and reports under another
+  policy multiply γ.
+- Exact results (counts, parameters, models) have no γ. For variables that the policy leaves in clear, the
+  owner has accepted them. For variables that it disguises, the consent needs `clear: accepted`, as it does
+  for anything above the limit. Both then count as clear.
+- Sums with noise add their ε to ln γ. The consent accepts their δ, since it states `noise:` in full; the δ is
+  shown with the total.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ BEYOND = "beyond_limit"
 
 @dataclass(frozen=True, slots=True)
 class SessionTotal:
-    """What left a party about one person, and what a session would add.
+    """Total that a party has released about one person, together with a planned session.
 
     Parameters
     ----------
     total : PersonTotal
-        Over all releases and the session. Exact results count as clear.
+        Total over all earlier releases and the session. Exact results count as clear.
     limit : PrivacyLimit
         The limit of the party for one person, with the δ that its consents to noise accept.
     exact : tuple of str
@@ -54,7 +56,7 @@ class SessionTotal:
 
     @property
     def is_beyond(self) -> bool:
-        """Return True if reports, old and new, are beyond the limit, and the session adds to them."""
+        """Return True if old and new reports together exceed the limit, and the session adds to them."""
         return self.adds and not self.total.is_within(self.limit)
 
     @property
@@ -63,7 +65,7 @@ class SessionTotal:
         return self.is_beyond or bool(self.exact)
 
     def lines(self) -> list[str]:
-        """Return the total in sentences, the person first, and what is needed to take part."""
+        """Return sentences about the total for a person, and about what the session needs to be accepted."""
         first = describe_clear_missing(self.clear_missing)
         lines = [*([first] if first else []), *self.total.lines(self.limit)]
         if self.exact:
@@ -76,7 +78,7 @@ class SessionTotal:
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures for JSON."""
+        """Return plain values for JSON."""
         return {
             **self.total.to_dict(self.limit),
             "exact": list(self.exact),
@@ -85,9 +87,9 @@ class SessionTotal:
         }
 
     def check(self, spec: SessionSpec, *, is_clear_accepted: bool) -> None:
-        """Raise QueryRefused if the session would take a person beyond the limit, and that is not accepted.
+        """Raise QueryRefused if the session needs `clear: accepted` and the consent does not state it.
 
-        The message goes to the convener: it names no figure of what has left before.
+        The message goes to the convener, so it contains no numbers of earlier releases.
         """
         if self.needs_clear and not is_clear_accepted:
             reason = (
@@ -99,7 +101,7 @@ class SessionTotal:
 
 
 def limit_of(stated: str | None, policy: Policy) -> PrivacyLimit:
-    """Return the limit of a party: its own, else that of its policy, else 5%:50%."""
+    """Return the limit that a party states; else the limit of its policy; else 5%:50%."""
     return parse_limit(stated) if stated is not None else policy.limit or DEFAULT_LIMIT
 
 
@@ -111,7 +113,7 @@ def session_total(
     draw: str,
     limit: PrivacyLimit,
 ) -> SessionTotal:
-    """Add what a session would send to what left before.
+    """Add what a session would send to what has left before.
 
     Parameters
     ----------
@@ -151,14 +153,14 @@ def session_total(
 
 
 def _release(recipient: str, item: Outflow, draw: str | None) -> Release:
-    """Return a release that is planned, of records whose number does not matter here."""
+    """Return a planned release; its number of records is not used here, and set to 0."""
     noise = (item.epsilon, item.delta)
     what = (item.kind, item.variables, 0, item.policy, item.gamma)
     return Release("planned", "session", recipient, *what, None, draw, *noise)
 
 
 def _merge_draw(releases: list[Release], most: Gamma) -> Release:
-    """Return all reports of one draw as one release; γ is at most that of a record of its policy."""
+    """Return all reports of one draw as one release; its γ is at most `most`, the γ of a whole record."""
     gamma = person_total(releases).gamma
     bound = min(gamma or most, most)
     names = tuple(dict.fromkeys(name for one in releases for name in one.variables))

@@ -1,12 +1,12 @@
 """Reconciliation of policies: the strictest consent that all parties of a planned session share.
 
-Each party writes an offer: the policy of the variables that it would bring, its limit, and what else it
-accepts. `reconcile` combines offers into one proposal. Nothing is sent, and no record is read.
+Each party writes an offer: the policy of the variables that it would bring, its limit, and its other
+conditions. `reconcile` combines offers into one proposal. Nothing is sent, and no record is read.
 
-- A variable is proposed if all who hold it bring it, with the same categories and disguised together with
-  the same others. Its channel is that with the smallest γ among its holders.
-- The strictest limit holds for the whole record. If the channels together exceed it, all disguised variables
-  are disguised further, each by the same factor of its ε.
+- A variable is proposed if all parties that hold it offer it, with the same categories and disguised
+  together with the same other variables. Its channel is the one with the smallest γ among these parties.
+- The strictest limit applies to the whole record. If the channels together exceed it, the ε of every
+  disguised variable is multiplied by the same factor.
 - The proposal has the largest of the least numbers of records, the smallest tables, all protected sets, and
 the learners and receivers that every party accepts.
 """
@@ -105,7 +105,7 @@ class Offer(Strict):
         """Return the party's policy; raise InputError if it withholds an unknown variable."""
         policy = Policy.load(self.policy)
         for name in self.withheld:
-            policy.schema[name]
+            policy.schema[name]  # raises an error for an unknown variable
         return policy
 
     def gamma_limit(self, policy: Policy) -> Fraction | float:
@@ -119,9 +119,9 @@ class Offer(Strict):
 class ProposedMask:
     """The channel of variables that are disguised together.
 
-    `gamma` is that of the proposal, `offered` the smallest among the holders, both inf for clear ones;
-    `bound_by` are the parties that ask for it, `second` is the smallest γ without them (None if no other
-    party holds the variables).
+    `gamma` is the γ of the proposal, `offered` the smallest γ that a holder offers; both are inf for clear
+    variables. `bound_by` names the parties that offer this smallest γ. `second` is the smallest γ without
+    these parties, None if no other party holds the variables.
     """
 
     names: Unit
@@ -134,7 +134,7 @@ class ProposedMask:
 
 @dataclass(frozen=True, slots=True)
 class TableError:
-    """Half-width of the 95% interval of a share in tables of `width` variables: typical and worst table."""
+    """Half-width of the 95% interval of a share, in a typical and the worst table of `width` variables."""
 
     width: int
     tables: int
@@ -144,7 +144,11 @@ class TableError:
 
 @dataclass(frozen=True, slots=True)
 class LearnerOutlook:
-    """Whether a learner is still possible: the tables that it counts at least, and their error."""
+    """Feasibility of a learner under the proposal.
+
+    `width` is the number of variables of the smallest tables that it counts, `margin` their error. If the
+    learner is not possible, `margin` is None and `reason` states why.
+    """
 
     learner: str
     width: int
@@ -154,7 +158,7 @@ class LearnerOutlook:
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """What a party would have to relax, and what all would gain."""
+    """A condition that one party could relax, and what all parties would gain."""
 
     party: str
     relax: str
@@ -163,7 +167,7 @@ class Relaxation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConsentProposal:
-    """The strictest common consent of all parties, and what each party would have to relax for more."""
+    """The strictest common consent of all parties, and the conditions that parties could relax for more."""
 
     parties: tuple[str, ...]
     partition: Literal["rows", "columns", "cells"]
@@ -310,14 +314,14 @@ def _common_units(sides: Sequence[_Side]) -> tuple[list[Unit], tuple[tuple[str, 
 
 
 def _gamma(channel: Channel | None) -> Fraction | float:
-    """Return γ of a channel, inf for none."""
+    """Return γ of a channel, inf if there is no channel."""
     return math.inf if channel is None else channel.gamma
 
 
 def _masks(
     sides: Sequence[_Side], units: Iterable[Unit], limit: Fraction | float
 ) -> tuple[ProposedMask, ...]:
-    """Return the strictest mask of every unit, disguised further until a record keeps the limit."""
+    """Return the strictest channel of every unit, made stricter until a record is within the limit."""
     masks = []
     for unit in units:
         gammas = {it.name: _gamma(it.channel(unit)) for it in sides if set(unit) <= set(it.variables)}
@@ -341,12 +345,12 @@ def _masks(
 
 
 def _scale_gamma(gamma: Fraction | float, factor: float) -> Fraction:
-    """Return γ with its ε times a factor, rounded down, above 1."""
+    """Return γ after its ε = ln γ is multiplied by a factor, rounded down but always above 1."""
     return max(Fraction(math.floor(SCALE * float(gamma) ** factor), SCALE), Fraction(SCALE + 1, SCALE))
 
 
 def _joint_policy(sides: Sequence[_Side], masks: Sequence[ProposedMask]) -> Policy | None:
-    """Return the policy of all proposed variables, None without one."""
+    """Return the policy of all proposed variables, None if no variable is proposed."""
     if not masks:
         return None
     categories: dict[str, Any] = {}
@@ -365,7 +369,10 @@ def _joint_policy(sides: Sequence[_Side], masks: Sequence[ProposedMask]) -> Poli
 
 
 def _partition(sides: Sequence[_Side]) -> Literal["rows", "columns", "cells"]:
-    """Return the division of the data: each party has other people (rows), or other variables (columns)."""
+    """Return how the variables of the parties divide the data.
+
+    The same variables at all parties mean rows, disjoint variables columns, and anything else cells.
+    """
     sets = [set(side.policy.schema.names) for side in sides]
     if all(some == sets[0] for some in sets):
         return "rows"
@@ -374,7 +381,7 @@ def _partition(sides: Sequence[_Side]) -> Literal["rows", "columns", "cells"]:
 
 
 def _in_all(lists: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | None:
-    """Return the names that are in every list; None (no list) accepts all."""
+    """Return the names that are in every list; a list that is None accepts all names."""
     stated = [some for some in lists if some is not None]
     if not stated:
         return None
@@ -384,7 +391,7 @@ def _in_all(lists: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | None:
 def _errors(
     policy: Policy | None, people: int, most: int | None, protect: Sequence[Unit]
 ) -> tuple[TableError, ...]:
-    """Return expected errors of tables of one, two and three variables, if shares are equal."""
+    """Return expected errors of tables of one, two and three variables, assuming equal shares."""
     if policy is None:
         return ()
     names = policy.schema.names
@@ -412,7 +419,7 @@ def _outlook(
     errors: Sequence[TableError],
     sides: Sequence[_Side],
 ) -> LearnerOutlook:
-    """Return the outlook of a learner, from the smallest tables that it counts."""
+    """Return the feasibility of a learner, judged by the smallest tables that it counts."""
     width = 1 if name == "tables" else 2
     if accepted is not None and name not in accepted:
         against = [it.name for it in sides if it.offer.learners is not None and name not in it.offer.learners]
@@ -430,7 +437,7 @@ def _outlook(
 def _whole_outlook(
     name: str, policy: Policy | None, errors: Sequence[TableError], sides: Sequence[_Side]
 ) -> LearnerOutlook:
-    """Return the outlook of a learner that counts all variables together."""
+    """Return the feasibility of a learner that counts all its variables in one table."""
     every = () if policy is None else policy.schema.names
     most = min((it.offer.most_variables or len(every) for it in sides), default=0)
     protected = any(set(some) <= set(every) for side in sides for some in side.offer.protect)
@@ -457,7 +464,7 @@ def _relaxations(
     policy: Policy | None,
     people: int,
 ) -> Iterable[Relaxation]:
-    """Yield what each party would have to relax, with the gain."""
+    """Yield the conditions that each party could relax, with the gain."""
     for mask in masks:
         if mask.second is not None and len(mask.bound_by) < len(mask.holders):
             words, now = ", ".join(mask.names), _unit_margin(mask.names, mask.offered, policy, people)
@@ -483,7 +490,7 @@ def _relaxations(
 
 
 def _refusals(sides: Sequence[_Side]) -> Iterable[Relaxation]:
-    """Yield what single parties refuse and all others accept."""
+    """Yield a relaxation for each condition that one party alone refuses and all others accept."""
     k = sorted(side.offer.least_records for side in sides)
     widths = [side.offer.most_variables for side in sides]
     for side in sides:

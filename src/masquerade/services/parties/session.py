@@ -31,7 +31,7 @@ from masquerade.sources.link_error import LinkCorrected, LinkError
 
 
 def one_of(names: Callable[[], Sequence[str]]) -> AfterValidator:
-    """Return a validator that accepts the given names; they are listed late, since plug-ins may add names."""
+    """Return a validator of names; `names` is called at each validation, since plug-ins may add names."""
 
     def check(name: str) -> str:
         allowed = [repr(it) for it in names()]
@@ -125,7 +125,7 @@ class LearningGoal(Strict):
         return self.learner.read(self.options, schema)
 
     def needed_variables(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return those of the given variables that the model needs."""
+        """Return the given variables that the model needs."""
         return self.learner.needed_variables(self.options, names)
 
     def allows(self, names: Collection[str]) -> bool:
@@ -137,7 +137,7 @@ class LearningGoal(Strict):
         return {**FIRST_VERSION, **self.model_dump(mode="json")}
 
     def faults(self, schema: Schema) -> list[str]:
-        """Return the problems of learning from a schema: unknown variables, values, the learner's checks."""
+        """Return the problems of the goal for a schema: unknown variables or values, and failed checks."""
         unknown = [name for name in self.learner.variables(self.options) if name not in schema]
         if unknown:
             return [
@@ -254,7 +254,7 @@ class LinkErrorSettings(Strict):
         return LinkCorrected(source, LinkError(by=self.by, **rates), joint.owners[self.other], margins)
 
     def _by_category(self, name: str, labels: Sequence[Category] | None) -> Any:
-        """Return a rate or number, by category if it is stated for each."""
+        """Return a field that has one value, or one value per category; the latter as a dict by category."""
         stated = getattr(self, name)
         if not isinstance(stated, tuple):
             return stated
@@ -304,6 +304,7 @@ class SessionSpec(SessionText):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        """Raise one ValueError that lists all problems of the text."""
         if len(set(self.parties)) < len(self.parties):
             raise ValueError("a party is named twice")
         problems = [*self.kind.problems(self)]
@@ -320,7 +321,7 @@ class SessionSpec(SessionText):
         return self
 
     def _problems_of_keys(self) -> Iterator[str]:
-        """Yield problems of derived linking keys."""
+        """Yield problems with derived linking keys."""
         if self.linking != "intersection" or not self.kind.same_records:
             yield "link_by links the records that all parties have: it needs linking: intersection"
         try:
@@ -329,7 +330,7 @@ class SessionSpec(SessionText):
             yield f"link_by: {error}"
 
     def _problems_of_link_error(self, error: LinkErrorSettings) -> Iterator[str]:
-        """Yield problems of a correction for links."""
+        """Yield problems with the correction of wrong and missing links."""
         kind = self.kind
         if self.linking is None or not kind.same_records or len(self.parties) != 2:
             yield "link_error corrects links between two parties that have different columns"
@@ -360,7 +361,7 @@ class SessionSpec(SessionText):
 
     @cached_property
     def digest(self) -> str:
-        """Return the SHA-256 of the canonical text, which consents name."""
+        """Return the SHA-256 of the canonical text; consents refer to the session by this digest."""
         values = {**self.model_dump(mode="json"), "learn": self.learn.text()}
         values = {name: value for name, value in values.items() if name not in ADDED or value != ADDED[name]}
         text = json.dumps(values, sort_keys=True, separators=(",", ":"))
@@ -373,7 +374,7 @@ class SessionSpec(SessionText):
         return copied
 
     def needed_variables(self, variables: Collection[str]) -> tuple[str, ...] | None:
-        """Return those of a party's consented variables that it brings, None for all.
+        """Return the consented variables that a party brings into the session, None for all of them.
 
         Without linking all parties must have the same policy, so each brings all of its variables.
         """
@@ -413,7 +414,7 @@ class SessionSpec(SessionText):
     def _faults_of_link_error(
         self, error: LinkErrorSettings, schema: Schema, joint: JointSchema
     ) -> Iterator[str]:
-        """Yield the problem of a correction for links with the variables of the parties."""
+        """Yield the problem if the correction of links does not fit the variables of the parties."""
         try:
             source = error.correct(Rehearsal(schema), joint)
             source.check(self.learn.learner.rehearse(schema, self.learn.read(schema)))
@@ -437,7 +438,7 @@ class JointSchema:
 
     @classmethod
     def from_dict(cls, values: Any, read: Mapping[str, Policy] = MappingProxyType({})) -> JointSchema:
-        """Return the policies by party; those in `read` were built from the same text before."""
+        """Return the policies by party; policies in `read`, already built from the same text, are reused."""
         if not isinstance(values, dict):
             raise InputError("An arrangement is a mapping from parties to policies.")
         texts = {str(party): policy for party, policy in values.items() if policy}

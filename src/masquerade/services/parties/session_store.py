@@ -63,7 +63,7 @@ class SessionStore:
         return self._ledger.last.number
 
     def total_with(self, part: SessionParticipant) -> tuple[SessionTotal, int]:
-        """Return the total for one person with a session, and the last line of the ledger that counted."""
+        """Return the total for one person including a session, and the last ledger line in the total."""
         line, data, node = self.ledger_line, part.data, part.node
         whole = data.all_variables or data.policy
         stated = getattr(node.settings, "limit", None)
@@ -95,13 +95,14 @@ class SessionStore:
         Raises
         ------
         RoundAborted
-            If the records changed since the session started, or it started too often. The difference of two
-            results about nearly the same people would reveal values of the few in which they differ.
+            If the records changed since the session started, or the session started too often. The difference
+            of two results about nearly the same people would reveal values of the few people in only one of
+            them.
         """
         name, before = spec.session, self._epoch(spec.session)
         earlier = self._notes.get(RECORDS, name)
         same_text = self._notes.get(TEXTS, name) in (None, spec.digest.encode())
-        if earlier not in (None, records.encode()) and same_text:  # a different text needs other columns
+        if earlier not in (None, records.encode()) and same_text:  # a different text may need other columns
             raise RoundAborted(
                 f"The records here are not those that session {name!r} began with; different records need a "
                 "session with a new name.",
@@ -188,9 +189,9 @@ class SessionStore:
     def check_people(self, session: str, people: str, exact: bool, *, others: bool) -> None:  # noqa: FBT001
         """Check that results are about the same people as earlier results.
 
-        The difference of two exact results about nearly the same people reveals values of the few in which
-        they differ, and so do sums and differences of several results. Only results about exactly the same
-        people are safe.
+        The difference of two exact results about nearly the same people reveals values of the few people in
+        only one of them, and so do sums and differences of several results. Only results about exactly the
+        same people are safe.
 
         Parameters
         ----------
@@ -248,8 +249,8 @@ class SessionStore:
     def burn_run(self, session: str, run: bytes, most: int) -> None:
         """Persist, outside backups, that a computation on shares starts here.
 
-        The same computation never starts again, and a session starts at most `MOST_RUNS`. None starts after
-        `most` computations have opened something.
+        The same computation never starts again, and a session starts at most `MOST_RUNS` computations. After
+        `most` of them have opened a result, no further computation starts.
         """
         self._check_openings(session, most)
         name = _prefix(session)
@@ -259,7 +260,7 @@ class SessionStore:
         self._state.burnt.claim([(RUNS, name + run, b"")])
 
     def burn_opening(self, session: str, most: int) -> None:
-        """Persist, outside backups, that a computation opens a result; at most `most` in a session do.
+        """Persist, outside backups, that a computation opens a result; a session permits `most` of them.
 
         Each computation can reveal something new: fresh draws differ, and a dishonest party may bring
         different records.
@@ -268,13 +269,13 @@ class SessionStore:
         if self._restores.doubted:
             raise self._restores.refusal("Something may have opened in this session since the backup.")
         number = self._check_openings(session, most)
-        try:  # of two that open at the same time, only one can claim the number
+        try:  # of two computations that open at the same time, only one can claim the number
             self._state.burnt.claim([(OPENED, _prefix(session) + str(number).encode(), b"")])
         except KeySpent:
             raise _opened_before(session, most) from None
 
     def _check_openings(self, session: str, most: int) -> int:
-        """Return the number of computations that opened something; raise QueryRefused if it is `most`."""
+        """Return the number of computations that opened a result; raise QueryRefused if it reached `most`."""
         number = len(self._state.burnt.values(OPENED, _prefix(session)))
         if number >= most:
             raise _opened_before(session, most)
@@ -304,7 +305,7 @@ class SessionStore:
         RoundAborted
             If reports of the policy have left that were drawn with a different memo.
         QueryRefused
-            If the state was restored, and the backup knows no draws of this memo.
+            If the state was restored, and the backup has no draws of this memo.
         """
         if self._ledger.doubted and not any(
             (entry.release.draw or "").startswith(f"{draw.partition(':')[0]}:")
@@ -327,7 +328,7 @@ class SessionStore:
             )
 
     def control(self, schema: Schema, rules: Rules, counts: Tally | None, n: int) -> InferenceControl:
-        """Return the inference control over all answers of this node, in every session.
+        """Return the inference control (query auditing) over all answers of this node, in every session.
 
         Raises
         ------

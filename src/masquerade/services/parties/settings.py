@@ -21,7 +21,7 @@ from masquerade.sources.control.inference_control import Rules
 
 
 def _check_limit(text: str) -> str:
-    """Return a limit as it is written, if it can be read."""
+    """Return the text of a privacy limit unchanged; raise ValueError if it cannot be parsed."""
     try:
         parse_limit(text)
     except InputError as error:
@@ -102,7 +102,7 @@ class RulesSettings(Strict):
                 "dominance needs the contributions to sums, and a session has counts only; check sums where "
                 "they are held: masquerade output check"
             )
-        if values.get("profile") not in PROFILES:  # the field itself names the profiles that there are
+        if values.get("profile") not in PROFILES:  # validation of the field reports the known profiles
             return values
         return {**expand_profile(values, magnitudes=False), "profile": values["profile"]}
 
@@ -120,7 +120,7 @@ class RulesSettings(Strict):
     def shows(self, sent: Collection[str], seen: Collection[str]) -> bool:
         """Return True if reports of `sent`, combined with all variables `seen`, cover a protected set.
 
-        Reports are treated as the true values: the uncertainty of the channel is not relied on.
+        Reports are treated like true values: the rules do not rely on the noise of the channel.
         """
         combined = {*seen, *sent}
         if self.most_variables is not None and len(combined) > self.most_variables:

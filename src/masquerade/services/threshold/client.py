@@ -1,7 +1,7 @@
-"""A person's side: one request to the randomness server, and one report to the collector after the closing.
+"""Client of a person: one request to the randomness server, later one report to the collector.
 
-First a blinded element leaves this machine, which reveals nothing. The report leaves only after the
-randomness server has signed that the key of the epoch is destroyed. Both servers see the network address of
+First, a blinded element leaves this machine; it reveals nothing. The report leaves only after the randomness
+server has signed a statement that the key of the epoch is destroyed. Both servers see the network address of
 each message, unless a proxy hides it.
 """
 
@@ -42,10 +42,10 @@ NOT_YET: Final = frozenset({"epoch_open", "key_lost"})  # refusals until the ope
 
 
 class Collection(HttpTransport):
-    """A collection from a person's view: its form and terms, and connections to its two servers.
+    """A collection as a person sees it: its form and terms, and connections to its two servers.
 
-    Use one object per person, unless the people share a machine: the collector can tell that messages over
-    one connection have the same sender.
+    Use one object per person, unless the people share a machine: messages over one connection reveal to the
+    collector that they have the same sender.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Collection(HttpTransport):
     def notice(self) -> bytes:
         """Return the epoch's notice, after checking that all people get the same notice.
 
-        It is compared with the published digest, and with the notice that the collector received.
+        The notice is compared with the published digest, and with the notice that the collector received.
         """
         if self._notice is not None:
             return self._notice
@@ -130,7 +130,7 @@ class Collection(HttpTransport):
 
 
 def disclosure(settings: CollectionSettings) -> str:
-    """Describe in plain words what a row reveals once its class has opened: nothing in it is disguised."""
+    """Describe in plain words what a row reveals once its class has opened; rows are not disguised."""
     form, k = load_form(settings.form), settings.epoch.k
     quasi, sensitive = ", ".join(form.quasi), ", ".join(form.sensitive)
     seen = f"The collector sees {quasi} of everyone. " if settings.epoch.shown else ""
@@ -143,8 +143,9 @@ def disclosure(settings: CollectionSettings) -> str:
 class Submission:
     """One person's row in one epoch: `ask` first, then `deliver` once the epoch is closed.
 
-    Both can be repeated safely. A person does not know who else participates, and cannot see whether two
-    epochs differ by one person only. People who participate again must therefore agree explicitly.
+    Both can be repeated safely. A person does not know who else participates, and cannot tell whether the
+    people of two epochs differ by only one person. People who participate again must therefore agree to this
+    risk explicitly.
 
     Parameters
     ----------
@@ -155,12 +156,13 @@ class Submission:
     to : Collection
         The collection.
     record : str or Path
-        File of this person and epoch. It is written before anything is sent, so that a repeated run sends the
-        same request and the same report.
+        File for the state of this person in this epoch. It is written before anything is sent, so that a
+        repeated run sends the same request and the same report.
     words : str, optional
-        The text of `AGREEMENT`, required if the collection repeats or there was another epoch.
+        The text of `AGREEMENT`, required if the collection is repeated or the person took part in another
+        epoch.
     another : bool
-        True if there is a record of another epoch.
+        True if a record of another epoch exists.
 
     Raises
     ------
@@ -203,8 +205,8 @@ class Submission:
         Raises
         ------
         QueryRefused
-            If the server refuses. ``already_spent`` means that this credential was used without this record:
-            by another person, or before the record was lost.
+            If the server refuses. ``already_spent`` means that the credential was used without this record:
+            by someone else, or before the record was lost.
         """
         if self._record is None:
             notice = self._to.notice()
@@ -248,7 +250,8 @@ class Submission:
     def is_open(self) -> bool | None:
         """Return True if this person's class has opened; None until the collector has opened classes.
 
-        The class of a report that is too late counts as closed, and the report is never sent.
+        If the report was not delivered before classes were opened, its class counts as closed, and the report
+        is never sent.
         """
         record = self._record
         if record is None or not record.report:
@@ -275,7 +278,7 @@ def deliver_all(submissions: Sequence[Submission], wait: float = 0.0, pause: flo
     Return the number of reports that still wait: call this again later, with the same records.
     """
     left = list(submissions)
-    randomness.SystemRandom().shuffle(left)  # their order would reveal whose report is whose
+    randomness.SystemRandom().shuffle(left)  # the order of the file would reveal whose report each one is
     until = time.monotonic() + wait
     while left := [one for one in left if not one.deliver()]:
         if time.monotonic() >= until:
@@ -299,7 +302,7 @@ def read_row(path: str | Path) -> dict[str, Any]:
 
 
 def read_rows(path: str | Path, form: Form, key: str = PERSON) -> list[tuple[str, dict[str, Any]]]:
-    """Read a table (CSV, Parquet, Arrow); return each row with the name of its person, in column `key`."""
+    """Read a table (CSV, Parquet, Arrow); return each row with the person's name from column `key`."""
     rows: list[tuple[str, dict[str, Any]]] = []
     with open_batches(str(path), [key, *form.schema]) as batches:
         for batch in batches:
@@ -321,7 +324,8 @@ def to_submit(
 ) -> list[tuple[str, dict[str, Any], bytes]]:
     """Return people with their rows and credentials; all files are read before anything is sent.
 
-    A JSON file is the row of one person, and `credential` is a file. For a table, it is a folder.
+    If `rows` is a JSON file with the row of one person, `credential` is a file. If `rows` is a table,
+    `credential` is the folder with the credentials of all people.
     """
     if rows.suffix.lower() == ".json":
         return [(credential.stem, read_row(rows), read_credential(credential))]

@@ -1,8 +1,8 @@
 """The collector as a service: it accepts reports once the epoch's key is destroyed, and opens classes once.
 
-Reports, and the note that they were opened, are in the part of the state that backups do not contain. A
-collector restored to a time before the opening would open again, with one report more, and the difference
-would be one person's row.
+Reports, and the note that they were opened, are in the part of the state that backups do not contain.
+Otherwise a collector that is restored to a time before the opening could open classes again with one more
+report, and the difference would be one person's row.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _EpochCollector(Collector):
 
     @property
     def evaluations(self) -> int | None:
-        """Return the number of people the randomness server has served; None until it closed the epoch."""
+        """Return the number of people that the randomness server served; None until it closed the epoch."""
         closed = self._store.find_note("closing")
         return None if closed is None else Closing.decode(closed).evaluations
 
@@ -140,7 +140,7 @@ class CollectorService(CollectServer):
             self.check_only()
 
     def _check_opened(self, kept: _EpochCollector) -> None:
-        """Raise InputError if other reports were opened before; otherwise note that these are opened."""
+        """Raise InputError if classes were opened here, but not with these reports; store a first opening."""
         noted = self.state.notes.get(OPENED, self.epoch) is not None
         if noted and kept.state != "done":
             raise InputError(
@@ -187,7 +187,7 @@ class CollectorService(CollectServer):
             return kept.find_note(_TAGS)
 
     def _open_tags(self, call: Call) -> bytes:
-        """Return the tags of an epoch's open classes, if there is a coarser level for the others."""
+        """Return the signed tags of an epoch's open classes; they exist only if there is a coarser level."""
         if len(call.body) > _LONGEST_NAME:
             raise InputError(f"The name of an epoch has at most {_LONGEST_NAME} bytes.")
         tags = self._load_tags(call.body.decode(errors="replace"))
@@ -229,6 +229,7 @@ class CollectorService(CollectServer):
         return json.dumps({"taken": self._current().take(call.body)}).encode()
 
     def _open(self, _given: dict[str, Any]) -> dict[str, Any]:
+        """Open the classes, publish their tags if there are coarser levels, and return a summary."""
         kept = self._current()
         opening, guarantee = kept.open_classes(self.form.readable), _service_guarantee(self.terms, self.form)
         self._check_opened(kept)
@@ -261,7 +262,7 @@ class CollectorService(CollectServer):
 
 
 def _finer(terms: ThresholdTerms, form: Form) -> Disclosure:
-    """Return the disclosure of a coarser level in addition to its rows."""
+    """Return the disclosure by a coarser level in addition to its open rows."""
     kind = f"that fewer than {terms.k} of those still closed agreed with open rows at finer levels,"
     return Disclosure(COLLECTOR, kind, form.quasi, None)
 

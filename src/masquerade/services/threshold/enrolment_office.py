@@ -1,4 +1,4 @@
-"""The enrolment office: it identifies people, and gets one credential per person, always the same."""
+"""The enrolment office: it identifies people, and obtains one credential per person, always the same one."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _RANDOMNESS = "randomness server"
 def enrol(people: Sequence[str], settings: OfficeSettings) -> dict[str, bytes]:
     """Return people's credentials by name.
 
-    The randomness server learns the names; they can be pseudonyms. A person under two names would get two
-    credentials, and could open a class of one: the office must give one name to each person it identified.
+    The randomness server learns the names, which can be pseudonyms. A person with two names would get two
+    credentials, count twice, and could open a class of fewer than k people: the office must give each person
+    that it identifies only one name.
     """
     check_person_names(people)
     tls = TlsFiles(authority=settings.authority) if settings.tls is None else settings.tls.files()

@@ -53,14 +53,14 @@ def write_collection(
     epoch: str = "example",
     ports: Mapping[str, int] | None = None,
 ) -> dict[str, Path]:
-    """Write the files of all roles, in a subfolder per server; return the settings file of each role.
+    """Write the files of all roles, in one subfolder per server; return the settings file of each role.
 
     Parameters
     ----------
     folder : Path
         New folder.
     k : int
-        Least size of a class that opens.
+        Smallest number of rows in a class that opens.
     rows : sequence of mapping
         Rows with the key "person".
     form : mapping, optional

@@ -1,7 +1,7 @@
 """Participation of people in a collection: one epoch, or one epoch per level if its form has hierarchies.
 
-A person whose class has opened sends nothing more. All other rows are sent again, generalised by one level,
-once both servers collect that level. Rows are generalised here, on the machine of their owner.
+A person whose class has opened sends nothing more. All other people report again, with their rows generalised
+by one more level, once both servers collect that level. Rows are generalised on the machine of their owner.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ People = Sequence[Person]
 class Progress:
     """Progress of people at the last `level` that was tried.
 
-    `asked`, `delivered` and `waiting` are numbers of people, and `waits_for` is the reason to wait. `opened`
-    has the number of rows that opened at each level, if there are several levels.
+    `asked`, `delivered` and `waiting` count the people whose request was answered, whose report was
+    delivered, and who wait for the reason `waits_for`. `opened` has the number of rows that opened at each
+    level, if there are several levels.
     """
 
     level: int = 0
@@ -74,7 +75,7 @@ class CollectionRun:
     def _through(
         self, to: Collection, people: People, levels: GeneralisedForm | None, wait: float, progress: Progress
     ) -> People:
-        """Run one level; return the people who continue with the next, nobody while people wait."""
+        """Run one level; return the people who continue with the next level, none while people still wait."""
         begun: list[tuple[Person, Submission]] = []
         level, last = progress.level, 0 if levels is None else levels.levels - 1
         for item in people:
@@ -105,9 +106,9 @@ class CollectionRun:
     def _start_submission(
         self, to: Collection, item: Person, levels: GeneralisedForm | None, level: int
     ) -> Submission:
-        """Return the submission of a person at a level; records of other levels are not another epoch.
+        """Return the submission of a person at a level; records of other levels do not count as other epochs.
 
-        The notice in a record decides that: an earlier epoch may have the name of a level.
+        The notice in a record identifies its epoch, since an earlier epoch may have the same name as a level.
         """
         person, row, secret = item
         forms = [to.form] if levels is None else [levels.at(one) for one in range(levels.levels)]

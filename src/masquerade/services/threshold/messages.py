@@ -32,8 +32,8 @@ class RequestBatch(Message, tag=b"collect batch 1"):
 class ShownNotice(Message, tag=b"collect notice shown 1"):
     """The notice that the collector received, signed by the collector.
 
-    A person who received a different notice knows that the randomness server distinguishes people, and both
-    signatures together prove it.
+    A person who received a different notice knows that the randomness server sends different notices to
+    different people, and both signatures together prove it.
     """
 
     notice: NoticeBytes
@@ -50,10 +50,10 @@ class ShownNotice(Message, tag=b"collect notice shown 1"):
 
 
 class OpenTags(Message, tag=b"collect open tags 1"):
-    """Tags of open classes, signed by the collector; they are random bytes to all but a class's members.
+    """Tags of open classes, signed by the collector; a tag is random bytes to all but members of its class.
 
-    They exist only if the form has hierarchies: members of other classes report again at a coarser level. If
-    a row was published and the tag of its class is missing, a member of the class can prove the fraud.
+    They exist only if the form has hierarchies: members of other classes then report again at a coarser
+    level. If a row was published but the tag of its class is missing, a member of the class can prove fraud.
     """
 
     notice: Digest
@@ -78,10 +78,10 @@ class OpenTags(Message, tag=b"collect open tags 1"):
 class ClientRecord(Message, tag=b"collect record 1"):
     """State of a person in an epoch: asking (`kept`), reporting (`report`), or `delivered`.
 
-    It is durable before anything is sent, so that a retry never makes a second request. It contains the blind
-    of the request until the report is made, and never the row itself. The mark detects a different row. Until
-    the report is delivered and the mark removed, anyone who has the record and the credential can test
-    guesses of the row with it.
+    It is durable before anything is sent, so that a retry never makes a second request. Until the report is
+    made, `kept` has the blinding secret of the request. The record never contains the row itself; `mark`
+    detects that a different row is used. Until the report is delivered and the mark removed, anyone who has
+    the record and the credential can test guesses of the row.
     """
 
     notice: NoticeBytes

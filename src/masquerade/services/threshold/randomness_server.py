@@ -1,13 +1,15 @@
 """The randomness server as a service.
 
 It evaluates its pseudorandom function once per credential and epoch. The ledger of evaluations is in the part
-of its state that backups do not contain. The key of an epoch is in the memory of this process and, if the
-settings name a file for `sealing`, sealed in that same part: then an epoch continues after a restart.
-Otherwise a restarted server has lost the key, and can only close the epoch. A new epoch needs a new name.
+of its state that backups do not contain. The key of an epoch is in the memory of this process. If the
+settings name a file for `sealing`, the key is also stored encrypted in that part of the state, and the epoch
+continues after a restart. Otherwise a restarted server has lost the key, and can only close the epoch. A new
+epoch needs a new name.
 
-Credentials are derived from a secret in the same part of the state, not from the identity: backups, which
-contain the identity, cannot make credentials. If that part is lost, the office enrols all people again. A new
-credential has the same name as the old one, so that an epoch still serves each person once.
+Credentials are derived from a secret in the same part of the state, not from the identity, so that a backup,
+which contains the identity, cannot be used to make credentials. If that part is lost, the office enrols all
+people again. A new credential has the same name as the old one, so that an epoch still serves each person
+once.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ class RandomnessService(CollectServer):
             self.log.warning("key lost", code=KEY_LOST)
 
     def _credential_secret(self) -> bytes:
-        """Return the secret from which keys of credentials are derived; make it if it does not exist."""
+        """Return the secret from which keys of credentials are derived; create it if it does not exist."""
         file, what = self.once / CREDENTIALS, "the secret of credentials"
         try:
             secret = read_private(file, what)
@@ -98,7 +100,11 @@ class RandomnessService(CollectServer):
         return secret
 
     def _sealed_keys(self) -> SealedKeys | None:
-        """Return the store of sealed keys; raise InputError if a key is sealed and its secret is missing."""
+        """Return the store of encrypted keys, None without `sealing`.
+
+        Raises InputError if the key of the epoch is encrypted, but the settings do not name the secret for
+        it.
+        """
         file = self.settings.sealing
         if file is not None:
             return SealedKeys(self.once, read_private(file, "a secret for sealing").strip())
@@ -117,7 +123,7 @@ class RandomnessService(CollectServer):
         return OPEN if self._server.holds(self.epoch) else KEY_LOST
 
     def may_open(self, epoch: str, notice: bytes) -> bool:  # noqa: ARG002
-        """Return True if an earlier epoch was closed or is unknown; before closing, no reports are sent."""
+        """Return True if an earlier epoch was closed or is unknown; before a closing no reports are sent."""
         return self._ledger.finished(epoch) or self._ledger.notice(epoch) is None
 
     def finished(self, epoch: str) -> bool:
@@ -184,7 +190,7 @@ class RandomnessService(CollectServer):
         }
 
     def _send_closing(self, closing: bytes) -> str | None:
-        """Send the closing to the collector; return the error if that fails; clients then deliver it."""
+        """Send the closing to the collector; if that fails, return the error: clients deliver it later."""
         try:
             with peer_transport(self.settings, self.peers, timeout=_TELL_SECONDS) as http:
                 http.exchange(self.settings.collector, closing, place="begin")
@@ -201,7 +207,7 @@ class RandomnessService(CollectServer):
         }
 
     def _epoch_of(self, call: Call) -> str:
-        """Return the epoch that a request names, by default the current one."""
+        """Return the epoch that a request names; if it names none, the current epoch."""
         if len(call.body) > _LONGEST_NAME:
             raise InputError("The name of an epoch has at most 200 bytes.")
         try:

@@ -15,7 +15,7 @@ from masquerade.services.common.state import INTERRUPTED, ONCE, SESSION, State
 from masquerade.services.threshold.settings import CollectSettings, load_form, load_levels
 
 OVER: Final = "it is over. Name a new epoch in the settings of both servers."
-UNLOGGED: Final = ("evaluate", "reports")  # a log would show when each person came
+UNLOGGED: Final = ("evaluate", "reports")  # a log would show when each person sent a message
 
 
 class CollectServer(PeopleServer):
@@ -62,9 +62,10 @@ class CollectServer(PeopleServer):
     def check_only(self) -> None:
         """Raise InputError if another epoch may have opened before and the settings do not allow it.
 
-        This is checked at every start until the epoch has ended: another may have opened since it started.
-        The rows of two epochs differ by those of people who joined or left, and nobody knows who is in both.
-        Successive levels of one form are not such epochs: people whose row is open do not report again.
+        This is checked at every start until the epoch has ended, since another epoch may have opened after
+        this one started. The rows of two epochs differ by the rows of people who joined or left, and no role
+        knows who is in both. Successive levels of one form do not count as other epochs: people whose row is
+        open do not report again.
         """
         epoch = self.settings.epoch
         levels = [epoch.name_at(level) for level in range(epoch.level)]

@@ -120,7 +120,7 @@ class CollectSettings(common.NodeSettings):
         return values
 
     def _other(self, name: str, role: str) -> common.PeerSettings:
-        """Return the other server, which must have another address."""
+        """Return the peer of the given name, the other server; raise ValueError if it is not a valid one."""
         peer = self.peers.get(name)
         if peer is None or peer.url is None:
             raise ValueError(f"{role} must name a peer that has a url")

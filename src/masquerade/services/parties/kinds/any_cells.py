@@ -47,5 +47,5 @@ class AnyCells(WithMiner):
 
 
 def schema_of_cells(joint: JointSchema) -> Schema:
-    """Return the variables of all parties; raise PolicyError if two disagree on a channel."""
+    """Return the variables of all parties; raise PolicyError if two parties disagree on a channel."""
     return combine_policies(list(joint.policies.values())).schema

@@ -1,7 +1,7 @@
-"""Session type with any cell at any party and no miner.
+"""Session type for arbitrarily partitioned data without a miner.
 
-A table is counted by the party that holds most of its variables, from its own clear cells and the reports of
-others. A party may hold a variable for some people and have reports for the rest: it counts these strata
+A table is counted by the party that holds most of its variables, from its own clear cells and other parties'
+reports. A party may hold a variable for some people and have reports for the rest: it counts these strata
 separately, and their estimates are added.
 """
 
@@ -40,7 +40,7 @@ class _LocalCells(LocalNodes):
     _seen: ScatteredCells | None = None
 
     def _count_tables(self, tables: Tables, members: Callable[[str], Transport]) -> dict[str, Any]:
-        """Count tables of local clear cells and others' disguised cells, stratum by stratum."""
+        """Count tables from local clear cells and others' disguised cells, stratum by stratum."""
         part = self._part
         if self._seen is None:
             joint = part.require_joint_schema()
@@ -62,7 +62,7 @@ class _LocalCells(LocalNodes):
 
 
 class _CrossingCellsRole(CrossParentsRole, ScatteredCellsRole):
-    """A party sends another reports of the cells that the other needs for its tables."""
+    """A party sends the reports of those cells that another party needs for its tables."""
 
     def player(self, part: SessionParticipant) -> _LocalCells:
         return _LocalCells(part, self)
@@ -83,7 +83,7 @@ class AnyCellsWithoutMiner(WithoutMiner):
         return schema_of_cells(joint)
 
     def faults(self, spec: SessionSpec, joint: JointSchema) -> Iterator[str]:
-        """Yield shared variables that are reported together with others or under a different name."""
+        """Yield a problem per shared variable that is reported with others or under a different name."""
         yield from SessionKind.faults(self, spec, joint)
         for party, policy in joint.policies.items():
             for name in shared_by(party, joint.policies):

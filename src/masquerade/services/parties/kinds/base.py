@@ -35,7 +35,7 @@ Tables = list[tuple[str, ...]]
 
 
 class Partition(Enum):
-    """How the records are partitioned among the parties.
+    """Partition of the records among the parties.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Partition(Enum):
 
 
 class Convener(Enum):
-    """Who may convene a session.
+    """Rule for which node may convene a session.
 
     Examples
     --------
@@ -77,7 +77,8 @@ class Outflow:
     policy : str, optional
         Id of the policy under which reports were drawn.
     epsilon, delta : Fraction, optional
-        Of noise that was added to counts, over all tables of the session; `gamma` bounds the rest.
+        Privacy parameters of the noise added to counts, for all tables of the session together. `gamma`
+        bounds what the data reveals besides.
 
     Examples
     --------
@@ -107,7 +108,7 @@ class LocalLearner(Protocol):
         """Raise QueryRefused if the message requests data that the session's model does not need."""
 
     def questions(self, message: Learn) -> list[Query]:
-        """Return the counts that the reply reveals, also of other parties' variables; rules apply to them."""
+        """Return queries for all counts that the reply reveals; the rules of the consent apply to them."""
 
     def learn(self, message: Learn, members: Callable[[str], Transport]) -> tuple[dict[str, Any], Outflow]:
         """Return the result for this party's nodes, and the outflow of sending it."""
@@ -128,7 +129,7 @@ class RoleStep(NamedTuple):
     tables : callable, optional
         Returns, for a message, the variables of every table that it requests.
     outflows : callable, optional
-        Returns, for a participant and a message, what the reply reveals.
+        Returns, for a participant and a message, the outflows of the reply.
 
     Examples
     --------
@@ -156,11 +157,11 @@ class Role(ABC):
     name: ClassVar[str]
     """Last part of the path of its messages, `sessions/SESSION/NAME`."""
     fresh: ClassVar[bool] = True
-    """Whether each query is a release of its own. False for reports, which are drawn and released once."""
+    """Whether each query counts as a new release. False for reports, which are drawn and released once."""
     passing: ClassVar[bool] = False
     """Whether replies are useless after a crash, because the role cannot resume; then they are not stored."""
     steps: ClassVar[tuple[RoleStep, ...]] = ()
-    """The messages that request tables or reveal data; other messages only prepare."""
+    """The messages that request tables or reveal data; other messages only prepare the protocol."""
 
     @abstractmethod
     def player(self, part: SessionParticipant) -> Player:
@@ -214,7 +215,7 @@ class Role(ABC):
         ]
 
     def questions(self, message: bytes) -> list[Query]:
-        """Return the counts that a message requests: whole tables, unless a role overrides this."""
+        """Return queries for the counts that a message requests; by default, of whole tables."""
         from masquerade.core.query import Query  # noqa: PLC0415  (commands that list kinds load no numpy)
 
         return [Query(by=tuple(dict.fromkeys(names))) for names in self.tables(message)]
@@ -286,7 +287,7 @@ class SessionKind(ABC):
     least_parties: ClassVar[int] = 2
     """The least number of parties."""
     convener: ClassVar[Convener] = Convener.ANYBODY
-    """Who may convene."""
+    """Which node may convene."""
     helped: ClassVar[bool] = False
     """Whether there is a helper, a node that is neither a party nor the convener; see `helper`."""
     hides: ClassVar[bool] = False
@@ -304,9 +305,9 @@ class SessionKind(ABC):
     rules_unkept: ClassVar[str] = "this kind does not state how a party sees what it answers"
     """Why a party that answers tables cannot enforce rules, as the end of a sentence."""
     em: ClassVar[tuple[str, ...]] = tuple(EM)
-    """Values of the option `missing` by which networks are learnt from missing answers by EM."""
+    """Values of the option `missing` with which EM learns networks from incomplete records."""
     sends_columns: ClassVar[bool] = False
-    """Whether a party also sends reports of columns, of which the recipient makes any table."""
+    """Whether a party also sends reports of columns, from which the recipient can count any table."""
 
     def __init_subclass__(cls) -> None:
         """Set `answers_tables` if a message of a role requests tables."""
@@ -355,7 +356,7 @@ class SessionKind(ABC):
         yield from self._problems_of_members(spec)
 
     def _problems_of_members(self, spec: SessionSpec) -> Iterator[str]:
-        """Yield problems of who convenes, and of tables that no member has."""
+        """Yield problems with the convener, and with tables that no member can count."""
         parties, outsider = len(spec.parties), spec.convener not in spec.parties
         if spec.learn.options.get("missing") in {*EM} - {*self.em}:
             yield f"{self.name} counts no table of all variables: take missing: {self.em[0]}"
@@ -387,7 +388,7 @@ class SessionKind(ABC):
         Raises
         ------
         InputError
-            If the policies of the parties do not fit together.
+            If the policies of the parties contradict each other.
         """
         if self.partition is Partition.ROWS and joint.policies:  # all parties have the same schema
             return next(iter(joint.policies.values())).schema
@@ -478,9 +479,9 @@ class SessionKind(ABC):
         """
 
     def learner(self, part: SessionParticipant) -> LocalLearner:  # noqa: ARG002
-        """Return the object that learns a party's own nodes, in types whose parties learn."""
+        """Return the object that learns a party's own nodes, in session types without a miner."""
         raise InputError("Parties learn for themselves without a miner, once a session is arranged.")
 
     def helper(self, part: SessionParticipant) -> Player:
-        """Return the object that answers at the helper, in types that have one."""
+        """Return the object that answers at the helper, in session types that have a helper."""
         raise InputError(f"There is no helper in a session of {part.spec.protocol}.")

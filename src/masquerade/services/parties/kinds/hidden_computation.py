@@ -79,7 +79,7 @@ class ComputationRole(Role):
         return []
 
     def question(self, part: SessionParticipant, message: bytes) -> str:  # noqa: ARG002
-        """Return the id of the computation: each has its own lines in the ledger."""
+        """Return the id of the computation, since each computation has its own lines in the ledger."""
         return bytes(part.player(self.name).session or b"").hex()
 
     def outflows(self, part: SessionParticipant, message: bytes) -> tuple[Outflow, ...]:
@@ -109,7 +109,7 @@ class HiddenKind(SessionKind):
             yield str(error)
 
     def check(self, spec: SessionSpec, joint: JointSchema) -> None:
-        """Raise InputError if the variables exceed the limits of the type; by default there are none."""
+        """Raise InputError if the variables exceed limits of the session type; by default no limits apply."""
 
     @abstractmethod
     def terms(self, part: SessionParticipant) -> ComputationTerms:
@@ -171,7 +171,7 @@ def run_computation(
     str
         The result, the same at all parties.
     dict
-        Rounds and bytes.
+        Number of rounds, and bytes exchanged and dealt.
     """
     run.add_guarantee(guarantee)
     run.note("computing on shares")

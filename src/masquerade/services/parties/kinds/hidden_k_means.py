@@ -37,7 +37,7 @@ USUAL = 2**20  # records assumed when a session is checked before their number i
 
 
 class _PlacedParty(PlacedOwner):
-    """A party that receives the positions of its records; `found` are its files with their pseudonyms."""
+    """A party that receives the positions of its records; `found` has each file's records and linkage."""
 
     def __init__(self, part: SessionParticipant) -> None:
         self.found = ScatteredCellsRole().blocks(part)
@@ -77,7 +77,10 @@ class _ClusterComputation:
 
     @property
     def agreement(self) -> bytes:
-        """Return the digest of the session's text and all policies; deals bind the remaining parameters."""
+        """Return the digest of the session's text and all policies.
+
+        The dealt randomness is bound to the remaining parameters.
+        """
         policies = [f"{party}={policy.id}" for party, policy in self._joint.policies.items()]
         return agreement_of("hidden k-means", self._spec.digest, *policies)
 
@@ -106,7 +109,7 @@ class _ClusterComputation:
         return Clusters.from_dict(json.loads(found)["model"]).to_dict()
 
     def _local_table(self, party: _PlacedParty) -> Integers:
-        """Return this party's cells in units of the lattice, zero where a cell is not its own."""
+        """Return this party's cells in units of the lattice, and zero for cells that it does not hold."""
         table = np.zeros((party.offer.records, len(self.names)), dtype=np.int64)
         for (block, linkage), where in zip(party.found, party.offer.places, strict=True):
             for column, name in enumerate(self.names):
@@ -145,7 +148,7 @@ class HiddenKMeans(HiddenKind):
         return [clusters_opened(least=terms.least_size, steps=terms.steps, hide_steps=terms.hide_steps)]
 
     def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:
-        """Yield the outflows of the computation, and which cells a party holds, which the convener sees."""
+        """Yield the outflows of the computation, and the list of a party's cells, which the convener sees."""
         if len(policy.schema):
             yield spec.convener, Outflow(HELD_CELLS, policy.schema.names, None)
         yield from super().sends(spec, party, policy)
@@ -155,7 +158,7 @@ class HiddenKMeans(HiddenKind):
         return schema_of_cells(joint)
 
     def problems(self, spec: SessionSpec) -> Iterator[str]:
-        """Yield problems of a session for clusters."""
+        """Yield problems in the specification of a k-means session."""
         yield from super().problems(spec)
         goal = spec.learn
         if goal.learner.model is None or goal.learner.model() is not Clusters:

@@ -84,7 +84,7 @@ class _StructureComputation:
         return json.dumps({"parents": found, "counts": counts}, sort_keys=True)
 
     def _admit(self, part: SessionParticipant, families: Sequence[Sequence[str]]) -> None:
-        """Treat opened counts as any other answers: they are recorded, and rules apply to them."""
+        """Treat opened counts like any other answers: check them against the rules and record them."""
         consent = part.node.settings.consent(self._spec.session)
         rules = None if consent is None else consent.rules
         part.admit([Query(by=tuple(names)) for names in families], self._spec.convener, rules)
@@ -131,10 +131,10 @@ class HiddenStructure(HiddenKind):
     partition = Partition.COLUMNS
     opens = "structure"
     rules_kept = "each party runs the program, and gives no share of counts that it refuses"
-    answers_tables = True  # those of `open_counts`, though no message asks for them
+    answers_tables = True  # counts of `open_counts` are opened, although no message requests them
 
     def terms(self, part: SessionParticipant) -> _StructureComputation:
-        """Return the parameters of the computation; a helper uses the number of records parties signed."""
+        """Return the parameters of the computation; a helper takes the signed number of records."""
         return _StructureComputation(
             part.spec, part.columns(), part.agreed_records if part.helps else part.records
         )
@@ -147,7 +147,7 @@ class HiddenStructure(HiddenKind):
         return openings
 
     def problems(self, spec: SessionSpec) -> Iterator[str]:
-        """Yield problems of a session for a structure."""
+        """Yield problems in the specification of a structure search."""
         yield from super().problems(spec)
         goal = spec.learn
         networks = _is_network(spec)

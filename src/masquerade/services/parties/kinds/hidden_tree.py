@@ -87,7 +87,7 @@ class HiddenTree(HiddenKind):
     opens = "tree"
 
     def terms(self, part: SessionParticipant) -> _TreeComputation:
-        """Return the parameters of the computation; a helper uses the number of records parties signed."""
+        """Return the parameters of the computation; a helper takes the signed number of records."""
         return _TreeComputation(
             part.spec, part.columns(), part.agreed_records if part.helps else part.records
         )
@@ -97,7 +97,7 @@ class HiddenTree(HiddenKind):
         return [OPENED]
 
     def problems(self, spec: SessionSpec) -> Iterator[str]:
-        """Yield problems of a session for a tree."""
+        """Yield problems in the specification of a session that learns a tree."""
         yield from super().problems(spec)
         goal = spec.learn
         if goal.learner.model is None or goal.learner.model() is not DecisionTree:

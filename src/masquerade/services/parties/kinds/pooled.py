@@ -60,7 +60,7 @@ def _masked_outflows(policy: Policy, names: tuple[str, ...]) -> list[Outflow]:
 
 
 def _noisy_outflow(spec: SessionSpec, names: tuple[str, ...]) -> Outflow:
-    """Return the outflow of all tables of a session with noise together; γ = 1 besides ε and δ."""
+    """Return one outflow for all tables of a session with noise; its γ is 1, since ε and δ bound it."""
     terms = spec.noise_terms
     if terms is None:
         raise InputError("This session adds no noise.")
@@ -71,7 +71,7 @@ def _noisy_outflow(spec: SessionSpec, names: tuple[str, ...]) -> Outflow:
 
 
 class _PoolRole(Role):
-    """A party sends its counts under masks that cancel in the sum; its reports come from the memo."""
+    """A party sends its counts under masks that cancel in the sum; counted reports come from the memo."""
 
     name = "pooling"
     steps = (
@@ -87,6 +87,7 @@ class _PoolRole(Role):
         return [] if kind is None else list(kind.decode(message).batch.queries)
 
     def player(self, part: SessionParticipant) -> PoolingParty:
+        """Return the party of the secure sum; with noise, it spends the budget that the consent states."""
         noise, terms = None, part.spec.noise_terms
         if terms is not None:
             consent = part.node.settings.consent(part.spec.session)
@@ -132,7 +133,7 @@ class PooledCounts(SessionKind):
             yield spec.convener, item
 
     def problems(self, spec: SessionSpec) -> Iterator[str]:
-        """Yield problems of a session; with noise two parties are enough, and none may be disguised."""
+        """Yield problems in the specification of a session; with noise, two parties are enough."""
         if spec.noise is None:
             yield from super().problems(spec)
             return
@@ -144,12 +145,12 @@ class PooledCounts(SessionKind):
             yield f"of {len(spec.parties)} parties at most {len(spec.parties) - 1} may collude"
         else:
             try:
-                _ = spec.noise.terms(len(spec.parties)).stages
+                _ = spec.noise.terms(len(spec.parties)).stages  # raises InputError if no noise suffices
             except InputError as error:
                 yield str(error)
 
     def exact(self, policy: Policy) -> bool:
-        """Return True if a variable is counted in clear."""
+        """Return True if any variable is counted without disguise."""
         return any(item.gamma is None for item in guarantee_of(policy).disclosures)
 
     def schema(self, spec: SessionSpec, joint: JointSchema) -> Schema:
@@ -166,7 +167,7 @@ class PooledCounts(SessionKind):
         return _restrict_to_goal(spec, policy).schema
 
     def faults(self, spec: SessionSpec, joint: JointSchema) -> Iterator[str]:
-        """Yield parties that bring none of the needed variables."""
+        """Yield problems: disguised variables where noise is added, and parties without needed variables."""
         yield from super().faults(spec, joint)
         if spec.noise is not None and any(policy.disguised for policy in joint.policies.values()):
             yield "Noise is added to counts of clear records, and a policy disguises variables."

@@ -91,8 +91,8 @@ class HelpedCounts(SessionKind):
     def rules_problem(self, text: SessionText) -> str | None:
         """Return the reason against rules: a convener that is a party can multiply with any column.
 
-        Its own columns are masked, so other parties cannot see that it weights their records by powers of
-        two and reads single records off the sum.
+        Its own columns are masked, so other parties cannot see whether it weights their records by powers of
+        two, which would reveal single records in the sum.
         """
         if text.convener in text.parties:
             return (
@@ -109,7 +109,7 @@ class HelpedCounts(SessionKind):
             yield spec.convener, Outflow(kind, names, gamma)
 
     def model(self, run: Coordinator) -> dict[str, Any]:
-        """Learn from products."""
+        """Learn the model from counts, which are scalar products of columns."""
         run.note("multiplying under masks")
         helper, over, goal = str(run.spec.helper), run.transport("products"), run.spec.learn
         # without a search, all queries are known in advance

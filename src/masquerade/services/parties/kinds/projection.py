@@ -69,7 +69,7 @@ class ProjectedCounts(SessionKind):
             yield spec.convener, Outflow(kind, policy.schema.names, None)
 
     def model(self, run: Coordinator) -> dict[str, Any]:
-        """Learn from projected columns."""
+        """Learn the model from counts, which are scalar products of rotated columns."""
         run.note("receiving projected columns")
         over, n, convener = run.transport("projection"), run.records or 0, run.spec.convener
         source = receive_projected(transport=over, n=n, receiver=convener, **run.columns())

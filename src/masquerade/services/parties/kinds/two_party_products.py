@@ -58,7 +58,7 @@ class CountsOfTwo(base.SessionKind):
     roles = (_EncryptionRole(),)
 
     def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:
-        """Yield encrypted columns and exact counts; of the convener the model, which the other party gets."""
+        """Yield encrypted columns and exact counts; for the convener, the model that it shares."""
         names = policy.schema.names
         if party != spec.convener:
             yield spec.convener, Outflow(ENCRYPTED, names, Fraction(1))
@@ -68,7 +68,7 @@ class CountsOfTwo(base.SessionKind):
             yield other, Outflow(SHARED, names, None)
 
     def model(self, run: Coordinator) -> dict[str, Any]:
-        """Learn from products under encryption."""
+        """Learn the model from counts computed under encryption."""
         run.note("multiplying under encryption")
         over = run.transport("paillier")
         products = PaillierProducts(run.spec.convener, run.own_codes(), over, **run.columns())

@@ -55,7 +55,7 @@ def _requested_outflows(part: SessionParticipant, message: CellRequest) -> list[
 
 
 class CellsRole(Role):
-    """A party sends reports of its cells under the pseudonyms of this session; each is drawn only once."""
+    """A party sends reports of its cells, each drawn only once, under the pseudonyms of this session."""
 
     name = "cells"
     fresh = False
@@ -66,7 +66,7 @@ class CellsRole(Role):
         return self.site(part)
 
     def site(self, part: SessionParticipant) -> Site:
-        """Return the site of this party: draws come from the memo, pseudonyms from the linkage."""
+        """Return the site of this party, with draws from the memo and pseudonyms from the linkage."""
         memo = part.node.kept_memo().save(part.data.memo_id)
         held = [
             RepeatedCells(block.codes, found.tags, found.rows, partial(part.data.draws, memo, block))
@@ -113,7 +113,7 @@ class WithMiner(SessionKind):
             yield spec.convener, item
 
     def model(self, run: Coordinator) -> dict[str, Any]:
-        """Learn from joined reports."""
+        """Learn the model from the joined reports."""
         run.note("joining disguised records")
         agreed = {party: policy.id for party, policy in run.joint.policies.items()}
         miner = JoiningMiner(agreed, run.epoch, name=run.spec.convener, room=run.room)

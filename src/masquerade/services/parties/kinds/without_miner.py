@@ -1,7 +1,7 @@
 """Session type for columns of the same people without a miner (Model I).
 
-Each party learns its own nodes of a network. For other models it counts the tables most of whose variables
-it holds.
+To learn a network, each party learns its own nodes. For other models, each table is counted by the party
+that holds most of its variables.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class LocalNodes:
     def questions(self, message: Learn) -> list[Query]:
         """Return the tables that are counted, or the families whose parameters are sent.
 
-        Reports of others are treated as their true values: the uncertainty of a channel is not relied on.
+        Rules treat other parties' reports like true values: they do not rely on the noise of a channel.
         """
         if message.tables is not None:
             groups = [
@@ -126,7 +126,7 @@ class LocalNodes:
             raise part.spec.refusal("the session's model does not need this")
 
     def _count_tables(self, tables: Tables, members: Callable[[str], Transport]) -> dict[str, Any]:
-        """Count tables of local clear columns and others' disguised columns, which are fetched once."""
+        """Count tables from local clear columns and others' disguised columns, which are fetched once."""
         part = self._part
         if self._view is None:
             others = {p: q for p, q in part.require_joint_schema().policies.items() if p != part.node.name}
@@ -169,10 +169,10 @@ class LocalNodes:
 
 
 class CrossParentsRole(CellsRole):
-    """A party sends another reports of the columns that are parents of the other's nodes."""
+    """A party sends the reports of those columns that are parents of another party's nodes."""
 
     def player(self, part: SessionParticipant) -> LocalNodes:
-        """Return the object that sends cells, and learns."""
+        """Return the object that sends cells and learns this party's nodes."""
         return LocalNodes(part, self)
 
     def askers(self, spec: SessionSpec, name: str) -> Collection[str]:
@@ -215,7 +215,7 @@ class WithoutMiner(SessionKind):
         "combine them into what must stay undetermined"
     )
     em: ClassVar[tuple[str, ...]] = ("em",)  # no party has columns of all variables
-    answers_tables = True  # counts, or parameters that are counts, though no message of a role asks for them
+    answers_tables = True  # by the message `Learn`, which is not one of a role
 
     def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:
         """Yield reports of columns that other parties may need, and results about local variables.
@@ -238,14 +238,17 @@ class WithoutMiner(SessionKind):
             yield spec.convener, Outflow(kind, names, None)
 
     def learner(self, part: SessionParticipant) -> LocalNodes:
-        """Return the object that learns this party's nodes; raise InputError before they are arranged."""
+        """Return the object that learns this party's nodes; raise InputError before `Arrange` arrived."""
         if part.joint is None:
             super().learner(part)
         found: LocalNodes = part.player("cells")
         return found
 
     def model(self, run: Coordinator) -> dict[str, Any]:
-        """Request every party's nodes, first their parents unless these are given, or its tables."""
+        """Assemble a network from the parties' nodes, or learn any other model from the parties' tables.
+
+        Without a given structure, the parties first learn the parents of their nodes.
+        """
         crossing = crossing_of(run.spec, run.joint)
         if not _by_nodes(run.spec):
             run.note("parties count tables")
@@ -303,7 +306,7 @@ def seen_without_miner(
     joint : JointSchema
         The policies of all parties.
     crossing : mapping
-        The variables of reports, by sender and receiver.
+        The reported variables, by sender and receiver.
     convener : str
         The convener.
     told : str, optional
@@ -312,7 +315,7 @@ def seen_without_miner(
     Returns
     -------
     Guarantee
-        One disclosure of the results, and those of the reports that each party receives.
+        The disclosure of the results, and the disclosures of the reports that each party receives.
     """
     role = f"{convener} and all parties" if told == NODES else convener
     everything = dict.fromkeys(name for own in joint.owners.values() for name in own)
