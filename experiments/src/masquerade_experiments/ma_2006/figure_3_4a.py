@@ -47,7 +47,7 @@ def relative_entropy(counts: np.ndarray) -> float:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Check that distances fall with the sample size, and that larger samples compensate for more disguise."""
+    """Check that distances fall with the sample size, and that larger samples make up for more disguise."""
     most_records = distance(frame, OFTEN, SIZES[-1])
     return [
         *falls_with_size(frame, ID),

@@ -40,7 +40,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Check that distances fall with the sample size, and that larger samples compensate for more disguise."""
+    """Check that distances fall with the sample size, and that larger samples make up for more disguise."""
     return [*falls_with_size(frame, ID), traded(frame, often=(0.3, SIZES[3]), rarely=(0.6, SIZES[0]))]
 
 
