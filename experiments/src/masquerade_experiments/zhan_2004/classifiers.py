@@ -56,7 +56,7 @@ def arrow(frame: pd.DataFrame) -> pa.Table:
 
 @cache
 def reversal(features: tuple[str, ...], target: str, theta: float) -> mq.Policy:
-    """Return the one-group policy: with probability θ no feature is reversed, else all. The class is clear."""
+    """Return the one-group policy: with probability θ no feature is reversed, else all; class in clear."""
     channel = mq.channels.flip([2] * len(features), theta)
     return mq.Policy.build(dict.fromkeys((*features, target), BINARY), {features: channel})
 
