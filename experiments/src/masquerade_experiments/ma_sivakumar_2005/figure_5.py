@@ -66,7 +66,7 @@ def slopes(frame: pd.DataFrame) -> Iterator[Comparison]:
 def unclipped(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of sizes above twice the largest size at which a table row was clipped in any run.
 
-    At sizes just above it, that no row was clipped would be chance, and would bias the distances.
+    Just above that size, rows are unclipped only by chance, which would bias the distances.
     """
     spoilt = rows.loc[rows["clipped_rows"] > 0, "n"]
     return rows if spoilt.empty else rows[rows["n"] > 2 * spoilt.max()]

@@ -12,9 +12,9 @@ from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 
-FALSE_ALARMS = 1e-3  # chance that a structure names any pair that differs by `MOST_DIFFERENT` or more
+FALSE_ALARMS = 1e-3  # probability that a structure names any pair that differs by `MOST_DIFFERENT` or more
 MOST_DIFFERENT = 0.1  # disagreement of two variables, relative to independent ones with the same shares
-CONTRADICTED = 0.01  # chance that equal variables are not named because the reports contradict it
+CONTRADICTED = 0.01  # probability that equal variables are not named
 
 
 def is_copy(table: CountTable, alarms: float) -> bool:
@@ -78,8 +78,8 @@ def find_copies(
     Returns
     -------
     tuple of tuple of str
-        Groups, each in the order of the schema. The chance that any of them contains a pair that `is_copy`
-        should not name is `FALSE_ALARMS` at most.
+        Groups, each in the order of the schema. The probability that any of them contains a pair that
+        `is_copy` should not name is at most `FALSE_ALARMS`.
     """
     sizes = Counter(len(schema[name]) for name in schema)
     pairs = sum(comb(count, 2) for size, count in sizes.items() if size > 1)

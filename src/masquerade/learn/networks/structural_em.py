@@ -41,7 +41,7 @@ CHANGE_PRICE = (
 )
 TABU = 10
 LEAST_GAIN = 0.1  # least gain of the BIC; structures that differ by less are ties, won by the earlier one
-PRIOR = 0.05  # records added to a row of a table, in proportion to the node's shares: no chance is exactly 0
+PRIOR = 0.05  # records added to a row of a table, in proportion to the node's shares, to avoid zeros
 MOST_WORK = 1 << 28  # distinct records times cells of all cliques: about 3 s for one pass
 
 
@@ -118,7 +118,7 @@ def _entropy(table: Floats) -> float:
 
 
 def smooth_tables(counts: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return P(node | parents) from counts; `PRIOR` records keep every chance above 0."""
+    """Return P(node | parents) from counts; `PRIOR` records keep all probabilities above 0."""
     tables = {}
     for name, table in counts.items():
         shares = table.reshape(-1, table.shape[-1]).sum(axis=0)

@@ -174,6 +174,7 @@ def multinomial(data: Tally | CountTable, formula: str, **options: Unpack[Option
     Returns
     -------
     Regression
+        Coefficients with tests and intervals.
 
     Examples
     --------
@@ -201,6 +202,7 @@ def proportional_odds(data: Tally | CountTable, formula: str, **options: Unpack[
     Returns
     -------
     Regression
+        Coefficients with tests and intervals.
 
     Notes
     -----
@@ -234,6 +236,7 @@ def poisson(data: Tally | CountTable, formula: str, **options: Unpack[Options]) 
     Returns
     -------
     Regression
+        Coefficients with tests and intervals.
 
     Examples
     --------
@@ -263,6 +266,7 @@ def linear(data: Tally | CountTable, formula: str, **options: Unpack[Options]) -
     Returns
     -------
     Regression
+        Coefficients with tests and intervals.
 
     Examples
     --------
