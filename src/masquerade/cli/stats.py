@@ -446,10 +446,7 @@ def regress(
     ] = None,
     nuisance: Annotated[
         list[str] | None,
-        option(
-            "Terms of another component of the model, by its category or variable; may be repeated.",
-            "NAME='~ A + B'",
-        ),
+        option("Terms of another component of the model, by category or variable; repeat.", "NAME='~ A + B'"),
     ] = None,
     missing: Annotated[
         Literal["answered", "at-random"],

@@ -60,7 +60,7 @@ class ReportInference(Protocol):
         """Return the log-likelihood and the expected counts of every family."""
 
     def scores(self, tables: Tables) -> Iterator[tuple[Floats, Floats, dict[str, Floats]]]:
-        """Yield weights, log-likelihoods and posterior probabilities of every family's cells, batch by batch."""
+        """Yield weights, log-likelihoods and posteriors of every family's cells, batch by batch."""
 
     def draws(
         self, tables: Tables, generator: np.random.Generator
@@ -126,7 +126,7 @@ class JointLikelihood:
         return Expectation(total, counts)
 
     def scores(self, tables: Tables) -> Iterator[tuple[Floats, Floats, dict[str, Floats]]]:
-        """Yield weights, log-likelihoods and posterior probabilities of every family's cells, batch by batch."""
+        """Yield weights, log-likelihoods and posteriors of every family's cells, batch by batch."""
         for placed in self.reports:
             yield from placed.scores(tables)
 
@@ -294,7 +294,7 @@ class DisguisedReports:
         return float(sum(weights @ passed.log_likelihood for weights, passed in passes))
 
     def scores(self, tables: Tables) -> Iterator[tuple[Floats, Floats, dict[str, Floats]]]:
-        """Yield weights, log-likelihoods and posterior probabilities of every family's cells, batch by batch."""
+        """Yield weights, log-likelihoods and posteriors of every family's cells, batch by batch."""
         for weights, passed in self._batches(tables, self._share(tables)):
             yield weights, passed.log_likelihood, dict(self.family_tables(passed.beliefs()))
 

@@ -84,8 +84,7 @@ class BayesianNetwork(Printed):
         Shares of missing answers, and how they were treated.
     joint : JointFit or None
         Maximum of the joint or composite likelihood, with the covariance of all parameters, for a network
-        that was fitted with ``method="likelihood"`` or ``"composite"``. Files contain it for networks with at
-        most 300 parameters.
+        fitted with ``method="likelihood"`` or ``"composite"``. Files contain it for up to 300 parameters.
 
     Examples
     --------
@@ -445,11 +444,10 @@ def bayesian_network(
     errors, and a `MasqueradeWarning` counts such rows. Estimates may be negative. The source accounts for the
     disguise, whichever variables were disguised together.
 
-    With ``method="likelihood"`` all tables are estimated together, by maximising the likelihood of the
-    reports. For disguised records the errors are smaller, no estimate is negative, and queries have standard
-    errors. Sources that know tables only can use ``method="composite"``: the composite likelihood of all
-    pairs and larger families, each scored as if reported alone. Its errors are mostly between those of the
-    other two methods, and queries have standard errors too.
+    With ``method="likelihood"`` all tables together maximise the likelihood of the reports. For disguised
+    records the errors are smaller, no estimate is negative, and queries have standard errors. Sources that
+    know tables only can use ``method="composite"``, the composite likelihood of all pairs and larger families,
+    each scored as if reported alone: its errors are mostly in between, and queries have standard errors too.
 
     Parameters
     ----------
