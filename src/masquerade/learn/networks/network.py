@@ -446,8 +446,8 @@ def bayesian_network(
 
     With ``method="likelihood"`` all tables together maximise the likelihood of the reports. For disguised
     records the errors are smaller, no estimate is negative, and queries have standard errors. Sources that
-    know tables only can use ``method="composite"``, the composite likelihood of all pairs and larger families,
-    each scored as if reported alone: its errors are mostly in between, and queries have standard errors too.
+    know tables only can use ``method="composite"``, the composite likelihood of all pairs and larger
+    families, each scored as if reported alone: its errors are mostly in between, and queries have errors too.
 
     Parameters
     ----------
