@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from masquerade.core.query import Query
     from masquerade.core.schema import Schema
 
-noise_app = group("Budgets of noise on counts: plan, make and show them.")
+noise_app = group("Plan, make and show differential privacy budgets for counts with noise.")
 Ledger = Annotated[Path, argument("Folder of the ledger.", "LEDGER")]
 Epsilon = Annotated[float, option("ε of all tables together, for each record.")]
 Delta = Annotated[float, option("δ of all tables together; 0 for pure privacy.")]
