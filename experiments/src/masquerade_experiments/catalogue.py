@@ -96,9 +96,9 @@ class Selection:
 
 
 def select(names: Iterable[str], entries: Sequence[Entry] | None = None) -> Selection:
-    """Return the experiments that names select.
+    """Return the experiments that the given names select.
 
-    A name is an id (``ma-2006-fig-5.4``), the beginning of ids up to a dash or dot (``ma-2006``), a pattern
+    A name is an id (``ma-2006-fig-5.4``), the start of an id up to a dash or dot (``ma-2006``), a pattern
     (``*-table-*``) or ``all``; several can be joined by commas.
     """
     known = ENTRIES if entries is None else entries
@@ -127,6 +127,6 @@ def stands_for(name: str, identity: str) -> bool:
 
 
 def hint(name: str, known: Sequence[Entry]) -> str:
-    """Return the closest id or paper, or the option that lists all."""
+    """Return a hint: the id or paper closest to an unknown name, or the option that lists all."""
     papers = dict.fromkeys("-".join(re.split(r"(?<=-\d{4})-", entry.id)[:1]) for entry in known)
     return did_you_mean(name, [*papers, *(entry.id for entry in known), "all"]) or " --list shows them all."

@@ -1,4 +1,4 @@
-"""`masquerade reproduce`: the tables and figures of the papers, beside what the papers say."""
+"""`masquerade reproduce`: run the papers' experiments again and compare the results with the papers."""
 
 from __future__ import annotations
 
@@ -31,18 +31,14 @@ def command(
         ),
     ] = None,
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the files it makes.")] = Path(
-        "reproduction"
-    ),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("reproduction"),
     runs: Annotated[
         int | None,
-        typer.Option(
-            help="Runs at each setting, instead of the paper's number, or 20 where it prints none.", min=1
-        ),
+        typer.Option(help="Runs per setting. By default the paper's number, or 20 if it states none.", min=1),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer settings and runs: minutes in all.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer settings and runs: takes minutes.")] = False,
     jobs: Annotated[
-        int | None, typer.Option(help="Processes that share the work.", min=1, show_default="one a core")
+        int | None, typer.Option(help="Number of processes.", min=1, show_default="one per core")
     ] = None,
     data: Annotated[
         Path | None,
@@ -53,7 +49,7 @@ def command(
 ) -> None:
     """Run the experiments of the papers again, and write a report of the comparison.
 
-    What is finished is kept: after an interruption the same command goes on where it was.
+    Finished runs are saved: after an interruption, the same command continues with the remaining runs.
 
     Example: masquerade reproduce ma-sivakumar-2005 --quick
     """
@@ -112,7 +108,7 @@ def list_experiments(entries: Sequence[Entry], *, json: bool) -> None:
 
 
 def check_folders(out: Path, data: Path | None) -> None:
-    """Refuse, before any work, folders that cannot be used."""
+    """Raise an error, before any work, if a folder cannot be used."""
     if out.exists() and not out.is_dir():
         raise FileError(f"{out}: cannot be written into: this is a file.")
     if data is not None and not data.is_dir():
@@ -121,7 +117,7 @@ def check_folders(out: Path, data: Path | None) -> None:
 
 @contextmanager
 def data_folder(folder: Path | None) -> Iterator[None]:
-    """Let data be looked for in a folder, by this process and those it starts."""
+    """Make this process and the processes it starts read data sets from a folder."""
     before = os.environ.get(DATA)
     if folder is not None:
         os.environ[DATA] = str(folder.resolve())
@@ -135,7 +131,7 @@ def data_folder(folder: Path | None) -> Iterator[None]:
 
 
 def tell(outcomes: Sequence[Outcome], report: Path, *, json: bool) -> None:
-    """Print the verdicts and where the report is."""
+    """Print the verdicts and the path of the report."""
     from masquerade_experiments.summary import outcome_values, overall_text  # noqa: PLC0415
 
     if json:
@@ -153,7 +149,7 @@ def tell(outcomes: Sequence[Outcome], report: Path, *, json: bool) -> None:
 
 
 def notes(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return why some differ, why some did not run, and how the others may be decided."""
+    """Return notes: why experiments differ, why some did not run, and how undecided ones may be decided."""
     from masquerade_experiments.experiment import RAISED  # noqa: PLC0415
 
     lines = []

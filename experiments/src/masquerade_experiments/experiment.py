@@ -1,8 +1,9 @@
 """Experiments of papers: what to run, the numbers of the paper, and how to draw the result.
 
 Every experiment is one module with one `EXPERIMENT`; it uses the public interface of the library only.
-A *setting* is one point of what the paper varies; `measure` does one seeded run at one setting and returns
-rows of plain figures. Runs are independent, so they can be spread over processes and taken up again.
+A *setting* is a combination of values of the parameters that the paper varies. `measure` does one seeded run
+at one setting and returns rows of plain numbers. Runs are independent, so they can be distributed over
+processes and resumed after an interruption.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ Kind = Literal["printed number", "printed formula", "claim as read", "own count"
 Verdict = Literal["matches", "differs", "undecided", "no figure to compare"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-MOST_STANDARD_ERRORS = 4.0  # that ours may be from a value of the paper
-SHOWN_BY = 2.0  # standard errors by which a claim holds or fails; between them nothing is shown
+MOST_STANDARD_ERRORS = 4.0  # largest accepted distance of our value from the paper's, in standard errors
+SHOWN_BY = 2.0  # standard errors beyond the bound that confirm or refute a claim; otherwise it is undecided
 
-# The rule for the number of runs, the same for every experiment and fixed before any of them was looked at.
-RUNS_IF_NOT_PRINTED = 20  # where the paper prints no number of runs
-RAISED = 4  # times as many runs, once, for every experiment that those leave undecided
+# The rule for the number of runs, the same for every experiment and fixed before any result was seen.
+RUNS_IF_NOT_PRINTED = 20  # if the paper states no number of runs
+RAISED = 4  # factor by which the number of runs is raised, once, for experiments that stay undecided
 
 
 def mean_square_stderr(values: int) -> float:
     """Return the error of a mean of squared standard normal values, for judging by `MOST_STANDARD_ERRORS`.
 
-    A value that many errors above 1 is as rare as that many standard errors of a normal value. Wilson &
-    Hilferty (1931): the cube root is nearly normal.
+    A value that is `MOST_STANDARD_ERRORS` of these errors above 1 is as unlikely as a normal value that many
+    standard errors above its mean. Reference: Wilson & Hilferty (1931), the cube root is nearly normal.
 
     >>> round(mean_square_stderr(18), 2)
     0.48
@@ -47,21 +48,21 @@ def mean_square_stderr(values: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One figure of the paper, and ours.
+    """A number of the paper, and our number.
 
-    `kind` names where the value beside ours comes from.
+    `kind` is the origin of the paper's number.
 
     - "printed number": the paper prints the value.
     - "printed formula": a formula or theorem of the paper gives it, for the data and networks used here.
-    - "claim as read": a sentence of the paper gives no value. `read_as` quotes it and states the threshold
-      by which we read it.
+    - "claim as read": a sentence of the paper that gives no value. `read_as` quotes it and states the
+      threshold that we chose for it.
     - "own count": operations that our code counts, compared with what the protocol implies.
 
-    `stderr` is the standard error of ours over the runs (0 where nothing is random, nan from one run alone),
-    `paper_stderr` that of the paper's own figure where it can be worked out. `reading` is how far a printed
-    number can be from what was meant, by rounding alone. The rules "at most" and "at least" are bounds that
-    may be attained; "below" and "above" are claims of a difference, which a gap of exactly 0 refutes. `why`
-    explains a difference that is expected, before it is seen, and `check` is a command that shows the reason.
+    `stderr` is the standard error of our number over the runs (0 if nothing is random, nan for a single run),
+    `paper_stderr` the standard error of the paper's number if it can be computed. `reading` is the largest
+    rounding error of a printed number. The rules "at most" and "at least" are bounds that may be attained;
+    "below" and "above" are claims of a difference, which a difference of exactly 0 refutes. `why` explains
+    an expected difference and was written before the runs; `check` is a command that shows the reason.
     """
 
     what: str
@@ -83,9 +84,9 @@ class Comparison:
 
     @property
     def excess(self) -> float | None:
-        """Return the difference in the direction that counts, beyond the reading error.
+        """Return the difference beyond the rounding error, in the direction that contradicts the paper.
 
-        A claim that is kept has a negative one.
+        It is negative if a claim holds.
         """
         if self.paper is None:
             return None
@@ -103,13 +104,13 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """Return True if ours agrees.
+        """Return the verdict: whether our number agrees with the paper, differs, or is undecided.
 
-        A value: within the reading error and four combined standard errors. A claim: on the right side of
-        the bound by two standard errors it is shown, on the wrong side by as many it is refuted, and between
-        them the runs show neither. Without an error, "at most" and "at least" may be attained exactly;
-        "below" and "above" may not. One run has no error: within the reading a value agrees, else it shows
-        neither.
+        A value agrees within the rounding error plus four combined standard errors. A claim is confirmed if
+        our number is on the claimed side of the bound by two standard errors, refuted if it is on the other
+        side by two, and otherwise undecided. Without a standard error, "at most" and "at least" may be
+        attained exactly, "below" and "above" may not. A single run has no standard error: a value then agrees
+        within the rounding error and is otherwise undecided.
         """
         if self.excess is None:
             return "no figure to compare"
@@ -124,7 +125,7 @@ class Comparison:
         return self._claim_verdict(self.excess, rounding)
 
     def _claim_verdict(self, excess: float, rounding: float) -> Verdict:
-        """Return whether a claim is shown, refuted or neither."""
+        """Return whether a claim is confirmed, refuted or undecided."""
         if self.combined == 0:
             kept = excess < -rounding if self.rule in {"below", "above"} else excess <= rounding
             return "matches" if kept else "differs"
@@ -137,15 +138,15 @@ class Comparison:
 class Experiment:
     """One table or figure of a paper.
 
-    `declared` lists what the paper's text leaves open and we chose; `corrected` lists its slips and what is
-    shown instead. `settings(quick)` are the points to run, each `runs` times (`quick_runs` when in a
-    hurry); `measure(setting, seed)` does one run and must depend on nothing else. `compare` and `draw` get
-    all rows as a frame: the setting's columns, `run`, and what `measure` returned. `table` is what the
-    report prints, if not the means over runs.
+    `declared` lists our choices where the paper's text leaves something open; `corrected` lists errors in the
+    paper and what is shown instead. `settings(quick)` returns the settings, each of which is run `runs` times
+    (`quick_runs` with ``--quick``). `measure(setting, seed)` does one run and must depend on nothing else.
+    `compare` and `draw` receive all rows as a frame: the setting's columns, `run`, and the columns that
+    `measure` returned. `table` returns the table of the report; by default the means over runs.
 
-    `printed_runs` is the number of runs that the paper prints, None where it prints none; `is_random` is
-    False where nothing is drawn. `runs` follows from both by one rule. `repeats` is the id of the experiment
-    that this one prints again: it uses the same rows and is not counted a second time.
+    `printed_runs` is the number of runs that the paper states, or None. `is_random` is False if nothing is
+    drawn. `runs` follows from both by one rule. `repeats` is the id of the experiment whose results the paper
+    prints again here: this experiment uses the same rows and is not counted a second time.
     """
 
     id: str
@@ -168,7 +169,7 @@ class Experiment:
 
     @property
     def runs(self) -> int:
-        """Return the number of runs: the paper's, or the same number for all where it prints none."""
+        """Return the number of runs: the paper's, or `RUNS_IF_NOT_PRINTED` if it states none."""
         if not self.is_random:
             return 1
         return RUNS_IF_NOT_PRINTED if self.printed_runs is None else self.printed_runs

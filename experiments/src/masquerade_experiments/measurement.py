@@ -1,4 +1,4 @@
-"""Tasks of a process for an experiment: some runs, or the comparisons and the figure of all runs."""
+"""Work of a worker process: measure some runs of an experiment, or compare and draw all of its runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The rows of each run of a task, and the seconds they took."""
+    """The rows of each run of a task, and the time in seconds."""
 
     runs: list[list[Row]]
     seconds: float
@@ -32,7 +32,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Complete:
-    """All rows of an experiment, and which columns are its setting."""
+    """All rows of an experiment, and the names of the setting's columns."""
 
     id: str
     module: str
@@ -71,7 +71,7 @@ def measured(task: Task) -> Measured | Failed:
             )
         except DataMissing as error:
             return Failed(one_line(error), missing=True)
-        except Exception as error:  # noqa: BLE001  (whatever an experiment raises is told in a line)
+        except Exception as error:  # noqa: BLE001  (any error of an experiment is reported in one line)
             where = f"the run at {setting_text(task.setting)} with seed {seed}"
             return Failed(f"{task.id}: {where} failed: {error_line(error)}")
     return Measured(runs, time.perf_counter() - start)
@@ -96,14 +96,14 @@ def presented(complete: Complete) -> Presented | Failed:
 
 
 def checkable(comparison: Comparison, identity: str) -> Comparison:
-    """Return a comparison with a command that shows its reason: that of the experiment, if no other."""
+    """Return a comparison with a command that shows its reason, by default the run of the experiment."""
     if not comparison.why or comparison.check:
         return comparison
     return replace(comparison, check=f"masquerade reproduce {identity}")
 
 
 def drawn(draw: Callable[[], Figure], identity: str) -> Picture:
-    """Return a picture in the report's style, in every form that is needed."""
+    """Return a plot in the report's style, in all formats."""
     from masquerade.report import house_style, png, svg  # noqa: PLC0415  (loads matplotlib)
 
     with house_style():
@@ -113,7 +113,7 @@ def drawn(draw: Callable[[], Figure], identity: str) -> Picture:
 
 
 def svg_file(figure: Figure) -> bytes:
-    """Return a figure as an SVG file on white."""
+    """Return a figure as an SVG file with a white background."""
     buffer = io.BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(buffer, format="svg", facecolor="white", metadata=nothing)
@@ -121,11 +121,11 @@ def svg_file(figure: Figure) -> bytes:
 
 
 def error_line(error: Exception) -> str:
-    """Return an error, and where it arose, in a line."""
+    """Return an error and the position at which it was raised, in one line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}: {one_line(error)}"
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's message in a line."""
+    """Return an error's message in one line."""
     return " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""A reproduction as one HTML page that needs nothing from outside."""
+"""A reproduction as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from masquerade_experiments.experiment import MOST_STANDARD_ERRORS, SHOWN_BY, Co
 from masquerade_experiments.summary import AGREES, Outcome, overall_text, table_cells, why
 from masquerade_experiments.wording import difference_text, paper_text, with_error
 
-MOST_ROWS = 60  # of a table in the page; the file has all
-
-# a sign and a class beside the word, so that nothing hangs on colour
+MOST_ROWS = 60  # most rows of a table on the page; the file contains all rows
+# a sign next to the word, so that verdicts do not depend on colour alone
 SIGNS: dict[str, tuple[str, str]] = {
     "matches": ("✓", "good"),
     **dict.fromkeys(AGREES.values(), ("✓", "good")),
@@ -76,7 +75,7 @@ def section(outcome: Outcome) -> dict[str, Any]:
 
 
 def row(comparison: Comparison) -> dict[str, Any]:
-    """Return a comparison as the page writes it."""
+    """Return the texts of a comparison on the page."""
     return {
         "what": comparison.what,
         "kind": comparison.kind,

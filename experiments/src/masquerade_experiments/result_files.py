@@ -49,7 +49,7 @@ def save(path: Path, task: Task, result: Measured) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory if there is none."""
+    """Make a directory if it does not exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -57,7 +57,7 @@ def make_directory(path: Path) -> None:
 
 
 def write_results(outcomes: Sequence[Outcome], out: Path, *, quick: bool) -> Path:
-    """Write the rows, comparisons and pictures of every experiment, and the report; return its path."""
+    """Write the rows, comparisons and plots of every experiment, and the report; return the report's path."""
     page = report_html(outcomes, quick=quick)
     for outcome in outcomes:
         if outcome.findings is not None:

@@ -1,4 +1,4 @@
-"""Experiments run: tasks spread over processes, results saved one by one, findings drawn from the rows."""
+"""Run experiments: distribute tasks over processes, save each result, and present the rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Job:
-    """An experiment under way: its tasks, and the results that are known, by key."""
+    """A running experiment: its tasks, and the results so far, by key."""
 
     planned: Planned
     experiment: Experiment
@@ -48,7 +48,7 @@ class Job:
         return Complete(self.planned.id, self.planned.module, pd.DataFrame(self.rows), names)
 
     def findings(self, complete: Complete, shown: Presented) -> Findings:
-        """Return all that came out."""
+        """Return the findings: rows, comparisons, table, plot and cost."""
         return Findings(
             complete.frame,
             shown.comparisons,
@@ -72,8 +72,8 @@ def reproduce(
 ) -> list[Outcome]:
     """Run experiments and return their outcomes, in order.
 
-    Results are saved under `out`/work as they come in; those that are there already are not computed again
-    unless the experiment or the library has changed. `progress` is called with runs done and runs in all.
+    Results are saved under `out`/work as they are computed. Saved results are not computed again unless the
+    experiment or the library has changed. `progress` is called with the number of runs done and of all runs.
     """
     loaded = {entry.id: entry.load() for entry in selection.entries if isinstance(entry, Planned)}
     reasons = dict(missing_data(loaded))
@@ -109,7 +109,7 @@ def waits(entry: Pending) -> str:
 
 
 def missing_data(experiments: Mapping[str, Experiment]) -> Iterator[tuple[str, str]]:
-    """Yield the experiments without their data, and the missing data sets; each set is fetched once, here."""
+    """Yield the ids of experiments whose data are missing, each with a message; load each data set once."""
     lacking: dict[str, str] = {}
     for name in dict.fromkeys(name for experiment in experiments.values() for name in experiment.data):
         try:
@@ -123,7 +123,7 @@ def missing_data(experiments: Mapping[str, Experiment]) -> Iterator[tuple[str, s
 
 
 def fetch(name: str) -> None:
-    """Load a data set or network, so that it is known to be there."""
+    """Load a data set or network, to check that it is available."""
     from masquerade import data  # noqa: PLC0415  (loads pandas)
 
     if name in data.names("network"):
@@ -133,7 +133,7 @@ def fetch(name: str) -> None:
 
 
 def check_asked(selection: Selection, reasons: Mapping[str, str]) -> None:
-    """Refuse if an experiment that was asked for by its id cannot run, or if none can."""
+    """Raise an error if an experiment that was requested by its id cannot run, or if none can run."""
     waiting = {entry.id: waits(entry) for entry in selection.entries if isinstance(entry, Pending)}
     cannot = {**waiting, **reasons}
     refused = [identity for identity in cannot if identity in selection.named]
@@ -144,13 +144,13 @@ def check_asked(selection: Selection, reasons: Mapping[str, str]) -> None:
 
 
 def begun(planned: Planned, experiment: Experiment, *, runs: int | None, quick: bool) -> Job:
-    """Return an experiment cut into tasks."""
+    """Return an experiment, divided into tasks."""
     number = runs if runs is not None else (experiment.quick_runs if quick else experiment.runs)
     return Job(planned, experiment, number, tasks_of(planned, experiment, runs=number, quick=quick))
 
 
 def measure_all(started: Sequence[Job], out: Path, workers: Crew, progress: Progress) -> None:
-    """Do all tasks that are not saved yet, and save them; stop at the first that fails."""
+    """Run all tasks whose results are not saved yet, and save the results; stop at the first failure."""
     holders: dict[str, list[Job]] = {}  # experiments that repeat another share its tasks
     tasks: dict[str, Task] = {}
     for job in started:
@@ -180,7 +180,7 @@ def measure_all(started: Sequence[Job], out: Path, workers: Crew, progress: Prog
 
 
 def take_saved(tasks: Iterable[Task], holders: Mapping[str, Sequence[Job]], out: Path) -> list[Task]:
-    """Give saved results to the experiments that need them, and return the tasks that have none."""
+    """Add saved results to the experiments that need them, and return the tasks without a saved result."""
     left = []
     for task in tasks:
         saved = read_saved(saved_file(out, task), task)
@@ -193,7 +193,7 @@ def take_saved(tasks: Iterable[Task], holders: Mapping[str, Sequence[Job]], out:
 
 
 def present_all(finished: Sequence[Job], workers: Crew) -> dict[str, Findings]:
-    """Compare and draw every experiment; all its rows are there."""
+    """Compare and draw every experiment, from its complete rows."""
     by_id = {job.planned.id: job for job in finished}
     found: dict[str, Findings] = {}
     for complete, result in workers.each(presented, [job.complete() for job in finished]):

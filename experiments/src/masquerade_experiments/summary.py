@@ -65,7 +65,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """An experiment with its findings, or with the reason why there are none."""
+    """An experiment with its findings, or with the reason why it has no findings."""
 
     about: Experiment | Pending
     findings: Findings | None = None
@@ -80,7 +80,7 @@ class Outcome:
     def verdict(self) -> Overall:
         """Return the verdict over all comparisons: one difference is enough for "differs".
 
-        Agreement is named after the strongest kind of value among them; `counts` has all kinds.
+        Agreement is named after the strongest kind of value compared; `counts` covers all kinds.
         """
         if isinstance(self.about, Pending):
             return "pending"

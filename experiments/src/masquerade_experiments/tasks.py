@@ -1,7 +1,7 @@
-"""An experiment cut into tasks: some runs at one setting each, with seeds and a key of their own.
+"""An experiment divided into tasks: each is some runs at one setting, with their seeds and a key.
 
-The seed of a run follows from the experiment, the setting and the run's number, so that results do not depend
-on how the work is cut, in which order it is done, or by how many processes.
+The seed of a run is computed from the experiment, the setting and the run's number, so results do not depend
+on how runs are divided into tasks, on the order of tasks, or on the number of processes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from masquerade.core import InputError
 from masquerade_experiments.catalogue import ENTRIES, Planned
 from masquerade_experiments.experiment import Experiment, Setting, Value
 
-FORMAT = 1  # of saved results; another number makes all old ones useless
-PIECES = 48  # tasks of one experiment, about: enough to share out and to lose little by an interruption
-NO_MATTER = {"cli", "report", "drawing", "papers", "sklearn"}  # parts of the library no run depends on
+FORMAT = 1  # version of saved results; results of other versions are not used
+PIECES = 48  # approximate number of tasks per experiment: enough to share; little is lost if interrupted
+NO_MATTER = {"cli", "report", "drawing", "papers", "sklearn"}  # parts of the library that no run depends on
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class Task:
 
 
 def tasks_of(planned: Planned, experiment: Experiment, *, runs: int, quick: bool) -> list[Task]:
-    """Return the tasks of an experiment, each run of each setting in exactly one.
+    """Return the tasks of an experiment; each run of each setting is in exactly one task.
 
-    An experiment that repeats another has the tasks of that one.
+    An experiment that repeats another one has the same tasks.
     """
     planned = original_of(planned, experiment)
     settings = [plain_setting(setting, planned.id) for setting in experiment.settings(quick)]
-    # by the usual number of runs, not the one asked for: what was cut for fewer runs serves for more
+    # divide by the usual number of runs, not the requested number, so that saved tasks can be used for both
     usual = experiment.quick_runs if quick else experiment.runs
     size = -(-usual // max(1, PIECES // max(1, len(settings))))
     digest = digest_of(planned.module)
@@ -68,30 +68,30 @@ def tasks_of(planned: Planned, experiment: Experiment, *, runs: int, quick: bool
 
 
 def original_of(planned: Planned, experiment: Experiment) -> Planned:
-    """Return the experiment that this one repeats, itself if none."""
+    """Return the experiment that this one repeats, or else the experiment itself."""
     return next(
         (entry for entry in ENTRIES if isinstance(entry, Planned) and entry.id == experiment.repeats), planned
     )
 
 
 def seed_of(identity: str, setting: Setting, run: int) -> int:
-    """Return the seed of one run: 63 bits of a SHA-256."""
+    """Return the seed of one run: 63 bits of a SHA-256 digest."""
     return int.from_bytes(hashed([identity, dict(setting), run])[:8], "big") >> 1
 
 
 def hashed(values: list[Any]) -> bytes:
-    """Return the SHA-256 of plain values, whatever the order of their names."""
+    """Return the SHA-256 of plain values, independent of the order of their names."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).digest()
 
 
 def plain_setting(setting: Setting, identity: str) -> dict[str, Value]:
-    """Return a setting in Python's own types."""
+    """Return a setting with values of built-in Python types."""
     return {name: plain(value, f"{identity}, setting {name!r}") for name, value in setting.items()}
 
 
 def plain(value: Any, where: str) -> Value:
-    """Return a value in Python's own types, NumPy's numbers among those accepted."""
+    """Return a value as a built-in Python type; NumPy's numbers are accepted."""
     if not isinstance(value, (str, int, float, bool, type(None))) and hasattr(value, "item"):
         value = value.item()
     if value is None or isinstance(value, (str, bool)):
@@ -108,7 +108,7 @@ def plain(value: Any, where: str) -> Value:
 def digest_of(module: str) -> str:
     """Return a digest of the sources that an experiment's results depend on.
 
-    These are its module, what that imports from its own folder or from this package, and the library.
+    These are its module, the modules of its folder and of this package that it imports, and the library.
     """
     digest = hashlib.sha256(library_digest())
     for path in sorted(own_sources(module)):
@@ -129,7 +129,7 @@ def library_digest() -> bytes:
 
 
 def own_sources(module: str) -> set[Path]:
-    """Return the file of a module and, step by step, those of its own folder and of the papers it imports."""
+    """Return the files of a module and of all modules of its folder and of this package that it imports."""
     scopes = ("masquerade_experiments.", module.rpartition(".")[0] + ".")
     found: dict[str, Path] = {}
     left = [module]
@@ -155,7 +155,7 @@ def imports_in(tree: ast.Module) -> Iterator[str]:
 
 
 def source_file(module: str) -> Path | None:
-    """Return the file of a module; None if the name is something in a module."""
+    """Return the file of a module; None if the name is not a module."""
     try:
         spec = find_spec(module)
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Figures in the format of the report: as many digits as their errors allow."""
+"""Format numbers for the report, with as many digits as their errors allow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SETTING_DIGITS = 4
 
 
 def figure(value: float, digits: int = SETTING_DIGITS) -> str:
-    """Format a figure with `digits` significant digits.
+    """Format a number with `digits` significant digits.
 
     >>> figure(0.123456), figure(12345.0), figure(3.0), figure(-0.0)
     ('0.1235', '12,345', '3', '0')
@@ -32,7 +32,7 @@ def figure(value: float, digits: int = SETTING_DIGITS) -> str:
 
 
 def with_error(value: float, stderr: float) -> str:
-    """Return a figure and its standard error, both to the error's second digit; an unknown one as –.
+    """Format a number and its standard error to the error's second digit; an unknown error is "–".
 
     >>> with_error(0.41234, 0.00567), with_error(1234.5, 56.7), with_error(0.5, 0.0)
     ('0.4123 ± 0.0057', '1,234 ± 57', '0.5')
@@ -76,7 +76,7 @@ def paper_text(comparison: Comparison) -> str:
 
 
 def difference_text(comparison: Comparison) -> str:
-    """Return the difference in standard errors, or without them the difference itself."""
+    """Return the difference in standard errors, or the difference itself if there is no standard error."""
     if comparison.paper is None or not math.isfinite(comparison.ours):
         return NONE
     if comparison.z is not None:

@@ -1,4 +1,4 @@
-"""Tasks distributed over processes that end with the command, however it ends."""
+"""Distribute tasks over processes, which end when the command ends, even if it is killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE_THREAD = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "M
 
 
 class Crew(Protocol):
-    """Interface of those that run the tasks."""
+    """Interface of a worker pool."""
 
     def each(self, do: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
         """Yield every item with its result, in order of completion."""
@@ -39,7 +39,7 @@ def crew(jobs: int) -> Iterator[Crew]:
     try:
         yield Processes(pool)
     except BaseException as error:
-        # nobody waits for what is under way; results are written by this process only
+        # unfinished tasks can be killed, because results are written by this process only
         for process in set(active_children()) - others:
             process.kill()
         if isinstance(error, BrokenProcessPool):
@@ -70,7 +70,7 @@ class Processes:
     def each(self, do: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
         """Yield every item with its result, in order of completion."""
         waiting: dict[Future[Any], Item] = {}
-        # processes inherit the mask: an interrupt from the keyboard reaches this process alone
+        # processes inherit the signal mask, so a keyboard interrupt reaches this process only
         masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             for item in items:
@@ -82,8 +82,8 @@ class Processes:
 
 
 def _begin() -> None:
-    """Prepare a process: one thread, which ends when the command has ended."""
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))  # read when the libraries are loaded, which is later
+    """Prepare a worker process: one computing thread, and a thread that ends it with the command."""
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))  # read when libraries are loaded, later
     threading.Thread(target=_end_with_the_command, daemon=True).start()
 
 

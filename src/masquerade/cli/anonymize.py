@@ -1,4 +1,4 @@
-"""`masquerade anonymize`: a k-anonymous table from a clear one, and how anonymous a table is."""
+"""`masquerade anonymize`: make k-anonymous tables, and measure how anonymous a table is."""
 
 from __future__ import annotations
 
@@ -102,11 +102,11 @@ def command(
     """Make every combination of quasi-identifiers occur at least K times, suppressing as little as possible.
 
     A suppressed value is written as a star (*); a missing value stays missing. Sensitive columns are passed
-    on in clear, all other columns are omitted. k-anonymity is not differential privacy: it bounds no belief,
-    and where all rows of a class share a sensitive value, that value is revealed. See: masquerade anonymize
-    check --help
+    on in clear; all other columns are omitted.
 
-    --diverse and --close prevent this, at the cost of more suppressed values.
+    k-anonymity is not differential privacy: it does not bound what an attacker can infer. If all rows of a
+    class share a sensitive value, that value is revealed. --diverse and --close prevent this, at the cost of
+    more suppressed values. See also: masquerade anonymize check --help
 
     Example: masquerade anonymize people.csv -k 10 --quasi age,sex,zip --sensitive illness --out shown.csv
     """
@@ -130,7 +130,7 @@ def command(
     how: dict[str, Any] = {"overwrite": overwrite, "inputs": [path for path in paths if path != "-"]}
     AtomicWriter(out, table.schema, {}, **how)  # refuses a target that cannot be written
     with output.progress("anonymizing"):
-        typed = _cast_numbers(table, told)  # numbers written as text have an order, too
+        typed = _cast_numbers(table, told)  # so that numbers written as text are ordered as numbers
         result = mq.anonymity.anonymize(typed, by, k, hierarchies=levels, sensitive=required)
     report = mq.anonymity.check(result.frame, by, told or None)
     shown = result.frame
@@ -169,7 +169,7 @@ def check(
 ) -> None:
     """Measure how anonymous a table is: k, unique rows, and what its classes reveal of sensitive columns.
 
-    Rows are in one class if their quasi-identifiers are written identically; stars are equal.
+    Rows whose quasi-identifiers have the same text form a class; a star equals another star.
 
     Example: masquerade anonymize check shown.csv --quasi age,sex,zip --sensitive illness --report shown.html
     """
@@ -312,7 +312,7 @@ def _read(data: list[str], wanted: Sequence[str]) -> tuple[pa.Table, list[str], 
 
 
 def _cast_numbers(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Convert columns of numbers that are written as text to numbers, so that their order counts."""
+    """Convert columns of numbers that are written as text to numbers, so that they are ordered as numbers."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -355,7 +355,7 @@ def _line(result: Anonymized, out: str, told: list[str], left_out: list[str]) ->
 
 
 def _warnings(report: AnonymityReport) -> list[str]:
-    """Return one warning per sensitive column whose value some class reveals."""
+    """Return a warning for each sensitive column that has a single value in some class."""
     return [
         f"warning: {own.name}: {counted(own.homogeneous_rows, 'row')} in classes with only one value, which "
         f"is thereby revealed ({counted(own.homogeneous_classes, 'such class', 'such classes')})."

@@ -153,7 +153,7 @@ OWN = {
         "Open the studio in a browser on this machine: data, policy, estimates, models, audit, release.",
     ),
     "config": ("nodes:config_app", "Check settings files of services."),
-    "noise": ("noise:noise_app", "Budgets of noise on counts: plan, make and show them."),
+    "noise": ("noise:noise_app", "Plan, make and show differential privacy budgets for counts with noise."),
     "tls": ("tls:tls_app", "Make certificates, tokens and identities for services."),
 }
 

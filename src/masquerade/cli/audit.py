@@ -136,12 +136,12 @@ def make(
     policy: PolicyArgument,
     *,
     out: Annotated[str, required_option("File for the synthetic records (.csv).", "--out", "-o")],
-    key: Annotated[str, required_option("File for the key that reads them back: keep it secret.", "--key")],
+    key: Annotated[str, required_option("File for the key that `read` needs: keep it secret.", "--key")],
     n: Annotated[int, option("Number of canaries.", "N", "--n")] = 10_000,
-    column: Annotated[str, option("The column that names them.", "NAME")] = "canary",
+    column: Annotated[str, option("Name of the column that identifies the canaries.", "NAME")] = "canary",
     overwrite: Overwrite = False,
 ) -> None:
-    """Make canaries: synthetic records to send through a pipeline, and the key to read them back.
+    """Make canaries: synthetic records to send through a pipeline, and the key to check its output.
 
     Example: masquerade audit canaries make policy.yaml --out canaries.csv --key canaries.key
     """
@@ -210,7 +210,7 @@ def release(
     out: Page = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Attack records before their release: misfit, repeats, singling out, linkage, near-copies, guesses.
+    """Attack records before their release: goodness of fit, repeats, singling out, linkage, copies, guesses.
 
     Example: masquerade audit release disguised.csv -p policy.yaml --out audit.html
     """

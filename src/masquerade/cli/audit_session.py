@@ -32,10 +32,10 @@ def answers(
     out: Page = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Find the cells that follow, by adding and subtracting, from all counts that parties have answered.
+    """Find the cells that can be computed by adding and subtracting the counts that parties have answered.
 
-    Queries are read from the state folders, also while parties run. Answers are neither stored nor needed.
-    Exit code 1 if a protected cell follows. Example: masquerade audit session answers north/state
+    Queries are read from the state folders, even while parties run. Answers are neither stored nor needed.
+    Exit code 1 if a protected cell can be computed. Example: masquerade audit session answers north/state
     """
     from masquerade.audit.differencing import audit_states  # noqa: PLC0415  (loads numba)
     from masquerade.sources.control.inference_control import Rules  # noqa: PLC0415
@@ -71,7 +71,7 @@ def projection(
     out: Page = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Rotate synthetic columns as owners do, and guess one column from others known in clear.
+    """Rotate synthetic columns as their owners would, and guess one column from others known in clear.
 
     Example: masquerade audit session projection --records 60 --known 5,15,30
     """

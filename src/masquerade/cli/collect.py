@@ -44,9 +44,9 @@ AtNode = Annotated[
 def serve_randomness(file: SettingsFile) -> None:
     """Run the randomness server until it is stopped; the epoch in the file is opened with a new key.
 
-    Unless the file names a secret to seal the key under, the key is in memory only: if the server stops
-    before the epoch is closed, the epoch ends, and a new epoch needs a new name. Example: masquerade collect
-    randomness serve randomness.yaml
+    Unless the file names a secret that encrypts the stored key, the key is in memory only: if the server
+    stops before the epoch is closed, the epoch ends, and a new epoch needs a new name. Example: masquerade
+    collect randomness serve randomness.yaml
     """
     from masquerade.services.threshold.randomness_server import RandomnessService  # noqa: PLC0415
 
@@ -104,7 +104,7 @@ def submit(
     ],
     records: Annotated[
         Path | None,
-        option("Folder that stores what was sent; by default that of the credential.", "FOLDER"),
+        option("Folder that stores what was sent; by default the folder of the credential.", "FOLDER"),
     ] = None,
     key: Annotated[str, option("The column of a table that names people.")] = "person",
     agree: Annotated[
@@ -180,8 +180,8 @@ def open_classes(
 ) -> None:
     """Stop taking reports, open the classes that reached k, and write their rows.
 
-    Rows of smaller classes are missing, not at random. Opening again writes the same rows. Example:
-    masquerade collect open --node collector.yaml --out rows.csv
+    Rows of smaller classes are not opened, so rows are not missing at random. Opening again writes the same
+    rows. Example: masquerade collect open --node collector.yaml --out rows.csv
     """
     from masquerade.services.threshold.results import describe_result, opened_rows, write_rows  # noqa: PLC0415
     from masquerade.services.threshold.settings import load_form  # noqa: PLC0415

@@ -116,7 +116,7 @@ def take_part(
 
 @count_app.command("close")
 def close(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
-    """End a count and notify the devices; a mix is shuffled and opened now.
+    """End a count and notify the devices; a mix then shuffles and opens its reports.
 
     Example: masquerade count close --node miner.yaml
     """
@@ -125,7 +125,7 @@ def close(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
 
 @count_app.command("status")
 def status(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
-    """Show the progress of a count, who left and who was caught cheating.
+    """Show the progress of a count, who left, and who was caught cheating.
 
     Example: masquerade count status --node miner.yaml
     """

@@ -60,6 +60,15 @@ def over_records(
     """Return a command that reads records and passes them to `run` as its parameter `records`.
 
     In the command's signature, `records` is replaced by options that locate the records and control reading.
+
+    Parameters
+    ----------
+    run : callable
+        Function that runs the command.
+    own : sequence of Parameter, optional
+        Parameters of the command. By default the parameters of `run`.
+    told : str, optional
+        Help text of the command. By default the docstring of `run`.
     """
     reports = Parameter("data", Parameter.POSITIONAL_OR_KEYWORD, annotation=options.Reports)
     parameters = [reports, own_option("policy", options.CarriedPolicy, None)]
@@ -144,6 +153,7 @@ class RecordOptions:
     def open_source(self, doing: str, what: str = "results are") -> Iterator[Any]:
         """Yield the source of counts, with a progress bar; print warnings at the end.
 
+        `doing` labels the bar. `what` starts a clause in notes about the records, such as "results are".
         Connections and files are open until the context ends.
         """
         self._check()
@@ -281,7 +291,7 @@ class RecordOptions:
 
 
 def origin_note(batches: Batches, what: str = "results are", *, clear: bool) -> str | None:
-    """Raise InputError if --clear files are disguised; return a note if files do not state their policy."""
+    """Raise InputError if files read with --clear are disguised; return a note if they state no policy."""
     origin = batches.metadata.get("policy")
     if clear and origin is not None:
         raise InputError(f"{batches.file}: was disguised under policy {origin[:12]}; omit --clear.")

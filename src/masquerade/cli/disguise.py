@@ -40,16 +40,16 @@ def command(
     memo: Annotated[
         str | None,
         option(
-            "Secret file by which repeated releases repeat their reports; --new-memo creates it. Protect it "
-            "like the data.",
+            "Secret file with which later releases repeat earlier reports; --new-memo creates it. "
+            "Protect it like the data.",
             "FILE",
         ),
     ] = None,
     new_memo: Annotated[
         bool,
         flag(
-            "Create the file of --memo, for people who were never disguised before: under a second memo "
-            "everyone is drawn again, and γ multiplies.",
+            "Create the file of --memo, for people who were never disguised before. With a second memo, "
+            "reports of the same people are drawn again, and γ multiplies.",
             "--new-memo",
         ),
     ] = False,
@@ -124,9 +124,9 @@ def _has_served(memo: str | None, policy: Policy) -> bool:
 
 
 class _Announcement:
-    """Announces a release just before its file gets its name: if that fails, nothing is released.
+    """Announces a release just before its file is renamed into place. If this fails, nothing is released.
 
-    Its numbers are computed before the first row is written.
+    The numbers in the announcement are computed before the first row is written.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`masquerade enough`: which associations a file can show at all."""
+"""`masquerade enough`: the associations that a file is large enough to show."""
 
 from __future__ import annotations
 

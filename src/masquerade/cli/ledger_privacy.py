@@ -112,7 +112,7 @@ def read_releases(place: Path) -> list[Release]:
 def _read_noise(folder: Path) -> list[Release]:
     """Return the promise of a ledger of noise as one release; empty if the folder is not such a ledger.
 
-    ε and δ hold for all its tables together, and count in full: its curator may spend what is left.
+    ε and δ hold for all of its tables together. They are counted in full, as the curator may spend the rest.
     """
     from masquerade.services.common.noise_ledger import NoiseLedger  # noqa: PLC0415  (loads numpy)
     from masquerade.services.common.release_ledger import Release  # noqa: PLC0415

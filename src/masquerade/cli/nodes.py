@@ -437,7 +437,7 @@ def _cancel_session(operator: Operator, session: str) -> dict[str, Any]:
 def _leave_or_cancel(operator: Operator, session: str, node: Path) -> None:
     """Ask on a terminal whether an interrupted command leaves its session running; else print how to end it.
 
-    The session runs in the services, so that the end of the command changes nothing by itself.
+    The session runs in the services, so it continues after the command ends.
     """
     status = operator.ask("status", {"session": session})
     if status["state"] != "running":

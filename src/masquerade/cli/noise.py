@@ -1,4 +1,4 @@
-"""`masquerade noise`: budgets of noise on counts, which `--noise` of other commands uses."""
+"""`masquerade noise`: differential privacy budgets for noisy counts, used by `--noise` of other commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from masquerade.core.query import Query
     from masquerade.core.schema import Schema
 
-noise_app = group("Budgets of noise on counts: plan, make and show them.")
+noise_app = group("Plan, make and show differential privacy budgets for counts with noise.")
 Ledger = Annotated[Path, argument("Folder of the ledger.", "LEDGER")]
 Epsilon = Annotated[float, option("ε of all tables together, for each record.")]
 Delta = Annotated[float, option("δ of all tables together; 0 for pure privacy.")]
@@ -34,10 +34,10 @@ def plan(
         option("Variables of a table, as A,B; may be repeated. By default all pairs.", "A,B"),
     ] = None,
     tables: Annotated[
-        int | None, option("Tables of the budget. By default as many as needed.", min=1)
+        int | None, option("Number of tables in the budget. By default as many as needed.", min=1)
     ] = None,
-    contributors: Annotated[int, option("Contributors that add noise; 1 is a curator.", min=1)] = 1,
-    colluders: Annotated[int, option("Contributors that may reveal their noise.", min=0)] = 0,
+    contributors: Annotated[int, option("Number of contributors that add noise; 1 is a curator.", min=1)] = 1,
+    colluders: Annotated[int, option("Number of contributors that may reveal their noise.", min=0)] = 0,
     json: Json = False,
 ) -> None:
     """Show what a budget buys: noise and errors of every table, before anything is spent.
@@ -68,12 +68,16 @@ def init(
     tables: Annotated[int | None, option("Number of tables, in all.", min=1)] = None,
     stage: Annotated[
         list[str] | None,
-        option("A stage instead: its tables and share of the budget; may be repeated.", "TABLES:SHARE"),
+        option(
+            "Instead of --tables: a stage, with its number of tables and its share of the budget; may be "
+            "repeated.",
+            "TABLES:SHARE",
+        ),
     ] = None,
     delta: Delta = 1e-6,
     json: Json = False,
 ) -> None:
-    """Make a ledger with a promise: ε, δ and the number of tables. It cannot be changed later.
+    """Make a ledger with fixed ε, δ and number of tables. These cannot be changed later.
 
     Example: masquerade noise init budget --epsilon 1 --tables 45
     """
@@ -100,7 +104,7 @@ def init(
 
 @noise_app.command("show")
 def show(ledger: Ledger, *, json: Json = False) -> None:
-    """Show the promise of a ledger, and the tables that are spent.
+    """Show the budget of a ledger, and the tables that were answered.
 
     Example: masquerade noise show budget
     """

@@ -16,27 +16,27 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 def group(told: str, **more: Any) -> typer.Typer:
-    """Return a group of commands."""
+    """Return a group of commands; `told` is its help text."""
     return typer.Typer(help=told, no_args_is_help=True, context_settings=HELP, **more)
 
 
 def argument(told: str, metavar: str) -> Any:
-    """Return an argument without a default."""
+    """Return an argument without a default; `told` is its help text."""
     return typer.Argument(help=told, metavar=metavar, show_default=False)
 
 
 def option(told: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
-    """Return an option; without names, it has the name of its parameter."""
+    """Return an option with the help text `told`; without names, it has the name of its parameter."""
     return typer.Option(*names, help=told, metavar=metavar, **more)
 
 
 def required_option(told: str, *names: str, metavar: str = "FILE") -> Any:
-    """Return an option without a default."""
+    """Return an option without a default; `told` is its help text."""
     return option(told, metavar, *names, show_default=False)
 
 
 def flag(told: str, *names: str) -> Any:
-    """Return an option without a value."""
+    """Return an option without a value; `told` is its help text."""
     return typer.Option(*names, help=told)
 
 
@@ -131,7 +131,7 @@ ReplicateMethod = Annotated[
 ReplicateScale = Annotated[
     float | None,
     option(
-        "Factor of the squared deviations of replicates, if it is not 1/R, or (R - 1)/R for a jackknife.",
+        "Factor of the squared deviations of replicates. By default 1/R; for a jackknife (R - 1)/R.",
         "NUMBER",
         rich_help_panel=_SURVEY,
     ),

@@ -216,7 +216,7 @@ def report_progress_to(listener: Advance) -> Iterator[None]:
 @contextmanager
 def progress(doing: str) -> Iterator[Advance]:
     """Yield a function that takes (done, total); on a terminal a bar appears after a second."""
-    if sys.stderr.isatty():  # files of output do not depend on whether code was compiled before
+    if sys.stderr.isatty():  # only on a terminal: logs are the same whether or not code was compiled before
         announce_compilation(lambda: say("compiling once for this machine; later runs start without it."))
     listener = _listener.get()
     if listener is not None:

@@ -87,7 +87,7 @@ def decide(
 
 
 def _read_rules(name: str) -> Rules:
-    """Return the rules of a profile or file, where the contributions to sums may be stated."""
+    """Return the rules of a profile or a file, including rules on contributions to sums."""
     from masquerade.services.common.settings_file import read  # noqa: PLC0415
     from masquerade.sources.control.disclosure_profiles import PROFILES  # noqa: PLC0415
     from masquerade.sources.control.inference_control import Rules  # noqa: PLC0415  (loads numpy)
@@ -105,7 +105,7 @@ def _read_rules(name: str) -> Rules:
 
 
 def _read_outputs(path: Path) -> list[dict[str, Any]]:
-    """Return the results in a file: one, or a list, or a list called `outputs`."""
+    """Return the results in a file: a single result, a list, or the list under the key `outputs`."""
     from masquerade.core.util.json_text import read_json  # noqa: PLC0415
 
     values = read_json(path, most=MOST_BYTES)

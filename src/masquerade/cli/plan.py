@@ -53,7 +53,7 @@ def command(
         float | None, option("Size φ of an association between two variables that must be detected.", "PHI")
     ] = None,
     power: Annotated[float, option("Power with which --detect must be detected.")] = 0.8,
-    rule: Annotated[Literal["test", "bic"], option("Detection by a test at 5%, or as a BIC link.")] = "test",
+    rule: Annotated[Literal["test", "bic"], option("Detect by a test at 5%, or as a BIC link.")] = "test",
     prior: Annotated[
         str | None, option("File of expected shares: {smoker: [0.2, 0.8], …}; equal by default.", "FILE")
     ] = None,
@@ -137,7 +137,7 @@ def command(
 
 
 def _parties(text: str) -> dict[str, int]:
-    """Parse --counted-by: the number of parties, and of those that may collude."""
+    """Parse --counted-by: the number of parties, and the number that may collude."""
     parts = text.split(":")
     if len(parts) > 2 or not all(part.strip().isdecimal() for part in parts):
         raise InputError(f"--counted-by: give parties and colluders, such as 3:1. Got {text!r}.")

@@ -288,7 +288,7 @@ def convert(
     from masquerade.channels.policy import text as policy_text  # noqa: PLC0415  (loads numpy)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MasqueradeWarning)  # the number that is converted here
+        warnings.simplefilter("ignore", MasqueradeWarning)  # about the number that is converted here
         values = mq.Policy.load(policy).to_dict()
     changed = [name for name in values["variables"] if _name_missing(values, name, label)]
     if not changed:
@@ -299,9 +299,9 @@ def convert(
 
 
 def _name_missing(values: dict[str, Any], name: str, label: str) -> bool:
-    """Give the numbers that stand for missing values of a variable a name; True if there were any.
+    """Name the numbers that represent missing values of a variable; return True if there were any.
 
-    Data may hold the numbers: they are read as missing from now on.
+    Data may contain the numbers: from now on they are read as missing.
     """
     entry = values["variables"][name]
     listed_labels = entry.get("missing")

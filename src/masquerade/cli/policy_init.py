@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from masquerade.plan.person_budget import LimitSpending
 
 Answer = TypeVar("Answer")
-MOST_CATEGORIES = 12  # for variables that the user did not name: with more, pairs have too many cells
+MOST_CATEGORIES = 12  # of variables that the user did not name: with more, pairs have too many cells
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Priors = Mapping[str, Sequence[float]]
 NO_BOUND = "no bound: a report can exclude a value for certain"
 PLOT_ENDINGS = (".png", ".svg")
-MOST_NAMED = 4  # variables in a row
+MOST_NAMED = 4  # variables named in a row of a table
 LEGEND = """\
 How to read this
 - γ (gamma): after seeing a report, the odds of any belief about the person change by at most this factor. \
@@ -72,10 +72,13 @@ def command(
         list[str] | None,
         option("Shares of the categories, as VARIABLE=0.2,0.8; equal by default.", "V=P,..."),
     ] = None,
-    threshold: Annotated[float, option("K ignores truths less likely than this.", "T")] = 0.0,
+    threshold: Annotated[
+        float,
+        option("Ignore truths less likely than this when counting K.", "T"),
+    ] = 0.0,
     rho: Annotated[
         list[float] | None,
-        option("A belief before the report, to be bounded after it.", show_default="0.05"),
+        option("A belief before the report; shows the largest belief after it.", show_default="0.05"),
     ] = None,
     n: Annotated[
         int, option("Number of people who will answer, for the expected errors.", "PEOPLE", "--n", min=1)

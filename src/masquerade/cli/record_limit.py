@@ -189,7 +189,7 @@ def confirm_consents(settings: SessionNodeSettings, accepted: str | None = None)
     confirm_record_gamma(sent, accepted)
     if gamma <= DEFAULT_LIMIT.gamma or not isinstance(
         gamma, Fraction
-    ):  # unbounded: the consent must allow it
+    ):  # an unbounded γ can only be allowed by the consent
         return settings
     return settings.model_copy(update={"limit": f"gamma={gamma}"})
 

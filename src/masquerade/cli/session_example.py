@@ -27,7 +27,7 @@ def example(
     learn: Annotated[
         list[str] | None,
         option(
-            "A further session, with what it learns as in a session file; may be repeated.",
+            "A further session: its name, and what it learns as in a session file; may be repeated.",
             "NAME={model: …}",
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""Files of settings: which service a file is for, and whether everything that it names is there."""
+"""Settings files: recognise the service that a file is for, and check the files that it names."""
 
 from __future__ import annotations
 

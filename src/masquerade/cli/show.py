@@ -23,7 +23,7 @@ def command(
     ] = False,
     query: Annotated[
         str | None,
-        option("Of a network: the distribution of variables, given others.", "A | B=x, C=y"),
+        option("For a network: show the distribution of variables, given others.", "A | B=x, C=y"),
     ] = None,
     plot: Annotated[str | None, option("Plot the model into this file (.png, .svg or .pdf).", "FILE")] = None,
     out: Out = None,
@@ -64,7 +64,7 @@ def command(
 
 
 def _distribution(model: Any, text: str, path: str) -> Any:
-    """Return the distribution that a text such as 'A | B=x, C=y' asks a network for."""
+    """Return the distribution that a query such as 'A | B=x, C=y' names."""
     if not isinstance(model, mq.learn.BayesianNetwork):
         raise InputError(f"{path}: only a network has distributions to query, not a {type(model).__name__}.")
     left, _, right = text.partition("|")

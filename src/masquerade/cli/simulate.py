@@ -97,7 +97,7 @@ def users(
 
     Example: masquerade simulate users --n 1000 --dropouts 0.05 --learn naive-bayes --plot time.png
     """
-    entry = learner("network" if learn == "parameters" else learn)  # its name in the first version
+    entry = learner("network" if learn == "parameters" else learn)  # "parameters" is an old name
     _only_for("--protocol aggregation", protocol == "aggregation", colluders=colluders, server=server)
     _only_for("--protocol mix", protocol == "mix", leaders=leaders)
     _only_for("--learn network", entry.name == "network", structure=structure)
@@ -174,7 +174,7 @@ def k_anonymity(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Make rows k-anonymous whose owners trust no server with them.
+    """Collect k-anonymous rows from people who trust no server with their row.
 
     Cheaters send a bad share (formulation 1) or a row they cannot prove (formulation 2). Neither harms other
     participants. Bad shares are found when a class opens; cheaters are identified in formulation 2 and with
@@ -470,7 +470,7 @@ def _owner_parts(names: tuple[str, ...], engine: str | None) -> dict[str, tuple[
 
 
 def _only_for(what: str, due: bool, **given: object) -> None:  # noqa: FBT001
-    """Raise InputError if options are given that do not apply."""
+    """Raise InputError if options for `what` are given although it is not `due`."""
     for name, value in given.items():
         if value is not None and not due:
             raise InputError(f"--{name.replace('_', '-')} is for {what}.")
@@ -510,7 +510,7 @@ def _show(
 
 
 class _Drawing(NamedTuple):
-    """Title and note of a plot, and the least number of people in its ladder of runs."""
+    """Title and note of a plot, and the least number of people in its series of runs."""
 
     title: str
     note: str
@@ -520,7 +520,7 @@ class _Drawing(NamedTuple):
 def _run_ladder(
     run: Callable[[int], Any], n: int, plot: str | None, drawing: _Drawing, *, overwrite: bool
 ) -> tuple[Any, dict[str, Any]]:
-    """Simulate n people, for a plot also smaller numbers; return the last result and all costs."""
+    """Simulate n people, and smaller numbers too for a plot; return the last result and all costs."""
     from masquerade.simulation.costs import ladder, timing_plot  # noqa: PLC0415
 
     sizes: Sequence[int] = [n] if plot is None else ladder(n, drawing.least)

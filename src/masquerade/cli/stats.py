@@ -158,7 +158,8 @@ def shares(
     of: Of,
     by: By = None,
     among: Annotated[
-        str | None, option("Only among these categories, such as people who followed a design.", "A,B")
+        str | None,
+        option("Categories of the denominator, such as yes,no to omit cheaters.", "A,B"),
     ] = None,
     where: Where = None,
     missing: Annotated[
@@ -445,7 +446,7 @@ def regress(
     ] = None,
     nuisance: Annotated[
         list[str] | None,
-        option("Terms of another part of the model, by a category or variable; repeat.", "NAME='~ A + B'"),
+        option("Terms of another component of the model, by category or variable; repeat.", "NAME='~ A + B'"),
     ] = None,
     missing: Annotated[
         Literal["answered", "at-random"],
@@ -570,7 +571,7 @@ def survival(
     source: Any,
     schema: Any,
     time: Annotated[str, required_option("The time of the event or of censoring.", "--time", metavar="A")],
-    event: Annotated[str, required_option("The variable that tells whether it happened.", metavar="B")],
+    event: Annotated[str, required_option("Whether the event happened.", metavar="B")],
     by: By = None,
     given: Given = None,
     category: Annotated[

@@ -218,7 +218,7 @@ def invite(
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Make invitation links; each admits one report, or as many as --uses says.
+    """Make invitation links; each admits one report, or --uses reports.
 
     No link can be matched with an answer. Example: masquerade survey invite collector.yaml --n 500
     --out links.txt
@@ -310,7 +310,7 @@ def export_reports(
         Path | None, option("Also write a codebook (DDI Codebook 2.5, XML).", "FILE", "--codebook")
     ] = None,
     texts: Annotated[
-        str | None, option("Also write what people wrote themselves, apart from the reports.", "FILE")
+        str | None, option("Also write the free-text answers, in a file separate from the reports.", "FILE")
     ] = None,
     version: Annotated[
         str | None, option("For an amended survey: the first characters of a policy's id.", "ID", "--version")

@@ -21,7 +21,7 @@ PEOPLE: Final = 1500
 DENOMINATORS: Final = (1, 2, 4, 5, 10, 20, 50, 100, 1000)
 LEAST_SHARE: Final = 0.97  # least share of ε that must remain when γ is rounded down
 CASES: Final = (10, 20, 50, 100, 200, 500)
-LARGEST_CASES: Final = 1000  # odds such as 19 of 30 are exact; beyond, pages round them
+LARGEST_CASES: Final = 1000  # largest denominator of exact odds on pages, as in 19 of 30
 HEADER: Final = """\
 # A policy for imported questions. Draft it again after changing questions: they share the limit.
 #

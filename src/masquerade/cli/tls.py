@@ -93,8 +93,8 @@ def sign(
 ) -> None:
     """Sign the key in a request, and print the fingerprint that peers pin.
 
-    Of the request only the key is used, once its signature is checked: name, hosts and days are those given
-    here. Example: masquerade tls sign tls north.csr --host north.example
+    Only the key is taken from the request, after its signature is checked; name, hosts and days are those
+    given here. Example: masquerade tls sign tls north.csr --host north.example
     """
     from masquerade.crypto import certificates  # noqa: PLC0415
 

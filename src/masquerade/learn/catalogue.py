@@ -31,7 +31,7 @@ def _own_picture(source: Tally, model: Any) -> Any:  # noqa: ARG001  (the signat
 
 
 def learner(name: str) -> Learner:
-    """Return the learner of a name, built in or of another package.
+    """Return the learner with a given name, built in or of another package.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def _problem(name: str, part: Any) -> str | None:
 
 
 def _late(name: str) -> Callable[..., Any]:
-    """Return a function that imports the learner of a name when it is called."""
+    """Return a function that imports the named learner when it is called."""
 
     def learn_late(source: Tally, **options: Any) -> Any:
         return getattr(learn, name)(source, **options)
@@ -99,7 +99,7 @@ def _network(
     tables = EM.get(missing)
     if tables is not None:
         _check_em(options)
-        missing = "answered"  # of the search: it compares families by the people who answered them
+        missing = "answered"  # for the search, which compares families among people who answered
     if structure is None:
         with suppress(FirstQueries):  # check the other options before the first query
             learn.bayesian_network(Rehearsal(source.schema), dict.fromkeys(order, ()), **options)
@@ -112,7 +112,7 @@ def _network(
 
 
 def _check_em(options: Options) -> None:
-    """Raise InputError if options of a network do not go with EM on missing answers."""
+    """Raise InputError if options of a network cannot be combined with EM on missing answers."""
     if options.get("method", "counts") != "counts" or options.get("equivalent_size") is not None:
         raise InputError(
             "EM on missing answers takes counts and a prior: leave method and equivalent_size out."
@@ -200,7 +200,7 @@ def _quote_name(name: str) -> str:
 
 
 def _check_cells(source: Tally, names: tuple[str, ...], what: str) -> None:
-    """Raise InputError if the table of a model is too large, as that of a continuous variable is."""
+    """Raise InputError if the table of a model is too large, for example with a continuous variable."""
     sizes = {name: len(source.schema[name]) for name in names}
     if prod(sizes.values()) > MOST_CELLS:
         longest = max(sizes, key=lambda name: sizes[name])
@@ -214,7 +214,7 @@ def _check_cells(source: Tally, names: tuple[str, ...], what: str) -> None:
 
 
 def _structure_picture(source: Tally, found: Any) -> Any:
-    """Draw a resampled structure with its strengths and frequencies, another one as a network."""
+    """Draw a resampled structure with its frequencies, or any other structure as a network."""
     if any(strength.frequency is not None for strength in found.strengths):
         return found.plot()
     return learn.bayesian_network(source, found).plot()

@@ -63,7 +63,7 @@ class Option:
 
 
 class FirstQueries(Exception):
-    """Raised with the first queries of a learner."""
+    """Raised by a `Rehearsal` to pass on the first queries of a learner."""
 
     def __init__(self, queries: Iterable[Query]) -> None:
         self.queries = list(queries)
@@ -72,7 +72,7 @@ class FirstQueries(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """A source without answers: a learner that queries it has checked its options."""
+    """A source that answers nothing: once a learner queries it, the learner has checked its options."""
 
     schema: Schema
 

@@ -1,7 +1,7 @@
 """Networks from exact tables in which answers are missing: expectation and maximisation (EM) on counts.
 
-In linked tables of several parties, each missing answer is one more category. Nothing else is needed: the
-expected counts of the answers follow from the table.
+In linked tables of several parties, a missing answer is one more category, so the expected counts of the
+answers can be computed from the table alone.
 """
 
 from __future__ import annotations
@@ -48,17 +48,18 @@ def network_with_missing(
     structure : mapping or LearnedStructure
         Parents of every node.
     tables : {"families", "joint"}, default "families"
-        "families": each node from the table of itself and its parents, which is right if whether an answer is
-        missing depends on answered variables of the same family, or on nothing. "joint": all nodes from the
-        table of all variables, which is right if it depends on any answered variable, and uses all records.
+        "families" estimates each node from the table of the node and its parents. This is unbiased if answers
+        are missing completely at random, or depending on answered variables of the same family. "joint" uses
+        the table of all variables and all records. This is unbiased if answers are missing depending on any
+        answered variables.
     prior : float, default 0.5
         Pseudo-count added to every cell of a family.
 
     Returns
     -------
     BayesianNetwork
-        Its standard errors are those of the people who answered a whole family: EM uses more records, so
-        they are at least as large as its own.
+        Its standard errors are computed from the people who answered all variables of a family. EM uses more
+        records, so they are conservative.
 
     Raises
     ------
@@ -69,11 +70,11 @@ def network_with_missing(
 
     Notes
     -----
-    Formula: the expected count of answers y is Σ t(r) P(y)/P(r) over the cells r of the table that agree with
-    y in what they state; then θ = (N + α)/(N₊ + α₊), and again.
+    Formula: the expected count of answers y is Σ t(r) P(y)/P(r) over the cells r of the table whose answers
+    agree with y; then θ = (N + α)/(N₊ + α₊). Both steps are repeated.
     Reference: Dempster, Laird and Rubin (1977); missing at random (Rubin 1976). Answers whose absence depends
     on themselves are not identified.
-    Cost: a step takes the cells of a table times the combinations of its answers.
+    Cost: per step, the number of cells of a table times the number of combinations of its answers.
 
     Examples
     --------
@@ -94,7 +95,7 @@ def network_with_missing(
     else:
         result = {}
         for name, table in families.tables.items():
-            # the chain of a family's own variables is saturated: its EM is that of the whole table
+            # a chain over the variables of the family is saturated, so EM fits their whole table
             family = (*parents[name], name)
             chain = {each: family[:place] for place, each in enumerate(family)}
             result[name] = _fit(table, chain, prior)[name]
@@ -125,7 +126,7 @@ class _Families:
             self.tables = dict(zip(families, source.answer([*families.values()]), strict=True))
 
     def check(self, queries: Iterable[Query]) -> list[Refusal]:  # noqa: ARG002
-        """Return no refusals: the tables are there."""
+        """Return no refusals: the tables were queried in advance."""
         return []
 
     def answer(self, queries: Iterable[Query]) -> list[CountTable]:

@@ -56,7 +56,7 @@ PLAIN: Mapping[str, tuple[type, ...]] = {
     "int": (int,),
     "str": (str,),
 }
-# numbers that mean something impossible outside of their range, whatever the model
+# entries whose range is the same in all models
 SHARES = frozenset(
     {"fdr", "level", "min_confidence", "min_support", "p_value", "q_value", "shares", "significance"}
 )

@@ -85,7 +85,10 @@ def breach_plot(
 
 
 def curves(figures: PolicyPrivacy) -> tuple[list[tuple[str, Any]], int]:
-    """Return labelled γ, best protected first, and the number omitted. Equal γ share one label."""
+    """Return a label and a γ per curve, smallest γ first, and the number of curves omitted.
+
+    Variables with equal γ share a curve.
+    """
     by_gamma: dict[Any, list[str]] = {}
     for item in (*figures.variables, *figures.groups):
         by_gamma.setdefault(item.gamma, []).append(item.title)

@@ -346,8 +346,8 @@ def _gradient(table: CountTable, row: tuple[int, ...], code: int) -> Floats:
 def _equal_z(table: CountTable, at: tuple[int, ...], pair: tuple[int, int], code: int) -> float:
     """Return the statistic of equal prevalences, with the standard error under equality.
 
-    Formula: z = (p̂₁ − p̂₀)/√(wᵀCw), where w is the derivative of p̂₁ − p̂₀ at the pooled prevalence. There
-    the uncertain group sizes cancel, and only the scatter of the category remains.
+    Formula: z = (p̂₁ − p̂₀)/√(wᵀCw), where w is the derivative of p̂₁ − p̂₀ at the pooled prevalence. There,
+    errors of the group sizes cancel, and only the variance of the category's counts remains.
     """
     counts = np.stack([table.values[(*at, row)] for row in pair])
     totals = counts.sum(axis=1)

@@ -30,7 +30,7 @@ DOUBTFUL = 0.05
 class Estimates(Shown):
     """Estimates with standard errors, intervals and, against a null value, p-values.
 
-    An undetermined estimate is NaN, an interval that is open on a side has an infinite limit.
+    An undetermined estimate is NaN. An interval that is unbounded on one side has an infinite limit there.
 
     Attributes
     ----------

@@ -29,7 +29,7 @@ class LifeTable(NamedTuple):
 
 
 class LifeCounts:
-    """Table time × event × strata × groups, its life table and gradients by its cells."""
+    """Table time × event × strata × groups, with its life table and gradients with respect to its cells."""
 
     def __init__(self, table: CountTable, event: int, strata: int) -> None:
         self.table = table
@@ -52,7 +52,7 @@ class LifeCounts:
         )
 
     def gradient(self, by_events: Floats, by_at_risk: Floats) -> Floats:
-        """Return the gradient by the cells from the gradients by events and by people at risk.
+        """Return the gradient in the cells, from the gradients in events and in people at risk.
 
         A record at time t is at risk at all times up to t.
         """
@@ -90,7 +90,7 @@ class Curves(NamedTuple):
 
 
 def kaplan_meier(counts: LifeCounts, level: float) -> Curves:
-    """Return the Kaplan–Meier curves of the groups with intervals of log(−log S)."""
+    """Return the Kaplan–Meier curves of the groups, with intervals computed for log(−log S)."""
     events, at_risk = counts.life.events.sum(axis=1), counts.life.at_risk.sum(axis=1)
     raw = divide(events, at_risk)
     values: Floats = np.asarray(np.cumprod(1 - np.clip(raw, 0.0, 1.0), axis=0), dtype=np.float64)
@@ -107,7 +107,7 @@ def kaplan_meier(counts: LifeCounts, level: float) -> Curves:
     logs = np.log(np.maximum(values, 1e-300))
     inside = (values > 0) & (values < 1)
     width = np.exp(np.where(inside, z * errors / np.where(inside, -logs, 1.0), 0.0))
-    # without an event the curve is 1, and noise alone can lower it; at 0 it stays there
+    # log(−log S) is undefined at 1 and 0: at 1 the lower limit allows for noise, at 0 the interval is 0
     lower = np.where(inside, np.exp(logs * width), np.where(values >= 1, np.exp(-z * errors), 0.0))
     upper = np.where(inside, np.exp(logs / width), values)
     return Curves(values, values * errors, lower, upper, int((raw < 0).sum()))
@@ -124,7 +124,7 @@ class HazardFit(NamedTuple):
 def fit_hazards(counts: LifeCounts, ties: Ties) -> HazardFit:
     """Return the log hazard ratios against the first group: the root of a score linear in the counts."""
     life = counts.life
-    used = life.events.sum(axis=2) > 0  # times without events have no finite α, and say nothing about β
+    used = life.events.sum(axis=2) > 0  # times without events have no finite α and do not inform β
     times, layers = np.nonzero(used)
     events, at_risk = life.events[times, layers], life.at_risk[times, layers]
     rows, groups = events.shape

@@ -76,7 +76,7 @@ def shares(
         Variables that define the groups. Without it, shares of all records.
     among : sequence of category, optional
         Use only records with one of these categories of `of` as the denominator, for example
-        ``among=["yes", "no"]`` to omit people who did not follow the design.
+        ``among=["yes", "no"]`` to omit people who did not follow the instructions of the design.
     where : mapping of str to category, optional
         Count only the records with these categories, for example ``{"region": "north"}``.
     missing : {"category", "answered", "at-random", "bounds"}, default "category"
@@ -103,9 +103,9 @@ def shares(
     Notes
     -----
     Formula: N̂_t/N̂, where N̂ is the estimated number of records in the denominator.
-    Error: score intervals on the reports, Fieller's intervals where the denominator is itself uncertain, see
-    `masquerade.core.report_moments.share_interval`; cut to [0, 1], and where the estimate is outside, the
-    shares that the likelihood does not reject.
+    Error: score intervals on the reports, or Fieller's intervals if the denominator is itself uncertain (see
+    `masquerade.core.report_moments.share_interval`), cut to [0, 1]. If the estimate is outside [0, 1], the
+    interval consists of the shares that the likelihood does not reject.
 
     Examples
     --------
@@ -165,10 +165,10 @@ def shares(
 def limit_intervals(table: CountTable, rows: RowShares, level: float) -> tuple[Floats, Floats]:
     """Return the intervals of shares within [0, 1]; they are never empty.
 
-    Formula: an interval whose estimate is in [0, 1] is cut, which loses no possible share. Beyond, the shares
-    θ in [0, 1] with 2(max ℓ over [0, 1] − ℓ(θ)) ≤ z²: with the likelihood of the reports for two categories,
-    else with ℓ = −(θ − θ̂)²/2σ², where zσ is the distance from the estimate to the old end. Both contain the
-    old interval's possible shares, so they hold at least as often.
+    Formula: if the estimate is in [0, 1], the interval is cut to [0, 1], which loses no possible share.
+    Otherwise it consists of the shares θ in [0, 1] with 2(max ℓ over [0, 1] − ℓ(θ)) ≤ z². ℓ is the likelihood
+    of the reports for two categories, else −(θ − θ̂)²/2σ², where zσ is the distance from the estimate to the
+    old limit. Both intervals contain all possible shares of the old one, so they cover at least as often.
     """
     lower, upper = keep_inside(rows.values, rows.lower, rows.upper)
     below, above = rows.values < 0, rows.values > 1
@@ -185,7 +185,7 @@ def limit_intervals(table: CountTable, rows: RowShares, level: float) -> tuple[F
 def _likelihood_end(
     table: CountTable, row: tuple[int, ...], absent: int, total: float, z: float
 ) -> float | None:
-    """Return the largest share of the category whose best share is 0; None without a likelihood."""
+    """Return the upper limit for the category whose most likely share is 0; None without a likelihood."""
     from scipy.optimize import brentq  # noqa: PLC0415  (slow to import)
 
     at = {table.names[axis]: table.axes[axis].categories[code] for axis, code in enumerate(row)}
@@ -237,7 +237,7 @@ def _standardised_shares(  # noqa: PLR0917  (parts of one result)
 def _bounded_shares(
     table: CountTable, groups: Sequence[str], level: float, title: str, condition: str
 ) -> Estimates:
-    """Return the lowest and the highest share of every answer: no missing answer is it, or all are."""
+    """Return the lowest and highest share of every answer, if none or all missing answers are that answer."""
     variable = table.axes[-1]
     z = two_sided_quantile(level)
     labels, rows = [], []
@@ -328,7 +328,7 @@ def row_shares(table: CountTable, lead: int, level: float, chosen: Sequence[int]
 
 
 def unsteady_notes(table: CountTable, rows: RowShares, lead: int) -> tuple[str, ...]:
-    """Return a note that names the rows whose number of records is hardly known."""
+    """Return a note that names the rows whose number of records is too uncertain to divide by."""
     cells = list(product(*(axis.categories for axis in table.axes[:lead])))
     shaky = [", ".join(map(str, cells[i])) for i in np.flatnonzero(~rows.steady.ravel())]
     if not shaky:

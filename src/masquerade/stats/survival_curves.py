@@ -1,6 +1,6 @@
 """Survival from counts: Kaplan–Meier curves, log-rank tests and grouped proportional hazards.
 
-Everything is a function of the table time × event × groups, so that any source of counts will do: clear,
+Everything is computed from the table time × event × groups, so any source of counts can be used: clear,
 disguised, pooled or joined records.
 """
 

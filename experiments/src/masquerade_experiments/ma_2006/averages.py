@@ -15,7 +15,7 @@ import masquerade as mq
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean over runs: `stderr` is that of the mean, `spread` the standard deviation of one run."""
+    """A mean over runs: `stderr` is its standard error, `spread` the standard deviation of one run."""
 
     value: float
     stderr: float
@@ -23,7 +23,7 @@ class Mean:
 
 
 def mean_of(values: pd.Series[float]) -> Mean:
-    """Return the mean of one figure per run; one run alone has no error (nan)."""
+    """Return the mean of one number per run; for a single run, the standard error is nan."""
     spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
     return Mean(float(values.mean()), spread / len(values) ** 0.5, spread)
 
@@ -44,18 +44,18 @@ def over_runs(frame: pd.DataFrame, by: Sequence[str], column: str) -> pd.DataFra
 
 
 def first_run(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the first run, for figures of one run."""
+    """Return the rows of the first run, for plots of a single run."""
     return pd.DataFrame(frame[frame["run"] == frame["run"].min()])
 
 
 def per_run(frame: pd.DataFrame, column: str) -> pd.Series[float]:
-    """Return a figure that every row of a run repeats, once for each run."""
+    """Return, once per run, a number that every row of the run repeats."""
     return frame.groupby("run")[column].first()
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Squared errors of estimated counts over the variances claimed for them: 1 if the claim is true."""
+    """Squared errors of estimated counts over their claimed variances: 1 on average if the claim is true."""
 
     ratio: float
     stderr: float
@@ -71,7 +71,7 @@ def calibration(table: mq.CountTable, clear: NDArray[np.float64]) -> Calibration
     covariance = table.covariance.dense(kind="given_records")
     claimed = float(np.trace(covariance))
     squared = float(((table.estimate - clear) ** 2).sum())
-    if claimed <= 0:  # a table that claims no error: true only if it has none
+    if claimed <= 0:  # a table that claims no error is right only if it has none
         return Calibration(math.inf if squared else 1.0, 0.0)
     return Calibration(squared / claimed, float(np.sqrt(2 * (covariance**2).sum())) / claimed)
 

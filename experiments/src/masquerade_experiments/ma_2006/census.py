@@ -62,12 +62,12 @@ def records() -> pd.DataFrame:
 
 
 def binned(column: pd.Series[int], tops: Mapping[str, int]) -> pd.Series[str]:
-    """Return the label of the first bin whose top, which belongs to it, is not below the number."""
+    """Return, for each number, the label of the first bin whose upper edge is at least the number."""
     cut = pd.cut(column, [-1, *tops.values()], labels=list(tops))
     return cut.astype(str)
 
 
 def merged(column: pd.Series[str], groups: Mapping[str, tuple[str, ...]], rest: str) -> pd.Series[str]:
-    """Return the group of every label; all others are the rest."""
+    """Return the group of every label, or `rest` for labels without a group."""
     known = {label: name for name, labels in groups.items() for label in labels}
     return column.astype(str).map(lambda label: known.get(label, rest))

@@ -62,7 +62,7 @@ SHOWS = (
 
 @dataclass(frozen=True)
 class Study:
-    """Records with a class: how to read them, what to predict, how often they are repeated."""
+    """A classification study: how to read the records, the class to predict, and the number of repeats."""
 
     records: Callable[[], pd.DataFrame]
     target: str
@@ -76,7 +76,7 @@ def codes_of(records: pd.DataFrame) -> pd.DataFrame:
 
 @cache
 def clear_records(study: Study) -> pd.DataFrame:
-    """Return the records once, as codes; once per process."""
+    """Return the records, not repeated, as codes; computed once per process."""
     return codes_of(study.records())
 
 
@@ -107,13 +107,13 @@ def tree_policy(study: Study, p: float, clear: frozenset[str] = frozenset()) -> 
 
 
 def class_holder(study: Study) -> frozenset[str]:
-    """Return the variables of the party with the class: the class and every second feature."""
+    """Return the variables of the party that owns the class: the class and every second feature."""
     features = [str(name) for name in clear_records(study) if name != study.target]
     return frozenset([study.target, *features[::2]])
 
 
 def grown(study: Study, p: float, seed: int) -> list[Row]:
-    """Return the accuracy of the three trees; without a miner, fewer variables are disguised."""
+    """Return the accuracies of the three trees; without a miner, fewer variables are disguised."""
     sources = {}
     for clear in (frozenset[str](), class_holder(study)):
         policy = tree_policy(study, p, clear)
@@ -131,7 +131,7 @@ def grown(study: Study, p: float, seed: int) -> list[Row]:
 
 
 def checked_counts(study: Study, source: mq.Tally) -> Calibration:
-    """Return the squared errors of a feature's counts by class over the variances claimed for them."""
+    """Return the squared errors of a feature's counts by class over their claimed variances."""
     feature = next(str(name) for name in clear_records(study) if name != study.target)
     query = mq.Query(by=(feature, study.target))
     (estimated,), (counted,) = source.answer([query]), clear_source(study).answer([query])
@@ -141,7 +141,7 @@ def checked_counts(study: Study, source: mq.Tally) -> Calibration:
 def judged(study: Study, source: mq.Tally, significance: float | None) -> dict[str, float]:
     """Return the accuracy of a tree on the clear records, with the size of the tree."""
     with warnings.catch_warnings():
-        # branches without records by estimate are what this experiment is about
+        # branches whose estimated number of records is not positive are expected in this experiment
         warnings.simplefilter("ignore", MasqueradeWarning)
         tree = mq.learn.decision_tree(source, study.target, significance=significance)
     found = mq.evaluate.accuracy(tree, clear_source(study))
@@ -227,7 +227,7 @@ def spread_comparison(frame: pd.DataFrame) -> list[Comparison]:
             f"Standard deviation of the accuracy, p = {points[-1]} minus p = {points[0]}, {PRINTED}",
             0.0,
             high - low,
-            # that of a normal sample's standard deviation
+            # standard error of the standard deviation of a normal sample
             (low**2 + high**2) ** 0.5 / (2 * (runs - 1)) ** 0.5,
             rule="above",
             kind="claim as read",

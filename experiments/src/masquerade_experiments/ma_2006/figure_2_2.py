@@ -1,4 +1,4 @@
-"""Ma (2006), Fig. 2.2: counts of 25 joint categories, estimated from disguised records in two ways."""
+"""Ma (2006), Fig. 2.2: counts of 25 joint categories, estimated from disguised records by two methods."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Check the number of groups, and that the reconstruction is as accurate as it claims."""
+    """Check the number of groups, and that errors of the reconstruction agree with its standard errors."""
     groups = mean_of(per_run(frame, "groups"))
     checked = pooled_calibration(frame)
     gain = mean_of(per_run(frame, "likely_distance") / per_run(frame, "disguised_distance"))

@@ -15,7 +15,7 @@ from masquerade_experiments.experiment import Comparison, Experiment, Row, Setti
 from masquerade_experiments.ma_2006.given import number
 
 GROUPS = ((0, 1, 2), (3, 4, 5))
-SHOWN = 0.3  # where γ is compared
+SHOWN = 0.3  # probability of a change at which γ is compared
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)
@@ -44,7 +44,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:  # noqa: ARG001  (not
 
 
 def finite(gamma: Fraction | float) -> float | None:
-    """Return γ as a number, nothing where it is infinite."""
+    """Return γ as a number, or None if it is infinite."""
     return None if gamma == inf else float(gamma)
 
 

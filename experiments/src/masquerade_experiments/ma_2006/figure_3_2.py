@@ -28,7 +28,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:  # noqa: ARG001  (not
     policy = mq.Policy.build({"x": ["yes", "no"]}, {"x": channel})
     (figures,) = mq.privacy(policy, beliefs=BELIEFS).variables
     before = np.array(BELIEFS)
-    yes, no = channel.matrix[:, 0]  # the report "yes", given either truth
+    yes, no = channel.matrix[:, 0]  # probability of the report "yes" given each truth
     reached = before * yes / (before * yes + (1 - before) * no)
     return [
         {"belief": belief, "bound": bound, "reached": float(posterior)}
@@ -63,7 +63,7 @@ def farthest(ratios: pd.Series[float]) -> float:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw ρ2* against ρ1, a curve for each γ."""
+    """Draw ρ2* against ρ1, with one curve per γ."""
     figure = canvas(5.6, 4.2)
     axes = figure.subplots()
     for colour, (gamma, rows) in zip(SERIES, reversed(list(frame.groupby("gamma"))), strict=True):
@@ -79,7 +79,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return ρ2* for some beliefs, a column for each γ."""
+    """Return ρ2* for some prior beliefs, with one column per γ."""
     some = frame[frame["belief"].isin([0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9])]
     wide = some.pivot_table(index="belief", columns="gamma", values="bound").round(3)
     return wide.rename(columns=lambda gamma: f"γ = {gamma}").rename_axis(columns=None).reset_index()

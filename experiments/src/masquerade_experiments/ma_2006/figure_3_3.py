@@ -18,8 +18,8 @@ from masquerade_experiments.ma_2006.given import number, whole
 SETTING = {"n": 10_000, "p": 0.4}
 NAMES = ("x1", "x2")
 CHI_SQUARE_95 = 3.841458820694124  # one degree of freedom
-FEWEST = 20  # runs for quartiles to mean something
-WIDEST = 6.0  # odds ratios beyond are drawn at the edge
+FEWEST = 20  # least number of runs for which quartiles are compared
+WIDEST = 6.0  # larger odds ratios are drawn at the edge
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: ARG001, FBT001  (the contract of experiments)
@@ -28,7 +28,7 @@ def settings(quick: bool) -> Sequence[Setting]:  # noqa: ARG001, FBT001  (the co
 
 
 def measure(setting: Setting, seed: int) -> Sequence[Row]:
-    """Return both odds ratios of one sample, and whether tests call the variables dependent."""
+    """Return both odds ratios of one sample, and whether each test rejects independence."""
     generator = np.random.default_rng(seed)
     clear = pd.DataFrame({name: generator.integers(1, 3, whole(setting, "n")) for name in NAMES})
     policy = policy_of(number(setting, "p"))
@@ -54,7 +54,7 @@ def policy_of(p: float) -> mq.Policy:
 
 
 def ordinary_test(table: mq.CountTable) -> float:
-    """Return Pearson's statistic, which takes estimated counts for counted ones."""
+    """Return Pearson's statistic, which treats estimated counts as clear counts."""
     counts = table.values
     return float(table.total * cross(table) ** 2 / (counts.sum(axis=0).prod() * counts.sum(axis=1).prod()))
 
@@ -72,7 +72,7 @@ def cross(table: mq.CountTable) -> float:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Check that the estimate spreads more widely and that the ordinary test is misled."""
+    """Check that the estimate varies more, and that the ordinary test rejects too often."""
     ordinary, corrected = mean_of(frame["ordinary_test"] * 1.0), mean_of(frame["corrected_test"] * 1.0)
     by_clear = mean_of(frame["clear_test"] * 1.0)
     return [
@@ -131,7 +131,7 @@ def quartile_range(values: np.ndarray) -> np.ndarray:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw both histograms over one scale."""
+    """Draw both histograms on the same scale."""
     figure = canvas(8.0, 3.4)
     pairs = zip(
         figure.subplots(1, 2, sharex=True),
@@ -153,7 +153,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return quartiles of the odds ratios and how often tests reject."""
+    """Return quartiles of the odds ratios, and the rejection rates of the tests."""
     quartiles = {
         column: frame[column].quantile([0.05, 0.25, 0.5, 0.75, 0.95]).round(3)
         for column in ("clear", "estimated")

@@ -17,8 +17,8 @@ from masquerade_experiments.ma_2006.trade_off import curves, distance, falls_wit
 
 ID = "ma-2006-fig-3.4a"
 KEPT = (0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
-OFTEN = 0.65  # kept with this probability: "privacy"
-ACCURATE = 0.05  # bits, our reading of "accuracy"
+OFTEN = 0.65  # probability to keep a value that we count as "privacy"
+ACCURATE = 0.05  # distance in bits that we count as "accuracy"
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000)
 
 
@@ -39,7 +39,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def relative_entropy(counts: np.ndarray) -> float:
-    """Return KL(true, estimated) in bits; one record spread over all cells keeps it finite."""
+    """Return KL(true, estimated) in bits; one extra record, spread over all cells, keeps it finite."""
     estimated = (counts + 1 / counts.size) / (counts.sum() + 1)
     true = table_2_1.PMF
     there = true > 0
@@ -47,7 +47,7 @@ def relative_entropy(counts: np.ndarray) -> float:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Check that distances fall with the sample, and that a larger sample pays for more disguise."""
+    """Check that distances fall with the sample size, and that larger samples make up for more disguise."""
     most_records = distance(frame, OFTEN, SIZES[-1])
     return [
         *falls_with_size(frame, ID),
@@ -65,7 +65,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw the distance against the probability to keep a value, a curve for each sample size."""
+    """Draw the distance against the probability to keep a value, with one curve per sample size."""
     figure = canvas(6.6, 4.0)
     axes = figure.subplots()
     curves(axes, frame)

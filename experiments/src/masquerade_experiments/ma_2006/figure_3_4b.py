@@ -18,7 +18,7 @@ from masquerade_experiments.ma_2006.trade_off import curves, falls_with_size, tr
 ID = "ma-2006-fig-3.4b"
 KEPT = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 SIZES = (25_000, 50_000, 100_000, 200_000, 400_000)
-LEAST_SHARE = 0.015  # of the records, in every group: 1,500 of 100,000
+LEAST_SHARE = 0.015  # least share of the records in each group: 1,500 of 100,000
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)
@@ -40,12 +40,12 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Check that distances fall with the sample, and that a larger sample pays for more disguise."""
+    """Check that distances fall with the sample size, and that larger samples make up for more disguise."""
     return [*falls_with_size(frame, ID), traded(frame, often=(0.3, SIZES[3]), rarely=(0.6, SIZES[0]))]
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw the distance against the probability to keep a value, a curve for each sample size."""
+    """Draw the distance against the probability to keep a value, with one curve per sample size."""
     figure = canvas(6.6, 4.0)
     axes = figure.subplots()
     curves(axes, frame)

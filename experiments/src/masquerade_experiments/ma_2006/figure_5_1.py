@@ -36,7 +36,7 @@ def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract o
 
 
 def measure(setting: Setting, seed: int) -> Sequence[Row]:
-    """Return the estimate from one disguise of the same records: all four combinations equally often."""
+    """Return the estimate from one disguise of fixed records, with equal counts of all combinations."""
     p, n = number(setting, "p"), int(number(setting, "n"))
     each = n // 4
     clear = pd.DataFrame({"X2": [1, 1, 2, 2] * each, "X1": [1, 2, 1, 2] * each})
@@ -56,7 +56,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def uneven_records(n: int) -> pd.DataFrame:
-    """Return records whose parameter is 0.8, not 0.5: a report of the latter is a coin toss at any p."""
+    """Return records whose parameter is 0.8; with 0.5, reports would be fair coin tosses at any p."""
     each = n // 20
     often = round(10 * UNEVEN)
     return pd.DataFrame(
@@ -75,7 +75,7 @@ def deviation(p: float, n: int, true: float = TRUE) -> float:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Compare mean and spread over the runs, and the library's own variance, with the approximation."""
+    """Compare the mean and variance over runs, and the library's variance, with the approximation."""
     return with_errors(comparisons(frame))
 
 

@@ -1,4 +1,4 @@
-"""Fig. 5.4: the parameters of node D, whose parents lie at the other site, against p."""
+"""Fig. 5.4: the parameters of node D, whose parents belong to the other site, against p."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Compare means with the population, spreads with the standard errors, and the two models."""
+    """Compare means with the population, deviations over runs with standard errors, and the two models."""
     return with_errors([*means(frame), calibration(frame), models(frame)])
 
 
 def means(frame: pd.DataFrame) -> Iterator[Comparison]:
-    """Compare the means at the levels that the text calls almost without error, and reasonably good."""
+    """Compare the means at the levels of p that the text calls "almost no error" and "reasonably good"."""
     for p, cell in product((ACCURATE, FAIR), CELLS):
         rows = frame[(frame["p"] == p) & (frame["parameter"] == name_of(cell))]
         yield Comparison(
@@ -82,14 +82,14 @@ def means(frame: pd.DataFrame) -> Iterator[Comparison]:
 
 
 def calibration(frame: pd.DataFrame) -> Comparison:
-    """Compare the squared errors with the squared standard errors where the text finds almost no error."""
+    """Compare squared errors with squared standard errors, at levels where the text finds almost no error."""
     rows = frame[frame["p"] <= ACCURATE]
     true = rows["parameter"].map({name_of(cell): truth(cell) for cell in CELLS})
     return Comparison(
         f"mean squared error over squared standard error, p up to {ACCURATE}",
         1.0,
         float((((rows["estimate"] - true) / rows["stderr"]) ** 2).mean()),
-        # a squared standard normal has variance 2
+        # the square of a standard normal value has variance 2
         float(np.sqrt(2 / len(rows))),
         kind="printed formula",
     )
@@ -115,7 +115,7 @@ def models(frame: pd.DataFrame) -> Comparison:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw mean and standard deviation over runs; shaded, the population ± one standard error."""
+    """Draw mean and standard deviation over runs, and a shaded band: the population ± one standard error."""
     figure = canvas(9.0, 4.0)
     panels = figure.subplots(1, 2, sharey=True)
     kinds = (

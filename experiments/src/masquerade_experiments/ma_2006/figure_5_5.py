@@ -40,7 +40,7 @@ MODELS = (
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)
-    """Return the numbers of records, each with the step between levels of p."""
+    """Return one setting per number of records, each with the step between levels of p."""
     step = QUICK_STEP if quick else STEP
     return [{"n": n, "step": step} for n in (QUICK_SIZES if quick else SIZES)]
 
@@ -76,9 +76,9 @@ def levels(step: float) -> list[float]:
 
 
 def crossing(at: Sequence[float], errors: Floats, threshold: float) -> float:
-    """Return the least p at which the error exceeds the threshold, on the line between two levels.
+    """Return the least p at which the error exceeds the threshold, by linear interpolation between levels.
 
-    At p = 0 there is no error; NaN if even the last level stays below.
+    The error at p = 0 is 0. Return NaN if the error at the last level is below the threshold.
     """
     above = np.flatnonzero(errors > threshold)
     if not above.size:
@@ -111,7 +111,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
 
 
 def by_theory(frame: pd.DataFrame) -> Iterator[Comparison]:
-    """Compare p* with a miner with that of the expected errors, found on the same levels of p."""
+    """Compare p* with a miner with the p* of the expected errors at the same levels of p."""
     for n in sorted(set(frame["n"])):
         rows = frame[frame["n"] == n]
         at = sorted(set(rows["p"]))
@@ -134,7 +134,7 @@ def by_theory(frame: pd.DataFrame) -> Iterator[Comparison]:
 
 
 def by_the_text(frame: pd.DataFrame) -> Iterator[Comparison]:
-    """Compare p* of the most and of the fewest records, and p* of the two models."""
+    """Compare p* for the largest and the smallest number of records, and p* of the two models."""
     few, many = int(min(frame["n"])), int(max(frame["n"]))
     for c in THRESHOLDS:
         growth = gap(frame, c, (many, "error"), (few, "error"))
@@ -160,7 +160,7 @@ def by_the_text(frame: pd.DataFrame) -> Iterator[Comparison]:
 
 
 def gap(frame: pd.DataFrame, threshold: float, *pair: tuple[int, str]) -> Measured:
-    """Return the first p* minus the second, each for a size and a column."""
+    """Return the difference of two p*, each given by a number of records and a column."""
 
     def statistic(rows: pd.DataFrame) -> float:
         first, second = (p_star(rows[rows["n"] == n], column, threshold) for n, column in pair)
@@ -188,7 +188,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw a panel for each threshold."""
+    """Draw p* against the number of records, with one panel per threshold."""
     figure = canvas(9.0, 3.8)
     panels = figure.subplots(1, 2, sharey=True)
     sizes = sorted(set(frame["n"]))

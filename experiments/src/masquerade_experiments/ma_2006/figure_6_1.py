@@ -30,7 +30,7 @@ TABLE_6_1 = {
     "tear_production_rate": (0.2, 0.8),
 }
 NO_LENSES = 3
-REASONABLE = 0.05  # our reading of the text's word: the accuracy that may be lost at p = 0.1
+REASONABLE = 0.05  # largest loss of accuracy at p = 0.1 that we count as the text's "reasonable"
 TARGET = "lenses"
 FULL = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
 QUICK = (0.0, 0.1, 0.2, 0.3)
@@ -42,7 +42,7 @@ def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract o
 
 
 def measure(setting: Setting, seed: int) -> Sequence[Row]:
-    """Return accuracies of the three ways to learn, on records of one sample."""
+    """Return the accuracies of the three learning methods, on one sample of records."""
     generator = np.random.default_rng(seed)
     clear = sample(RECORDS, generator)
     return [accuracies(clear, policy(number(setting, "p")), TARGET, generator)]
@@ -59,7 +59,7 @@ def sample(n: int, generator: np.random.Generator) -> pd.DataFrame:
 
 @cache
 def classes() -> np.ndarray:
-    """Return for every configuration of the features whether the lenses data fit lenses (classes 1 and 2)."""
+    """Return True for configurations of features for which the data prescribe lenses (classes 1 and 2)."""
     known = mq.data.load("lenses")
     fitted = np.zeros([len(chances) for chances in TABLE_6_1.values()], dtype=bool)
     places = tuple(known[name].to_numpy().astype(int) - 1 for name in TABLE_6_1)
@@ -81,7 +81,7 @@ def policy(p: float) -> mq.Policy:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Check that accuracies are reasonable: near those of clear records, and better than no learning."""
+    """Check that accuracies are close to those from clear records, and better than without learning."""
     plain, mild = lost(frame, 0.0), lost(frame, 0.1)
     return [
         Comparison(

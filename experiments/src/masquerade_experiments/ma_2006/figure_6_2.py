@@ -24,7 +24,7 @@ from masquerade_experiments.ma_2006.linear import (
 FULL = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 QUICK = (0.1, 0.3, 0.6)
 MODERATE, LARGEST = 0.3, 0.6
-ALMOST = 0.03  # our reading of the text's word: the accuracy that may be lost
+ALMOST = 0.03  # largest loss of accuracy that we count as the text's "almost"
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)
@@ -33,7 +33,7 @@ def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract o
 
 
 def measure(setting: Setting, seed: int) -> Sequence[Row]:
-    """Return accuracies of the three ways to learn, and how many groups MGAS made."""
+    """Return the accuracies of the three learning methods, and the number of groups that MGAS made."""
     generator = np.random.default_rng(seed)
     grouped = iris.sample(generator)
     policy = grouped.policy(number(setting, "p"))
@@ -42,7 +42,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Check that accuracy is almost that of clear records even with a large disguise."""
+    """Check that the accuracy is close to that from clear records, even with a strong disguise."""
     losses = {p: lost(frame, p) for p in (MODERATE, LARGEST)}
     return [
         *(

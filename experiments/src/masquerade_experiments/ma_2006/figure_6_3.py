@@ -16,7 +16,7 @@ from masquerade_experiments.ma_2006.averages import calibration, first_run, mean
 from masquerade_experiments.ma_2006.given import number
 
 SETTING = {"p": 0.3}
-NARROW = 0.1  # width of the histogram of the original data
+NARROW = 0.1  # width of the bars in the histogram of the original data
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: ARG001, FBT001  (the contract of experiments)
@@ -72,7 +72,7 @@ def histogram(values: np.ndarray) -> list[dict[str, float]]:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Check that every reconstruction is as accurate as it claims."""
+    """Check that the errors of every reconstruction agree with its standard errors."""
     found = []
     for name in iris.FEATURES:
         rows = frame[frame["feature"] == name]

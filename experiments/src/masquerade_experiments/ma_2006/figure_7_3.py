@@ -1,4 +1,4 @@
-"""Ma (2006), Fig. 7.3: disclosure by a group of items, disguised together or one by one."""
+"""Ma (2006), Fig. 7.3: disclosure by a group of items, disguised together or independently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from masquerade.report import ESTIMATE, NAIVE, canvas, open_frame
 from masquerade_experiments.experiment import Comparison, Experiment, Row, Setting
 
 SIZES = (2, 3)
-SHOWN = (0.1, 0.3, 0.5)  # where the curves are compared with the printed formulas
+SHOWN = (0.1, 0.3, 0.5)  # values of p at which the curves are compared with the printed formulas
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: ARG001, FBT001  (all of it takes a moment)
@@ -22,7 +22,7 @@ def settings(quick: bool) -> Sequence[Setting]:  # noqa: ARG001, FBT001  (all of
 
 
 def measure(setting: Setting, seed: int) -> Sequence[Row]:  # noqa: ARG001
-    """Return γ over the group under both policies; nothing is random."""
+    """Return γ of the group under both policies; nothing is random."""
     together = together_policy(cast("int", setting["items"]), cast("float", setting["p"]))
     apart = apart_policy(together)
     return [
@@ -94,7 +94,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw both curves, one panel for each size of the group."""
+    """Draw both curves, with one panel per group size."""
     figure = canvas(8.0, 3.5)
     for axes, items in zip(figure.subplots(1, len(SIZES)), SIZES, strict=True):
         own = frame[frame["items"] == items]

@@ -17,7 +17,7 @@ def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract o
 
 
 def measure(setting: Setting, seed: int) -> Sequence[Row]:
-    """Disguise all items once and search them."""
+    """Disguise all items once and search for frequent itemsets."""
     return itemsets.mined(STUDY, cast("float", setting["p"]), seed)
 
 

@@ -13,7 +13,7 @@ import masquerade as mq
 from masquerade_experiments.experiment import Experiment, Row, Setting
 from masquerade_experiments.ma_2006 import classification
 
-THREE, TWO = (3, 6), (5,)  # the last score of each category but the highest
+THREE, TWO = (3, 6), (5,)  # the largest score of each category except the highest category
 
 
 @cache
@@ -33,7 +33,7 @@ def records() -> pd.DataFrame:
 
 
 def score(column: pd.Series[str]) -> pd.Series[int]:
-    """Return scores as numbers; an unknown one counts as 1, the commonest."""
+    """Return scores as numbers; an unknown score counts as 1, the most frequent score."""
     return column.astype(str).replace("?", "1").astype(int)
 
 

@@ -1,4 +1,4 @@
-"""Numbers of a setting."""
+"""Typed access to the numbers of a setting."""
 
 from __future__ import annotations
 

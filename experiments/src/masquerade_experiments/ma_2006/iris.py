@@ -48,7 +48,7 @@ class Grouped:
 
 
 def sample(generator: np.random.Generator) -> Grouped:
-    """Return the iris data a hundred times, uniform noise added to every feature, and MGAS's groups."""
+    """Return the iris data, repeated 100 times with uniform noise on all features, and MGAS's groups."""
     known = pd.concat([mq.data.load("iris")] * REPEATS, ignore_index=True)
     records = known[list(FEATURES)] + generator.uniform(-NOISE, NOISE, (len(known), len(FEATURES)))
     records[TARGET] = np.where(known["class"] == "Iris-virginica", "yes", "no")

@@ -1,4 +1,4 @@
-"""§7.1.4: frequent itemsets from items disguised in groups, compared with those of the clear records."""
+"""§7.1.4: frequent itemsets from items disguised in groups, compared with itemsets of the clear records."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from masquerade_experiments.experiment import Comparison, Row
 from masquerade_experiments.ma_2006.averages import Mean, mean_of, over_runs
 
 MIN_SUPPORT = 0.05
-REASONABLE = 0.10  # our reading of the text's word, per frequent itemset
-UNBOUNDED = 0.4  # beyond this p the search as printed has no end: it stops at sets of `Study.longest` items
+REASONABLE = 0.10  # largest number of errors per frequent itemset that we count as "reasonable"
+UNBOUNDED = 0.4  # beyond this p the search as printed may not end, so it stops at `Study.longest` items
 PRINTED, PRUNED, OURS = "as printed", "pruned", "by the interval"
 
 
 class Way(NamedTuple):
-    """A method of search: the level of the intervals by which sets are extended, and its candidates."""
+    """A search method: the level of the intervals that decide which sets are extended, and its candidates."""
 
     level: float
     candidates: Literal["prune", "join"]
 
 
-BY_ESTIMATE = 1e-9  # an interval of no width extends a set by its estimate alone
+BY_ESTIMATE = 1e-9  # with intervals of almost no width, the estimate alone decides
 WAYS: Mapping[str, Way] = {
     PRINTED: Way(BY_ESTIMATE, "join"),
     PRUNED: Way(BY_ESTIMATE, "prune"),
@@ -89,9 +89,9 @@ SHOWS = (
 
 @dataclass(frozen=True)
 class Study:
-    """A data set as items: its records, the sizes of the groups in order, how often records are repeated.
+    """A data set of items: its records, the sizes of the groups in order, and the number of repeats.
 
-    `longest` are the most items of a set where the search as printed would not end.
+    `longest` is the largest number of items in a set where the search as printed might not end.
     """
 
     records: Callable[[], pd.DataFrame]
@@ -125,13 +125,13 @@ def group_policy(items: Sequence[str], groups: Sequence[int], p: float) -> mq.Po
 
 @cache
 def clear_items(study: Study) -> pd.DataFrame:
-    """Return the items of the records, repeated; once per process."""
+    """Return the items of the repeated records; computed once per process."""
     return pd.concat([items_of(study.records())] * study.copies, ignore_index=True)
 
 
 @cache
 def clear_supports(study: Study) -> Supports:
-    """Return the frequent itemsets of the clear records; repeating these changes no support."""
+    """Return the frequent itemsets of the clear records, whose supports do not depend on the repeats."""
     return supports(mq.learn.frequent_itemsets(mq.tally(items_of(study.records())), MIN_SUPPORT))
 
 
@@ -141,7 +141,7 @@ def supports(found: mq.learn.Itemsets) -> Supports:
 
 
 def mined(study: Study, p: float, seed: int) -> list[Row]:
-    """Return the itemsets found by the searches in one disguise of the items."""
+    """Return the results of every search method on one disguise of the items."""
     items = clear_items(study)
     policy = group_policy([str(name) for name in items], study.groups, p)
     source = mq.tally(mq.simulate(items, policy, seed), policy)
@@ -179,7 +179,7 @@ def judged(found: mq.learn.Itemsets, truth: Supports) -> dict[str, float | None]
 
 
 def mean(values: Iterable[float]) -> float | None:
-    """Return the mean, or None without values."""
+    """Return the mean, or None if there are no values."""
     listed = list(values)
     return sum(listed) / len(listed) if listed else None
 
@@ -277,7 +277,7 @@ def drawn(frame: pd.DataFrame) -> Figure:
             curve(axes, frame[frame["search"] == search], column, scale, look)
         axes.set(xlabel="probability of a change p", ylabel=unit)
         axes.set_ylim(bottom=0)
-        if column == "false_positive":  # those of the search as printed are many times all others
+        if column == "false_positive":  # the search as printed has far more than the other methods
             axes.set_yscale("symlog", linthresh=10)
         axes.set_title(title, loc="left")
         open_frame(axes)

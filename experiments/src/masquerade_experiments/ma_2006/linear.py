@@ -29,8 +29,8 @@ def accuracies(
 ) -> Row:
     """Disguise clear records, learn in three ways, and test each classifier on the clear records.
 
-    `ours` minimises the expected cost (the pocket algorithm over the most likely counts), `direct` takes
-    reports for truths, `clear` never sees a disguise.
+    `ours` minimises the expected cost (the pocket algorithm over the most likely counts), `direct` treats
+    reports as truths, and `clear` learns from the clear records.
     """
     disguised = mq.simulate(clear, policy, seed=generator)
     steps_seed = int(generator.integers(2**31))
@@ -57,7 +57,7 @@ def accuracies(
 
 
 def as_claimed(frame: pd.DataFrame, p: float) -> Comparison:
-    """Compare the errors of the counts of a feature and the class with those that Theorem 2 claims."""
+    """Compare the errors of the counts of a feature and the class with the variances of Theorem 2."""
     checked = pooled_calibration(frame[frame["p"] == p])
     return Comparison(
         f"Squared error of the counts of the first feature and the class over Theorem 2's variance, p = {p}",
@@ -75,7 +75,7 @@ def lost(frame: pd.DataFrame, p: float, against: str = "clear") -> Mean:
 
 
 def above_no_learning(frame: pd.DataFrame, p: float) -> Comparison:
-    """Compare ours with always naming the larger class, run by run."""
+    """Compare our accuracy with always predicting the larger class, run by run."""
     rows = frame[frame["p"] == p]
     gain = mean_of(rows["ours"] - rows["larger_class"])
     return Comparison(
@@ -90,7 +90,7 @@ def above_no_learning(frame: pd.DataFrame, p: float) -> Comparison:
 
 
 def beside_direct(frame: pd.DataFrame, p: float) -> Comparison:
-    """Compare ours with taking reports for truths, run by run."""
+    """Compare our accuracy with that of treating reports as truths, run by run."""
     loss = lost(frame, p, "direct")
     return Comparison(
         f"Accuracy at p = {p} minus that of learning directly from the reports",
@@ -130,7 +130,7 @@ def draw_accuracies(frame: pd.DataFrame, title: str) -> Figure:
 
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return mean accuracies and the standard deviation of a run, a row for each p."""
+    """Return mean accuracies and the standard deviation of a run, with one row per p."""
     columns: dict[str, pd.Series[float]] = {}
     for way in WAYS:
         means = over_runs(frame, ("p",), way)

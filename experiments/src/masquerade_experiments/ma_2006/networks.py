@@ -1,8 +1,9 @@
-"""Ma (2006), §5.6.2 and §5.6.4: the network of Fig. 5.3, and how far a learnt one is from it.
+"""Ma (2006), §5.6.2 and §5.6.4: the network of Fig. 5.3, and distances of learnt networks from it.
 
-The figure is lost in the text that we have, arrows and probabilities. The text says: six binary nodes, A, B
-and C at one site and D, E, F at the other, parents of D at the other site, the order A … F. We take the
-probabilities of the nodes of the same names in Fig. 3 of Ma & Sivakumar (2005), its node G summed out.
+The copy of the text that we have lacks the arrows and probabilities of the figure. The text states: six
+binary nodes; A, B and C at one site and D, E and F at the other; the parents of D at the other site; the
+order A … F. We use the probabilities of the nodes with the same names in Fig. 3 of Ma & Sivakumar (2005),
+with its node G summed out.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def network() -> mq.learn.BayesianNetwork:
 
 
 class WrongLinks(NamedTuple):
-    """How a learnt structure differs from the true one."""
+    """Differences of a learnt structure from the true structure."""
 
     extra: int
     missing: int
@@ -56,12 +57,12 @@ class WrongLinks(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return the number of wrong links; one that is turned round counts once."""
+        """Return the number of wrong links; a reversed link counts once."""
         return sum(self)
 
 
 def wrong_links(learnt: mq.learn.LearnedStructure) -> WrongLinks:
-    """Count the links that are not there in truth, those not found, and those found the wrong way round."""
+    """Count the extra, the missing and the reversed links."""
     true = {(parent, child) for child, parents in STRUCTURE.items() for parent in parents}
     found = set(learnt.links)
     turned = {(child, parent) for parent, child in found} & true - found
@@ -70,7 +71,7 @@ def wrong_links(learnt: mq.learn.LearnedStructure) -> WrongLinks:
 
 
 def kl_from_truth(learnt: mq.learn.BayesianNetwork) -> float:
-    """Return the Kullback–Leibler distance from the true joint distribution to a learnt one, in nats.
+    """Return the Kullback–Leibler divergence of a learnt joint distribution from the true one, in nats.
 
     Negative estimates are projected first, as `mq.evaluate.positive_rows` does.
     """

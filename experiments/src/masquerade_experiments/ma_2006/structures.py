@@ -1,4 +1,4 @@
-"""Ma (2006), §5.6.4: structures learnt from disguised records under several rules against extra links."""
+"""Ma (2006), §5.6.4: structures learnt from disguised records, with several rules to avoid extra links."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ MOST_PARENTS = 3
 LEVELS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 QUICK_LEVELS = (0.1, 0.2, 0.3)
 COMPARED = (0.2, 0.3)
-NEAR = 0.02  # nats, our reading of a small distance
-FEW_MISSING = 0.1  # of the wrong links: our reading of "extra links"
+NEAR = 0.02  # nats that we count as a small distance
+FEW_MISSING = 0.1  # share of missing among wrong links up to which we call the wrong links "extra"
 OURS = "each link's own design effect"
 COLOURS = (NAIVE, SERIES[2], SERIES[1], ESTIMATE)
 PANELS = (
@@ -45,7 +45,7 @@ TURNED = "K2 with the true order cannot turn a link round: wrong links are extra
 
 
 def ours(_: float) -> Correction:
-    """Return the library's rule: every link is judged by its own design effect, at any p."""
+    """Return the library's rule, which corrects every link by its own design effect, at any p."""
     return mq.learn.DesignEffect()
 
 
@@ -85,7 +85,7 @@ def comparisons(frame: pd.DataFrame, rules: Rules) -> list[Comparison]:
 
 
 def extra_links(frame: pd.DataFrame, papers: Sequence[str]) -> Iterator[Comparison]:
-    """Compare the score without a correction, and with the strongest of the paper's."""
+    """Compare the links found without a correction, and with the paper's strongest correction."""
     plain, strongest = papers[0], papers[-1]
     rows = frame[frame["rule"] == plain]
     missing = over_runs(rows, lambda some: float(some["missing"].sum() / max(some["wrong"].sum(), 1)))
@@ -125,7 +125,7 @@ def extra_links(frame: pd.DataFrame, papers: Sequence[str]) -> Iterator[Comparis
 
 
 def better(frame: pd.DataFrame, papers: Sequence[str]) -> Iterator[Comparison]:
-    """Show our rule next to the best of the paper's at each level; no paper has it."""
+    """Compare our rule with the best of the paper's rules at each level; no paper states such a result."""
     for p in COMPARED:
         means = frame[frame["p"] == p].groupby("rule")[["wrong", "kl"]].mean().loc[list(papers)]
         for column in ("wrong", "kl"):
@@ -133,7 +133,7 @@ def better(frame: pd.DataFrame, papers: Sequence[str]) -> Iterator[Comparison]:
 
 
 def less(frame: pd.DataFrame, p: float, column: str, first: str, second: str) -> Comparison:
-    """Compare the mean of a column under one rule with that under another: it should not be larger."""
+    """Check that the mean of a column under one rule is not larger than under another."""
     by_rule = frame[frame["p"] == p].pivot(index="run", columns="rule", values=column)
     gap = mean_of(by_rule[first] - by_rule[second])
     what = {"wrong": "wrong links", "kl": "distance from the truth"}[column]
@@ -149,7 +149,7 @@ def less(frame: pd.DataFrame, p: float, column: str, first: str, second: str) ->
 
 
 def draw(frame: pd.DataFrame, rules: Rules, title: str) -> Figure:
-    """Draw wrong links, the missing among them, and the distance, with standard errors over the runs."""
+    """Draw the numbers of wrong and missing links, and the distance, with standard errors over the runs."""
     figure = canvas(9.5, 3.9)
     panels = figure.subplots(1, len(PANELS))
     for axes, (column, label) in zip(panels, PANELS, strict=True):

@@ -12,8 +12,8 @@ import masquerade as mq
 NAMES = ("x1", "x2")
 SIZE = 5
 
-# row: category of the first variable; 60ths of probability. As printed, the table sums to 57/60: column 5
-# lacks 3/60, which is put into its last cell.
+# probabilities in 60ths; rows are the categories of the first variable. As printed, the table sums to 57/60:
+# column 5 lacks 3/60, which is added to its last cell.
 SIXTIETHS = (
     (1.5, 18, 0, 1, 0),
     (4.5, 0, 2, 3, 3),

@@ -1,4 +1,4 @@
-"""Common code of both parts of Ma (2006), Fig. 3.4: a distance against disguise and sample size."""
+"""Common code of both panels of Ma (2006), Fig. 3.4: a distance against disguise and sample size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def distance(frame: pd.DataFrame, kept: float, n: int) -> Mean:
 
 
 def falls_with_size(frame: pd.DataFrame, identity: str) -> Sequence[Comparison]:
-    """Compare the largest with the smallest sample, for every probability to keep a value."""
+    """Check that the distance falls from the smallest to the largest sample, at every level of disguise."""
     small, large = int(frame["n"].min()), int(frame["n"].max())
     return [
         difference(
@@ -37,7 +37,10 @@ def falls_with_size(frame: pd.DataFrame, identity: str) -> Sequence[Comparison]:
 
 
 def traded(frame: pd.DataFrame, often: tuple[float, int], rarely: tuple[float, int]) -> Comparison:
-    """Compare many records disguised often with few disguised rarely: the former are no worse."""
+    """Check that many strongly disguised records give no larger distance than few weakly disguised ones.
+
+    `often` and `rarely` are pairs of the probability to keep a value and the number of records.
+    """
     return difference(
         f"Distance from {often[1]:,} records, values kept with {often[0]:g}, minus distance from "
         f"{rarely[1]:,}, kept with {rarely[0]:g}",
@@ -59,7 +62,7 @@ def difference(
 
 
 def curves(axes: Axes, frame: pd.DataFrame) -> None:
-    """Draw mean distances with error bars of two standard errors, a curve for each sample size."""
+    """Draw mean distances with error bars of two standard errors, with one curve per sample size."""
     means = over_runs(frame, ("n", "kept"), "distance")
     sizes = sorted(means["n"].unique().tolist())
     for n, colour in zip(sizes, COLOURS[-len(sizes) :], strict=True):

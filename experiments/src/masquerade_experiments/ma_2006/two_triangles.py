@@ -34,7 +34,7 @@ def sample(n: int, generator: np.random.Generator) -> NDArray[np.float64]:
 
 
 def density(points: ArrayLike) -> NDArray[np.float64]:
-    """Return the true density, 0.1 at either peak."""
+    """Return the true density, which is 0.1 at each peak."""
     x = np.asarray(points, dtype=float)
     half = (MIDDLE - LOW) / 2
     from_peak = np.minimum(np.abs(x - (LOW + half)), np.abs(x - (MIDDLE + half)))
@@ -44,8 +44,8 @@ def density(points: ArrayLike) -> NDArray[np.float64]:
 def distance_to_truth(edges: ArrayLike, heights: ArrayLike) -> float:
     """Return ∫|f − f̂| for a density that is constant within bins, exactly.
 
-    Formula: between two neighbours among edges and kinks the difference runs straight from a to b; its size
-    integrates to width·|a + b|/2 where a and b have one sign, and to width·(a² + b²)/(2|a − b|) elsewhere.
+    Formula: between adjacent bin edges and kinks the difference is linear, from a to b. Its absolute value
+    integrates to width·|a + b|/2 if a and b have the same sign, else to width·(a² + b²)/(2|a − b|).
     """
     cuts = np.asarray(edges, dtype=float)
     ends = np.unique(np.concatenate([cuts, np.linspace(LOW, HIGH, 5)]))

@@ -1,4 +1,4 @@
-"""Distances of learnt parameters in the network of Fig. 3: simulated, and as Theorem 2 predicts them."""
+"""Distances of learnt parameters in the network of Fig. 3, simulated and predicted by Theorem 2."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LINES = (
 def distances(p: float, sizes: Sequence[int], seed: int) -> list[Row]:
     """Return the distances of the shown nodes in one run, at each of the sizes.
 
-    The largest data set is drawn and disguised once; a smaller one is its beginning.
+    The largest data set is drawn and disguised once; smaller ones are its first records.
     """
     policy = uniform_policy(tuple(STRUCTURE), p)
     drawing, disguising = np.random.default_rng(seed).spawn(2)
@@ -69,7 +69,7 @@ def distances_at(n: int, clear: pd.DataFrame, disguised: pd.DataFrame, policy: m
 
 
 def predicted(node: str, p: float, n: int) -> Expected:
-    """Return the distance of a node with a miner by Theorem 2, to first order."""
+    """Return the expected distance of a node, with a miner, by Theorem 2 to first order."""
     family = (*STRUCTURE[node], node)
     counts = n * network().query(family).probabilities
     return expected_ckl(counts, [mq.channels.binary(str(p)).matrix] * len(family))

@@ -1,6 +1,7 @@
-"""How far learnt parameters are from others: the conditional Kullback–Leibler (CKL) distance of §6.2.
+"""The conditional Kullback–Leibler (CKL) distance of learnt parameters, from §6.2.
 
-`mq.evaluate.ckl` is the distance; here is what Theorem 2 says of it, and how many rows it has to project.
+`mq.evaluate.ckl` computes the distance. This module has its expectation by Theorem 2, and the number of rows
+that must be projected.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ def clipped(table: mq.learn.ConditionalTable) -> int:
 def parameter_covariance(counts: Floats, channels: Sequence[Floats]) -> Floats:
     """Return the covariance of the estimated parameters given the records, by the papers' Theorem 2.
 
-    `counts` are the true counts, parents first and the child last; `channels` the matrices of the axes.
+    `counts` are the true counts, parents first and the child last; `channels` the channel matrix of each
+    axis.
 
     Formula: Cov N̂ = Gᵀ diag(PᵀN) G − diag(N), P = P_1 ⊗ … ⊗ P_d, G = P⁻¹; Cov θ̂ = J Cov N̂ Jᵀ, where J
     takes the counts of parent configuration j to (I − θ_j 1ᵀ)/N_j times them.
-    Reference: Ma & Sivakumar (2005), Theorem 2; Ma (2006) §5.4.2, whose N_ijk² in place of N_ij² is a slip.
-    Cost: the whole matrix: for small tables, as an oracle beside the library's own standard errors.
+    Reference: Ma & Sivakumar (2005), Theorem 2; Ma (2006) §5.4.2, where N_ijk² instead of N_ij² is an error.
+    Cost: computes the whole matrix, so it is for small tables, as a check of the library's standard errors.
     """
     whole: Floats = np.ones((1, 1))
     for matrix in channels:

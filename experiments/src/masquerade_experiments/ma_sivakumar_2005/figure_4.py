@@ -1,4 +1,4 @@
-"""Fig. 4: how far the parameters of C, D and F are from those of the clear records, against p."""
+"""Fig. 4: distance of the parameters of C, D and F from those of the clear records, against p."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Compare with Theorem 2 where it holds to first order, and with the claim of the text for p = 0.3."""
+    """Compare with Theorem 2 where its first order is accurate, and with the text's claim for p = 0.3."""
     return with_errors([*by_theory(frame), *by_the_text(frame)])
 
 
@@ -66,7 +66,7 @@ def by_theory(frame: pd.DataFrame) -> Iterator[Comparison]:
 
 
 def by_the_text(frame: pd.DataFrame) -> Iterator[Comparison]:
-    """Judge the claims by logarithms of ratios of mean distances: 0 where both are alike."""
+    """Check the claims by the logarithms of ratios of mean distances, which are 0 for equal distances."""
     for node in SHOWN:
         chosen = frame[frame["node"] == node]
         yield claimed(
@@ -97,9 +97,9 @@ def by_the_text(frame: pd.DataFrame) -> Iterator[Comparison]:
 def claimed(
     what: str, frame: pd.DataFrame, pair: tuple[tuple[str, float], tuple[str, float]], rule: Rule, read: str
 ) -> Comparison:
-    """Compare the ratio of two mean distances with 1, each a column at a level of p.
+    """Compare the ratio of two mean distances with 1; each is given by a column and a level of p.
 
-    Few runs carry most of a mean distance: of the ratio's logarithm the jackknife is far steadier.
+    A few runs dominate a mean distance, so the jackknife is more reliable for the logarithm of the ratio.
     """
 
     def mean(rows: pd.DataFrame, of: tuple[str, float]) -> float:
@@ -121,7 +121,7 @@ def claimed(
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw a panel for every node: mean and one standard deviation above it, as the paper does."""
+    """Draw one panel per node, with the mean and one standard deviation above it, as the paper does."""
     figure = canvas(9.0, 3.9)
     panels = figure.subplots(1, len(SHOWN), sharey=True)
     levels = np.linspace(frame["p"].min(), frame["p"].max(), 60).round(6)
@@ -129,7 +129,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         chosen = frame[frame["node"] == node].groupby("p")
         for column, label, colour, line in LINES:
             mean, deviation = chosen[column].mean(), chosen[column].std()
-            if not mean.any():  # learnt exactly: no place on a logarithmic axis
+            if not mean.any():  # learnt exactly: zero has no position on a logarithmic axis
                 continue
             axes.plot(mean.index, mean, line, color=colour, marker="o", markersize=3.5, label=label)
             axes.fill_between(mean.index, mean, mean + deviation, color=colour, alpha=0.15, linewidth=0)

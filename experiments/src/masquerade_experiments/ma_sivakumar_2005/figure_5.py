@@ -1,4 +1,4 @@
-"""Fig. 5: how far the parameters of C, D and F are from those of the clear records, against their number."""
+"""Fig. 5: distance of the parameters of C, D and F from those of the clear records, by sample size."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ ID = "ma-sivakumar-2005-fig-5"
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)
-    """Return the levels of randomization, each with how often 2,500 records are doubled."""
+    """Return the levels of randomization, each with the number of times that 2,500 records are doubled."""
     return [{"p": p, "doublings": (QUICK_DOUBLINGS if quick else DOUBLINGS)[-1]} for p in LEVELS]
 
 
 def measure(setting: Setting, seed: int) -> Sequence[Row]:
-    """Return the distances of one data set and of its beginnings, disguised once."""
+    """Return the distances of one data set, disguised once, and of its first records at smaller sizes."""
     doublings = range(1, int(number(setting, "doublings")) + 1)
     return distances(number(setting, "p"), [FEWEST * 2**k for k in doublings], seed)
 
@@ -64,16 +64,16 @@ def slopes(frame: pd.DataFrame) -> Iterator[Comparison]:
 
 
 def unclipped(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the sizes beyond twice the largest at which a row of any run was clipped.
+    """Return the rows of sizes above twice the largest size at which a table row was clipped in any run.
 
-    A size just beyond the last clipped one would be there by luck: its distances are the lucky ones.
+    Just above that size, rows are unclipped only by chance, which would bias the distances.
     """
     spoilt = rows.loc[rows["clipped_rows"] > 0, "n"]
     return rows if spoilt.empty else rows[rows["n"] > 2 * spoilt.max()]
 
 
 def relative_spread(node: str, p: float) -> float:
-    """Return the standard deviation of the distance over its mean, by Theorem 2; the same at every size."""
+    """Return the coefficient of variation of the distance by Theorem 2, which is the same at every size."""
     theory = predicted(node, p, FEWEST)
     return theory.deviation / theory.mean
 
@@ -135,7 +135,7 @@ def many_records(frame: pd.DataFrame) -> Iterator[Comparison]:
 
 
 def scattered(many: Expected, few: Expected) -> str:
-    """Say how far apart theory expects two mean distances, and how many runs would show it."""
+    """Describe the expected difference of two mean distances, and the number of runs that would detect it."""
     apart, deviation = few.mean - many.mean, float(np.hypot(many.deviation, few.deviation))
     return (
         f"Theorem 2 expects {many.mean:.4f} for {few.mean:.4f}, and one run scatters by {deviation:.3f}: "
@@ -144,7 +144,7 @@ def scattered(many: Expected, few: Expected) -> str:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw a panel for every node, both axes logarithmic, so that 1/n is a straight line."""
+    """Draw one panel per node, with logarithmic axes, on which 1/n is a straight line."""
     figure = canvas(9.0, 4.2)
     panels = figure.subplots(1, len(SHOWN), sharey=True)
     for axes, node in zip(panels, SHOWN, strict=True):
@@ -155,7 +155,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             axes.fill_between(mean.index, mean, mean + deviation, color=colour, alpha=0.15, linewidth=0)
             axes.plot(mean.index, [predicted(node, p, int(n)).mean for n in mean.index], ":", color=MUTED)
             parties = by_size["ckl_without_miner"].mean()
-            if parties.any():  # a local node is learnt exactly: no place on a logarithmic axis
+            if parties.any():  # a local node is learnt exactly: zero has no position on a logarithmic axis
                 axes.plot(parties.index, parties, "--", color=colour, linewidth=1)
         axes.set_xscale("log")
         axes.set_yscale("log")

@@ -66,9 +66,9 @@ class Printed(NamedTuple):
 
 
 def printed(text: Mapping[str, str]) -> dict[str, Printed]:
-    """Return printed values by the names of their parameters, from a line of text for every node.
+    """Return the printed values by parameter name, from one line of text per node.
 
-    A node's line may stop short of its last value, which one minus the others gives.
+    A line may omit the parameters of the node's last value, which follow from the others.
     """
     found = {}
     for node, line in text.items():
@@ -82,7 +82,7 @@ def printed(text: Mapping[str, str]) -> dict[str, Printed]:
 def parameters(node: str) -> dict[str, tuple[int, ...]]:
     """Return the names of a node's parameters and their indices, in the order of the printed tables.
 
-    The first value of the node given every configuration of its parents, then the second, …
+    First the first value of the node given every configuration of its parents, then the second value, …
     """
     table = mq.data.eleven_nodes()[node]
     names = {}
@@ -94,12 +94,12 @@ def parameters(node: str) -> dict[str, tuple[int, ...]]:
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: ARG001, FBT001  (the contract of experiments)
-    """Return the one setting there is."""
+    """Return the single setting."""
     return [{"records": RECORDS}]
 
 
 def measure(setting: Setting, seed: int) -> Sequence[Row]:  # noqa: ARG001  (there is one setting)
-    """Return every parameter with its standard error, learnt with a miner and without."""
+    """Return every parameter with its standard error, learnt with and without a miner."""
     drawing, disguising = np.random.default_rng(seed).spawn(2)
     clear = mq.data.eleven_nodes().sample(RECORDS, drawing)
     disguised = mq.simulate(clear, mq.data.eleven_nodes_policy(), disguising)
@@ -138,12 +138,12 @@ def truths() -> dict[str, Truth]:
 
 
 def variances(frame: pd.DataFrame, column: str = "stderr") -> dict[str, float]:
-    """Return the variance of every parameter in one run, by the library's standard errors."""
+    """Return the variance of every parameter in one run, from the library's standard errors."""
     return {str(name): float(np.mean(rows[column] ** 2)) for name, rows in frame.groupby("parameter")}
 
 
 def given_records(name: str, variance: Mapping[str, float]) -> float:
-    """Return the variance of a parameter given the records: without the variance of sampling."""
+    """Return the variance of a parameter given the records, without the sampling variance."""
     return max(variance[name] - truths()[name].variance, 0.0)
 
 
@@ -163,7 +163,7 @@ def comparisons(frame: pd.DataFrame, table: Mapping[str, Printed]) -> Iterator[C
             entry.rounding,
         )
         if not is_last(name):  # the last is one minus the others
-            rounding = entry.rounding**2 / 3  # variance of what was cut off
+            rounding = entry.rounding**2 / 3  # variance of the rounding error
             gap = entry.value - float(means[name])
             squares.append(gap**2 / (variance[name] / runs + paper + rounding))
     yield Comparison(
@@ -203,14 +203,15 @@ def comparisons(frame: pd.DataFrame, table: Mapping[str, Printed]) -> Iterator[C
 
 
 def misfit(table: Mapping[str, Printed], order: Literal["last", "first"]) -> float:
-    """Return the differences between printed deviations of nodes with two parents and those of Theorem 2.
+    """Return the misfit between printed and expected standard deviations, for nodes with two parents.
 
-    The expected ones are those of the network whose tables are read from print in this order of parents.
+    Deviations are expected by Theorem 2 for the network whose printed tables are read with this order of
+    parents.
     """
     network, policy = mq.data.eleven_nodes(), mq.data.eleven_nodes_policy()
     tables = {node: network[node].probabilities for node in STRUCTURE}
     if order == "first":
-        # print has (value, parents…): read the parents' part with the first one changing first
+        # printed tables have the axes (value, parents…): here the first parent varies fastest
         tables |= {
             node: np.stack([value.reshape(value.shape[::-1]).T for value in np.moveaxis(held, -1, 0)], -1)
             for node, held in tables.items()
@@ -236,7 +237,7 @@ def misfit(table: Mapping[str, Printed], order: Literal["last", "first"]) -> flo
 
 
 def beside(frame: pd.DataFrame, table: Mapping[str, Printed]) -> pd.DataFrame:
-    """Return the printed table next to ours; deviations and errors are those of one run."""
+    """Return the printed values next to ours; standard deviations and errors are those of one run."""
     import pandas as pd  # noqa: PLC0415  (loaded with the first table)
 
     variance, parties = variances(frame), variances(frame, "stderr_without_miner")

@@ -1,4 +1,4 @@
-"""Figures over independent runs, with their standard errors."""
+"""Means and other statistics over independent runs, with their standard errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Measured(NamedTuple):
-    """A figure and its standard error."""
+    """A number and its standard error."""
 
     value: float
     stderr: float
@@ -27,7 +27,7 @@ def number(setting: Setting, name: str) -> float:
 
 
 def mean_of(values: ArrayLike) -> Measured:
-    """Return the mean of independent values; a single one has no standard error (nan)."""
+    """Return the mean of independent values; for a single value, the standard error is nan."""
     array = np.asarray(values, dtype=float)
     spread = float(array.std(ddof=1) / np.sqrt(array.size)) if array.size > 1 else np.nan
     return Measured(float(array.mean()), spread)
@@ -42,5 +42,5 @@ def over_runs(frame: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) -
 
 
 def with_errors(comparisons: Iterable[Comparison]) -> list[Comparison]:
-    """Return the comparisons whose standard error is known: from a single run there is none over runs."""
+    """Return the comparisons whose standard error is known; a single run has no standard error."""
     return [comparison for comparison in comparisons if np.isfinite(comparison.stderr)]

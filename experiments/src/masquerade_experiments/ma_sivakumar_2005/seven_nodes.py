@@ -1,4 +1,4 @@
-"""Ma & Sivakumar (2005), §6.2: the network of Fig. 3, two sites, every variable disguised alike."""
+"""Ma & Sivakumar (2005), §6.2: the network of Fig. 3, two sites, and the same disguise of all variables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Parameter learning with a miner who sees every variable disguised (Model II), and without one (Model I).
 
-Without a miner every party learns its own nodes: from its own columns as they are, and from the disguised
-columns of parents that other parties hold.
+Without a miner, every party learns its own nodes from its own columns in clear, and from the disguised
+columns of parents that other parties own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def taken_for_clear(
 ) -> mq.learn.BayesianNetwork:
     """Return the network learned by someone who does not know that the records are disguised."""
     unmarked = disguised.copy()
-    unmarked.attrs = {}  # the mark of their policy, by which the library would refuse them
+    unmarked.attrs = {}  # remove the mark of the policy: the library refuses marked records as clear ones
     return learnt(mq.tally(unmarked, schema=policy), structure)
 
 
@@ -50,7 +50,7 @@ def without_miner(
 ) -> mq.learn.BayesianNetwork:
     """Return the tables that each party learns from its own columns and others' disguised parents.
 
-    `disguised` holds the one disguised version of every variable that its owner sends to whoever needs it.
+    `disguised` contains one disguised version of every variable, which its owner sends to the other parties.
     Only the nodes of the given sites are learnt.
     """
     tables = {}

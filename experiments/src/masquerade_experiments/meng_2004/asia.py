@@ -15,7 +15,7 @@ from masquerade_experiments.experiment import Row
 
 SAMPLES = 2000
 OWNERS = {"party I": ("A", "T", "E", "X", "D"), "party II": ("S", "L", "B")}
-# parents in the paper's order of all nodes, which is that of its printed arrays
+# parents in the paper's order of nodes, which is also the order of its printed arrays
 STRUCTURE = {
     "A": (),
     "S": (),
@@ -60,7 +60,7 @@ class Parameter:
 
     @property
     def label(self) -> str:
-        """Return the parameter as it is written in the report."""
+        """Return the name of the parameter in the report."""
         conditions = ", ".join(
             f"{parent}{SIGNS[sign]}" for parent, sign in zip(STRUCTURE[self.node], self.given, strict=True)
         )
@@ -68,7 +68,7 @@ class Parameter:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Return its index in an array over the parents and the node."""
+        """Return the index of the parameter in an array over the parents and the node."""
         return (*(int(sign > 0) for sign in self.given), 0)
 
 
@@ -80,7 +80,7 @@ PARAMETERS = tuple(
 
 
 def array(text: str) -> Any:
-    """Return printed numbers as an array over parents and node: in print the first parent toggles fastest."""
+    """Return printed numbers, in which the first parent varies fastest, as an array over parents and node."""
     values = np.array([float(word) for word in text.split()])
     return values.reshape((2,) * int(np.log2(len(values)))).T
 
@@ -125,7 +125,7 @@ def sampling_errors() -> dict[str, float]:
 
 
 def rows(source: mq.Tally, clear: mq.Tally) -> Sequence[Row]:
-    """Return every parameter learnt from a source, next to that of the clear records."""
+    """Return every parameter learnt from a source, next to its value in the clear records."""
     learnt, known = (mq.learn.bayesian_network(each, STRUCTURE) for each in (source, clear))
     return [
         {

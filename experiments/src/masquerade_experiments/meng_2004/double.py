@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 P, K = 1, 1
-ROUNDED = 0.005  # in print
-# of the mean of two squared errors over their variance: 1 for normal errors, 1.1 in 150 simulated runs here;
-# not that of the runs themselves, which a wrong variance would widen
+ROUNDED = 0.005  # rounding error of printed numbers
+# standard deviation of the mean of two squared errors over their variance: 1 for normal errors, 1.1 in 150
+# simulated runs. The standard deviation of the actual runs is not used: a wrong variance would widen it.
 SPREAD = 1.2
 CHECK = "masquerade reproduce meng-2004-table-7 meng-2004-table-8"
 PAIRS = (("E", "L"), ("D", "B"))  # one variable of each party, both in one family
@@ -37,12 +37,12 @@ OWN_SAMPLES = "The paper shows one sample of 2,000 and one series of trials; we 
 
 
 def settings(trials: int) -> Sequence[Setting]:
-    """Return the one setting of a table."""
+    """Return the single setting of a table."""
     return ({"samples": asia.SAMPLES, "trials": trials, "p": P, "k": K},)
 
 
 def measure(setting: Setting, seed: int) -> Sequence[Row]:
-    """Draw records, learn from twice projected columns, and compare two inner products with theory."""
+    """Draw records, learn from doubly projected columns, and compare two inner products with theory."""
     figures = {name: int(str(value)) for name, value in setting.items()}
     frame = asia.network().sample(figures["samples"], seed)
     schema = asia.network().schema
@@ -56,7 +56,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
     )
     clear = mq.tally(frame, schema=schema)
     with warnings.catch_warnings():
-        # an estimate of zero records or fewer for a configuration is part of what is shown
+        # configurations whose estimated number of records is not positive are part of the result
         warnings.simplefilter("ignore", UserWarning)
         rows = asia.rows(source, clear)
     ratio = surprise(source, clear, figures)
@@ -66,9 +66,10 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def surprise(source: mq.Tally, clear: mq.Tally, figures: Mapping[str, int]) -> float:
-    """Return (estimate − x·y)² over the theoretical variance, averaged over two inner products: 1 on average.
+    """Return (estimate − x·y)² over the theoretical variance, as a mean over two inner products.
 
-    The variance is [ab + c² + (ab + 3c²)/p]/k + (ab + c²)/p over the number of trials, with a = b = n.
+    Its expectation is 1. The variance is [ab + c² + (ab + 3c²)/p]/k + (ab + c²)/p divided by the number of
+    trials, with c = x·y and a = b = n.
     """
     signs = np.array([[1.0, -1.0], [-1.0, 1.0]])
     queries = [mq.Query(by=pair) for pair in PAIRS]
@@ -82,7 +83,7 @@ def surprise(source: mq.Tally, clear: mq.Tally, figures: Mapping[str, int]) -> f
 
 
 def mean_error(frame: pd.DataFrame, column: str) -> pd.Series[float]:
-    """Return for every run the mean distance from the truth of the parameters that need both parties."""
+    """Return, for every run, the mean absolute error of the parameters that need both parties."""
     crossing = frame[frame["node"].isin(asia.CROSS)]
     return (crossing[column] - crossing["true"]).abs().groupby(crossing["run"]).mean()
 
@@ -90,9 +91,9 @@ def mean_error(frame: pd.DataFrame, column: str) -> pd.Series[float]:
 def compare(
     frame: pd.DataFrame, table: Mapping[str, str], why: str = "", *, is_fitted: bool = False
 ) -> Sequence[Comparison]:
-    """Compare every parameter with print, the size of the errors, the noise with theory.
+    """Compare parameters and the size of errors with the paper, and the noise with theory.
 
-    With `is_fitted` the size of the errors is shown but not judged: the dimensions were chosen by it.
+    If `is_fitted`, the size of the errors is shown but not judged, because the dimensions were chosen by it.
     """
     paper = asia.printed(table)
     found = presentation.over_runs(frame, paper, "clipped")
@@ -110,7 +111,7 @@ def compare(
         kind="claim as read",
         read_as="Only products of both parties' columns are disturbed (§4.2), read as: the others are exact.",
     )
-    if runs < 2:  # one run says nothing about its own error
+    if runs < 2:  # the error of a single run is unknown
         return [local]
     return [
         *by_parameter(found, runs, why),
@@ -148,8 +149,8 @@ def compare(
 def by_parameter(found: pd.DataFrame, runs: int, why: str) -> list[Comparison]:
     """Compare every printed parameter with our mean, each with its own error.
 
-    What one party counts alone has the error of one sample of 2,000. The parameters of E and D have the
-    spread over our runs: the printed table is one draw from that.
+    Parameters that one party counts alone have the standard error of a sample of 2,000 records. Parameters of
+    E and D have the standard deviation over our runs, since the printed table is one such run.
     """
     sampling = asia.sampling_errors()
     rows = []

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def over_runs(frame: pd.DataFrame, paper: Mapping[str, float], column: str) -> pd.DataFrame:
-    """Return a row per parameter: true, the paper's, our mean over runs and its spread."""
+    """Return one row per parameter: the true value, the paper's, our mean over runs and its deviation."""
     groups = frame.groupby("parameter", sort=False)
     found = groups.agg(
         node=("node", "first"), true=("true", "first"), mean=(column, "mean"), runs=(column, "size")
@@ -27,7 +27,7 @@ def over_runs(frame: pd.DataFrame, paper: Mapping[str, float], column: str) -> p
 
 
 def beside(frame: pd.DataFrame, paper: Mapping[str, float], column: str) -> pd.DataFrame:
-    """Return the table of the report: the first run, as the paper shows one, and the mean over runs."""
+    """Return the table of the report: our first run (the paper shows a single run) and the mean over runs."""
     found = over_runs(frame, paper, column)
     one = frame[frame["run"] == frame["run"].min()].set_index("parameter")
     labels = found["parameter"].tolist()
@@ -40,7 +40,7 @@ def beside(frame: pd.DataFrame, paper: Mapping[str, float], column: str) -> pd.D
 
 
 def draw(frame: pd.DataFrame, paper: Mapping[str, float], column: str, title: str) -> Figure:
-    """Draw every parameter: true value, the paper's, and ours with its spread over runs."""
+    """Draw every parameter: the true value, the paper's, and ours with its standard deviation over runs."""
     found = over_runs(frame, paper, column)
     figure = canvas(7.2, 5.6)
     axes = figure.add_subplot()

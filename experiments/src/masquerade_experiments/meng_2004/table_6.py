@@ -34,13 +34,13 @@ ROUNDED = 0.005
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001
-    """Return the one setting of the paper."""
+    """Return the single setting of the paper."""
     del quick
     return ({"samples": asia.SAMPLES},)
 
 
 def measure(setting: Setting, seed: int) -> Sequence[Row]:
-    """Draw records, let a third party learn from their rotated columns, and from the clear ones."""
+    """Draw records; learn from their rotated columns, as a third party would, and from the clear columns."""
     frame = asia.network().sample(int(str(setting["samples"])), seed)
     schema = asia.network().schema
     source = mq.projection_tally(frame, asia.OWNERS, schema=schema)
@@ -48,7 +48,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Compare every parameter with print, the means with the truth, and counts with the clear ones."""
+    """Compare parameters with the paper, means with the truth, and counts with clear counts."""
     found = presentation.over_runs(frame, asia.printed(PRINTED), "estimate")
     errors = asia.sampling_errors()
     found["stderr"] = [errors[label] for label in found["parameter"]] / np.sqrt(found["runs"])

@@ -1,1 +1,1 @@
-"""Wright (2005), a talk: mining data that are fully distributed, one record a person."""
+"""Wright (2005), a talk: mining fully distributed data, in which each person keeps one record."""

@@ -1,4 +1,4 @@
-"""Wright (2005): time of learning a naive Bayes classifier against the number of users."""
+"""Wright (2005): time to learn a naive Bayes classifier, by the number of users."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIZES: dict[bool, dict[str, Sequence[int]]] = {
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)
-    """Return the forms and numbers of users."""
+    """Return one setting per form of the protocol and number of users."""
     return curves.settings_of(SIZES[quick])
 
 
@@ -40,7 +40,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def published(n: int, seed: int) -> tuple[Mined, int]:
-    """Count every value of every feature in every class, as printed: one bit each."""
+    """Count every value of every feature in every class by the printed protocol, one bit each."""
     people = synthetic_people(n, seed=seed % 2**32).codes
     columns = [
         np.eye(CLASSES * len(PEOPLE[name]), dtype=np.int64)[
@@ -54,7 +54,7 @@ def published(n: int, seed: int) -> tuple[Mined, int]:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Check counts and shapes."""
+    """Check the counts, and the growth of the times with the number of users."""
     return curves.compared(frame, COUNTS)
 
 

@@ -49,7 +49,10 @@ def settings_of(sizes: dict[str, Sequence[int]]) -> list[Setting]:
 def measured(
     setting: Setting, seed: int, lesson: Lesson, published: Callable[[int, int], tuple[Mined, int]]
 ) -> Sequence[Row]:
-    """Do one run in the form of a setting; `published` takes n and seed and counts wrong frequencies too."""
+    """Do one run of a setting.
+
+    `published` runs the printed protocol with n users and a seed; it also returns the number of wrong counts.
+    """
     n, form = int(setting["users"] or 0), str(setting["form"])
     if form == PUBLISHED:
         found, wrong = published(n, seed)
@@ -80,7 +83,7 @@ def measured(
 
 
 def compared(frame: pd.DataFrame, counts: int) -> list[Comparison]:
-    """Check that all counts are right, that the miner's work is linear and a user's constant."""
+    """Check that all counts are right, the miner's time is linear in n, and a user's time is constant."""
     plain = frame[frame["form"] == PUBLISHED]
     sent = plain["sent"]
     found = [
@@ -132,14 +135,14 @@ def compared(frame: pd.DataFrame, counts: int) -> list[Comparison]:
 
 
 def slopes(frame: pd.DataFrame, role: str) -> tuple[float, float]:
-    """Return the power of n, mean over runs, and its standard error; nan with a single run."""
+    """Return the exponent of n, as a mean over runs, and its standard error (nan for a single run)."""
     each = [slope(own["users"].tolist(), own[role].tolist()) for _, own in frame.groupby("run")]
     spread = float(np.std(each, ddof=1)) if len(each) > 1 else np.nan
     return float(np.mean(each)), spread / len(each) ** 0.5
 
 
 def drawn(frame: pd.DataFrame, what: str) -> Figure:
-    """Draw the miner's and a user's time, one line for each form."""
+    """Draw the times of the miner and of a user, with one line per form of the protocol."""
     figure = canvas(8.2, 4.0)
     left, right = figure.subplots(1, 2)
     for axes, role, title in ((left, "miner", "the miner"), (right, "user", "one user")):
@@ -156,7 +159,7 @@ def drawn(frame: pd.DataFrame, what: str) -> Figure:
 
 
 def dress(axes: Axes) -> None:
-    """Write numbers of users and times so that they can be read."""
+    """Format the axes: numbers of users and times."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: PLC0415
 
     axes.set_xscale("log")

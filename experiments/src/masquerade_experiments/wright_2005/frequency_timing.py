@@ -1,4 +1,4 @@
-"""Wright (2005): time of the frequency primitive against the number of users."""
+"""Wright (2005): time of the frequency primitive, by the number of users."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ SIZES: dict[bool, dict[str, Sequence[int]]] = {
 
 @dataclass(frozen=True)
 class OneFrequency(Lesson):
-    """How many people have a large income? One bit a user."""
+    """Counts the people with a large income, one bit per user."""
 
     def about(self, schema: Schema) -> tuple[str, ...]:
-        """Return the one variable that is asked about."""
+        """Return the single variable that is counted."""
         return (schema["income"].name,)
 
     def learn(self, source: Tally) -> Any:
-        """Return the one count."""
+        """Return the count."""
         return mq.learn.Tables(tuple(source.answer([mq.Query(where={"income": ">50K"})])))
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)
-    """Return the forms and numbers of users."""
+    """Return one setting per form of the protocol and number of users."""
     return curves.settings_of(SIZES[quick])
 
 
@@ -58,14 +58,14 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def published(n: int, seed: int) -> tuple[Mined, int]:
-    """Count one frequency as printed."""
+    """Count one frequency by the printed protocol."""
     bits = np.random.default_rng(seed).integers(0, 2, n).tolist()
     found = mine_frequencies([[bit] for bit in bits])
     return found, int(found.counts != (sum(bits),))
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Check counts and shapes."""
+    """Check the counts, and the growth of the times with the number of users."""
     return curves.compared(frame, 1)
 
 

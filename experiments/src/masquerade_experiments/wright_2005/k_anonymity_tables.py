@@ -85,7 +85,7 @@ def parsed(text: str) -> pd.DataFrame:
 
 
 def central(name: str) -> pd.DataFrame:
-    """Return the table of the library's central functions, which see all rows."""
+    """Return the table made by the library's central functions, which see all rows."""
     frame = parsed(ORIGINAL[name])
     if name == FIRST:
         opened: pd.DataFrame = mq.anonymity.open_repeated(frame, QUASI, K)
@@ -101,7 +101,7 @@ def central(name: str) -> pd.DataFrame:
 
 
 def distributed(name: str) -> pd.DataFrame:
-    """Return the table of the protocols, in which each person has one row."""
+    """Return the table made by the protocols, in which each person has one row."""
     frame = parsed(ORIGINAL[name])
     if name == FIRST:
         return opened_by_protocol(frame)
@@ -115,10 +115,11 @@ def distributed(name: str) -> pd.DataFrame:
 
 
 def opened_by_protocol(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of formulation 1 as the talk's protocol opens it.
+    """Return the table that the talk's protocol opens in formulation 1.
 
-    The order of opened rows does not depend on people. The protocol reports whether they are
-    exactly the rows of classes of k or more. If they are not, nothing is shown as open.
+    Opened rows are in an order that is unrelated to the people, so they cannot be matched to rows of the
+    table. Instead, the simulation checks that they are exactly the rows of classes of at least k people; if
+    they are not, all sensitive values are shown as hidden.
     """
     result = k_anonymity(people_from(frame), K, QUASI, SENSITIVE, "faithful")
     in_class = frame.groupby(list(QUASI))[SENSITIVE[0]].transform("size") >= K
@@ -141,7 +142,7 @@ def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001
 
 
 def measure(setting: Setting, seed: int) -> Sequence[Row]:
-    """Anonymise one table by the distributed protocol; no value of the table depends on chance."""
+    """Anonymise one table by the distributed protocol; its result does not depend on chance."""
     del seed
     name = str(setting["table"])
     original, printed, made = parsed(ORIGINAL[name]), parsed(PRINTED[name]), distributed(name)
@@ -163,7 +164,7 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Count the cells that differ from print, and the rows that a row hides among."""
+    """Count the cells that differ from the printed table, and the size of each row's class."""
     found = []
     for name in ORIGINAL:
         own = frame[frame["table"] == name]
@@ -222,7 +223,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def paint(axes: Axes, cells: pd.DataFrame) -> None:
-    """Draw one table as a grid of texts."""
+    """Draw one table as a grid of text cells."""
     axes.set_axis_off()
     axes.set_xlim(0, len(COLUMNS))
     axes.set_ylim(cells["row"].max() + 0.6, -0.6)

@@ -1,4 +1,4 @@
-"""§4: naive Bayes from records that are reported whole or reversed whole, and how often it is right."""
+"""§4: accuracy of naive Bayes from records that are either all reported truthfully or all reversed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THETAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.45, 0.51, 0.55, 0.6, 0.7, 0.8, 0.9, 1.0)
 QUICK_THETAS = (0.0, 0.4, 0.51, 0.6, 1.0)
 BINARY = (0, 1)
 
-# which predictions are right, for a record and for its opposite; reversing swaps the middle two
+# which predictions are right: for the record, its opposite, both or neither; reversing swaps the middle two
 OUTCOMES = ("both", "reported", "opposite", "neither")
 SWAPPED = (0, 2, 1, 3)
 
@@ -34,7 +34,7 @@ class Study:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Records for training and for testing, as tables that are quick to disguise."""
+    """Records for training and for testing, as Arrow tables, which are fast to disguise."""
 
     training: pa.Table
     testing: pa.Table
@@ -43,7 +43,7 @@ class Parts:
 
 @cache
 def parts(study: Study) -> Parts:
-    """Return the divided records; once per process."""
+    """Return the records, divided for training and testing; computed once per process."""
     training, testing = divided(study.records())
     features = tuple(str(name) for name in training if name != study.target)
     return Parts(arrow(training), arrow(testing), features)
@@ -56,7 +56,7 @@ def arrow(frame: pd.DataFrame) -> pa.Table:
 
 @cache
 def reversal(features: tuple[str, ...], target: str, theta: float) -> mq.Policy:
-    """Return the one-group policy: all features unchanged with θ, else all reversed; the class in clear."""
+    """Return the one-group policy: with probability θ no feature is reversed, else all; class in clear."""
     channel = mq.channels.flip([2] * len(features), theta)
     return mq.Policy.build(dict.fromkeys((*features, target), BINARY), {features: channel})
 
@@ -72,14 +72,14 @@ def clear_accuracy(study: Study) -> float:
 
 @cache
 def commoner_class(study: Study) -> float:
-    """Return the accuracy of naming the commoner class of the training records always."""
+    """Return the accuracy of always predicting the more frequent class of the training records."""
     held = parts(study)
     training, testing = (bits(table, study.target) for table in (held.training, held.testing))
     return float((testing == int(2 * training.mean() > 1)).mean())
 
 
 def learnt(study: Study, theta: float, seed: int) -> list[Row]:
-    """Return the accuracy of one classifier, by the clear test records and by the disguised ones."""
+    """Return the accuracy of one classifier, measured on clear and on disguised test records."""
     held = parts(study)
     policy = reversal(held.features, study.target, theta)
     random = np.random.default_rng(seed)
@@ -99,7 +99,7 @@ def learnt(study: Study, theta: float, seed: int) -> list[Row]:
 
 
 def right(model: mq.learn.NaiveBayes, table: pa.Table, *, reverse: bool = False) -> NDArray[np.bool_]:
-    """Return True for rows (or reversed rows) whose class the model predicts; equal rows share one."""
+    """Return True for rows (or reversed rows) whose class is predicted correctly; predict equal rows once."""
     rows = np.stack([bits(table, feature.name) for feature in model.features], axis=1) ^ int(reverse)
     keys = rows @ (1 << np.arange(rows.shape[1]))
     _, first, place = np.unique(keys, return_index=True, return_inverse=True)
@@ -118,7 +118,7 @@ def accuracy_by_reports(
 ) -> tuple[float, float, float]:
     """Return the accuracy on true test records, estimated from disguised ones, and two standard errors.
 
-    The first error counts the choice of test records, the second the disguise alone.
+    The first standard error includes the sampling of test records, the second only the disguise.
 
     Formula: Eq. 7 for one group. Whether the prediction is right for a record and for its opposite is one of
     four outcomes; reversing a record swaps two of them, so the outcome of a report is the true outcome sent

@@ -18,7 +18,7 @@ FIRST = 10_000
 
 @cache
 def records() -> pd.DataFrame:
-    """Return the first 10,000 records, in the order of the file, as binary ones; read once per process."""
+    """Return the first 10,000 records of the file as binary records; read once per process."""
     return binary_records(mq.data.load("adult").iloc[:FIRST], "income")
 
 

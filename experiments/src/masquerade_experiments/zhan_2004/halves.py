@@ -28,8 +28,8 @@ def ranks(column: pd.Series[str]) -> NDArray[np.float64]:
 def halves(values: NDArray[np.float64], cut: Cut) -> Bits:
     """Return 1 for values above the cut.
 
-    ``median`` cuts between two neighbouring values such that the halves differ least in size (the lower
-    of two equal ones); ``midrange`` cuts halfway between the smallest and the largest value.
+    ``median`` cuts between two adjacent values so that the halves differ least in size (the lower of two
+    equally good cuts); ``midrange`` cuts halfway between the smallest and the largest value.
 
     >>> halves(np.array([1.0, 1.0, 1.0, 2.0, 9.0]), "median").tolist()
     [0, 0, 0, 1, 1]

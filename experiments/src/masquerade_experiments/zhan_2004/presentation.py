@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from masquerade.report import ESTIMATE, MUTED, NAIVE, canvas, open_frame
 from masquerade_experiments.experiment import Comparison
 
-NEAREST = 0.51  # the θ nearest to one half
-FAIRLY = 0.05  # our reading of "fairly accurate": the accuracy that may be lost
+NEAREST = 0.51  # the θ closest to one half
+FAIRLY = 0.05  # largest loss of accuracy that we count as "fairly accurate"
 
 NEAR_THE_COMMONER = (
     "From clear records, cut in halves, the classifier beats the commoner class by a few points only; what "
@@ -47,7 +47,7 @@ CORRECTED = (
 
 
 def mean_and_error(values: pd.Series[float]) -> tuple[float, float]:
-    """Return the mean over runs and its standard error; one run alone has none (nan)."""
+    """Return the mean over runs and its standard error, which is nan for a single run."""
     spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
     return float(values.mean()), spread / len(values) ** 0.5
 
@@ -116,7 +116,7 @@ def comparisons(frame: pd.DataFrame) -> list[Comparison]:
 
 
 def spread_near_half(frame: pd.DataFrame) -> Comparison:
-    """Check that the variance near one half is the larger one, by the squared deviations of the runs."""
+    """Check that the variance is larger near one half, from the squared deviations of the runs."""
     squared = {}
     for theta in (NEAREST, 0.6):
         accuracy = frame[frame["theta"] == theta]["accuracy"]

@@ -1,8 +1,8 @@
 """Three losses of a linear discriminant, minimised over weighted configurations instead of records.
 
-A problem has configurations of the features (rows), the number of records of each (`totals`), and the number
-of these in the class in question (`positive`). Both may be fractional, or negative where a function allows
-it.
+A problem consists of configurations of the features (rows), the number of records of each (`totals`), and the
+number of these records in the predicted class (`positive`). Numbers may be fractional, and negative if the
+function allows it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def squares(basis: Basis, positive: Floats, totals: Floats, ridge: float = 0.0) 
     """Return the coefficients that minimise Σ (η − y)² + ridge·Σβ², y = 1 in the class and −1 outside.
 
     Formula: the weighted normal equations, which are linear in the counts, so negative estimates are allowed.
-    Reference: Ma (2006), §6.2 with another cost; Nakamura (1990) for signed counts.
+    Reference: Ma (2006), §6.2 with a different cost; Nakamura (1990) for signed counts.
     Cost: O(rows·columns²).
     Error: rounding only.
     """
@@ -93,8 +93,9 @@ def squares(basis: Basis, positive: Floats, totals: Floats, ridge: float = 0.0) 
 def logistic(basis: Basis, positive: Floats, totals: Floats, ridge: float = 0.0) -> Fitted:
     """Return the coefficients that minimise Σ log(1 + e^η) − y·η + (ridge/2)·Σβ², y = 1 in the class or 0.
 
-    Formula: Newton steps, halved until the loss falls, until a step promises less than 1e-14 per record.
-    Reference: Ma (2006), §6.2 with another cost; Nakamura (1990) for signed counts.
+    Formula: Newton steps, halved until the loss falls; they end when the expected gain is below 1e-14 per
+    record.
+    Reference: Ma (2006), §6.2 with a different cost; Nakamura (1990) for signed counts.
     Cost: O(rows·columns²) per step, about ten steps.
     Error: rounding only. Separated classes have no finite solution without a ridge: `NotConverged`.
     """

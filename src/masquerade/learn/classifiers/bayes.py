@@ -341,10 +341,10 @@ def naive_bayes(
     missing : {"answered", "category"}, default "answered"
         Count people who answered, or count missing answers as categories.
     method : {"counts", "likelihood", "composite"}
-        Tables of each feature by themselves; or all tables together, at the maximum of the joint likelihood
-        of the reports, which needs a source that knows the reports of each record, or of the composite
-        likelihood of pairs, for sources of tables. With either likelihood, predictions have errors
-        (`NaiveBayes.predict_stderr`), and `alpha` is not used.
+        "counts" estimates the table of each feature separately. "likelihood" maximises the joint likelihood
+        of the reports; the source must know the reports of each record. "composite" maximises the composite
+        likelihood of pairs, for sources that know tables only. With the last two, predictions have standard
+        errors (`NaiveBayes.predict_stderr`), and `alpha` is not used.
 
     Returns
     -------

@@ -98,7 +98,7 @@ class DisguisedTreeView:
     Formula: at a node, a row goes to every branch with P(branch | node, its report) ∝ the branch's share of
     records times P(report | category), as C4.5 weights rows with missing values.
     Reference: Quinlan (1993), chapter 3, for rows whose value is unknown.
-    Error: reports of features that are queried further down are not used higher up.
+    Error: at a node, the reports of features that split nodes further down are not used.
     """
 
     tree: DecisionTree

@@ -336,14 +336,14 @@ class Performance(Shown):
     """Measures of a classifier on test records, next to those of the trivial classifier.
 
     The trivial classifier predicts the most frequent class for every record. Estimates are not cut to [0, 1];
-    intervals of shares are inside.
+    intervals of shares are within [0, 1].
 
     Attributes
     ----------
     target : Variable
         The predicted variable.
     positive : category or None
-        The class that sensitivity, AUC, calibration and thresholds are about.
+        The class to which sensitivity, AUC, calibration and thresholds refer.
     common : category
         The class that the trivial classifier predicts.
     n : int

@@ -245,7 +245,7 @@ def scores(tables: Sequence[CountTable], rules: SplitRules) -> list[tuple[float,
 
 
 def has_records(records: Floats, min_records: float, dust: float) -> Flags:
-    """Return True for every branch with enough estimated records."""
+    """Return True for every branch with enough estimated records; `dust` is the rounding error of a count."""
     return (records > dust) & (records >= min_records - dust)
 
 

@@ -205,10 +205,10 @@ class DecisionTree(Printed, Saved):
         p)/N + s), where z is the upper `confidence` quantile of the normal distribution and s the variance of
         e in excess of that of N clear records. A subtree counts with the mean of its leaves' limits, weighted
         by their records (negative estimates as zero). From the bottom up, a subtree becomes a leaf unless its
-        number is smaller.
+        limit is smaller than the limit of the leaf.
         Reference: Quinlan (1993), chapter 4, with Wilson's limit; without disguise s = 0. No subtree raising.
         Cost: one pass over the nodes.
-        Error: a heuristic, as the original: the rates come from the records that the tree was learned from.
+        Error: a heuristic, like the original: error rates are measured on the training records.
         """
         if not 0 < confidence <= 0.5:
             raise InputError(f"The confidence of pruning must be in (0, 0.5]. Got {confidence} instead.")

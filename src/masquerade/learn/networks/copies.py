@@ -12,21 +12,21 @@ from masquerade.core.distributions import two_sided_quantile
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 
-FALSE_ALARMS = 1e-3  # chance that a structure names any pair that differs by `MOST_DIFFERENT` or more
-MOST_DIFFERENT = 0.1  # disagreement of two variables, over that of independent ones with the same shares
-CONTRADICTED = 0.01  # chance that equal variables are not named because the reports contradict it
+FALSE_ALARMS = 1e-3  # probability that a structure names any pair that differs by `MOST_DIFFERENT` or more
+MOST_DIFFERENT = 0.1  # disagreement of two variables, relative to independent ones with the same shares
+CONTRADICTED = 0.01  # probability that equal variables are not named
 
 
 def is_copy(table: CountTable, alarms: float) -> bool:
-    """Return True if reports cannot distinguish two variables, and exclude that they differ much.
+    """Return True if the reports are consistent with two equal variables, and rule out a large difference.
 
     Parameters
     ----------
     table : CountTable
         Counts over two variables with the same number of categories.
     alarms : float
-        Chance of True for variables that disagree in `MOST_DIFFERENT` or more of what independent variables
-        would.
+        Probability of True for variables whose disagreement is at least `MOST_DIFFERENT` times that of
+        independent variables.
 
     Returns
     -------
@@ -36,9 +36,10 @@ def is_copy(table: CountTable, alarms: float) -> bool:
 
     Notes
     -----
-    Formula: D = Σ of the cells off the match, E = n − Σ_k N_k· N_·π(k) / n, its value for independent
-    variables. Required are D ≤ z s, s the standard error from the disguise alone, and (0.1 E − D) ≥ z' s',
-    s' the standard error of D. A rare category alone never suffices: then E is small.
+    Formula: D is the number of records whose categories do not match, E = n − Σ_k N_k· N_·π(k) / n its value
+    for independent variables. Required are D ≤ z s, s the standard error from the disguise alone, and
+    (0.1 E − D) ≥ z' s', s' the standard error of D. Agreement on a frequent category alone never suffices,
+    because E is small then.
     """
     counts = table.values
     match = counts.argmax(axis=1)
@@ -68,7 +69,7 @@ def find_copies(
     Parameters
     ----------
     schema : Schema
-        All variables: a search chose the links among all pairs of them.
+        All variables. `FALSE_ALARMS` is divided by the number of their pairs, from which links were chosen.
     links : iterable of (str, str)
         Links of a structure, as (parent, child).
     tables : mapping of str to CountTable
@@ -77,8 +78,8 @@ def find_copies(
     Returns
     -------
     tuple of tuple of str
-        Groups, each in the order of the schema. The chance that any of them contains a pair that `is_copy`
-        should not name is `FALSE_ALARMS` at most.
+        Groups, each in the order of the schema. The probability that any of them contains a pair that
+        `is_copy` should not name is at most `FALSE_ALARMS`.
     """
     sizes = Counter(len(schema[name]) for name in schema)
     pairs = sum(comb(count, 2) for size, count in sizes.items() if size > 1)
@@ -94,7 +95,7 @@ def find_copies(
 
 
 def describe_copies(groups: Sequence[Sequence[str]]) -> list[str]:
-    """Return a note on variables that the reports cannot distinguish; empty without any."""
+    """Return a note on variables that the reports cannot distinguish; empty if there are none."""
     if not groups:
         return []
     text = "; ".join(" = ".join(group) for group in groups)

@@ -24,8 +24,8 @@ from masquerade.learn.networks.parameters import FEWEST_RECORDS, ConditionalTabl
 
 MOST_SAVED = 300  # most parameters whose covariance is saved: it has the square of that number of entries
 MOST_PARAMETERS = 2_000  # with more, no joint covariance is computed
-LEAST_CHANCE = 1e-6  # chances that the maximum puts at 0 stay this far from it, where logits still exist
-FARTHEST = 0.01  # start of a fit: estimates may be negative or 0
+LEAST_CHANCE = 1e-6  # least probability: where the maximum is at 0, the logit stays finite
+FARTHEST = 0.01  # least probability at the start of a fit, since estimates may be negative or 0
 MOST_STEPS = 100
 LONGEST_STEP = 3.0  # in logits
 LEAST_GAIN = 1e-6  # of the log-likelihood
@@ -68,7 +68,7 @@ class JointFit:
 
 
 def inner_chances(counts: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return P(node | parents) from counts, each at least `FARTHEST` from 0: where a fit starts."""
+    """Return P(node | parents) from counts, with no probability near 0, to start a fit."""
     tables = {}
     for name, table in counts.items():
         total = np.maximum(table.sum(axis=-1, keepdims=True), 1.0)
@@ -82,8 +82,8 @@ def fit_tables(joint: JointLikelihood, start: Tables) -> JointFit:
 
     Formula: η ← η + A⁻¹ Σ w s, with s the score of a report in logits, A = (1 − τ) Σ w s s' + τ I_complete,
     and τ the first of `PULLS` with which the likelihood rises; τ = 1 is a gradient step of EM. Logits whose
-    chance is at `LEAST_CHANCE` and would fall are left out of the step: else the others would move as if it
-    fell. The covariance is (Σ w s s')⁻¹ at the maximum.
+    probability is at `LEAST_CHANCE` and would fall are omitted from the step, because the other logits would
+    move as if it had fallen. The covariance is (Σ w s s')⁻¹ at the maximum.
     Reference: Berndt, Hall, Hall & Hausman (1974); Lange (1995).
     Cost: O(distinct records · (cells of the cliques + parameters²)) a step.
     """
@@ -123,7 +123,7 @@ def fit_tables(joint: JointLikelihood, start: Tables) -> JointFit:
 
 
 def _by_em(joint: JointLikelihood, tables: dict[str, Floats]) -> JointFit:
-    """Return the tables after plain EM: there are too many parameters for a matrix."""
+    """Return the tables after plain EM, used when there are too many parameters for a matrix."""
     found: Expectation = joint.expectation(tables)
     has_converged = False
     for _ in range(MOST_STEPS):
@@ -163,7 +163,7 @@ def _moments(joint: JointLikelihood, tables: Tables) -> tuple[float, Floats, Flo
 
 
 def score_rows(tables: Tables, families: Mapping[str, Floats]) -> Floats:
-    """Return ∂ log P(report) / ∂ logits (parameters, records) from the posterior chances of the families."""
+    """Return ∂ log P(report) / ∂ logits (parameters, records) from the posteriors of the families."""
     rows = []
     for name, table in tables.items():
         posterior = families[name]
@@ -173,7 +173,7 @@ def score_rows(tables: Tables, families: Mapping[str, Floats]) -> Floats:
 
 
 def complete_information(tables: Tables, counts: Mapping[str, Floats]) -> Floats:
-    """Return the information of the logits, had the truth been counted."""
+    """Return the information about the logits if the truth of every record were known."""
     blocks = []
     for name, table in tables.items():
         for chances, total in zip(
@@ -191,7 +191,7 @@ def complete_information(tables: Tables, counts: Mapping[str, Floats]) -> Floats
 
 
 def _at_bound(tables: Tables, score: Floats) -> NDArray[np.bool_]:
-    """Return a mask of the logits to leave unchanged: their chance is `LEAST_CHANCE`, and would fall.
+    """Return a mask of the logits to leave unchanged: their probability is `LEAST_CHANCE` and would fall.
 
     If the last category of a row would fall, the logit of its largest category is fixed, which keeps the
     ratio of both.
@@ -235,7 +235,7 @@ def _move(tables: Tables, step: Floats) -> dict[str, Floats]:
 
 
 def table_errors(fit: JointFit) -> dict[str, Floats]:
-    """Return the standard errors of all chances, by the delta method; NaN without a covariance."""
+    """Return the standard errors of all probabilities, by the delta method; NaN without a covariance."""
     if fit.covariance is None:
         return {name: np.full(table.shape, np.nan) for name, table in fit.tables.items()}
     found: dict[str, Floats] = {}

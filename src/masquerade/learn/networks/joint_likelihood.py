@@ -36,7 +36,7 @@ MOST_COMBINATIONS = 256  # of reports for each row that may be shared: more are 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expectation:
-    """What the reports tell about a network's tables: the E-step.
+    """Result of an E-step: the log-likelihood, and the expected counts of a network's tables.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class ReportInference(Protocol):
         """Return the log-likelihood and the expected counts of every family."""
 
     def scores(self, tables: Tables) -> Iterator[tuple[Floats, Floats, dict[str, Floats]]]:
-        """Yield weights, log-likelihoods and posterior chances of every family's cells, batch by batch."""
+        """Yield weights, log-likelihoods and posteriors of every family's cells, batch by batch."""
 
     def draws(
         self, tables: Tables, generator: np.random.Generator
@@ -88,7 +88,7 @@ class JointLikelihood:
     Notes
     -----
     Formula: log L = Σ_i w_i log Σ_x Π_v θ_v(x_v | parents) Π_f P(report_if | x). Exact, by one junction tree
-    for each way in which records were asked.
+    for each group of records that were asked in the same way.
     Cost: O(distinct records · cells of the cliques).
     """
 
@@ -126,7 +126,7 @@ class JointLikelihood:
         return Expectation(total, counts)
 
     def scores(self, tables: Tables) -> Iterator[tuple[Floats, Floats, dict[str, Floats]]]:
-        """Yield weights, log-likelihoods and posterior chances of every family's cells, batch by batch."""
+        """Yield weights, log-likelihoods and posteriors of every family's cells, batch by batch."""
         for placed in self.reports:
             yield from placed.scores(tables)
 
@@ -157,7 +157,7 @@ def draw_codes(
 
 
 def draw_categories(chances: Floats, generator: np.random.Generator) -> Codes:
-    """Return one category for each row of chances."""
+    """Return one category drawn from each row of probabilities."""
     steps = np.cumsum(chances, axis=-1)[:, :-1]
     return np.asarray((generator.random(len(chances))[:, None] >= steps).sum(axis=-1), dtype=np.intp)
 
@@ -175,7 +175,7 @@ def is_clear(reports: ReportFactors, sizes: Mapping[str, int]) -> bool:
 
 
 class ClearReports:
-    """Records that show the truth: their likelihood is a product over the families, however wide."""
+    """Records in clear: their likelihood is a product over the families, even in wide networks."""
 
     def __init__(
         self, reports: ReportFactors, families: Mapping[str, Scope], sizes: Mapping[str, int]
@@ -238,7 +238,7 @@ def joint_likelihood_of(source: Tally, structure: Structure) -> JointLikelihood:
 
 
 def reports_of(source: Tally, names: Sequence[str]) -> tuple[ReportFactors, ...]:
-    """Return the chances of all reports of a source; raise InputError if it knows tables only."""
+    """Return P(report | truth) of all reports of a source; raise InputError if it knows tables only."""
     if isinstance(source, FactorSource):
         return source.report_factors(names)
     if isinstance(source, AnsweredTally):
@@ -294,7 +294,7 @@ class DisguisedReports:
         return float(sum(weights @ passed.log_likelihood for weights, passed in passes))
 
     def scores(self, tables: Tables) -> Iterator[tuple[Floats, Floats, dict[str, Floats]]]:
-        """Yield weights, log-likelihoods and posterior chances of every family's cells, batch by batch."""
+        """Yield weights, log-likelihoods and posteriors of every family's cells, batch by batch."""
         for weights, passed in self._batches(tables, self._share(tables)):
             yield weights, passed.log_likelihood, dict(self.family_tables(passed.beliefs()))
 
@@ -366,7 +366,7 @@ class DisguisedReports:
     def _batches(
         self, tables: Tables, shared: Mapping[int, SharedRows]
     ) -> Iterator[tuple[Floats, Propagation]]:
-        """Yield the weights and the messages of one batch of records after the other."""
+        """Yield the weights and the messages of each batch of records."""
         tree, weights, full = self.tree, self.reports.weights, self._multiply_tables(tables)
         open_factors = [(factor, home) for factor, home in self.factors if home not in shared]
         turned = [np.ascontiguousarray(np.moveaxis(factor.chances, 0, -1)) for factor, _ in open_factors]

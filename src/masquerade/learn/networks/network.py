@@ -84,7 +84,7 @@ class BayesianNetwork(Printed):
         Shares of missing answers, and how they were treated.
     joint : JointFit or None
         Maximum of the joint or composite likelihood, with the covariance of all parameters, for a network
-        that was fitted with ``method="likelihood"`` or ``"composite"``. Files keep it to 300 parameters.
+        fitted with ``method="likelihood"`` or ``"composite"``. Files contain it for up to 300 parameters.
 
     Examples
     --------
@@ -192,8 +192,8 @@ class BayesianNetwork(Printed):
         Returns
         -------
         float
-            Σ over the pairs of the log-likelihood of their reports under the network, less that of the best
-            table of the pair; 0 is the most.
+            Σ over the pairs of the log-likelihood of their reports under the network, minus that of the best
+            table of the pair; at most 0.
 
         Notes
         -----
@@ -446,8 +446,8 @@ def bayesian_network(
 
     With ``method="likelihood"`` all tables together maximise the likelihood of the reports. For disguised
     records the errors are smaller, no estimate is negative, and queries have standard errors. Sources that
-    know tables only have the composite likelihood of all pairs and larger families (``method="composite"``),
-    each scored as if reported alone: its errors are mostly between, and queries have standard errors, too.
+    know tables only can use ``method="composite"``, the composite likelihood of all pairs and larger
+    families, each scored as if reported alone: its errors are mostly in between, and queries have errors too.
 
     Parameters
     ----------
@@ -461,7 +461,7 @@ def bayesian_network(
         Equivalent sample size of a BDeu prior, spread evenly over the cells of each table; instead of
         `prior`.
     nonnegative : bool, default False
-        Return the network without negative parameters: see `BayesianNetwork.projected`.
+        Return the network without negative parameters: see `BayesianNetwork.project`.
     missing : {"answered", "category"}, default "answered"
         Estimate each table from the people who answered the node and its parents, which is right if missing
         answers depend on the parents alone; or count missing answers as categories.

@@ -68,10 +68,10 @@ class RowEvidence:
 class ConditionalTable(Printed):
     """P(child | parents) with standard errors; parents are the leading axes, the child is the last.
 
-    Estimates may be negative or above one: that is information, and only `project` removes it (`unbiased`
-    keeps it for the intervals). A configuration without records (an estimate of zero or less) has a uniform
-    row and infinite standard errors. A standard error of zero at 0 or 1 means only that nothing else was
-    observed; use `conf_int` there.
+    Estimates may be negative or above one, so that they stay unbiased; `project` makes them probabilities and
+    keeps the original estimates in `unbiased`, for the intervals. A configuration without records (an
+    estimate of zero or less) has a uniform row and infinite standard errors. A standard error of zero at 0 or
+    1 means only that nothing else was observed; use `conf_int` there.
 
     Attributes
     ----------

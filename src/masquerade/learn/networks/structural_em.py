@@ -36,10 +36,12 @@ DRAWS = 2  # draws of the truth of every record, in each round
 STEPS = 4  # EM steps for every structure
 FURTHER = 2.0  # most that later EM steps are assumed to gain, relative to the gain of the last step
 MOST_CHANGES = (12, 16)  # links whose addition or reversal, and whose removal, is tried at the end
-CHANGE_PRICE = 0.3  # penalty, relative to BIC's, when additions are ranked: missing links look too weak
+CHANGE_PRICE = (
+    0.3  # penalty, relative to BIC's, to rank additions; low, because missing links appear too weak
+)
 TABU = 10
 LEAST_GAIN = 0.1  # least gain of the BIC; structures that differ by less are ties, won by the earlier one
-PRIOR = 0.05  # records added to a row of a table, in proportion to the node's shares: no chance is exactly 0
+PRIOR = 0.05  # records added to a row of a table, in proportion to the node's shares, to avoid zeros
 MOST_WORK = 1 << 28  # distinct records times cells of all cliques: about 3 s for one pass
 
 
@@ -116,7 +118,7 @@ def _entropy(table: Floats) -> float:
 
 
 def smooth_tables(counts: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return P(node | parents) from counts; `PRIOR` records keep every chance above 0."""
+    """Return P(node | parents) from counts; `PRIOR` records keep all probabilities above 0."""
     tables = {}
     for name, table in counts.items():
         shares = table.reshape(-1, table.shape[-1]).sum(axis=0)
@@ -126,7 +128,7 @@ def smooth_tables(counts: Mapping[str, Floats]) -> dict[str, Floats]:
 
 
 class _NoScore:
-    """Scores of 0: for the moves that rules and cycles allow."""
+    """Scores of 0, to list the moves that are allowed by rules and close no cycle."""
 
     tie = 0.0
 
@@ -349,7 +351,7 @@ def polish(
     Returns
     -------
     tuple of FittedStructure
-        The best structure on the way, whose BIC is never below that of the start, and the start.
+        The best structure found, whose BIC is never below that of the start, and the start.
     """
     sizes = {name: len(source.schema[name]) for name in source.schema}
     reports = reports_of(source, tuple(sizes))

@@ -24,7 +24,7 @@ from masquerade.learn.networks.joint_likelihood import (
 from masquerade.learn.networks.junction_tree import MOST_CELLS, Codes, count_cells
 
 DRAWS = 32  # of the truth of every record
-MODEL_RECORDS = 50_000  # drawn from the network, to choose the links that are left out
+MODEL_RECORDS = 50_000  # drawn from the network, to choose the links to omit
 NARROW_CELLS = 1 << 13  # of all cliques of the narrower network, for one record
 PRIOR = 0.5  # records added to every row of the narrower network's tables
 
@@ -80,8 +80,8 @@ def report_likelihood(source: Tally, structure: Structure, tables: Tables) -> Ne
 class WideLikelihood:
     """The likelihood of the reports of all records under a network that is too wide for exact inference.
 
-    The weakest links are left out until inference is exact. The truth of every record is drawn from its
-    posterior distribution under this narrower network, independently, and weighted.
+    The weakest links are omitted until exact inference is possible. The truth of every record is drawn from
+    its posterior distribution under this narrower network, independently, and weighted.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class WideLikelihood:
         return narrow, fitted
 
     def _cells(self, structure: Structure) -> int:
-        """Return the number of cells of the cliques, the most of all ways in which records were asked."""
+        """Return the number of cells of the cliques, the largest over all groups of records."""
         return max(self._cells_of(one, structure) for one in self.reports)
 
     def _cells_of(self, reports: ReportFactors, structure: Structure) -> int:

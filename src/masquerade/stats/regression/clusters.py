@@ -14,7 +14,7 @@ from masquerade.stats.regression.inference import DesignErrors, Errors, Likeliho
 from masquerade.stats.regression.likelihood import RegressionLikelihood
 
 Codes = NDArray[np.intp]
-LEAST_LEFT = 1e-8  # a direction that all clusters but one determine to less than this share is omitted
+LEAST_LEFT = 1e-8  # least share of information from other clusters; other directions are omitted
 
 
 def cluster_errors(fit: LikelihoodFit, cluster: Codes) -> DesignErrors:
@@ -23,9 +23,9 @@ def cluster_errors(fit: LikelihoodFit, cluster: Codes) -> DesignErrors:
     Parameters
     ----------
     fit : LikelihoodFit
-        Fit whose rows lie in one cluster each.
+        Fit in which each row belongs to a single cluster.
     cluster : array (records,)
-        Number of each record's cluster.
+        Index of each record's cluster.
 
     Returns
     -------
@@ -137,7 +137,7 @@ def disguise_variance(likelihood: RegressionLikelihood, beta: Floats, weights: F
 
 
 def _replicate_errors(fit: LikelihoodFit, design: SurveyDesign) -> DesignErrors:
-    """Return errors by replicate weights: two Newton steps of each from the estimate."""
+    """Return errors by replicate weights; each replicate's estimate is two Newton steps from the estimate."""
     likelihood, start = fit.problem.likelihood, fit.solution.beta
     gaps = []
     for weights in design.replicates:

@@ -73,7 +73,11 @@ def _newton(family: Family, Z: Floats, counts: Floats, beta: Floats, steps: int)
 
 
 def steadiness(information: Floats, bends: Floats, variance: Callable[[Floats], float]) -> tuple[str, ...]:
-    """Raise NotConverged if the information is not positive; return a note if that is uncertain."""
+    """Raise NotConverged if the information is not positive; return a note if its sign is uncertain.
+
+    `bends` is the contribution of each cell to the information, and `variance` returns the variance of a
+    weighted sum of the cells.
+    """
     scale = 1 / np.sqrt(np.maximum(np.diag(information), 1e-300))
     least, directions = np.linalg.eigh(information * np.outer(scale, scale))
     way = directions[:, 0] * scale

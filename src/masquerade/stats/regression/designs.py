@@ -283,5 +283,5 @@ def _prefix(text: str, terms: Terms) -> Terms:
 
 
 def recode(codes: Codes, places: Mapping[int, int]) -> Codes:
-    """Return the codes mapped by `places`; −1 for codes that are not in it."""
+    """Return the codes mapped by `places`; −1 for codes that `places` does not map."""
     return np.array([places.get(int(code), -1) for code in codes], dtype=np.intp)

@@ -1,8 +1,8 @@
 """Families of regressions: the derivatives of an outcome's log-likelihood by its linear predictors.
 
-In each cell (covariates x, outcome y) a family has linear predictors u = Zβ, and there the first derivative
-s = ∂ℓ/∂u and the second derivative h = ∂²ℓ/∂u∂uᵀ of the log-likelihood ℓ of y, or of its substitute.
-Estimating equations, their derivatives and predictions follow from these alone.
+For each cell (covariates x, outcome y), a family has linear predictors u = Zβ, and the first derivative
+s = ∂ℓ/∂u and second derivative h = ∂²ℓ/∂u∂uᵀ of the log-likelihood ℓ of y, or of a function used in its
+place. Estimating equations, their derivatives and predictions follow from these alone.
 """
 
 from __future__ import annotations

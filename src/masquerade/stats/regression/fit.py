@@ -99,7 +99,7 @@ def logistic(
     method : {"auto", "likelihood", "score"}, default "auto"
         "score" solves the corrected score equations. "auto" uses it if only tables are available.
     among : sequence, optional
-        Categories that form the denominator, for example those of people who follow the design.
+        Categories that form the denominator, for example those of people who follow the instructions.
     missing : {"answered", "at-random"}, default "answered"
         "answered" fits the people who answered outcome and covariates. "at-random" assumes that missing
         answers to covariates are at random given the variables in `given`. In both cases, missing outcomes
@@ -107,7 +107,8 @@ def logistic(
     given : str or sequence of str, optional
         Variables that missing answers to covariates depend on, for "at-random"; the outcome may be one.
     nuisance : mapping of str to str, optional
-        Terms of other components of the model, by a category or variable: ``{"lying": "~ age"}``.
+        Terms of other components of the model, by the category or variable that each component describes:
+        ``{"lying": "~ age"}``.
     items : str, default "auto"
         Distribution of the items of a list experiment: "binomial", "beta-binomial" or "multinomial". With
         "binomial-free" and "multinomial-free" it may depend on the sensitive answer.
@@ -173,6 +174,7 @@ def multinomial(data: Tally | CountTable, formula: str, **options: Unpack[Option
     Returns
     -------
     Regression
+        Coefficients with tests and intervals.
 
     Examples
     --------
@@ -185,7 +187,7 @@ def multinomial(data: Tally | CountTable, formula: str, **options: Unpack[Option
 
 
 def proportional_odds(data: Tally | CountTable, formula: str, **options: Unpack[Options]) -> Regression:
-    """Fit P(y ≤ k) = expit(α_k − Xβ) to an outcome with ordered categories.
+    """Fit proportional odds, P(y ≤ k) = expit(α_k − Xβ), to an outcome with ordered categories.
 
     Parameters
     ----------
@@ -200,6 +202,7 @@ def proportional_odds(data: Tally | CountTable, formula: str, **options: Unpack[
     Returns
     -------
     Regression
+        Coefficients with tests and intervals.
 
     Notes
     -----
@@ -215,7 +218,7 @@ def proportional_odds(data: Tally | CountTable, formula: str, **options: Unpack[
 
 
 def poisson(data: Tally | CountTable, formula: str, **options: Unpack[Options]) -> Regression:
-    """Fit log E(y) = Xβ to counts.
+    """Fit a Poisson regression, log E(y) = Xβ, to counts.
 
     Outcomes 0, 1, 2, … are fitted by likelihood. The last category of a disguised count includes all larger
     counts. Other numbers, or `scores`, are fitted by the corrected score.
@@ -233,6 +236,7 @@ def poisson(data: Tally | CountTable, formula: str, **options: Unpack[Options]) 
     Returns
     -------
     Regression
+        Coefficients with tests and intervals.
 
     Examples
     --------
@@ -244,7 +248,7 @@ def poisson(data: Tally | CountTable, formula: str, **options: Unpack[Options]) 
 
 
 def linear(data: Tally | CountTable, formula: str, **options: Unpack[Options]) -> Regression:
-    """Fit E(y) = Xβ.
+    """Fit a linear regression, E(y) = Xβ.
 
     A clear outcome has a normal likelihood. The numbers, midpoints of bins or `scores` of a disguised outcome
     are fitted by least squares, through the corrected score.
@@ -262,6 +266,7 @@ def linear(data: Tally | CountTable, formula: str, **options: Unpack[Options]) -
     Returns
     -------
     Regression
+        Coefficients with tests and intervals.
 
     Examples
     --------
@@ -434,7 +439,7 @@ def _fit_by_likelihood(  # noqa: PLR0917  (all belong together)
 
 
 def _likelihood_rows(data: Any, over: Sequence[str], clear: pd.DataFrame, clusters: Any) -> LikelihoodRows:
-    """Return the chances of the reports of a source's records, one row per row of the clear columns."""
+    """Return P(report | truth) of a source's records, one row per row of the clear columns."""
     try:
         rows: LikelihoodRows = data.likelihood_rows(over)
     except NoLikelihood as error:
@@ -563,7 +568,7 @@ def _with_robust(  # noqa: PLR0917  (all belong together)
     options: ModelOptions,
     method: Method,
 ) -> Regression:
-    """Return the result with the corrected score attached; if they disagree, the corrected score itself.
+    """Return the result with the corrected-score fit attached; if they disagree, the latter alone.
 
     Formula: d'V⁻d of the difference d of both estimates, V from the difference of their influences
     (Hausman 1978). With disguised covariates the likelihood needs a model of them given the clear ones.

@@ -153,7 +153,7 @@ def variables_in(terms: str) -> tuple[str, ...]:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the message of another package as one line without colours."""
+    """Return the first line of an error message, without terminal colours."""
     lines = _COLOURS.sub("", str(error)).strip().splitlines()
     return lines[0].rstrip(". ") if lines else type(error).__name__
 
@@ -212,7 +212,7 @@ class TermsMatrix:
     names : tuple of str
         Names of the columns.
     X : array (rows, columns)
-        Numbers.
+        Values.
     spec : formulaic.ModelSpec
         Specification of the columns, with the categories and knots of these rows.
     kept : tuple of int

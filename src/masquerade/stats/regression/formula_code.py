@@ -100,13 +100,13 @@ _ARITHMETIC = (
     *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow),
     *(ast.BitAnd, ast.BitOr),
 )
-_SIZED = frozenset(["bs", "cc", "cr", "cs", "lag", "poly"])  # a number is a number of columns
+_SIZED = frozenset(["bs", "cc", "cr", "cs", "lag", "poly"])  # options set numbers of columns or rows
 MOST_COLUMNS = 100
 MOST_EXPONENT = 64
 LARGEST_BASE = 1e6
 MOST_TERMS = 1 << 16
 MOST_TEXT = 10_000  # characters of a formula
-_QUOTES = frozenset("\"'\\")  # formulaic writes texts into code of its own, and does not escape these
+_QUOTES = frozenset("\"'\\")  # formulaic inserts strings into generated code, and does not escape these
 
 
 def check_code(code: str) -> None:
@@ -140,7 +140,7 @@ def check_terms(text: str) -> None:
     root = DefaultFormulaParser().get_ast(text)
     sizes: dict[int, int] = {}
     waiting = [(root, False)]
-    while waiting:  # no recursion: a text of brackets nests deeply
+    while waiting:  # no recursion, because brackets may be nested deeply
         node, is_ready = waiting.pop()
         parts = list(getattr(node, "args", ()))
         if not parts:
@@ -156,7 +156,7 @@ def check_terms(text: str) -> None:
 
 
 def _size(symbol: str, sizes: list[int], power: str) -> int:
-    """Return the number of terms of an operator on parts of known sizes, repeated terms included."""
+    """Return the number of terms, repeated ones included, of an operator on operands with `sizes` terms."""
     if power:
         return sizes[0] ** min(int(power), MOST_TERMS.bit_length()) if power.isdecimal() else MOST_TERMS + 1
     if symbol in {":", "*", "/", "in"}:

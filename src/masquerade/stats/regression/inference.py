@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Errors = Literal["observed", "expected", "outer", "sandwich"]
 ERRORS: tuple[Errors, ...] = ("observed", "expected", "outer", "sandwich")
 LEAST_EXPECTED = 5.0  # reports in a cell, on average, for a test of fit by cells
-GROUPS = 10  # of fitted chances, for a test of fit with continuous covariates
+GROUPS = 10  # groups of rows by fitted probability, for a test of fit with continuous covariates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +67,7 @@ class LikelihoodFit:
     solution : Solution
         Maximum.
     certificate : Certificate
-        Evidence that it is one.
+        Evidence that the solution is a maximum.
     covariance : array
         Covariance of all coefficients.
     model_covariance : array
@@ -169,10 +169,10 @@ def fit_problem(problem: Problem, errors: Errors = "observed", start: Floats | N
 
 
 def fit_statistic(fit: LikelihoodFit, formula: str) -> TestResult | None:
-    """Test the model against the reports.
+    """Test how well the model fits the reports; return None if no test applies.
 
     Formula: with few distinct covariates, G² of the reports within each of their combinations; otherwise, for
-    two reports, Pearson's statistic over ten groups of the fitted chances (Hosmer & Lemeshow 1980).
+    two reports, Pearson's statistic over ten groups of fitted probabilities (Hosmer & Lemeshow 1980).
     """
     problem = fit.problem
     likelihood = problem.likelihood
@@ -204,7 +204,7 @@ def fit_statistic(fit: LikelihoodFit, formula: str) -> TestResult | None:
 
 
 def _test_groups(fit: LikelihoodFit, title: str) -> TestResult | None:
-    """Test the fit of two reports by groups of fitted chances of the first."""
+    """Test the fit of yes/no reports by groups of rows with similar fitted probabilities."""
     chance, is_first = fitted_first(fit)
     order = np.argsort(chance, kind="stable")
     # a row that represents several records counts that often
@@ -219,7 +219,7 @@ def _test_groups(fit: LikelihoodFit, title: str) -> TestResult | None:
 
 
 def fitted_first(fit: LikelihoodFit) -> tuple[Floats, NDArray[np.float64]]:
-    """Return the fitted chance of the first report of each row, and whether it was given."""
+    """Return the fitted probability of the first report in each row, and 1.0 if it was observed, else 0.0."""
     likelihood = fit.problem.likelihood
     assert likelihood.design_of is not None  # noqa: S101  (for the type checker: checked before)
     own = np.exp(likelihood.log_reports(fit.solution.beta))

@@ -1,8 +1,8 @@
-"""Missing answers in regressions: records that are left out, and truths that are missing.
+"""Missing answers in regressions: omit records, or model the missing answers.
 
-A missing answer that was disguised is one more truth. Among people who answered, the outcome follows the
-formula only where all truths are answers; elsewhere it is free. If missing answers are at random, the truth
-is an answer and, apart from it, whether it is missing.
+A disguised missing answer is one more truth. With missing="answered", the outcome follows the formula only
+where all truths are answers; elsewhere it has its own distribution. With missing="at-random", the truth
+consists of the answer and, separately, of whether it is missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ANSWERED = "answered"
 
 
 def absence_of(name: str) -> str:
-    """Return the name of the hidden variable that tells whether an answer is missing."""
+    """Return the name of the hidden variable that states whether an answer is missing."""
     return f"{name} is missing"
 
 
@@ -54,7 +54,7 @@ def complete_records(
 
 
 def recode_known(rows: LikelihoodRows, schema: Schema, names: Sequence[str]) -> tuple[LikelihoodRows, Schema]:
-    """Return rows and schema in which known variables have answers alone. No record may be missing."""
+    """Return rows and schema without missing categories in known variables. No answer may be missing."""
     known, variables = dict(rows.known), {variable.name: variable for variable in schema.variables}
     for name in names:
         if name in known and schema[name].missing:
@@ -67,7 +67,7 @@ def recode_known(rows: LikelihoodRows, schema: Schema, names: Sequence[str]) -> 
 def split_missing(
     rows: LikelihoodRows, schema: Schema, names: Sequence[str]
 ) -> tuple[LikelihoodRows, Schema]:
-    """Return rows over the answer of each variable and, apart from it, whether it is missing.
+    """Return rows over the answer of each variable and, separately, whether it is missing.
 
     Formula: P(report | answer k, not missing) = P(report | k), P(report | answer k, missing) = P(report |
     missing), whatever k. A clear missing answer is a row of ones over the answers.
@@ -102,7 +102,7 @@ def split_missing(
 
 
 def _split_axis(chances: Floats, axis: int, variable: Variable, absent: Sequence[int]) -> Floats:
-    """Return chances over the answers and, on a new last axis, over answered and every way to be missing."""
+    """Return chances over the answers and, on a new last axis, over "answered" and each missing category."""
     answers = chances.take(list(variable.answered_codes), axis=axis)
     ways = [np.broadcast_to(chances.take([code], axis=axis), answers.shape) for code in absent]
     return np.stack([answers, *ways], axis=-1)
@@ -120,7 +120,7 @@ def check_given(given: Sequence[str], outcome: str, names: Sequence[str], schema
 
 
 def check_regression_missing(missing: str, given: Sequence[str]) -> None:
-    """Raise InputError for a way of missing that a regression does not have; say what to do instead."""
+    """Raise InputError, with an alternative, if regressions do not support a treatment of missing answers."""
     if missing == "category":
         raise InputError(
             "A missing answer is not a category of a regression: 'answered' leaves it out. To compare people "
@@ -140,7 +140,13 @@ def leave_out_missing(  # noqa: PLR0917  (all belong together)
     formula: Formula,
     options: ModelOptions,
 ) -> tuple[LikelihoodRows, Schema, pd.DataFrame, NDArray[np.intp] | None]:
-    """Return records without those that are known to be missing, and truths with what is hidden of them."""
+    """Omit records that are known to be incomplete, and split truths whose missing answers are modelled.
+
+    Returns
+    -------
+    tuple
+        Rows of the likelihood, schema, clear columns, and the indices of the records that were kept.
+    """
     columns = [name for name in (formula.outcome, *formula.names, *options.given) if name not in schema]
     unsure = [name for name in names if name != formula.outcome] if options.given else []
     sure = [name for name in (*names, *columns) if name not in unsure]

@@ -1,4 +1,4 @@
-"""Shares of the outcome's categories that a model implies: of all, and of those who follow the design."""
+"""Shares of the outcome's categories implied by a model, among all people or those who follow the design."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class ShareRow:
 
 
 def share_rows(fit: LikelihoodFit) -> tuple[ShareRow, ...]:
-    """Return the meaningful shares: yes among all, then the other categories, then parts of a whole.
+    """Return the meaningful shares: yes among all, the other categories, then shares of smaller groups.
 
-    Parts are the share of yes among people who follow the design, and each of several categories of yes.
+    These are the share of yes among people who follow the design, and of each of several categories of yes.
     """
     sets = fit.problem.sets
     if sets is None or type(fit.problem.likelihood) is not RegressionLikelihood:
@@ -56,7 +56,10 @@ def main_rows(rows: Sequence[ShareRow]) -> list[int]:
 
 
 def _followers(sets: OutcomeSets) -> tuple[int, ...]:
-    """Return yes and no, where other categories are of people who do not follow the design."""
+    """Return the codes of yes and no; all codes if the outcome has no single yes and no.
+
+    Other categories are those of people who do not follow the design.
+    """
     no = [code for code, label in enumerate(sets.labels) if label.lower() in NO and code not in sets.yes]
     if len(sets.yes) > 1 or len(no) != 1:
         return tuple(range(len(sets.labels)))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Codes = NDArray[np.intp]
 MOST_NUMBERS = 1 << 27  # rows times truths that are held in memory
 MOST_HIDDEN = 64  # combinations of disguised covariates
-FEW_CELLS = 12  # of clear covariates, for items with a distribution of their own in each
+FEW_CELLS = 12  # most cells of clear covariates for which each has its own distribution of items
 
 
 class NotByLikelihood(InputError):
@@ -43,7 +43,7 @@ class NotByLikelihood(InputError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Covariates:
-    """The covariates of a fit, and how rows of them become terms.
+    """The covariates of a fit, and the conversion of their values to terms.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """The variable to explain: hidden, or known by codes or numbers."""
+    """The outcome: a disguised variable, or clear codes or numbers."""
 
     name: str
     variable: Variable | None
@@ -126,7 +126,7 @@ def build_problem(  # noqa: PLR0917  (a problem has these inputs)
     clear : DataFrame
         Columns in addition to the source, one row per record.
     options : ModelOptions
-        Kind of regression and its settings.
+        Type of regression and its settings.
     groups : sequence of arrays, optional
         Codes of the records that must not be merged: clusters.
 
@@ -400,7 +400,7 @@ def _add_missing(  # noqa: PLR0917  (all belong together)
     rows_at: Codes,
     n: int,
 ) -> None:
-    """Add what the formula does not explain: missing outcomes, and outcomes where a covariate is missing."""
+    """Add models of missing outcomes, and of outcomes where a covariate is missing."""
     variable, numbers = outcome.variable, outcome.numbers
     unanswered, joint = cells.find_unanswered(hidden), cells.joint_codes(hidden) if hidden else np.zeros(0)
     codes = np.zeros(cells.size, dtype=np.intp) if variable is None else cells.codes(outcome.name)
@@ -469,7 +469,7 @@ def _choose_items(maker: TermsMaker, size: int, n: int) -> Items:
 def _starts(
     builder: ModelBuilder, outcome: Outcome, kind: str, terms: int, *, is_mixture: bool
 ) -> tuple[Floats, ...]:
-    """Return the starting points: even chances; other points too for mixtures, whose ℓ is not concave."""
+    """Return the starting points: equal probabilities; more for mixtures, whose ℓ is not concave."""
     zeros = np.zeros(len(builder.names))
     if outcome.numbers is not None:
         spread = float(np.std(outcome.numbers)) or 1.0

@@ -25,8 +25,8 @@ def ratio_statistic(
 ) -> float:
     """Return twice the fall of ℓ when some coefficients are fixed.
 
-    Null fits start near the maximum, at it and at `starts`, by default zero. The best is taken, since ℓ of a
-    mixture may have several maxima.
+    The constrained fit starts near the maximum. Where ℓ may have several maxima, it also starts at the
+    maximum and at `starts` (by default zero), and the best fit is used.
     """
     null = maximise(likelihood, _shift(likelihood, best, fixed), fixed)
     if (likelihood.n <= FEW_ROWS and likelihood.is_cheap) or not null.was_concave:
@@ -58,7 +58,7 @@ def profile_interval(  # noqa: PLR0917  (all belong together)
     threshold : float
         Deviance at the ends, for example the 95% quantile of χ²₁.
     starts : sequence of arrays, optional
-        Where fits at the ends start again: of a likelihood with several maxima.
+        Further starting points of the fits at the ends, for a likelihood with several maxima.
 
     Returns
     -------
@@ -128,7 +128,7 @@ def _find_end(  # noqa: PLR0917  (all belong together)
     threshold: float,
     begin: tuple[float, Floats] | None = None,
 ) -> float:
-    """Return the end of a profile interval in the direction of `unit`, beyond the point to begin with."""
+    """Return the end of a profile interval in the direction of `unit`, beyond the point `begin`."""
     root = np.sqrt(threshold)
     inside, outside = 0.0, np.inf  # distances in units, whose deviances are below and above
     distance = float(root)

@@ -123,7 +123,7 @@ class MixedLikelihood(RegressionLikelihood):
         return np.array([(self.value(beta + step) - self.value(beta - step)) / 2e-5 for step in steps])
 
     def _records(self, beta: Floats, shift: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return log P(report) of rows, and its slopes and bends in the predictors, all weighted."""
+        """Return weighted log P(report) of rows, and its first and second derivatives in the predictors."""
         eta = self.predictors(beta) + shift[self.group][:, None] * self.loadings
         log_q, post, s, h = self._posterior(eta, slice(0, self.n))
         m = self.model.predictors
@@ -137,7 +137,7 @@ class MixedLikelihood(RegressionLikelihood):
         return log_q * self.weights, slopes * self.weights[:, None], bends
 
     def _integrands(self, beta: Floats) -> tuple[Floats, Floats, list[tuple[Floats, Floats]]]:
-        """Return the log-integrands and their slopes, (nodes, groups[, parameters]), and nodes with bends."""
+        """Return log-integrands and slopes, (nodes, groups[, parameters]), and second derivatives by node."""
         u, curvature = self._find_modes(beta)
         logs = np.empty((self.nodes, self.groups))
         slopes = np.zeros((self.nodes, self.groups, self.parameters))
@@ -213,7 +213,7 @@ def with_random_intercept(problem: Problem, kind: str, group: NDArray[np.intp]) 
     Parameters
     ----------
     problem : Problem
-        Likelihood without it, whose rows lie in one group each.
+        Likelihood without the intercept, in which each row belongs to a single group.
     kind : str
         Kind of regression.
     group : array (records,)
@@ -222,7 +222,7 @@ def with_random_intercept(problem: Problem, kind: str, group: NDArray[np.intp]) 
     Raises
     ------
     InputError
-        If the regression cannot have one.
+        If this type of regression cannot have a random intercept.
     """
     own = problem.likelihood
     if not own.is_flat or kind not in ("logistic", "proportional odds", "poisson"):

@@ -168,7 +168,7 @@ class Regression(Shown):
 
     @property
     def certificate(self) -> Certificate:
-        """Return the certificate that the fit is a finite maximum; it is False if the fit is not."""
+        """Return the certificate of the fit, which is true if the fit is a finite maximum."""
         return self._likelihood.certificate
 
     @property
@@ -361,6 +361,11 @@ class Regression(Shown):
 
     def marginal_effects(self, level: float = 0.95) -> Estimates:
         """Return average marginal effects.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            Confidence level.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Regression by the corrected score, with sandwich errors: for tables, and next to the likelihood."""
+"""Regression by the corrected score, with sandwich errors: for tables, and as a check of likelihood fits."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def regression_of(
     said: str = "",
     notes: tuple[str, ...] = (),
 ) -> Regression:
-    """Fit a regression to the table of its covariates, in order, and its outcome, the last axis."""
+    """Fit a regression to the table of its covariates, in order, and its outcome, the last axis.
+
+    `text` is the formula and `said` the name of the outcome, both as shown in the result.
+    """
     outcome = table.axes[-1]
     labels = tuple(map(str, outcome.categories))
     used = cells if family.intercept else Cells(cells.variables, cells.matrix.without_intercept())
@@ -140,7 +143,7 @@ def _code_of(outcome: Variable, label: str) -> int:
 
 
 def _fit_test(table: CountTable, family: Family, X: Floats, beta: Floats, text: str) -> TestResult | None:
-    """Test the model against the table without it: the minimum distance of the moments that it fixes.
+    """Test the fit of the model to the table, by the minimum distance of its moments.
 
     Formula: min over β of RᵀV⁻R, R_xj = N̂_xj − N̂_x P_j(x; β) (of means: Σ_y (s_y − μ_x)N̂_xy), V its
     covariance; χ² with as many degrees of freedom as moments beyond parameters.

@@ -214,7 +214,7 @@ class PoissonCounts(TruthModel):
 
 @dataclass(frozen=True, slots=True)
 class BinomialItems(TruthModel):
-    """The number of items 0, 1, …, J that hold, each with probability expit(η)."""
+    """The number of items 0, 1, …, J that apply to a person, each with probability expit(η)."""
 
     truths: int
     predictors = 1
@@ -231,7 +231,7 @@ class BinomialItems(TruthModel):
 
 @dataclass(frozen=True, slots=True)
 class BetaBinomialItems(TruthModel):
-    """Items as of `BinomialItems` with overdispersion ρ = expit of the second predictor."""
+    """Items as in `BinomialItems`, with overdispersion ρ = expit of the second predictor."""
 
     truths: int
     predictors = 2

@@ -232,7 +232,7 @@ class _Parser:
             self.property()
 
     def check_first(self, earlier: object, what: str, line: int) -> None:
-        """Raise InputError if there is an earlier statement: readers differ in which of two they take."""
+        """Raise InputError if there is an earlier statement: programs differ in which of the two they use."""
         if earlier is not None:
             self.fail(f"{what} is given twice", line)
 
@@ -334,7 +334,7 @@ class _Parser:
 
 
 def read_number(word: str) -> float:
-    """Return the number that a word is; Python alone would also take 0.5_0 and digits of other scripts.
+    """Parse a number; Python's float() would also accept 0.5_0 and digits of other scripts.
 
     >>> read_number("2e-1")
     0.2
