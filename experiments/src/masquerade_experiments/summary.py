@@ -59,7 +59,7 @@ class Findings:
     picture: Picture
     settings: int
     runs: int
-    seed: int  # of the first run
+    seed: int  # seed of the first run
     seconds: float
 
 
@@ -73,14 +73,15 @@ class Outcome:
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Return the comparisons; empty if it did not run."""
+        """Return the comparisons; empty if the experiment did not run."""
         return () if self.findings is None else self.findings.comparisons
 
     @property
     def verdict(self) -> Overall:
         """Return the verdict over all comparisons: one difference is enough for "differs".
 
-        Agreement is named after the strongest kind of value compared; `counts` covers all kinds.
+        If all comparisons agree, the verdict names the strongest kind of value that was compared. `counts`
+        lists all kinds.
         """
         if isinstance(self.about, Pending):
             return "pending"

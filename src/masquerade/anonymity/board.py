@@ -23,17 +23,18 @@ from masquerade.kernels.key_numbers import number_keys
 
 Int32 = NDArray[np.int32]
 Floats = NDArray[np.float64]
-DEEPER = 1.0  # patterns that cost up to this many stars more than the cheapest of a kind are listed for it
+DEEPER = 1.0  # a kind lists patterns that cost at most this number of stars more than its cheapest pattern
 EPSILON = 1e-9
 
 
 class Board(NamedTuple):
     """Entries, which are pairs of a kind and a pattern that fits it, with numbers of placed and free rows.
 
-    `kind` and `pattern` are those of each entry. Entries of kind t are ``kind_start[t]:kind_start[t + 1]``;
-    entries of pattern p are ``entries[start[p]:start[p + 1]]``. `cost` has the stars per row of each pattern.
-    `shown` has the number of rows placed by entry, `size` by pattern. `free` has the rows of each kind that
-    are not placed yet, and `waiting` the free rows that each pattern fits.
+    `kind` and `pattern` give the kind and the pattern of each entry. The entries of kind t are
+    ``kind_start[t]:kind_start[t + 1]``. The entries of pattern p are ``entries[start[p]:start[p + 1]]``.
+    `cost` is the number of stars per row of each pattern. `shown` is the number of rows placed in each entry,
+    and `size` the number placed under each pattern. `free` is the number of rows of each kind that are not
+    placed yet, and `waiting` the number of free rows that each pattern fits.
     """
 
     cost: NDArray[np.float64]
@@ -113,9 +114,10 @@ def _usable(  # noqa: PLR0917
 def fitting_patterns(kinds: Kinds, nodes: Sequence[Node], k: int) -> tuple[Int32, Floats, Int64]:
     """Return the pattern of every kind at every node, the cost of patterns, and the first pattern of nodes.
 
-    A pattern is -1 if it fits fewer than k rows. Patterns are numbered within their node, and those of node i
-    start at ``first[i]``. A kind that does not fit at a node does not fit at a finer node either, so only
-    kinds that fit where one column is coarser are examined. Nodes of equal height run on all cores.
+    A pattern is -1 if it fits fewer than k rows. Patterns are numbered within their node, and the patterns of
+    node i start at ``first[i]``. A kind that does not fit at a node does not fit at a finer node either.
+    Therefore only kinds that fit at a node that is coarser in one column are examined. Nodes of equal height
+    are processed in parallel on all cores.
     """
     places = {node: place for place, node in enumerate(nodes)}
     patterns = np.empty((len(nodes), len(kinds.weights)), dtype=np.int32)
@@ -159,7 +161,10 @@ def extended_keys(above: Int32, column: Int64, codes: Int64, keys: Int64) -> Non
 
 @compiled
 def number_frequent_keys(keys: Int64, weights: Int64, k: int, ids: Int32) -> Int32:
-    """Write numbers of keys with a total weight of at least k to `ids`, else -1; return a kind per number."""
+    """Number the keys whose kinds have a total weight of at least k; return a kind for each number.
+
+    The number of every kind's key is written to `ids`, or -1 if the weight is less than k.
+    """
     total = np.zeros(number_keys(keys, ids), np.int64)
     for kind in range(keys.size):
         if ids[kind] >= 0:
@@ -214,7 +219,7 @@ def list_entries(  # noqa: PLR0917  (compiled: positional arguments)
 
 @compiled
 def mark_useful(board: Board, weights: Int64, useful: NDArray[np.bool_]) -> None:
-    """Mark entries that cost at most as much as their kind's dearest used entry, or whose pattern is used.
+    """Mark entries whose pattern is used, or that cost at most as much as a used entry of the same kind.
 
     Also write the number of placed rows of each kind to `weights`.
     """

@@ -1,7 +1,7 @@
 """Merge classes that reveal too much about a sensitive column with their nearest classes.
 
 If a requirement holds for two classes, it holds for their union. `check_whole` ensures in advance that it
-holds for the whole table. Each merge reduces the number of classes by one, so merging ends with success.
+holds for the whole table. Each merge reduces the number of classes by one, so merging always succeeds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class SensitiveColumn(NamedTuple):
 
 
 class Ladders(NamedTuple):
-    """Levels of all columns as arrays over column, level and value, padded with zeros; `tops` are stars."""
+    """Levels of all columns as arrays over column, level and value, padded with zeros.
+
+    `tops` are the levels at which every value is a star.
+    """
 
     codes: NDArray[np.int64]
     loss: Floats

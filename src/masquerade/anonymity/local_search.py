@@ -269,7 +269,8 @@ def new_buffers(board: Board, k: int) -> SearchBuffers:
 def improve(board: Board, work: SearchBuffers, groups: Int64, k: int, state: State) -> float:
     """Dissolve every group once, with some neighbours, and place the rows again; return the stars saved.
 
-    A result with more stars is undone. A result with equally many stars is kept: it may lead to better ones.
+    A result with more stars is undone. A result with equally many stars is kept, since it may lead to a
+    better result.
     """
     saved = 0.0
     for i in range(groups.size - 1, 0, -1):
@@ -289,7 +290,7 @@ def improve(board: Board, work: SearchBuffers, groups: Int64, k: int, state: Sta
 
 @compiled
 def neighbours(board: Board, work: SearchBuffers, first: int, state: State) -> int:
-    """Choose groups with rows similar to those of the first group; return their number."""
+    """Choose groups with rows similar to the rows of the first group; return the number of groups."""
     work.chosen[0] = first
     count, rows = 1, board.size[first]
     target = 1 + draw(state, work.chosen.size)

@@ -433,7 +433,7 @@ def _merged_pairs(points: Floats, counts: Ints, k_min: int, spans: Floats) -> In
     means = points.copy()
     _merge_all(means, sizes, points.copy(), points.copy(), done, owner, k_min, spans)
     alone = np.flatnonzero((owner == np.arange(len(owner))) & ~done)
-    if alone.size and done.any():  # one is left: it joins the nearest finished group
+    if alone.size and done.any():  # a single unfinished group is left: it joins the nearest finished group
         other = _nearest(alone[0], means, done)[0]
         owner[max(alone[0], other)] = min(alone[0], other)
     while np.any(owner[owner] != owner):

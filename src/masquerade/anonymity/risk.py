@@ -127,7 +127,7 @@ def risk(
     The risk of a household is 1 − Π (1 − r).
     Reference: Benedetti & Franconi (1998); Franconi & Polettini (2004), Individual risk estimation in
     μ-Argus. It is the base individual risk of sdcMicro's measure_risk, which approximates it by default.
-    Cost: O(rows). Error: that of the model; weights that do not represent the classes bias the risk.
+    Cost: O(rows). Error: the model's own error; weights that do not represent the classes bias the risk.
 
     Examples
     --------

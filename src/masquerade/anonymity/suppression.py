@@ -61,8 +61,8 @@ def ball_cover(between: Distances, k: int) -> list[set[int]]:
     Notes
     -----
     Reference: Meyerson & Williams (2004), the polynomial algorithm, published with a factor of O(k log m).
-    Error: no constant is known for that factor. The ball of all rows is cheap per row, but is then split by
-    sort order instead of distance. If each row differs from one other row in one column, and from all further
+    Error: no constant is known for that factor. The ball of all rows costs little per row, but is then split
+    by sort order instead of distance. If each row differs from one other row in one column, and from all further
     rows in m columns, the result can cost m times the minimum. `lean_cover` has no such case.
 
     Examples
@@ -290,11 +290,14 @@ def partition_distances(between: ArrayLike, k: int, *, cover: Cover = lean_cover
     InputError
         If the distances are not valid or there are fewer than `k` rows.
 
-    Notes ----- Formula: a greedy cover, made disjoint. From a set of 2k or more rows, the first remaining row
-    and its k − 1 nearest rows are split off until fewer than 2k remain. Reference: Meyerson & Williams
-    (2004); the distributed protocol runs this function in its second phase. Cost: O(diameter · rows²) for
-    each set of the cover. Error: the bound of the cover, which depends only on diameters: a part has no
-    larger diameter than its set.
+    Notes
+    -----
+    Formula: a greedy cover, made disjoint. From a set of 2k or more rows, the first remaining row and its
+    k − 1 nearest rows are split off until fewer than 2k remain.
+    Reference: Meyerson & Williams (2004); the distributed protocol runs this function in its second phase.
+    Cost: O(diameter · rows²) for each set of the cover.
+    Error: the bound of the cover, which depends only on diameters. A part of a set never has a larger
+    diameter than the set.
 
     Examples
     --------

@@ -26,7 +26,7 @@ from masquerade.channels.rationals import Rational
 from masquerade.core.errors import ChannelError
 
 MOST_REPORTS = 4096
-LARGEST_FIELD = 64  # of projective geometries: blocks of a 64th of the points serve γ beyond 60
+LARGEST_FIELD = 64  # largest field of a geometry: blocks of 1/64 of the points serve γ beyond 60
 Gamma = TypeVar("Gamma", float, Fraction)
 Blocks = NDArray[np.bool_]
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Codes = NDArray[np.integer[Any]]
 MOST_BLOCKS = 2**20
 MOST_SAMPLED = 4096
-MOST_WEIGHT = 1 << 20  # of a block in a design
+MOST_WEIGHT = 1 << 20  # largest weight of a block in a design
 
 
 @dataclass(frozen=True)

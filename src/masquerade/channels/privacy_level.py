@@ -17,7 +17,7 @@ from masquerade.core.util.formatting import epsilon_text, gamma_text, percent
 LARGEST_EPSILON = 40
 BITS = 32  # γ is rounded to this precision if its numerator is larger
 KINDS = ("breach", "gamma", "epsilon")
-LEAST_DELTA, LARGEST_DELTA = Fraction(1, 10**10), Fraction(1, 100)  # as of noise on counts
+LEAST_DELTA, LARGEST_DELTA = Fraction(1, 10**10), Fraction(1, 100)  # the same bounds as for noise on counts
 
 
 @dataclass(frozen=True, slots=True)

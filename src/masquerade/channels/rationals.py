@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from masquerade.core.errors import ChannelError
 
-LARGEST_EXPONENT = 330  # beyond all of floating point
-MOST_BITS = 1100  # of a denominator: the smallest floating-point numbers have one this large
+LARGEST_EXPONENT = 330  # larger than the exponent of any floating-point number
+MOST_BITS = 1100  # most bits of a denominator, enough for the smallest floating-point numbers
 MOST_DIGITS = 1000
 Rational = Fraction | int | str | float | Decimal
 
@@ -19,7 +19,7 @@ def rational(value: object, name: str = "value") -> Fraction:
     >>> rational(0.1), rational("1/3"), rational("2.5e-1")
     (Fraction(1, 10), Fraction(1, 3), Fraction(1, 4))
     """
-    if type(value).__module__ == "numpy":  # which people's devices do not have
+    if type(value).__module__ == "numpy":  # checked by name, because people's devices do not have NumPy
         # the text of a 32-bit float is the decimal that was typed; its double is not
         value = str(value) if "float" in type(value).__name__ else getattr(value, "item", lambda: value)()
     if isinstance(value, bool) or not isinstance(value, (Fraction, int, str, float, Decimal)):
@@ -35,14 +35,14 @@ def rational(value: object, name: str = "value") -> Fraction:
 
 
 def _within_reach(number: Fraction | int | str | Decimal) -> Fraction:
-    """Return a number exactly; raise an error for a huge one before its digits fill the memory."""
+    """Return the exact value of a number; refuse a huge number before its digits fill the memory."""
     if isinstance(number, str) and len(number) > MOST_DIGITS:
         raise OverflowError(f"more than {MOST_DIGITS} digits")
     exact = Decimal(number) if isinstance(number, str) and "/" not in number else number
     if isinstance(exact, Decimal) and exact.is_finite() and abs(exact.adjusted()) > LARGEST_EXPONENT:
         raise OverflowError(f"an exponent beyond {LARGEST_EXPONENT}")
     found = Fraction(exact)
-    float(found)  # raises what is beyond floating point
+    float(found)  # raises OverflowError if the number is too large for floating point
     if found.denominator.bit_length() > MOST_BITS:
         raise OverflowError(f"a denominator of more than {MOST_BITS} bits")
     return found
@@ -52,7 +52,7 @@ def quote_value(value: object) -> str:
     """Return the text of a value for an error message, truncated to 60 characters."""
     try:
         text = repr(value)
-    except ValueError:  # a whole number of thousands of digits has no text
+    except ValueError:  # Python refuses to convert an integer of thousands of digits to text
         return "a number of thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}..."
 

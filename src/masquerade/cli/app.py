@@ -81,7 +81,7 @@ OWN = {
         "Show what disguised records reveal: by variable, over a whole record, and to whom.",
     ),
     "audit": (
-        "audit_session:audit_app",  # with its group `session`
+        "audit_session:audit_app",  # includes the command group `session`
         "Before a release: prove a mechanism, test a pipeline, attack the disguised records.",
     ),
     "release": (
@@ -141,7 +141,7 @@ OWN = {
         "Count people who each keep their own record: by votes, secure aggregation or a mix.",
     ),
     "survey": (
-        "survey_tools:survey_app",  # with packages for other tools
+        "survey_tools:survey_app",  # includes the commands that write packages for other tools
         "Ask a sensitive question: the respondent's own browser disguises the answer before it leaves.",
     ),
     "gather": (

@@ -21,7 +21,7 @@ Plot = Annotated[str | None, declared.option("Plot the model into this file (.pn
 
 
 def command_of(entry: Learner) -> Callable[..., None]:
-    """Return the command of a learner: its options, those of the records, and those of the output."""
+    """Return the command of a learner, with its own options and the options for records and output."""
     needed = {names[0] for names in entry.needs if len(names) == 1}
 
     def run(records: RecordOptions, **typed: Any) -> None:

@@ -165,7 +165,7 @@ def init(
 
 
 def _notes_on_baskets(data: object) -> tuple[str, ...]:
-    """Return a note for drafts from basket files, which cannot hold reports of dealt blocks."""
+    """Return a note for drafts from basket files, which cannot contain reports of class response (blocks)."""
     from masquerade.frames.formats import Format, format_of  # noqa: PLC0415
 
     paths = data if isinstance(data, list) else [data]
@@ -288,7 +288,7 @@ def convert(
     from masquerade.channels.policy import text as policy_text  # noqa: PLC0415  (loads numpy)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MasqueradeWarning)  # about the number that is converted here
+        warnings.simplefilter("ignore", MasqueradeWarning)  # it warns of the number that is converted here
         values = mq.Policy.load(policy).to_dict()
     changed = [name for name in values["variables"] if _name_missing(values, name, label)]
     if not changed:

@@ -232,7 +232,7 @@ def _test_model(model: Any, source: Records, positive: str | None, *, json: bool
 
 
 def _test_accuracy(model: Any, source: Records, *, json: bool) -> str:
-    """Return the accuracy of a model, and that of the trivial classifier."""
+    """Return the accuracy of a model, and the accuracy of the trivial classifier."""
     with progress("testing"):
         measure = mq.evaluate.accuracy(model, source)
     (table,) = source.answer([mq.Query(by=(model.target.name,))])

@@ -140,7 +140,7 @@ def _load_policy(path: str) -> Policy:
 
 
 def _is_data(path: str) -> bool:
-    """Return True if the name of a file ends as those of records do."""
+    """Return True if a file name has an extension of files of records."""
     from masquerade.frames.formats import format_of  # noqa: PLC0415
 
     try:

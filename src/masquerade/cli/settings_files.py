@@ -72,7 +72,7 @@ def rules_of_consents(settings: Any) -> tuple[dict[str, str], list[str]]:
     Parameters
     ----------
     settings : BaseModel
-        Settings of any type; only those of a party have consents with rules.
+        Settings of any type; only the settings of a party have consents with rules.
 
     Returns
     -------

@@ -36,8 +36,9 @@ def draft_questionnaire(form: Questionnaire, limit: PrivacyLimit, choice: Choice
     form : Questionnaire
         If `choice` names sensitive questions, those that are neither sensitive nor clear are removed from it.
     limit : PrivacyLimit
+        Limit on what all answers together may reveal about a person.
     choice : Choice
-        If it is empty, the user is asked on a terminal.
+        Sensitive and clear questions. If it is empty, the user is asked on a terminal.
 
     Returns
     -------
@@ -100,7 +101,7 @@ def use_simple_odds(parts: Any, limit: Fraction) -> Any:
 
 
 def use_exact_odds(parts: Any, sizes: Mapping[str, int]) -> Any:
-    """Return channels with odds that pages show exactly: the truth is kept in k of below 1,000 cases.
+    """Return channels whose odds a page can state exactly: the truth is kept in k of fewer than 1,000 cases.
 
     >>> use_exact_odds({"variables": {"a": {"kind": "for_gamma", "gamma": "221/200"}}}, {"a": 12})
     {'variables': {'a': {'kind': 'for_gamma', 'gamma': '979/886'}}}

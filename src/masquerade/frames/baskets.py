@@ -23,7 +23,7 @@ from masquerade.kernels.bits import Words, pack, unpack
 
 Codes = NDArray[np.uint8]
 MOST_BYTES = 4 << 30
-CATEGORIES = (False, True)  # in this order, the code of an item is its bit
+CATEGORIES = (False, True)  # in this order, so that the code of an item is its bit
 _AT_ONCE = 64  # groups of items unpacked together
 _LONGEST_NUMBER = 300  # digits; a longer number sorts as a word
 

@@ -59,7 +59,7 @@ _BUFFER = 1 << 20  # bytes of a Parquet column chunk that are buffered at a time
 _LEAST_OF_TEXT = 4  # minimum bytes of a text value in a Parquet column without a dictionary
 _LEAST_GROUP = 1 << 16  # a file with row groups of fewer rows is read without dictionaries
 _BAD_ROW = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
-# for example a name that is not UTF-8, or a size beyond all memory
+# raised, for example, for a name that is not UTF-8, or a size that exceeds all memory
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError, struct.error)
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 

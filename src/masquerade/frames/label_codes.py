@@ -199,7 +199,7 @@ def days_of(values: pa.Array) -> pa.Array:
         pc.match_substring_regex(words, _ISO_DATE), pc.utf8_slice_codeunits(words, 0, 10), None
     )
     found = pc.strptime(texts, format="%Y-%m-%d", unit="s", error_is_null=True)
-    same = pc.equal(pc.strftime(found, format="%Y-%m-%d"), texts)  # false for the 30th of February
+    same = pc.equal(pc.strftime(found, format="%Y-%m-%d"), texts)  # False for dates such as 30 February
     return pc.if_else(same, found, None).cast(pa.date32())
 
 

@@ -20,7 +20,7 @@ MEMO = "memo"  # the key of the id of the memo that drew the reports
 POLICY_TEXT = "policy_text"  # the key of the policy itself, as JSON
 MOST_POLICY_TEXT = 1 << 20  # most bytes of a policy that is stored with records; a larger policy is not
 MOST_SIDECAR = 1 << 22  # most bytes of the metadata file of a CSV
-INCOMPLETE = "incomplete"  # the key of a text that states which records are missing, not at random
+INCOMPLETE = "incomplete"  # the key of a text that states which records are missing (not at random)
 
 
 def is_frame(data: Any, library: str, *types: str) -> bool:
@@ -49,7 +49,7 @@ def is_polars_lazy(data: Any) -> bool:
 
 
 def metadata_of(frame: Any) -> dict[str, str]:
-    """Return the metadata that `with_metadata` stored on a frame, or on the source of a pandas series.
+    """Return the metadata that `with_metadata` stored on a frame, or on the frame that a series came from.
 
     A Polars frame stores it as an attribute, which frames derived from it lack.
 

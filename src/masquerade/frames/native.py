@@ -355,7 +355,7 @@ def _categorical(library: Any, dtype: Any, values: Any) -> Any:
         listed = {label: place for place, label in enumerate(order)}
         dtype = library.CategoricalDtype([label for _, label in order])
     # the last entry is for missing values, whose index is -1
-    width = np.min_scalar_type(-len(listed) - 1)  # in the small type that pandas uses
+    width = np.min_scalar_type(-len(listed) - 1)  # the same small type that pandas uses
     moved = np.array([*(listed[label] for label in known), -1], dtype=width)
     places = np.empty(len(words), dtype=width)
     spread(_places(words), moved, places)

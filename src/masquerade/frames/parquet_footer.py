@@ -20,12 +20,12 @@ _TYPES = (
     "BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY",
 )  # fmt: skip
 _CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4_HADOOP", "ZSTD", "LZ4")
-_END = struct.Struct("<I4s")  # the footer's length, and the mark of an unencrypted footer
+_END = struct.Struct("<I4s")  # the footer's length, and the magic bytes of a file with a clear footer
 _MARK = b"PAR1"
 _ROW_GROUPS = 4  # field of the footer
 _COLUMNS, _ROWS = 1, 3  # fields of a row group
 _META_DATA, _ENCRYPTION = 3, 8  # fields of a column chunk
-_NUMBERS = {  # fields of its description that are numbers
+_NUMBERS = {  # numeric fields of the metadata of a column chunk
     1: thrift.INT32, 4: thrift.INT32, 5: thrift.INT64, 6: thrift.INT64, 7: thrift.INT64, 9: thrift.INT64,
     11: thrift.INT64,
 }  # fmt: skip

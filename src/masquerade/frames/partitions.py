@@ -192,7 +192,10 @@ class Partitions:
         return (*names, *self.names), schema
 
     def file_columns(self, selected: Sequence[str], names: Sequence[str]) -> list[str]:
-        """Return the columns to read from a file; at least one, since batches state the number of rows."""
+        """Return the columns to read from a file.
+
+        At least one column is read, because a batch without columns would not have a number of rows.
+        """
         return [name for name in selected if name not in self.names] or list(names[:1])
 
     def add_to(self, batch: pa.RecordBatch, path: str, selected: Sequence[str]) -> pa.RecordBatch:

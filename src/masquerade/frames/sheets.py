@@ -30,7 +30,7 @@ from masquerade.frames.statistics_process import StatisticsFile, check_transport
 
 VALUES_AT_ONCE = 1 << 20  # most cells of a sheet in memory
 TEXT_AT_ONCE = 1 << 25  # most characters of these cells
-MOST_EXCEL_ROWS = (1 << 20) - 1  # in addition to the row of names
+MOST_EXCEL_ROWS = (1 << 20) - 1  # most rows of an Excel sheet below the row of names
 _LIBRARY = {Format.EXCEL: "openpyxl"}
 _LONGEST_VALUE_LABEL = 120  # bytes of the label of a value in SPSS
 _FILE_LABEL = "Disguised: do not tabulate as it is"  # SAS takes 40 characters

@@ -1,4 +1,4 @@
-"""Tables of SPSS, Stata and SAS, read in a separate process with limits of memory and time.
+"""Tables of SPSS, Stata and SAS, read in a separate process with limits on memory and time.
 
 The library that reads these files is written in C, and a damaged file can crash it. Then only the separate
 process ends, and the file is refused. Records pass through a pipe and are never stored in a file, and a crash

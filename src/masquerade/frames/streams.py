@@ -16,7 +16,7 @@ from masquerade.core.errors import FileError, InputError, SchemaError, did_you_m
 from masquerade.frames.metadata import is_polars_lazy, schema_metadata
 
 ROWS: Final = 1 << 17  # rows of a batch
-ENDINGS: Final = (".duckdb", ".ddb")  # of databases of DuckDB
+ENDINGS: Final = (".duckdb", ".ddb")  # file name extensions of DuckDB databases
 
 
 class BatchStream:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 TRUE, FALSE, BYTE, INT16, INT32, INT64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
-MOST_FIELDS = 32  # of a structure
+MOST_FIELDS = 32  # most fields of a structure
 _DEEPEST = 16  # nesting of structures and lists
 _WIDTHS = {TRUE: 1, FALSE: 1, BYTE: 1, DOUBLE: 8}  # bytes of an element of a list
 _INTEGERS = (INT16, INT32, INT64)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 from masquerade.learn.learner_types import FirstQueries, Learner, Option, Options, Rehearsal
 
 EM: Mapping[str, Any] = {"em": "families", "em-joint": "joint"}  # tables by value of `missing`
-MOST_CELLS = 20_000  # of the table of a survival curve or a regression
+MOST_CELLS = 20_000  # most cells of the table of a survival curve or a regression
 
 
 def _own_picture(source: Tally, model: Any) -> Any:  # noqa: ARG001  (the signature of `draw`)
@@ -41,7 +41,7 @@ def learner(name: str) -> Learner:
     Returns
     -------
     Learner
-        Its entry in the catalogue.
+        The learner's entry in the catalogue.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def _network(
     tables = EM.get(missing)
     if tables is not None:
         _check_em(options)
-        missing = "answered"  # for the search, which compares families among people who answered
+        missing = "answered"  # the search compares families among people who answered
     if structure is None:
         with suppress(FirstQueries):  # check the other options before the first query
             learn.bayesian_network(Rehearsal(source.schema), dict.fromkeys(order, ()), **options)

@@ -201,5 +201,5 @@ def _conditional(expected: Floats, places: list[int], prior: float) -> Floats:
     others = tuple(axis for axis in range(expected.ndim) if axis not in places)
     table = expected.sum(axis=others).transpose(np.argsort(np.argsort(places))) + prior
     sums = table.sum(axis=-1, keepdims=True)
-    # without records and prior, a row is uniform, as in networks of counts
+    # a row without records and without a prior is uniform, as in networks learned from counts
     return np.asarray(np.where(sums > 0, table, 1 / table.shape[-1]) / np.where(sums > 0, sums, 1))

@@ -62,7 +62,7 @@ SHARES = frozenset(
 )
 NOT_NEGATIVE = frozenset({"alpha", "n", "negative", "prior", "ridge"})
 FINITE = frozenset({"centres", "confidence", "numbers", "support", "values"})
-ROUNDING = 1e-9  # by which a share may exceed 1
+ROUNDING = 1e-9  # amount by which a share may exceed 1
 
 
 class Model(Protocol):

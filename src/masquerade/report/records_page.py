@@ -163,7 +163,7 @@ def survey_page(found: SurveyFindings, title: str, files: Mapping[str, str | Non
 
 
 def describe_undecided(tests: stats.TestResults | None) -> str:
-    """Return the decision and its rule, as text, where no pair is significant."""
+    """Return the decision and its rule as text, for pairs of which none is significant."""
     if tests is None:
         return "No pair was tested."
     smallest = int(np.nanargmin([*tests.p_values, 2.0]))
@@ -191,7 +191,7 @@ def cramers_v(table: CountTable) -> float:
 
 
 def association_plot(names: Sequence[str], found: SurveyFindings, ax: Axes | None = None) -> Axes:
-    """Draw variables on a circle, with lines between significantly associated ones, wider if stronger."""
+    """Draw variables on a circle; lines connect significantly associated variables, wider if stronger."""
     axes = new_axes(6.4, 4.6) if ax is None else ax
     turn = 2 * np.pi * np.arange(len(names)) / max(len(names), 1) + np.pi / 2
     place = {name: (1.5 * np.cos(t), np.sin(t)) for name, t in zip(names, turn, strict=True)}

@@ -26,7 +26,7 @@ from masquerade.sources.tally import tally
 
 SEED = 2005
 VAGUE = 1.0  # a probability with a larger standard error is unknown
-LEAST_STDERR = 1e-6  # smaller standard errors are rounding errors errors
+LEAST_STDERR = 1e-6  # smaller standard errors are rounding errors
 COUNTS: tuple[Mapping[str, Category], ...] = (
     {"A": 1},
     {"L": 2},

@@ -96,7 +96,7 @@ class LogLinear(Shown):
         Parameters
         ----------
         larger : LogLinear
-            Model of the same table that contains all terms of this one.
+            Model of the same table that contains all terms of this model.
 
         Returns
         -------

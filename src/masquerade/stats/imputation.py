@@ -167,7 +167,7 @@ class Pooled(Shown):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imputations:
-    """Frames of clear records drawn from disguised ones.
+    """Frames of clear records drawn from disguised records.
 
     A single frame hides the uncertainty about the truth: analyse every frame and combine the results with
     `pool`. The frames reveal no more about a person than the report they were drawn from.

@@ -237,7 +237,7 @@ def comparisons(frame: pd.DataFrame) -> list[Comparison]:
 
 
 def gap_at(frame: pd.DataFrame, p: float, search: str) -> Mean:
-    """Return the number of false positives minus that of false negatives."""
+    """Return the number of false positives minus the number of false negatives."""
     own = frame[(frame["p"] == p) & (frame["search"] == search)]
     return mean_of(own["false_positive"] - own["false_negative"])
 

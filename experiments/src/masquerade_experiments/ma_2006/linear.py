@@ -90,7 +90,7 @@ def above_no_learning(frame: pd.DataFrame, p: float) -> Comparison:
 
 
 def beside_direct(frame: pd.DataFrame, p: float) -> Comparison:
-    """Compare our accuracy with that of treating reports as truths, run by run."""
+    """Compare our accuracy, run by run, with the accuracy if reports are treated as truths."""
     loss = lost(frame, p, "direct")
     return Comparison(
         f"Accuracy at p = {p} minus that of learning directly from the reports",

@@ -158,7 +158,10 @@ def matrix_spec(channel: Channel) -> dict[str, Any]:
 
 
 def channel_in_file(variable: Variable, channel: Channel, *, clear_missing: bool) -> dict[str, Any]:
-    """Return the keys of a variable's entry for its channel; with `clear_missing`, over the answers alone."""
+    """Return the keys of a variable's entry for its channel.
+
+    With `clear_missing`, missing answers are reported in clear, and the channel covers only other answers.
+    """
     spec = matrix_spec(channel)
     if not clear_missing:
         return {"channel": spec}

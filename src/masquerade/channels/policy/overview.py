@@ -45,8 +45,8 @@ class PolicyOverview:
         Returns
         -------
         DataFrame
-            Columns variable, categories (their number), released, gamma and epsilon. The latter two are of
-            the report that contains the variable, and the largest over all strata.
+            Columns variable, categories (their number), released, gamma and epsilon. The columns gamma and
+            epsilon describe the report that contains the variable, in the stratum with the largest values.
         """
         import pandas as pd  # noqa: PLC0415  (needed for frames only)
 

@@ -160,7 +160,7 @@ def privacy(
     disguised = set(policy.disguised)
     alone: list[ChannelPrivacy] = []
     together: list[ChannelPrivacy] = []
-    listed: set[tuple[str, ...]] = set()  # that hold in every stratum
+    listed: set[tuple[str, ...]] = set()  # groups that do not differ between strata, already listed
     for stratum in policy.strata or (None,):
         for group in policy.groups_of(stratum):
             differs = stratum if stratum is not None and group not in policy.groups else None

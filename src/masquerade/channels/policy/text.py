@@ -28,7 +28,7 @@ from masquerade.core.util.json_text import (
 )
 
 MOST_YAML = 1 << 20  # bytes; longer policies are written as JSON, which is read a hundred times faster
-MOST_VALUES = 1 << 20  # of YAML, anchors written out
+MOST_VALUES = 1 << 20  # most values of a YAML text after its anchors are expanded
 MERGE = "tag:yaml.org,2002:merge"
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 

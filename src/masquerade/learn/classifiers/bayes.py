@@ -343,7 +343,7 @@ def naive_bayes(
     method : {"counts", "likelihood", "composite"}
         "counts" estimates the table of each feature separately. "likelihood" maximises the joint likelihood
         of the reports; the source must know the reports of each record. "composite" maximises the composite
-        likelihood of pairs, for sources that know tables only. With the last two, predictions have standard
+        likelihood of pairs, for sources that have tables only. With the last two, predictions have standard
         errors (`NaiveBayes.predict_stderr`), and `alpha` is not used.
 
     Returns

@@ -32,7 +32,7 @@ from masquerade.learn.classifiers.prediction_rows import labels_of, row_codes
 Codes = Mapping[str, NDArray[np.intp]]
 
 MOST_LEVELS = 256  # distinct scores of an AUC
-DIGITS = 12  # of scores that are compared
+DIGITS = 12  # digits to which scores are compared
 LEAST = 1e-9  # smallest share of the records used as a divisor
 
 

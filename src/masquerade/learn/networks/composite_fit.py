@@ -34,7 +34,7 @@ from masquerade.learn.networks.joint_likelihood import (
 )
 
 DRAWS = 20_000  # records drawn from the fitted network: standard errors are known to about 0.5%
-BATCH = 2_000  # of these records
+BATCH = 2_000  # number of these records in a batch
 SEED = 0
 
 

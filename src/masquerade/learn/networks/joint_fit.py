@@ -27,8 +27,8 @@ MOST_PARAMETERS = 2_000  # with more, no joint covariance is computed
 LEAST_CHANCE = 1e-6  # least probability: where the maximum is at 0, the logit stays finite
 FARTHEST = 0.01  # least probability at the start of a fit, since estimates may be negative or 0
 MOST_STEPS = 100
-LONGEST_STEP = 3.0  # in logits
-LEAST_GAIN = 1e-6  # of the log-likelihood
+LONGEST_STEP = 3.0  # logits
+LEAST_GAIN = 1e-6  # least gain in the log-likelihood for which a fit continues
 PULLS = (0.0, 1e-4, 1e-3, 0.01, 0.1, 0.5, 1.0)
 
 

@@ -31,7 +31,7 @@ from masquerade.learn.networks.junction_tree import (
 Structure = Mapping[str, tuple[str, ...]]
 Tables = Mapping[str, Floats]  # P(node | parents), parents as leading axes
 FEWEST_SHARED = 0.25  # products are shared by records if there are at most this many for each of them
-MOST_COMBINATIONS = 256  # of reports for each row that may be shared: more are not counted
+MOST_COMBINATIONS = 256  # if more combinations of reports are possible per shared row, none are counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,7 +175,7 @@ def is_clear(reports: ReportFactors, sizes: Mapping[str, int]) -> bool:
 
 
 class ClearReports:
-    """Records in clear: their likelihood is a product over the families, even in wide networks."""
+    """Clear records: their likelihood is a product over the families, even in wide networks."""
 
     def __init__(
         self, reports: ReportFactors, families: Mapping[str, Scope], sizes: Mapping[str, int]
@@ -231,14 +231,14 @@ def joint_likelihood_of(source: Tally, structure: Structure) -> JointLikelihood:
     Raises
     ------
     InputError
-        If the source knows tables only, or the network is too wide.
+        If the source has tables only, and no reports of records, or if the network is too wide.
     """
     sizes = {name: len(source.schema[name]) for name in structure}
     return JointLikelihood(reports_of(source, tuple(structure)), structure, sizes)
 
 
 def reports_of(source: Tally, names: Sequence[str]) -> tuple[ReportFactors, ...]:
-    """Return P(report | truth) of all reports of a source; raise InputError if it knows tables only."""
+    """Return P(report | truth) of all reports of a source; raise InputError if it has tables only."""
     if isinstance(source, FactorSource):
         return source.report_factors(names)
     if isinstance(source, AnsweredTally):

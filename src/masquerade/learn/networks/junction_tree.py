@@ -15,7 +15,7 @@ from masquerade.core.errors import InputError
 
 Codes = NDArray[np.intp]
 Scope = tuple[str, ...]
-MOST_CELLS = 1 << 18  # of all cliques together, for one record: above it, exact inference would take hours
+MOST_CELLS = 1 << 18  # most cells of all cliques, for one record; exact inference on more would take hours
 BATCH_CELLS = 1 << 17  # records times cells of the largest clique: a batch stays in the processor's cache
 
 

@@ -136,7 +136,7 @@ class BayesianNetwork(Printed):
         Raises
         ------
         InputError
-            If the source knows tables only, or a parameter is negative.
+            If the source has tables only, and no reports of records, or if a parameter is negative.
 
         Notes
         -----
@@ -182,7 +182,7 @@ class BayesianNetwork(Printed):
         """Compute the composite log-likelihood of all pairs of variables, for any source of tables.
 
         This is not the likelihood of the reports: each pair is scored as if it were reported alone. Compare
-        networks by it only where a source knows tables and `log_likelihood` is not available.
+        networks by it only if a source has tables only, so that `log_likelihood` is not available.
 
         Parameters
         ----------
@@ -446,8 +446,9 @@ def bayesian_network(
 
     With ``method="likelihood"`` all tables together maximise the likelihood of the reports. For disguised
     records the errors are smaller, no estimate is negative, and queries have standard errors. Sources that
-    know tables only can use ``method="composite"``, the composite likelihood of all pairs and larger
-    families, each scored as if reported alone: its errors are mostly in between, and queries have errors too.
+    have tables only can use ``method="composite"``, the composite likelihood of all pairs and larger
+    families, each scored as if reported alone. Its errors are mostly between those of the other two methods,
+    and queries have standard errors, too.
 
     Parameters
     ----------

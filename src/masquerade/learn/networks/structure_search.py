@@ -36,7 +36,7 @@ from masquerade.learn.networks.scores import (
 )
 
 ROUNDING = 1e-9
-LARGE = 1 << 14  # cells; before larger tables the number of records is queried, which may rule them out
+LARGE = 1 << 14  # cells; for larger tables the number of records is queried first, since it may rule them out
 MOST_TOGETHER = 1 << 25  # cells of the tables in one batch: 256 MiB
 LIKELIHOOD = Likelihood()
 
@@ -190,7 +190,7 @@ class Judge:
         return links
 
     def _laid_out(self, steps: Sequence[CandidateLink]) -> LaidOut | None:
-        """Return links that the source counts and fits without a table for each; None if it cannot."""
+        """Return links that the source fits itself, without returning a table for each; None if it cannot."""
         if not self.symmetric or not isinstance(self.source, LinkTally):
             return None
         members = self._members(steps)

@@ -23,9 +23,9 @@ from masquerade.learn.networks.joint_likelihood import (
 )
 from masquerade.learn.networks.junction_tree import MOST_CELLS, Codes, count_cells
 
-DRAWS = 32  # of the truth of every record
-MODEL_RECORDS = 50_000  # drawn from the network, to choose the links to omit
-NARROW_CELLS = 1 << 13  # of all cliques of the narrower network, for one record
+DRAWS = 32  # number of draws of the truth of every record
+MODEL_RECORDS = 50_000  # records drawn from the network in order to choose the links to omit
+NARROW_CELLS = 1 << 13  # most cells of all cliques of the narrower network, for one record
 PRIOR = 0.5  # records added to every row of the narrower network's tables
 
 
@@ -36,7 +36,7 @@ class NetworkLikelihood:
     Attributes
     ----------
     value : float
-        Its logarithm.
+        Logarithm of the likelihood.
     stderr : float
         Standard error of the value; 0 if it is exact.
     n : float
@@ -57,7 +57,7 @@ def report_likelihood(source: Tally, structure: Structure, tables: Tables) -> Ne
     Raises
     ------
     InputError
-        If the source knows tables only.
+        If the source has tables only, and no reports of records.
     """
     sizes = {name: len(source.schema[name]) for name in structure}
     reports = reports_of(source, tuple(structure))

@@ -28,7 +28,7 @@ from masquerade.services.common.peers import PLAIN, Peer, TlsFiles, by_name, cli
 from masquerade.services.common.problems import NotAdmitted, PartyUnreachable, ServiceFailed, TimedOut
 from masquerade.services.common.settings import Limits, NodeSettings, is_loopback
 
-VERSIONS = ("1",)  # of the protocol that this client supports
+VERSIONS = ("1",)  # protocol versions that this client supports
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 _PLACE = re.compile(r"[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*")
 _CONNECT_SECONDS = 10.0

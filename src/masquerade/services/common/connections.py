@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from masquerade.core.errors import InputError
 from masquerade.services.common.service import CERTIFICATE
 
-_HEADER_SECONDS = 15.0  # from a connection, or from the first byte of a request, to the end of its headers
+_HEADER_SECONDS = 15.0  # limit from a connection, or from a request's first byte, to the end of the headers
 _MOST_CONNECTIONS = 512
 _MOST_OF_ADDRESS, _MOST_UNFINISHED = 256, 64  # connections per address: all, and before the TLS handshake
 _MOST_OF_MACHINE = 64  # connections if all callers are on this machine
@@ -48,7 +48,7 @@ class Gate(socket.socket):
         self._open: list[tuple[str, Any, socket.socket]] = []  # the oldest first
         self._finished: set[Any] = set()
         self._requested: set[Any] = set()
-        self._came_in = 0  # in this turn of the loop
+        self._came_in = 0  # connections accepted in this iteration of the event loop
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Return the next connection that is admitted.

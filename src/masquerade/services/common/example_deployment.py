@@ -25,7 +25,7 @@ from masquerade.crypto import certificates
 from masquerade.crypto.keys import create_identity
 
 PORTS, MOST_TRIED = range(10_000, 32_000), 1000
-PORT, PROBE_PORT = 8443, 8081  # of a service on a machine of its own
+PORT, PROBE_PORT = 8443, 8081  # ports of a service that has a machine to itself
 PROGRAM, SETTINGS, STATE = "/opt/masquerade/bin/masquerade", "/etc/masquerade", "/var/lib/masquerade"
 CACHE, USER = "/var/cache/masquerade", "10001"
 

@@ -20,7 +20,7 @@ from masquerade.services.common.release_ledger import WITNESS, WITNESSED, Signed
 from masquerade.services.common.restores import Restores
 
 PLACE: Final = "receipts"
-ENDS: Final = "ends of ledgers"  # by peer: the last end of its ledger that this node has seen
+ENDS: Final = "ends of ledgers"  # the last end of each peer's ledger that this node has seen
 SHOWN: Final = "a peer has seen a later end of the release ledger"
 MOST_BYTES: Final = 2000
 NOBODY: Final = (

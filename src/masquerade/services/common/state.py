@@ -36,7 +36,7 @@ SESSION: Final = "session"
 INTERRUPTED: Final = "interrupted"
 MOST_REPLIES: Final = 100_000
 MOST_REPLY_BYTES: Final = 1 << 29
-MOST_PASSING_BYTES: Final = 1 << 26  # of a peer's passing replies, without the newest
+MOST_PASSING_BYTES: Final = 1 << 26  # most bytes of a peer's passing replies, not counting the newest
 BURNT: Final = "burnt.sqlite"
 INCARNATION, PROGRESS = "incarnation", "progress"  # files of the first version, which had no anchor
 STATE, KEYS = "state", "burnt"  # names of databases in an anchor
@@ -95,7 +95,7 @@ END;
         self, store: DurableStore, *, most: int = MOST_REPLIES, most_bytes: int = MOST_REPLY_BYTES
     ) -> None:
         self._store, self._most, self._most_bytes = store, most, most_bytes
-        self._passing: dict[str, dict[str, StoredReply]] = {}  # by peer and key, the oldest first
+        self._passing: dict[str, dict[str, StoredReply]] = {}  # replies by peer and key, the oldest first
         self._guard = threading.Lock()
 
     @classmethod

@@ -219,7 +219,7 @@ class LocalData:
 def _person_names(keys: pa.Array) -> pa.Array | pa.ChunkedArray:
     """Return the names of people in the memo: normalized keys, so that a respelled key is the same person."""
     if pa.types.is_integer(keys.type):
-        return keys  # in the memo, an integer key is its decimal digits
+        return keys  # the memo stores an integer key as its decimal digits
     listed, names = KeyColumn(keys), []
     for begin in range(0, len(keys), KEYS_AT_ONCE):
         data, offsets = listed.forms(begin, begin + KEYS_AT_ONCE, lead=0)

@@ -59,7 +59,8 @@ class SessionParticipant:
     learning : bool
         True while this party queries others to learn its own nodes.
     is_beyond_limit : bool
-        True if reports exceed the node's limit for a person, and are therefore treated as exact.
+        True if the reports reveal more about a person than the node's limit allows. All results are then
+        treated as exact.
     ledger_checked : int
         Line of the release ledger up to which reports were added up for the limit.
     agreed_records, agreed_alignment
@@ -119,7 +120,7 @@ class SessionParticipant:
 
     @property
     def draw(self) -> str:
-        """Return the name of the draws of reports: the ids of the memo and the policy that determine them."""
+        """Return a name for the random draws of the reports: the ids of the memo and of the policy."""
         return f"{self.node.kept_memo().id}:{self.data.memo_id}"
 
     @property
@@ -130,7 +131,7 @@ class SessionParticipant:
 
     @property
     def room(self) -> Room:
-        """Return the largest numbers of rows and bytes that this party accepts from another."""
+        """Return the largest numbers of rows and bytes that this party accepts from another party."""
         return Room(self.limits.rows, self.limits.arrow_bytes)
 
     def people(self, linkage: Linkage | None) -> tuple[str, bool]:

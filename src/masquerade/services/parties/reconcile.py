@@ -39,7 +39,7 @@ from masquerade.services.parties.settings import Limit
 Unit = tuple[str, ...]  # variables that are disguised together
 
 SCALE = 1000  # denominators of the γ of further disguised variables
-MOST_TABLES = 500  # of one width, for which errors are computed
+MOST_TABLES = 500  # most tables of the same number of variables for which errors are computed
 WHOLE = ("linear", "k-means")  # learners that count all their variables together
 
 

@@ -32,10 +32,10 @@ RELEASED, POOLS, ENDED, RECORDS, EPOCHS = "released", "pools", "ended", "records
 PEOPLE, TEXTS = "people", "texts"
 CANCELLED = "cancelled"
 LINKED = "linked"  # below a session: linked records, in pieces
-FOUND = "found"  # by session: the epoch, and the digest of the model that this node computed in it
+FOUND = "found"  # for each session, the epoch and the digest of the model that this node computed in it
 RUNS = "computations"  # burnt keys: computations on shares that started, by session and run
 OPENED = "openings"  # burnt keys: computations that opened a result, by session and number
-MOST_EPOCHS, MOST_RUNS = 100, 100  # of one session: each further run gives an attacker another chance
+MOST_EPOCHS, MOST_RUNS = 100, 100  # per session, since each further run gives an attacker another chance
 
 
 class SessionStore:
@@ -63,7 +63,7 @@ class SessionStore:
         return self._ledger.last.number
 
     def total_with(self, part: SessionParticipant) -> tuple[SessionTotal, int]:
-        """Return the total for one person including a session, and the last ledger line in the total."""
+        """Return the privacy total of one person with this session, and the last ledger line included."""
         line, data, node = self.ledger_line, part.data, part.node
         whole = data.all_variables or data.policy
         stated = getattr(node.settings, "limit", None)
@@ -88,7 +88,7 @@ class SessionStore:
         spec : SessionSpec
             The session.
         epoch : bytes
-            Its epoch.
+            Epoch of the session.
         records : str
             Digest of this party's records.
 
@@ -126,7 +126,7 @@ class SessionStore:
             self._state.replies.forget(f"sessions/{name}")
 
     def has_released_otherwise(self, spec: SessionSpec) -> bool:
-        """Return True if data has left in a session of this name with a different text."""
+        """Return True if this node has released data in a session of this name but with a different text."""
         text = self._notes.get(TEXTS, spec.session)
         return text not in (None, spec.digest.encode()) and any(
             entry.release.session == spec.session for entry in self._ledger.entries()
@@ -202,14 +202,14 @@ class SessionStore:
         exact : bool
             Whether results are exact.
         others : bool
-            Whether this node's file agrees to people that differ from those of earlier sessions.
+            Whether this node's settings file accepts other people than in earlier sessions.
 
         Raises
         ------
         RoundAborted
             If the people differ from those of earlier results of this session.
         QueryRefused
-            If they differ from those of exact results of other sessions, or may differ after a restore.
+            If exact results of other sessions are about different people, or may be after a restore.
         """
         for name in self._notes.names(PEOPLE):
             earlier = json.loads(self._notes.get(PEOPLE, name) or b"{}")

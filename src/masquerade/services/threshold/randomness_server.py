@@ -77,7 +77,7 @@ class RandomnessService(CollectServer):
                 f"Epoch {self.epoch!r} started with a k or a form that differs from the settings: other "
                 "terms need a new name."
             )
-        if notice is None or self._server.holds(self.epoch):  # without its key an epoch serves nobody
+        if notice is None or self._server.holds(self.epoch):  # an epoch without its key answers no requests
             self.check_only()
         if notice is None:
             notice = self._server.open(self.terms.encode())

@@ -100,7 +100,7 @@ _ARITHMETIC = (
     *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow),
     *(ast.BitAnd, ast.BitOr),
 )
-_SIZED = frozenset(["bs", "cc", "cr", "cs", "lag", "poly"])  # options set numbers of columns or rows
+_SIZED = frozenset(["bs", "cc", "cr", "cs", "lag", "poly"])  # their options set a number of columns or rows
 MOST_COLUMNS = 100
 MOST_EXPONENT = 64
 LARGEST_BASE = 1e6
@@ -156,7 +156,7 @@ def check_terms(text: str) -> None:
 
 
 def _size(symbol: str, sizes: list[int], power: str) -> int:
-    """Return the number of terms, repeated ones included, of an operator on operands with `sizes` terms."""
+    """Return the number of terms of an operator, including repeated terms; operands have `sizes` terms."""
     if power:
         return sizes[0] ** min(int(power), MOST_TERMS.bit_length()) if power.isdecimal() else MOST_TERMS + 1
     if symbol in {":", "*", "/", "in"}:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NUDGE = 1e-6
-NODES = 25  # of the quadrature over random intercepts
+NODES = 25  # nodes of the quadrature over random intercepts
 At = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 

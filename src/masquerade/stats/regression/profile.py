@@ -108,7 +108,7 @@ def _slide_to_end(
         if abs(deviance - threshold) < CLOSE * threshold and decrement < DECREMENT:
             return float(beta[place])
         distance = (beta[place] - best.beta[place]) / unit
-        fall = -unit * float(current.slope[place] - across @ step)  # of half the deviance, by distance
+        fall = -unit * float(current.slope[place] - across @ step)  # slope of half the deviance by distance
         now = np.sqrt(max(deviance, 0.0))
         if fall <= 0 or now == 0:
             return None
@@ -149,7 +149,7 @@ def _find_end(  # noqa: PLR0917  (all belong together)
             outside = min(outside, distance)
         if inside >= limit:
             return float(np.sign(unit) * np.inf)
-        slope = -unit * float(found.slope[place])  # of half the deviance
+        slope = -unit * float(found.slope[place])  # slope of half the deviance
         now = np.sqrt(max(deviance, 0.0))
         step = (root - now) * now / slope if slope > 0 and now > 0 else np.inf
         new = distance + step

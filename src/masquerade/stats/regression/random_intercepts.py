@@ -20,7 +20,7 @@ from masquerade.stats.regression.problem import Problem
 
 NODES = 9
 MODE_STEPS = 50
-LEAST_CURVATURE = 0.05  # of a group's joint density, which need not be log-concave
+LEAST_CURVATURE = 0.05  # least curvature of a group's joint density, which need not be log-concave
 SD = "sd of groups"
 
 

@@ -486,7 +486,7 @@ class Regression(Shown):
     def _predictor_values(self) -> tuple[Floats, Floats]:
         """Return the coefficients that predictions depend on, with their covariance.
 
-        They are those of the formula and, with a random intercept, its standard deviation.
+        They are the coefficients of the formula and, with a random intercept, its standard deviation.
         """
         if self.fit is None or SD not in self.fit.problem.nuisance:
             return self.values, self.covariance

@@ -31,13 +31,13 @@ class Solution:
     beta : array
         Coefficients.
     value : float
-        ℓ there.
+        ℓ at `beta`.
     steps : int
         Number of steps.
     decrement : float
         gᵀA⁻¹g at the end, twice the expected gain of another step.
     is_newton : bool
-        The last information was positive definite without EM's.
+        The last observed information was positive definite without a share of the complete information.
     was_concave : bool
         The information was positive definite at every step.
     free : array
@@ -68,7 +68,7 @@ class Solution:
 def maximise(
     likelihood: RegressionLikelihood, start: Floats | None = None, fixed: Mapping[int, float] | None = None
 ) -> Solution:
-    """Return the maximum that safe Newton steps lead to.
+    """Return the maximum that safe Newton steps reach.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def maximise(
     Returns
     -------
     Solution
-        Its value is at least that of the start.
+        A maximum. ℓ is at least as large as at the start.
 
     Notes
     -----

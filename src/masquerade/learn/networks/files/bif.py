@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from masquerade.learn.networks.parameters import ConditionalTable
 
 MOST_AXES, MOST_CELLS = 30, 1 << 22
-MOST_CELLS_BY_DEFAULT = 1 << 23  # of all tables: a default fills a table of any size
+MOST_CELLS_BY_DEFAULT = 1 << 23  # most cells of all tables, since a short default can fill a huge table
 MARKS = r"{}()\[\];,|"
 # published networks are printed to few digits: rows that nearly sum to one stay as printed, rows further off
 # are rescaled, and others are not distributions

@@ -215,7 +215,7 @@ class WithoutMiner(SessionKind):
         "combine them into what must stay undetermined"
     )
     em: ClassVar[tuple[str, ...]] = ("em",)  # no party has columns of all variables
-    answers_tables = True  # by the message `Learn`, which is not one of a role
+    answers_tables = True  # in reply to the message `Learn`, which does not belong to a role
 
     def sends(self, spec: SessionSpec, party: str, policy: Policy) -> Iterator[tuple[str, Outflow]]:
         """Yield reports of columns that other parties may need, and results about local variables.
