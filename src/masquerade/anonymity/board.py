@@ -161,7 +161,7 @@ def extended_keys(above: Int32, column: Int64, codes: Int64, keys: Int64) -> Non
 
 @compiled
 def number_frequent_keys(keys: Int64, weights: Int64, k: int, ids: Int32) -> Int32:
-    """Number the keys whose kinds have a total weight of at least k; return a kind for each number.
+    """Assign numbers to keys whose kinds have a total weight of at least k; return a kind for each number.
 
     The number of every kind's key is written to `ids`, or -1 if the weight is less than k.
     """

@@ -62,8 +62,8 @@ def ball_cover(between: Distances, k: int) -> list[set[int]]:
     -----
     Reference: Meyerson & Williams (2004), the polynomial algorithm, published with a factor of O(k log m).
     Error: no constant is known for that factor. The ball of all rows costs little per row, but is then split
-    by sort order instead of distance. If each row differs from one other row in one column, and from all further
-    rows in m columns, the result can cost m times the minimum. `lean_cover` has no such case.
+    by sort order instead of distance. If each row differs from one other row in one column, and from all
+    further rows in m columns, the result can cost m times the minimum. `lean_cover` has no such case.
 
     Examples
     --------
