@@ -35,7 +35,9 @@ def answers(
     """Find the cells that can be computed by adding and subtracting the counts that parties have answered.
 
     Queries are read from the state folders, even while parties run. Answers are neither stored nor needed.
-    Exit code 1 if a protected cell can be computed. Example: masquerade audit session answers north/state
+    Exit code 1 if a protected cell can be computed.
+
+    Example: masquerade audit session answers north/state
     """
     from masquerade.audit.differencing import audit_states  # noqa: PLC0415  (loads numba)
     from masquerade.sources.control.inference_control import Rules  # noqa: PLC0415

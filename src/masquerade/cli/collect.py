@@ -45,8 +45,9 @@ def serve_randomness(file: SettingsFile) -> None:
     """Run the randomness server until it is stopped; the epoch in the file is opened with a new key.
 
     Unless the file names a secret that encrypts the stored key, the key is in memory only: if the server
-    stops before the epoch is closed, the epoch ends, and a new epoch needs a new name. Example: masquerade
-    collect randomness serve randomness.yaml
+    stops before the epoch is closed, the epoch ends, and a new epoch needs a new name.
+
+    Example: masquerade collect randomness serve randomness.yaml
     """
     from masquerade.services.threshold.randomness_server import RandomnessService  # noqa: PLC0415
 
@@ -117,8 +118,9 @@ def submit(
 
     Run it again to continue: it stores what was sent, and sends nothing twice. A report leaves only when the
     randomness server has signed that the key is destroyed. If the form has hierarchies, a row whose class did
-    not open is sent again, one level coarser, once the servers collect that level. Example: masquerade
-    collect submit row.json --collection collection.yaml --credential anna.credential
+    not open is sent again, one level coarser, once the servers collect that level.
+
+    Example: masquerade collect submit row.json --collection collection.yaml --credential anna.credential
     """
     from masquerade.services.threshold.client import disclosure  # noqa: PLC0415  (loads the web client)
     from masquerade.services.threshold.levels import CollectionRun  # noqa: PLC0415
@@ -181,7 +183,9 @@ def open_classes(
     """Stop taking reports, open the classes that reached k, and write their rows.
 
     Rows of smaller classes are not opened, so rows are not missing at random. Opening again writes the same
-    rows. Example: masquerade collect open --node collector.yaml --out rows.csv
+    rows.
+
+    Example: masquerade collect open --node collector.yaml --out rows.csv
     """
     from masquerade.services.threshold.results import describe_result, opened_rows, write_rows  # noqa: PLC0415
     from masquerade.services.threshold.settings import load_form  # noqa: PLC0415
@@ -220,8 +224,9 @@ def restored_command(*, node: AtNode, agree: AgreeToRestore = None, wait: Wait =
     """Show whether a server was restored from a backup, and agree to what the restore reveals.
 
     A restored server does not know what happened since the backup: the epoch is over, and no other epoch
-    starts until its operator agrees. The release ledger stores the agreement. Example: masquerade collect
-    restored --node collector.yaml
+    starts until its operator agrees. The release ledger stores the agreement.
+
+    Example: masquerade collect restored --node collector.yaml
     """
     from masquerade.services.threshold.collector import CollectorService  # noqa: PLC0415
     from masquerade.services.threshold.randomness_server import RandomnessService  # noqa: PLC0415

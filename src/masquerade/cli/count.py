@@ -32,7 +32,9 @@ def serve(
     """Run a miner, or a leader of a mix, until it is stopped; a miner may be restarted at any time.
 
     Counts are durable. A round in which votes may have been sent is not repeated. The keys of a mix are
-    in memory only: a mix ends if one of its servers stops. Example: masquerade count serve miner.yaml
+    in memory only: a mix ends if one of its servers stops.
+
+    Example: masquerade count serve miner.yaml
     """
     server, settings = _server(file)
     confirm_record_gamma(settings.description().load_policy(), accept_gamma)
@@ -53,8 +55,9 @@ def enrol(
     """Fix who is counted, and write one private file per person, to be handed over.
 
     This is done once per count: all participants agree to the same people and rules by their digest. Enrol
-    people you know, each under one name. Example: masquerade count enrol --from people.txt --office
-    office.yaml --out people
+    people you know, each under one name.
+
+    Example: masquerade count enrol --from people.txt --office office.yaml --out people
     """
     from masquerade.cli.settings_files import load_settings  # noqa: PLC0415
     from masquerade.services.counting import office as enrolment  # noqa: PLC0415  (loads the web client)
@@ -158,7 +161,9 @@ def example(
 ) -> None:
     """Write a count to try out on this machine: a miner, leaders, an office, synthetic people.
 
-    In production they are on separate machines with separate operators. Example: masquerade count example try
+    In production they are on separate machines with separate operators.
+
+    Example: masquerade count example try
     """
     from masquerade.services.counting.example import commands, example_records, write_count  # noqa: PLC0415
 

@@ -82,8 +82,9 @@ def ledger(
 ) -> None:
     """Show what left this party: when, to whom, what, under which policy, and at what γ.
 
-    Every line is checked against the previous line, and the last line against the service's state. Example:
-    masquerade party ledger state
+    Every line is checked against the previous line, and the last line against the service's state.
+
+    Example: masquerade party ledger state
     """
     from masquerade.services.common.ledger_totals import spending, summary  # noqa: PLC0415
     from masquerade.services.common.release_ledger import (  # noqa: PLC0415
@@ -175,8 +176,9 @@ def _releases(entries: Sequence[Entry]) -> Table:
 def serve_party(file: SettingsFile, *, accept_gamma: AcceptGamma = None) -> None:
     """Run a party until it is stopped (SIGTERM, Ctrl-C).
 
-    It answers only in sessions that the file consents to, and only to their members. Example: masquerade
-    party serve party.yaml
+    It answers only in sessions that the file consents to, and only to their members.
+
+    Example: masquerade party serve party.yaml
     """
     _serve(file, "party", accept_gamma)
 
@@ -196,7 +198,9 @@ def restored_command(*, node: AtNode, agree: AgreeToRestore = None, wait: Wait =
 
     A restored party does not know what has left since the backup. Until its operator agrees, it refuses exact
     results about people that may have changed, and draws with an unknown memo. The release ledger stores the
-    agreement. Example: masquerade party restored --node party.yaml
+    agreement.
+
+    Example: masquerade party restored --node party.yaml
     """
     from masquerade.services.parties.node import Node  # noqa: PLC0415  (loads the web server)
 
@@ -271,8 +275,9 @@ def plan(
     """Show what a party would send in a session, before it consents: to whom, what, through which channel.
 
     No other node is contacted, and nothing leaves. If the party's file has no consent to the session, the
-    plan assumes a consent to all of its variables. Example: masquerade session plan session.yaml --node
-    party.yaml
+    plan assumes a consent to all of its variables.
+
+    Example: masquerade session plan session.yaml --node party.yaml
     """
     from masquerade.services.common.ledger_totals import spending  # noqa: PLC0415
     from masquerade.services.common.release_ledger import FILE, inspect  # noqa: PLC0415
@@ -471,8 +476,9 @@ def cancel(
 ) -> None:
     """Stop a session at its next step or message: at all parties, or (at a party's node) only there.
 
-    A coordinator may run it again; a party has withdrawn permanently. Example: masquerade session cancel
-    diabetes --node miner.yaml
+    A coordinator may run it again; a party has withdrawn permanently.
+
+    Example: masquerade session cancel diabetes --node miner.yaml
     """
     with _connect(node, wait) as operator:
         status = _cancel_session(operator, session)
@@ -553,7 +559,9 @@ def check_config(
 ) -> None:
     """Check a settings file, its overrides in the environment, and the files that it names.
 
-    Keys, tokens and identities that others may read are refused. Example: masquerade config check party.yaml
+    Keys, tokens and identities that others may read are refused.
+
+    Example: masquerade config check party.yaml
     """
     from masquerade.services.common.settings import named_files, overrides  # noqa: PLC0415
 

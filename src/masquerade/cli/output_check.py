@@ -40,7 +40,9 @@ def check(
     """Check results: pass, review (a rule could not be evaluated) or fail.
 
     Tables are checked together with all tables that were accepted in the same record. Exit code 1 if a result
-    fails. Example: masquerade output check tables.json --rules acro --record outputs
+    fails.
+
+    Example: masquerade output check tables.json --rules acro --record outputs
     """
     from masquerade.services.common.output_record import OutputRecord  # noqa: PLC0415  (loads scipy)
 

@@ -32,8 +32,9 @@ def reconcile(
     """Compute the strictest common consent of parties whose policies, limits and rules differ.
 
     Shows the disguise of every variable, who may receive which model, which learner is still possible at what
-    error, and what each party would have to relax for more. Nothing is sent, and no record is read. Example:
-    masquerade session reconcile north.yaml south.yaml
+    error, and what each party would have to relax for more. Nothing is sent, and no record is read.
+
+    Example: masquerade session reconcile north.yaml south.yaml
     """
     from masquerade.core.errors import InputError  # noqa: PLC0415
     from masquerade.services.parties.reconcile import Offer  # noqa: PLC0415

@@ -42,7 +42,9 @@ def example(
 
     It consists of certificates, identities, settings, policies and synthetic records, and the commands to
     start it. With --hosts, the folder of each node goes to its own machine: it has the only copy of the key,
-    a unit for systemd and a compose file. Example: masquerade session example try
+    a unit for systemd and a compose file.
+
+    Example: masquerade session example try
     """
     from masquerade.services.parties.example import (  # noqa: PLC0415
         MINER,

@@ -144,7 +144,9 @@ def build_page(
 ) -> None:
     """Build the self-contained page, with its sha256, letter, paper forms and test vectors.
 
-    The same file gives the same bytes everywhere. Example: masquerade survey build survey.yaml --out page
+    The same file gives the same bytes everywhere.
+
+    Example: masquerade survey build survey.yaml --out page
     """
     from masquerade.survey import Survey, build  # noqa: PLC0415
 
@@ -220,8 +222,9 @@ def invite(
 ) -> None:
     """Make invitation links; each admits one report, or --uses reports.
 
-    No link can be matched with an answer. Example: masquerade survey invite collector.yaml --n 500
-    --out links.txt
+    No link can be matched with an answer.
+
+    Example: masquerade survey invite collector.yaml --n 500 --out links.txt
     """
     from masquerade.survey.forms.survey_file import Survey  # noqa: PLC0415
 
@@ -371,7 +374,9 @@ def report(
 ) -> None:
     """Write the estimates of a closed survey with the questions' texts, in the survey's language.
 
-    It is one page to print. Example: masquerade survey report collector.yaml --out report.html
+    It is one page to print.
+
+    Example: masquerade survey report collector.yaml --out report.html
     """
     from masquerade.survey.collector.collector import open_store  # noqa: PLC0415
     from masquerade.survey.collector.figures import figures, show_all  # noqa: PLC0415
@@ -406,7 +411,9 @@ def dossier(
 ) -> None:
     """Write the dossier for an ethics committee: protocol, information, risks, and how data flow.
 
-    It is one page to print. Example: masquerade survey dossier survey.yaml --out dossier.html
+    It is one page to print.
+
+    Example: masquerade survey dossier survey.yaml --out dossier.html
     """
     from masquerade.survey import Survey  # noqa: PLC0415
     from masquerade.survey.page.dossier import write_dossier  # noqa: PLC0415
@@ -437,7 +444,9 @@ def try_survey(
 ) -> None:
     """Serve an example or your own survey, with a QR code, and have synthetic people answer it.
 
-    Nothing is stored. Example: masquerade survey try work/survey.yaml
+    Nothing is stored.
+
+    Example: masquerade survey try work/survey.yaml
     """
     from masquerade.services.common.settings import load  # noqa: PLC0415
     from masquerade.survey.collector.collector import SurveyCollector  # noqa: PLC0415

@@ -31,8 +31,9 @@ def package_survey(
 ) -> None:
     """Build a package for another survey tool, which then stores or sends only reports.
 
-    README.txt in the folder has the steps. Example: masquerade survey package survey.yaml --for limesurvey
-    --out package
+    README.txt in the folder has the steps.
+
+    Example: masquerade survey package survey.yaml --for limesurvey --out package
     """
     from masquerade.survey import Survey  # noqa: PLC0415
     from masquerade.survey.packages.package import build_package  # noqa: PLC0415

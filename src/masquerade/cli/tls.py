@@ -49,7 +49,9 @@ def issue(
 ) -> None:
     """Make a key and a certificate for a service, and print the fingerprint that its peers pin.
 
-    Without --host it is valid only here. Example: masquerade tls issue tls north --host north.example
+    Without --host it is valid only here.
+
+    Example: masquerade tls issue tls north --host north.example
     """
     from masquerade.crypto import certificates  # noqa: PLC0415
 
@@ -66,7 +68,9 @@ def request(
 ) -> None:
     """Make a key here, where it stays, and a signing request for the authority: NAME.key and NAME.csr.
 
-    Only the request leaves this machine. Example: masquerade tls request north --host north.example
+    Only the request leaves this machine.
+
+    Example: masquerade tls request north --host north.example
     """
     from masquerade.crypto import certificates  # noqa: PLC0415
 
@@ -94,7 +98,9 @@ def sign(
     """Sign the key in a request, and print the fingerprint that peers pin.
 
     Only the key is taken from the request, after its signature is checked; name, hosts and days are those
-    given here. Example: masquerade tls sign tls north.csr --host north.example
+    given here.
+
+    Example: masquerade tls sign tls north.csr --host north.example
     """
     from masquerade.crypto import certificates  # noqa: PLC0415
 
@@ -134,7 +140,9 @@ def token(
     """Make a token in a new file and print its digest.
 
     The file goes to the service that presents the token (token_file), the digest to the service that checks
-    it (token_digest). Example: masquerade tls token north.token
+    it (token_digest).
+
+    Example: masquerade tls token north.token
     """
     from masquerade.crypto.keys import new_token, token_digest  # noqa: PLC0415
 
