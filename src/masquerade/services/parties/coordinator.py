@@ -135,9 +135,8 @@ class Coordinator:
         """
         self.add_guarantee(source.guarantee)
         self.note("learning")
-        goal, error = self.spec.learn, self.spec.link_error
-        if error is not None:
-            source = error.correct(source, self.joint)
+        goal = self.spec.learn
+        source = self.spec.correct_links(source, self.joint)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # nobody reads a service's warnings; the model has its flags
             model: dict[str, Any] = goal.learner.fit(source, goal.read(source.schema)).to_dict()

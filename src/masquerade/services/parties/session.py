@@ -218,8 +218,8 @@ class MarginSettings(Strict):
 class LinkErrorSettings(Strict):
     """Rates of wrong and missing links, for which every table of the session is corrected."""
 
-    other: Name
-    """The party whose values a wrong link replaces by another person's; the values of the rest are right."""
+    other: Name | tuple[Name, ...]
+    """The party whose values a wrong link replaces; a list for parties that show the same wrong person."""
     right: float | tuple[float, ...]
     """Share of links that pair the records of one person; with `by`, for each of its categories."""
     found: float | tuple[float, ...] = 1.0
@@ -233,9 +233,16 @@ class LinkErrorSettings(Strict):
     margins: tuple[MarginSettings, ...] = Field(min_length=1)
     """The margin of each set of variables of the other party that occurs in a table."""
 
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Return the parties whose values a wrong link replaces."""
+        return (self.other,) if isinstance(self.other, str) else self.other
+
     def correct(self, source: Tally, joint: JointSchema) -> LinkCorrected:
         """Return the source with corrected tables; raise InputError if rates or margins are not valid."""
-        schema = source.schema
+        schema, owners = source.schema, joint.owners
+        replaced = [name for party in self.others for name in owners.get(party, ())]
+        parties = " and ".join(repr(party) for party in self.others)
         labels = None if self.by is None else schema[self.by].categories
         rates = {name: self._by_category(name, labels) for name in ("right", "found", "checked", "planted")}
         margins: dict[tuple[str, ...], dict[Any, float]] = {}
@@ -243,15 +250,13 @@ class LinkErrorSettings(Strict):
             cells = [*product(*(schema[name].categories for name in margin.of))]
             if len(cells) != len(margin.shares):
                 raise InputError(f"link_error: the margin of {', '.join(margin.of)} has {len(cells)} shares.")
-            if not set(margin.of) <= set(joint.owners.get(self.other, ())) - {self.by}:
-                raise InputError(f"link_error: {', '.join(margin.of)} must be variables of {self.other!r}.")
+            if not set(margin.of) <= set(replaced) - {self.by}:
+                raise InputError(f"link_error: {', '.join(margin.of)} must be variables of {parties}.")
             if min(margin.shares) < 0 or abs(sum(margin.shares) - 1) > 1e-6:
                 raise InputError("link_error: the shares of a margin are at least 0 and have sum 1.")
             keys = cells if len(margin.of) > 1 else [cell[0] for cell in cells]
             margins[margin.of] = dict(zip(keys, margin.shares, strict=True))
-        if self.by in joint.owners.get(self.other, ()):
-            raise InputError(f"link_error: {self.by!r} belongs to {self.other!r}, whose values may be wrong.")
-        return LinkCorrected(source, LinkError(by=self.by, **rates), joint.owners[self.other], margins)
+        return LinkCorrected(source, LinkError(by=self.by, **rates), replaced, margins)
 
     def _by_category(self, name: str, labels: Sequence[Category] | None) -> Any:
         """Return a field that has one value, or one value per category; the latter as a dict by category."""
@@ -280,8 +285,8 @@ class SessionText(Strict):
     """How records are linked: by private set intersection or a shared secret. Not for `pooled-counts`."""
     link_by: tuple[tuple[str, ...], ...] = ()
     """Keys derived from `data.link_fields`, the strictest first: one round of linking for each."""
-    link_error: LinkErrorSettings | None = None
-    """Between two parties: rates of wrong and missing links, for which tables are corrected."""
+    link_error: LinkErrorSettings | tuple[LinkErrorSettings, ...] | None = None
+    """Rates of wrong and missing links, for which tables are corrected; a list with several parties."""
     hide_order: bool = False
     """Only for `hidden-structure`: open parents at the end, not the winner of each step; takes longer."""
     clusters: ClusterTerms | None = None
@@ -311,7 +316,7 @@ class SessionSpec(SessionText):
         if self.link_by:
             problems += self._problems_of_keys()
         if self.link_error is not None:
-            problems += self._problems_of_link_error(self.link_error)
+            problems += self._problems_of_link_errors()
         if self.helper in {*self.parties, self.convener}:
             problems.append("the helper must be neither a party nor the convener: it could unmask columns")
         if not set(self.policies) <= set(self.parties):
@@ -329,15 +334,45 @@ class SessionSpec(SessionText):
         except InputError as error:
             yield f"link_by: {error}"
 
-    def _problems_of_link_error(self, error: LinkErrorSettings) -> Iterator[str]:
+    def _problems_of_link_errors(self) -> Iterator[str]:
         """Yield problems with the correction of wrong and missing links."""
-        kind = self.kind
-        if self.linking is None or not kind.same_records or len(self.parties) != 2:
-            yield "link_error corrects links between two parties that have different columns"
-        if error.other not in self.parties:
-            yield f"link_error: {error.other!r} is not a party"
+        kind, named = self.kind, [error.others for error in self.link_errors]
+        if self.linking is None or not kind.same_records:
+            yield "link_error corrects links between parties that have different columns"
+        unknown = sorted({party for parties in named for party in parties} - {*self.parties})
+        for party in unknown:
+            yield f"link_error: {party!r} is not a party"
+        if not named or not all(named) or any(len(set(parties)) < len(parties) for parties in named):
+            yield "link_error: other names a party, or several different parties, in each entry"
+        if len({frozenset(parties) for parties in named}) < len(named):
+            yield "link_error: two entries have the same parties"
+        if {*self.parties} <= {party for parties in named for party in parties}:
+            yield "link_error: the values of one party must be right, and other names them all"
         if kind.opens is not None or not self.learn.learner.at_once:
             yield f"link_error corrects tables that are known in advance, and {self.learn.model} needs others"
+
+    @property
+    def link_errors(self) -> tuple[LinkErrorSettings, ...]:
+        """Return the errors of links, in the order in which tables are corrected for them.
+
+        If the record of the party whose values are right has another person's key, the other parties show
+        that person. Errors of their own keys come on top of this, and are taken out first.
+        """
+        stated = self.link_error
+        listed = () if stated is None else stated if isinstance(stated, tuple) else (stated,)
+        return tuple(sorted(listed, key=lambda error: len(error.others)))
+
+    def correct_links(self, source: Tally, joint: JointSchema) -> Tally:
+        """Return the source with tables corrected for the stated errors of links."""
+        wrong = {party for error in self.link_errors for party in error.others}
+        for error in self.link_errors:
+            for party in sorted(wrong):
+                if error.by in joint.owners.get(party, ()):
+                    raise InputError(
+                        f"link_error: {error.by!r} belongs to {party!r}, whose values may be wrong."
+                    )
+            source = error.correct(source, joint)
+        return source
 
     @property
     def linking_rounds(self) -> int:
@@ -407,16 +442,14 @@ class SessionSpec(SessionText):
             faults += self.learn.faults(schema)
             faults += self.kind.faults(self, joint)
             if not faults and self.link_error is not None:
-                faults += self._faults_of_link_error(self.link_error, schema, joint)
+                faults += self._faults_of_link_errors(schema, joint)
         if faults:
             raise wrong(" ".join(faults))
 
-    def _faults_of_link_error(
-        self, error: LinkErrorSettings, schema: Schema, joint: JointSchema
-    ) -> Iterator[str]:
+    def _faults_of_link_errors(self, schema: Schema, joint: JointSchema) -> Iterator[str]:
         """Yield the problem if the correction of links does not fit the variables of the parties."""
         try:
-            source = error.correct(Rehearsal(schema), joint)
+            source = self.correct_links(Rehearsal(schema), joint)
             source.check(self.learn.learner.rehearse(schema, self.learn.read(schema)))
         except InputError as problem:
             yield str(problem)

@@ -157,6 +157,8 @@ class Part(NamedTuple):
 def part_of(name: str, hint: Any) -> Part:
     """Return the description of a field."""
     plain = stripped(hint)
+    if get_origin(plain) in {Union, types.UnionType}:  # a model or a list of it: the description says so
+        plain = next((each for each in get_args(plain) if is_model(each)), plain)
     origin, inner = get_origin(plain), get_args(plain)
     if is_model(plain):
         return Part(name, plain)
