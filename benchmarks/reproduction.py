@@ -5,7 +5,7 @@ number, or once where nothing is random (`Experiment.runs`). Then all experiment
 times as often, once, and what results is kept, whatever it is. Verdicts come from the rows in the folder: a
 folder that lacks a setting or a run, or has one too many, is refused. Seeds follow from the experiment, so
 experiments may run in several calls: one without rows in the folder keeps what FILE has of an earlier call by
-the same rule. `code` is the digest of the sources that the rows come from.
+the same rule. `code` is the digest of the sources when the rows were made, from CODE next to them.
 
     python -m benchmarks.reproduction FOLDER [ID ...] [--jobs N] [--json FILE] # run what is missing, judge
     python -m benchmarks.reproduction FOLDER --judge [--json FILE]             # judge the rows that are there
@@ -30,6 +30,7 @@ from masquerade_experiments.tasks import digest_of, plain_setting
 
 QUICK = False  # all settings of the papers
 MORE = "raised"  # folder of the experiments that were undecided
+CODE = "code.txt"  # digest of the sources that rows come from, next to them
 ITEMSETS = ("ma-2006-fig-7.4", "ma-2006-fig-7.5")
 
 
@@ -55,18 +56,19 @@ def judge(folder, entry, times=1):
     """Return the outcome of one experiment from its rows; one that has not run is kept as "not run"."""
     experiment = entry.load()
     if not has_rows(folder, entry):
-        return Outcome(experiment, reason="It has not run by the rule yet."), ""
+        return Outcome(experiment, reason="It has not run by the rule yet."), "", ""
     runs = experiment.runs * times
     frame, digest = read_rows(folder, experiment, runs)
     comparisons = tuple(checkable(it, entry.id) for it in experiment.compare(frame))
     values = json.loads((folder / (experiment.repeats or entry.id) / "comparison.json").read_text("utf-8"))
     settings = len(experiment.settings(QUICK))
     findings = Findings(frame, comparisons, frame, None, settings, runs, values["seed"], values["seconds"])
-    return Outcome(experiment, findings), digest
+    code = (folder / (experiment.repeats or entry.id) / CODE).read_text("utf-8")
+    return Outcome(experiment, findings), digest, code
 
 
-def kept(outcome, digest):
-    """Return what is kept of one experiment."""
+def kept(outcome, digest, code):
+    """Return what is kept of one experiment, of the digests of its rows and of their sources."""
     if outcome.findings is None:
         about = outcome.about
         return {
@@ -76,7 +78,6 @@ def kept(outcome, digest):
             "reason": outcome.reason,
         }
     judged = [it for it in outcome.comparisons if it.paper is not None]
-    [original] = [entry for entry in ENTRIES if entry.id == (outcome.about.repeats or outcome.about.id)]
     return {
         "id": outcome.about.id,
         "repeats": outcome.about.repeats,
@@ -85,7 +86,7 @@ def kept(outcome, digest):
         "runs": outcome.findings.runs,
         "seconds": outcome.findings.seconds,
         "rows": digest,
-        "code": digest_of(original.module)[:16],
+        "code": code,
         "values": {
             kind: dict(Counter(it.verdict for it in judged if it.kind == kind))
             for kind in KINDS
@@ -117,8 +118,13 @@ def headline_of(found):
 
 
 def run(names, folder, jobs, runs=None):
-    """Run experiments that are not saved yet, and write their rows."""
-    write_results(reproduce(select(names), folder, runs=runs, jobs=jobs), folder, quick=False)
+    """Run experiments that are not saved yet, and write their rows and the digest of their sources."""
+    selected = select(names)
+    codes = {entry.id: digest_of(entry.module)[:16] for entry in selected.entries}
+    write_results(reproduce(selected, folder, runs=runs, jobs=jobs), folder, quick=False)
+    for identity, code in codes.items():
+        if (folder / identity).is_dir():
+            (folder / identity / CODE).write_text(code, "utf-8")
 
 
 def main():
@@ -150,10 +156,10 @@ def main():
     before = {it["id"]: it for it in earlier.get("experiments", ())}
     more = {identity for identity in final if final[identity] is not first[identity]}
     found = [
-        {**kept(outcome, digest), "before": "undecided" if identity in more else ""}
+        {**kept(outcome, rows, code), "before": "undecided" if identity in more else ""}
         if outcome.findings or identity not in before
         else before[identity]
-        for identity, (outcome, digest) in final.items()
+        for identity, (outcome, rows, code) in final.items()
     ]
     print(headline_of(found))
     incomplete = [

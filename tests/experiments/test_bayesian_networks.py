@@ -366,6 +366,13 @@ def test_the_spread_over_runs_is_what_the_standard_errors_say():
     assert_matches(figure_5_4.EXPERIMENT.compare(frame))
     shifted = frame.assign(estimate=frame["estimate"] + 2 * frame["stderr"])
     assert figure_5_4.calibration(shifted).verdict == "differs"
+    # unbiased estimates with errors far larger than “almost no error” differ, whatever they claim
+    wide = frame.assign(estimate=frame["estimate"] + np.where(frame["run"] % 2, 0.5, -0.5), stderr=0.5)
+    assert {item.verdict for item in figure_5_4.sizes(wide)} == {"differs"}
+    more = pd.concat([frame, frame.assign(run=frame["run"] + 6)])  # the error does not depend on the runs
+    assert [item.ours for item in figure_5_4.sizes(more)] == pytest.approx(
+        [item.ours for item in figure_5_4.sizes(frame)]
+    )
     drawn(figure_5_4.EXPERIMENT, frame)
 
 
@@ -386,6 +393,11 @@ def test_p_star_grows_with_the_records_as_theorem_2_says():
     table = figure_5_5.EXPERIMENT.table(frame)
     assert table["by Theorem 2"].tolist() == [c.paper for c in theory]
     assert table["with a miner (Model II)"].tolist() == [c.ours for c in theory]
+    # records that are not disguised at all have no p*: their comparisons stay, and differ
+    exact = frame.assign(error=0.0, without_miner=0.0)
+    spoilt = figure_5_5.EXPERIMENT.compare(exact)
+    assert [c.what for c in spoilt] == [c.what for c in comparisons]
+    assert {c.verdict for c in spoilt} == {"differs"}
     drawn(figure_5_5.EXPERIMENT, frame)
 
 

@@ -159,6 +159,16 @@ def test_entropies_follow_their_formula():
     assert np.allclose(frame["grouped"], noise + p * log2(2), atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "column", ["binary", "ungrouped", "grouped", "gamma_ungrouped", "gamma_within_group"]
+)
+def test_one_wrong_point_of_a_curve_differs(column):
+    frame = frame_of("figure_3_1").copy()
+    frame.loc[frame["p"] == 0.1, column] *= 1 + 1e-9
+    found = [item.verdict for item in experiment("figure_3_1").compare(frame)]
+    assert found.count("differs") == 1
+
+
 def test_a_grouped_channel_discloses_the_group():
     frame = frame_of("figure_3_1")
     between = frame[(frame["p"] > 0) & (frame["p"] < 1)]

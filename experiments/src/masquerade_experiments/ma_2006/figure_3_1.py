@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import inf, log2
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -15,7 +16,7 @@ from masquerade_experiments.experiment import Comparison, Experiment, Row, Setti
 from masquerade_experiments.ma_2006.given import number
 
 GROUPS = ((0, 1, 2), (3, 4, 5))
-SHOWN = 0.3  # probability of a change at which γ is compared
+CURVES = {"binary": (2, 1), "ungrouped": (6, 1), "grouped": (6, 2)}  # categories, and groups of equal size
 
 
 def settings(quick: bool) -> Sequence[Setting]:  # noqa: FBT001  (the contract of experiments)
@@ -49,27 +50,17 @@ def finite(gamma: Fraction | float) -> float | None:
 
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
-    """Check the ends of the curves, their order, and γ by the formulas in the text."""
-    even = frame[frame["p"] == 0.5]["binary"].iloc[0]
-    shown = frame[frame["p"] == SHOWN].iloc[0]
+    """Compare every point of the curves with the printed definition, and γ with the formulas in the text."""
+    between = frame[(frame["p"] > 0) & (frame["p"] < 1)]
     return [
-        Comparison(
-            "Conditional entropy of a binary variable at p = 0.5, bits",
-            1.0,
-            float(even),
-            kind="printed formula",
-        ),
-        Comparison(
-            "Conditional entropy without disguise, bits",
-            0.0,
-            float(frame["ungrouped"].iloc[0]),
-            kind="printed formula",
-        ),
-        Comparison(
-            "Largest conditional entropy of six categories, at p = 5/6, bits (by the nearest p here)",
-            most_unknown(frame),
-            float(frame["ungrouped"].max()),
-            kind="printed formula",
+        *(
+            Comparison(
+                f"Conditional entropy ({curve}): largest distance from the definition in §3.1.1, all p, bits",
+                0.0,
+                farthest(frame[curve], [defined_entropy(*sizes, p) for p in frame["p"]]),
+                kind="printed formula",
+            )
+            for curve, sizes in CURVES.items()
         ),
         Comparison(
             "Grouped minus ungrouped entropy, largest over p above 0, bits",
@@ -77,36 +68,45 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
             float((frame["grouped"] - frame["ungrouped"])[frame["p"] > 0].max()),
             rule="below",
             kind="claim as read",
-            read_as="Grouping has the smaller entropy, read as: at every p above 0.",
+            read_as="“Less privacy is preserved on average” with groups, read as: less at every p above 0.",
         ),
+        gamma_comparison(frame, "gamma_ungrouped", "γ of six categories", 6),
+        gamma_comparison(frame, "gamma_within_group", "γ within a group of three", 3),
         Comparison(
-            f"γ of six categories at p = {SHOWN}, 5(1 − p)/p",
-            5 * (1 - SHOWN) / SHOWN,
-            float(shown["gamma_ungrouped"]),
-            kind="printed formula",
-        ),
-        Comparison(
-            f"γ within a group of three at p = {SHOWN}, 2(1 − p)/p",
-            2 * (1 - SHOWN) / SHOWN,
-            float(shown["gamma_within_group"]),
-            kind="printed formula",
-        ),
-        Comparison(
-            f"Possible truths of a report at p = {SHOWN}: grouped over ungrouped",
-            3 / 6,
-            float(shown["k_grouped"] / shown["k_ungrouped"]),
+            "Possible truths of a report, grouped over ungrouped: largest distance from 3/6, 0 < p < 1",
+            0.0,
+            farthest(between["k_grouped"] / between["k_ungrouped"], 3 / 6),
             kind="printed formula",
         ),
     ]
 
 
-def most_unknown(frame: pd.DataFrame) -> float:
-    """Return the largest entropy of six categories by its formula, −(1 − p)log₂(1 − p) − p·log₂(p/5)."""
+def farthest(ours: pd.Series, expected: float | Sequence[float]) -> float:
+    """Return the largest distance of our values from the expected ones."""
+    return float(np.abs(ours.to_numpy(dtype=float) - np.asarray(expected)).max())
 
-    def entropy(p: float) -> float:
-        return -sum(weight * log2(share) for weight, share in ((1 - p, 1 - p), (p, p / 5)) if weight > 0)
 
-    return max(entropy(float(p)) for p in frame["p"])
+def defined_entropy(categories: int, groups: int, p: float) -> float:
+    """Return H(X | report) under a uniform prior by the printed sum, from a matrix written down here."""
+    size = categories // groups
+    block = np.full((size, size), p / (size - 1))
+    np.fill_diagonal(block, 1 - p)
+    joint = np.kron(np.eye(groups), block) / categories
+    posterior = joint / joint.sum(axis=0)
+    there = joint > 0
+    return float(-(joint[there] * np.log2(posterior[there])).sum())
+
+
+def gamma_comparison(frame: pd.DataFrame, column: str, what: str, categories: int) -> Comparison:
+    """Compare γ with (K − 1)(1 − p)/p at every p at which the text states it, 1 − p ≥ p/(K − 1)."""
+    stated = frame[(frame["p"] > 0) & (1 - frame["p"] >= frame["p"] / (categories - 1))]
+    ratio = stated[column] * stated["p"] / ((categories - 1) * (1 - stated["p"]))
+    return Comparison(
+        f"{what} over {categories - 1}(1 − p)/p: largest distance from 1, p to {stated['p'].max()}",
+        0.0,
+        farthest(ratio, 1.0),
+        kind="printed formula",
+    )
 
 
 def draw(frame: pd.DataFrame) -> Figure:

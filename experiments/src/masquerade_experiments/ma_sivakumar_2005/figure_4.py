@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ RECORDS = 10_000
 LEVELS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 QUICK_LEVELS = (0.1, 0.2, 0.3)
 LEAST, GOOD = 0.1, 0.3
+BY_THEORY = (0.05, 0.1, 0.15)  # where Theorem 2's first order is accurate for 10,000 records
 ID = "ma-sivakumar-2005-fig-4"
 NOISE = (
     "At p = 0.3 the noise of a node with two parents nearly outweighs the bias of taking reports for "
@@ -52,12 +54,14 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
 
 
 def by_theory(frame: pd.DataFrame) -> Iterator[Comparison]:
-    """Compare the mean distances at p = 0.1, where no estimate is near zero, with the expected ones."""
-    for node in SHOWN:
-        theory = predicted(node, LEAST, RECORDS)
-        small = frame[(frame["node"] == node) & (frame["p"] == LEAST)]
+    """Compare the mean distances at small p, where no estimate is near zero, with the expected ones."""
+    for node, p in product(SHOWN, BY_THEORY):
+        small = frame[(frame["node"] == node) & (frame["p"] == p)]
+        if small.empty:
+            continue
+        theory = predicted(node, p, RECORDS)
         yield Comparison(
-            f"node {node}: mean distance at p = {LEAST}, by Theorem 2",
+            f"node {node}: mean distance at p = {p}, by Theorem 2",
             theory.mean,
             float(small["ckl"].mean()),
             theory.deviation / np.sqrt(small["run"].nunique()),
@@ -156,8 +160,8 @@ SHOWS = (
 )
 CHOSEN = "The levels of p are not given: we take 0.05 to 0.4. Every run draws its own 10,000 records."
 COMPARED = (
-    "The values of the figure are lost: what the text says is compared, and at p = 0.1 the mean with what "
-    "its own Theorem 2 gives for the network that stands in for the lost one. Shaded: up to "
+    "The values of the figure are lost: what the text says is compared, and at p = 0.05 to 0.15 the mean "
+    "with what its own Theorem 2 gives for the network that stands in for the lost one. Shaded: up to "
     "one standard deviation over the runs."
 )
 
