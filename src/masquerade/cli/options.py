@@ -13,6 +13,7 @@ from masquerade.core.errors import PluginError
 from masquerade.core.util.plugins import Group, load_plugin, plugins
 
 HELP = {"help_option_names": ["-h", "--help"]}
+POLICY_ENDINGS = (".yaml", ".yml", ".json")
 
 
 def group(told: str, **more: Any) -> typer.Typer:

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from masquerade.cli import output
-from masquerade.cli.options import Json, Out, Overwrite, argument, flag, option
+from masquerade.cli.options import POLICY_ENDINGS, Json, Out, Overwrite, argument, flag, option
 from masquerade.core.errors import InputError
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
     from masquerade.plan.person_budget import LimitSpending
     from masquerade.plan.result import Plan
-
-POLICY_ENDINGS = (".yaml", ".yml", ".json")
 
 
 def command(

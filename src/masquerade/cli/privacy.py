@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import masquerade as mq
-from masquerade.channels.policy.text import SUFFIXES
 from masquerade.cli import output
 from masquerade.cli.expected_errors import PEOPLE, expected_table, expected_values
 from masquerade.cli.ledger_privacy import show_ledger
-from masquerade.cli.options import Json, Overwrite, argument, option
+from masquerade.cli.options import POLICY_ENDINGS, Json, Overwrite, argument, option
 from masquerade.core.errors import InputError, SingularChannel
 from masquerade.core.record_gamma import describe_clear_missing, describe_gamma
 from masquerade.core.util import formatting
@@ -127,7 +126,7 @@ def command(
 
 def _load_policy(path: str) -> Policy:
     """Return the policy in a policy file, or the policy that a file of disguised records includes."""
-    if Path(path).suffix.lower() in SUFFIXES or not _is_data(path):
+    if path.lower().endswith(POLICY_ENDINGS) or not _is_data(path):
         return mq.Policy.load(path)
     from masquerade.frames.file_reader import open_batches  # noqa: PLC0415  (loads Arrow)
     from masquerade.sources.tally import carried_policy  # noqa: PLC0415
