@@ -170,7 +170,8 @@ def crosswise(p: Rational, anchor: Rational | None = None) -> Channel:
     Returns
     -------
     Channel
-        A channel from (yes, no) to (same, different); with an `anchor`, as described there.
+        A channel from (yes, no) to (same, different). With an `anchor`, truths and reports are as described
+        for that parameter.
 
     Notes
     -----
@@ -205,7 +206,7 @@ def cheater_detection(p_yes: Pair, p_no: Pair = (0, 0), share: Rational = "1/2")
     p_yes : pair of numbers or str
         Probability of a forced "yes" in each group.
     p_no : pair of numbers or str, optional
-        Probability of a forced "no" in each group. If it is above 0, the design is the symmetric one.
+        Probability of a forced "no" in each group. If it is above 0, this is the symmetric design.
     share : number or str, optional
         Share of people in the first group.
 

@@ -53,7 +53,7 @@ ENGINES = ("auto", "memory", "duckdb", "spark", "postgres")
 
 
 def _engine_named(name: str) -> str:
-    """Return the name of an engine if it is built in or the source of another package; else raise."""
+    """Return the name of an engine; raise BadParameter unless it is built in or from another package."""
     if name in ENGINES or name in plugins("sources"):
         return name
     brought = ", ".join(("", *plugins("sources")))

@@ -427,7 +427,7 @@ def _hidden_tree(
     with output.progress("learning on shares"):
         found = hidden_tree(people.codes, people.policy.schema, held, target, max_depth=depth)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about empty nodes, which a tree on shares does not reveal
+        warnings.simplefilter("ignore")  # they are about empty nodes, which a tree on shares does not reveal
         grown = mq.learn.decision_tree(people.in_the_open(), target, max_depth=depth, significance=None)
     clear = mq.learn.LabelTree.of(grown)
     _show_hidden(found, f"A tree for {target}", same=clear.to_dict() == found.model.to_dict(), json=json)
@@ -470,7 +470,7 @@ def _owner_parts(names: tuple[str, ...], engine: str | None) -> dict[str, tuple[
 
 
 def _only_for(what: str, due: bool, **given: object) -> None:  # noqa: FBT001
-    """Raise InputError if options for `what` are given although it is not `due`."""
+    """Raise InputError if `due` is False and an option that is only for `what` is given."""
     for name, value in given.items():
         if value is not None and not due:
             raise InputError(f"--{name.replace('_', '-')} is for {what}.")

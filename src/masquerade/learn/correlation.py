@@ -37,7 +37,7 @@ class Correlations(Printed):
     values : ndarray
         Square matrix of correlations.
     stderr : ndarray
-        Their standard errors; 0 on the diagonal.
+        Standard errors of the correlations; 0 on the diagonal.
     n : int
         Number of records.
     missing : MissingAnswers or None

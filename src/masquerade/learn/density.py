@@ -139,7 +139,7 @@ def reconstructed_density(
     Formula: f(x) = N̂_k/(n·width_k) for x in bin k; Var by the delta method for the ratio N̂_k/Σ N̂.
     Reference: Ma (2006), §2.5 and Fig. 6.3, whose estimate lacks the division by the width.
     Cost: one query.
-    Error: unbiased for the mean density within each bin; standard errors are those of the unbiased counts.
+    Error: unbiased for the mean density within each bin; standard errors refer to the unbiased counts.
 
     Examples
     --------

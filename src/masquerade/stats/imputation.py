@@ -63,7 +63,7 @@ class Pooled(Shown):
     values : array
         Means of the estimates over the imputations.
     within : array
-        Means of their variances.
+        Means of the variances of the estimates.
     between : array
         Variances of the estimates between imputations.
     m : int
@@ -346,7 +346,7 @@ def rubin(
     estimates : sequence
         Estimates, one row per imputation.
     variances : sequence
-        Their variances, in the same shape.
+        Variances of the estimates, in the same shape.
     terms : sequence of str, optional
         Names of the estimates.
     level : float, default 0.95

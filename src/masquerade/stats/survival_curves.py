@@ -347,9 +347,9 @@ def survival(
     -----
     Formula: log S_m = Σ_{k≤m} log(1 − d_k/Y_k) with events d and people at risk Y, both sums of estimated
     counts. The variance is gᵀΣg, g the gradient and Σ the covariance of the counts, disguise included; for
-    clear records it is Greenwood's. Intervals are those of log(−log S). Negative hazards, which noise can
-    give, are shown as 0. Follow-up ends before the time at which some group has fewer than 5 standard errors
-    of the disguise at risk.
+    clear records it is Greenwood's. Intervals are computed on the scale of log(−log S). Negative hazards,
+    which noise can cause, are shown as 0. Follow-up ends before the first time at which the number of people
+    at risk in some group is less than 5 standard errors of the disguise.
     Reference: Kaplan & Meier (1958); Greenwood (1926); Kalbfleisch & Prentice (2002), chapter 1.
     Cost: one table; O(times² · groups) products with its covariance.
 

@@ -36,7 +36,7 @@ ReportColumns = Name | Annotated[list[Name], Item(min_length=1)]
 
 
 class DateSpec(PolicyPart):
-    """What dates are read as: ages on a day, years, quarters or months."""
+    """How dates are read: as ages on a given day, as years, as quarters or as months."""
 
     as_: DateUnit = Item(alias="as")
     on: date | None = Item(default=None, description="the day of an age, as 2026-01-31")
@@ -50,12 +50,12 @@ class DateSpec(PolicyPart):
 
     @property
     def reading(self) -> DateReading:
-        """Return what dates are read as."""
+        """Return the reading of dates."""
         return DateReading(self.as_, self.on)
 
 
 class VariableSpec(PolicyPart):
-    """One column: its categories (or bins of a number), its channel, what a missing value stands for."""
+    """One column: its categories (or bins of a number), its channel, and the meaning of a missing value."""
 
     categories: list[Label] | None = None
     bins: list[Number] | None = Item(default=None, description="rising cut points of a number")
@@ -113,7 +113,7 @@ class DesignBlock(PolicyPart):
 
 
 class BlocksSpec(PolicyPart):
-    """Variables of which each person is dealt a random few, and reports these at the full γ."""
+    """Class response: each person is dealt a random few of the variables, and reports these at the full γ."""
 
     variables: list[Name | Annotated[list[Name], Item(min_length=1)]] = Item(
         min_length=1,

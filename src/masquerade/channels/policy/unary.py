@@ -2,7 +2,7 @@
 
 Each category becomes a yes/no variable, like an item of a basket. The bits of a person are disguised
 independently. Counts of categories, their errors and all queries about a single category work as for any
-policy. The policy does not know that exactly one bit is set: the γ of its records is that of arbitrary
+policy. The policy does not state that exactly one bit is set, so its γ of a record allows for all
 combinations of bits. `unary_gamma` is the smaller γ between two categories.
 """
 

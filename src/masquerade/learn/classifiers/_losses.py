@@ -135,9 +135,10 @@ def pocket(
 
     Formula: perceptron steps w ← w ± x on drawn configurations of the wrong side. w goes into the pocket if
     it has classified more consecutive draws correctly than the current pocket, and more records in total (the
-    ratchet). Configurations are drawn with their counts as weights; chapter 6 walks through records and adds
-    posterior weights instead. Up to 4,096 configurations, checking all records is so cheap that any w may
-    challenge the pocket after one draw. The pocket starts with the constant that predicts the larger class.
+    ratchet). Configurations are drawn with their counts as weights; Ma's chapter 6 goes through the records
+    in turn and adds posterior weights instead. With up to 4,096 configurations, checking all records is so
+    fast that any w may be compared with the pocket after one draw. The pocket starts with the constant that
+    predicts the larger class.
     Reference: Gallant (1990); Ma (2006), §6.2.
     Cost: `steps` draws; O(rows·columns) each time a longer run challenges the pocket.
     Error: never worse than always predicting the larger class; the best hyperplane with probability → 1 in

@@ -83,11 +83,11 @@ class NaiveBayes(Printed, LogScores, Saved):
     prior : ndarray
         P(class).
     prior_stderr : ndarray
-        Its standard errors.
+        Standard errors of `prior`.
     probabilities : tuple of ndarray
         P(category | class) of each feature, one row per class.
     stderrs : tuple of ndarray
-        Their standard errors.
+        Standard errors of `probabilities`.
     reliable : ndarray of bool
         False for a class whose count is less than five standard errors: the delta method is not reliable
         there.
@@ -240,7 +240,7 @@ class NaiveBayes(Printed, LogScores, Saved):
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Axes to draw on. Without it, new ones.
+            Axes to draw on. By default a new figure.
         level : float, default 0.95
             Confidence level of the intervals.
 
@@ -342,9 +342,9 @@ def naive_bayes(
         Count people who answered, or count missing answers as categories.
     method : {"counts", "likelihood", "composite"}
         "counts" estimates the table of each feature separately. "likelihood" maximises the joint likelihood
-        of the reports; the source must know the reports of each record. "composite" maximises the composite
-        likelihood of pairs, for sources that have tables only. With the last two, predictions have standard
-        errors (`NaiveBayes.predict_stderr`), and `alpha` is not used.
+        of the reports, and needs a source with the reports of each record. "composite" maximises the
+        composite likelihood of pairs, for sources that have tables only. With the last two, predictions have
+        standard errors (`NaiveBayes.predict_stderr`), and `alpha` is not used.
 
     Returns
     -------

@@ -78,7 +78,7 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
     accuracy : float
         Share of the records, by the counts used for learning, that are classified correctly.
     accuracy_stderr : float
-        Its standard error.
+        Standard error of `accuracy`.
     counts : str
         How negative counts were handled.
     negative : float
@@ -252,7 +252,7 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Axes to draw on. Without it, new ones.
+            Axes to draw on. By default a new figure.
         level : float, default 0.95
             Confidence level of the intervals.
 

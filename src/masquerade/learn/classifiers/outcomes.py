@@ -167,7 +167,7 @@ class Outcomes:
         return Figure(share, stderr, float(inside.lower[0]), float(inside.upper[0]))
 
     def _cells(self, weights: Floats) -> Floats:
-        """Return the weights of the cells of the table, from those of the counts."""
+        """Return the weights of the cells of the table, given the weights of the counts."""
         if self.table is None or self.groups is None:
             return weights
         return weights[self.groups].reshape(self.table.values.shape)
@@ -361,8 +361,8 @@ def confusion_of(outcomes: Outcomes, target: Variable, level: float = 0.95) -> C
 def auc_of(outcomes: Outcomes, code: int, level: float = 0.95) -> Figure:
     """Return the area under the ROC curve of a class; rows of the outcomes are increasing scores.
 
-    Formula: A = Σ ones·below/few is replaced by its slopes in the counts, and the area is A/many; its
-    interval is that of a ratio.
+    Formula: A = Σ ones·below/few is replaced by its slopes in the counts, and the area is A/many, with the
+    interval of a ratio.
     """
     ones, zeros = outcomes.counts[:, code], np.delete(outcomes.counts, code, axis=1).sum(axis=1)
     many, few = ones.sum(), zeros.sum()

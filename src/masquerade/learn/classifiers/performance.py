@@ -49,7 +49,7 @@ class Measure(Printed):
     value : float
         The estimate.
     stderr : float
-        Its standard error.
+        Standard error of the estimate.
     n : int
         Number of test records.
 
@@ -85,7 +85,7 @@ class Accuracy(Printed):
     value : float
         The estimate.
     stderr : float
-        Its standard error.
+        Standard error of the estimate.
     n : int
         Number of test records.
     warning : str or None
@@ -333,7 +333,7 @@ class ThresholdCurve(Printed):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Performance(Shown):
-    """Measures of a classifier on test records, next to those of the trivial classifier.
+    """Measures of a classifier on test records, next to the measures of the trivial classifier.
 
     The trivial classifier predicts the most frequent class for every record. Estimates are not cut to [0, 1];
     intervals of shares are within [0, 1].
@@ -451,7 +451,7 @@ class Performance(Shown):
         return "".join(map(html_of, (self, *self.parts)))
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the measures with their intervals, and those of the trivial classifier."""
+        """Draw the measures with their intervals, and the measures of the trivial classifier."""
         places = [i for i, name in enumerate(self.measures) if "minus" not in name and "above" not in name]
         dots = Dots(self.values[places], self.lower[places], self.upper[places])
         trivial = Dots(self.trivial[places], faint=True)

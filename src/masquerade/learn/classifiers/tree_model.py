@@ -43,9 +43,9 @@ class TreeSplit:
     """The split of an inner node: one branch (an index of a node) for every category of `feature`.
 
     `gain` is in bits, `ratio` is the gain ratio. `statistic` (Pearson's X² of the reports), `df` and
-    `p_value` are those of the test, None if nothing was tested. `p_value` is that of χ² times `tried`, the
-    number of features tried, at most 1. Trees of earlier versions have a deviance, or G² of estimated counts
-    and its `design_effect`, without `df`.
+    `p_value` describe the test of the split; they are None if nothing was tested. `p_value` is the p-value of
+    χ² multiplied by `tried`, the number of features tried, and at most 1. In trees of earlier versions,
+    `statistic` is a deviance, or G² of estimated counts with its `design_effect`, and there is no `df`.
     """
 
     feature: str
@@ -203,9 +203,9 @@ class DecisionTree(Printed, Saved):
 
         Formula: a leaf with error rate e among N records counts with the upper limit p of (e − p)² = z²(p(1 −
         p)/N + s), where z is the upper `confidence` quantile of the normal distribution and s the variance of
-        e in excess of that of N clear records. A subtree counts with the mean of its leaves' limits, weighted
-        by their records (negative estimates as zero). From the bottom up, a subtree becomes a leaf unless its
-        limit is smaller than the limit of the leaf.
+        e beyond the variance that N clear records would give. A subtree counts with the mean of its leaves'
+        limits, weighted by their records (negative estimates as zero). From the bottom up, a subtree becomes
+        a leaf unless its limit is smaller than the limit of the leaf.
         Reference: Quinlan (1993), chapter 4, with Wilson's limit; without disguise s = 0. No subtree raising.
         Cost: one pass over the nodes.
         Error: a heuristic, like the original: error rates are measured on the training records.
@@ -300,9 +300,9 @@ class DecisionTree(Printed, Saved):
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Axes to draw on. Without it, new ones.
+            Axes to draw on. By default a new figure.
         max_depth : int, optional
-            Levels to draw. Without it, those that fit a page.
+            Number of levels to draw. By default as many as fit a page.
         grouped : bool, default False
             Draw leaves of one node with the same most probable class in one box.
 

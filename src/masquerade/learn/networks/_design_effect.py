@@ -15,14 +15,14 @@ def design_effects(links: Candidates) -> Floats:
     """Return the factor by which noise inflates the likelihood-ratio statistic of each link, at least 1.
 
     Formula: δ̄ = 1 + Σ_j Σ_xz D_j[xz]/(Ê_j π_x|j π_z|j)/df, D_j the diagonal of (R_x⊗R_z) X_j (R_x⊗R_z)ᵀ, R =
-    I − π1ᵀ, X_j the block within (X, Z) of the table's covariance minus that of clear records, diag(N̂) −
-    N̂N̂ᵀ/n. Configurations and categories without counts are skipped, and df is reduced. As Rᵀdiag(1/π)R =
-    diag(1/π) − 11ᵀ, the sum is a weighted sum of the block. It expands into variances of the table and of
-    three of its margins, so large blocks are never formed.
-    Reference: Rao & Scott (1981, 1984), the first-order correction. Their 1 replaces the value of the
-    estimated table. Both are equal if X and Z are independent, as the test assumes, but that value is close
-    to 0 for two rare categories that never occur together, which would then be linked as if there were no
-    noise.
+    I − π1ᵀ, X_j the block within (X, Z) of the table's covariance minus the covariance of clear records,
+    diag(N̂) − N̂N̂ᵀ/n. Configurations and categories without counts are skipped, and df is reduced. As
+    Rᵀdiag(1/π)R = diag(1/π) − 11ᵀ, the sum is a weighted sum of the block. It expands into variances of the
+    table and of three of its margins, so large blocks are never formed.
+    Reference: Rao & Scott (1981, 1984), the first-order correction. The leading term is 1, as in their
+    correction, and is not computed from the estimated table. Both values are equal if X and Z are
+    independent, as the test assumes. But the value from the table is close to 0 for two rare categories that
+    never occur together, so that these would be linked as if there were no noise.
     Cost: one `within` for each table.
     """
     excess, freedom = excess_and_freedom(links)

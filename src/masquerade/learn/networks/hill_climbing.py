@@ -23,7 +23,7 @@ class CandidateLink(NamedTuple):
 
 
 class StructureScore(Protocol):
-    """Scores of a node with its parents, which add up to that of a structure."""
+    """Scores of a node with its parents, which add up to the score of a structure."""
 
     @property
     def tie(self) -> float:

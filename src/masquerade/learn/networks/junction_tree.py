@@ -205,7 +205,8 @@ class Propagation:
     records : int
         Number of records in the batch.
     shared : mapping of int to SharedRows
-        Cliques whose products were computed for distinct reports in advance: `member` is that of the batch.
+        Cliques whose products were computed in advance, for distinct reports. Their `member` covers only the
+        records of the batch.
     """
 
     def __init__(

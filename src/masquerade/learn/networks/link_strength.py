@@ -47,13 +47,13 @@ class Strength:
     """The test of one link, given the child's other parents.
 
     `statistic`, `df` and `p_value` are Pearson's test of `link_tests`: the probability of reports this far
-    from independence if the link did not exist and had been chosen in advance. A simulated p-value has
-    `samples`: how many were as far from independence, and how many were drawn. `deviance` measures the
-    strength, twice the log-likelihood of the reports that the link adds. A search picks the largest of many
-    statistics, so the p-value is neither the probability of the link nor a valid significance level: it ranks
-    links and shows doubtful ones. `frequency` is the share of resamples in which the link was found, None
-    without resampling. Files of earlier versions contain the deviance, or G² of estimated counts and its
-    `design_effect`, as `statistic`.
+    from independence if the link did not exist and had been chosen in advance. If the p-value is simulated,
+    `samples` is the number of simulated samples at least as far from independence, and the number of all
+    samples. `deviance` measures the strength: twice the increase of the log-likelihood of the reports due to
+    the link. A search selects the largest of many statistics, so the p-value is neither the probability of
+    the link nor a valid significance level: it ranks links and shows doubtful links. `frequency` is the share
+    of resamples in which the link was found, None without resampling. Files of earlier versions contain the
+    deviance, or G² of estimated counts and its `design_effect`, as `statistic`.
     """
 
     parent: str
@@ -68,7 +68,7 @@ class Strength:
 
     @property
     def strength(self) -> float:
-        """Return the strength of the link: its deviance, in files of earlier versions by the statistic."""
+        """Return the strength of the link: its deviance, or its statistic in files of earlier versions."""
         return self.statistic / (self.design_effect or 1.0) if self.deviance is None else self.deviance
 
     def figures(self) -> dict[str, Any]:

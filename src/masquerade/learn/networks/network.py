@@ -192,8 +192,8 @@ class BayesianNetwork(Printed):
         Returns
         -------
         float
-            Σ over the pairs of the log-likelihood of their reports under the network, minus that of the best
-            table of the pair; at most 0.
+            Σ over the pairs of the log-likelihood of their reports under the network, minus the
+            log-likelihood under the best table of the pair; at most 0.
 
         Notes
         -----
@@ -467,9 +467,10 @@ def bayesian_network(
         Estimate each table from the people who answered the node and its parents, which is right if missing
         answers depend on the parents alone; or count missing answers as categories.
     method : {"counts", "likelihood", "composite"}
-        Unbiased estimates family by family; the maximum of the joint likelihood, which needs a source that
-        knows the reports of each record; or the maximum of the pairwise composite likelihood, for any source
-        whose tables are counts of reports, with sandwich errors: see `composite_fit.fit_composite`.
+        "counts" gives unbiased estimates family by family. "likelihood" maximises the joint likelihood, and
+        needs a source with the reports of each record. "composite" maximises the pairwise composite
+        likelihood, with sandwich errors, for any source whose tables are counts of reports: see
+        `composite_fit.fit_composite`.
 
     Returns
     -------

@@ -78,11 +78,11 @@ class ConditionalTable(Printed):
     child : Variable
         The variable.
     parents : tuple of Variable
-        Its parents.
+        Parents of the variable.
     probabilities : ndarray
         The parameters, one axis per parent and the child last.
     stderr : ndarray
-        Their standard errors.
+        Standard errors of the parameters.
     reliable : ndarray of bool
         False for a configuration of the parents whose number of records is less than five of its standard
         errors, or below 25: its standard errors are not reliable.

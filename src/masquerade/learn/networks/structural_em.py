@@ -338,7 +338,7 @@ def polish(
     Parameters
     ----------
     source : Tally
-        A source that knows the reports of each record.
+        A source with the reports of each record.
     start : mapping of str to tuple of str
         Parents of every node.
     rules : StructureRules
@@ -351,7 +351,7 @@ def polish(
     Returns
     -------
     tuple of FittedStructure
-        The best structure found, whose BIC is never below that of the start, and the start.
+        The best structure found, and the start. The BIC of the best structure is at least that of the start.
     """
     sizes = {name: len(source.schema[name]) for name in source.schema}
     reports = reports_of(source, tuple(sizes))

@@ -272,8 +272,7 @@ def structure(
         Seed of the restarts, and of the draws of `polish`.
     polish : bool, default False
         Improve the structure by structural EM: it is scored by the joint likelihood of all reports (BIC), and
-        this score never gets worse. This needs a source that knows the reports of each record, and takes
-        longer.
+        this score never gets worse. This needs a source with the reports of each record, and takes longer.
     progress : callable, optional
         Called with the number of completed steps of `polish` and the total number of steps.
     missing : {"answered", "category"}, default "answered"

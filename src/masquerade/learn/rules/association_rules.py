@@ -104,7 +104,7 @@ def association_rules(
     `fdr` uses the procedure of Benjamini and Yekutieli on the test of independence in the reports
     (`RuleShares.p_values`), over all rules between frequent sets, whatever their confidence.
     Reference: Agrawal & Srikant (1994); the delta method for a ratio of dependent normals.
-    Cost: that of `frequent_itemsets`, and one batch of covariances per size of itemset.
+    Cost: as for `frequent_itemsets`, and one batch of covariances per size of itemset.
     Error: first order in 1/n. If the support of a left side is estimated as zero or less, its rules are
     omitted with a warning. Intervals are for one rule by itself, but thresholds select rules whose estimates
     happen to be too high: near a threshold, 81% of 95% Wald intervals of supports and 87 to 89% of those of

@@ -63,7 +63,7 @@ class Level:
 
     `sets` are in lexicographic order. `facets` are the row indices, in the level below, of the subsets that
     lack one item, or −1 if a subset is absent (only with ``candidates="join"``). `ends` are the smallest and
-    largest contribution of one record to a set's count, if the source knows them.
+    largest contribution of one record to a set's count, if the source provides them.
     """
 
     sets: Sets
@@ -196,7 +196,7 @@ class Itemsets(Printed):
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Axes to draw on. Without it, new ones.
+            Axes to draw on. By default a new figure.
         max_rows : int, default 20
             Maximum number of itemsets to draw.
 

@@ -151,8 +151,9 @@ class AssociationRules(Printed):
     def conf_int(self, of: str = "confidence") -> Interval:
         """Return intervals of a measure, by default the confidence, at the level of the itemsets.
 
-        Supports and confidences have score intervals; lift has normal intervals on the log scale, conviction
-        on the scale of its inverse, and leverage plain ones. Each interval is for one rule by itself.
+        Supports and confidences have score intervals. The other measures have normal intervals: lift on the
+        log scale, conviction on the scale of its inverse, and leverage on its own scale. Each interval is for
+        one rule by itself.
         """
         if of not in ORDERS:
             raise InputError(f"'of' must be one of {', '.join(ORDERS)}. Got {of!r} instead.")
@@ -306,7 +307,7 @@ class AssociationRules(Printed):
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Axes to draw on. Without it, new ones.
+            Axes to draw on. By default a new figure.
         max_rows : int, default 20
             Number of rules at most.
         by : str, default "lift"

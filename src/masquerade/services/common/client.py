@@ -245,7 +245,7 @@ class HttpTransport:
             verify = client_context(peer, self._tls)
         limits = httpx.Limits(keepalive_expiry=_IDLE_SECONDS)
         way = httpx.HTTPTransport(verify=verify, trust_env=False, limits=limits)
-        # httpx limits only the time between bytes; its inner pool is the one place to limit a whole try
+        # httpx limits only the time between two bytes. To limit a whole attempt, its inner pool is changed.
         pool: Any = way._pool  # noqa: SLF001
         pool._network_backend = _Timed(pool._network_backend, self._try)  # noqa: SLF001
         return httpx.Client(

@@ -158,7 +158,7 @@ class GateConfig(uvicorn.Config):
     """
 
     ended = False
-    """Whether all connections, including new ones, are closed: from the signal to stop on."""
+    """Whether all connections are closed, including new ones: True from the signal to stop onwards."""
 
     def __init__(self, app: Any, gate: Gate, most_unread: int, **more: Any) -> None:
         super().__init__(

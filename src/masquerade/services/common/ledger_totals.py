@@ -72,6 +72,7 @@ class PersonTotal:
     releases, draws : int
         Number of releases, and of different draws among them.
     recipients : tuple of str
+        Names of all recipients.
     """
 
     gamma: Fraction | None
@@ -156,8 +157,9 @@ def person_total(releases: Iterable[Release]) -> PersonTotal:
 
     Notes
     -----
-    Formula: γ = Π γ of draws · e^(Σ ε), except with probability Σ δ. All recipients
-    together count a draw once. Of its releases, those whose variables another release includes do not count.
+    Formula: γ = Π γ of draws · e^(Σ ε), except with probability Σ δ. A draw counts once, even if several
+    recipients received it. A release does not count if another release of the same draw has all of its
+    variables and at least its bound.
     Reference: Dwork & Roth (2014), theorem 3.16 (basic composition).
     """
     listed = [release for release in releases if release.kind not in ABOUT_ITSELF]
@@ -250,7 +252,7 @@ def _rank(release: Release) -> tuple[Fraction, Fraction, Fraction]:
 
 
 def _covers(one: Release, other: Release) -> bool:
-    """Return True if a release reveals at least as much as another of the same draw."""
+    """Return True if `one` reveals at least as much as `other`, a release of the same draw."""
     bounded = one.gamma is None or (other.gamma is not None and other.gamma <= one.gamma)
     noisy = all((getattr(other, name) or 0) <= (getattr(one, name) or 0) for name in ("epsilon", "delta"))
     return set(other.variables) <= set(one.variables) and bounded and noisy

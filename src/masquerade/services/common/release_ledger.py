@@ -45,7 +45,7 @@ RESTORED, SIGNED, AGREED = "restored", "signed from here on", "agreed to a resto
 WITNESSED: Final = "witnessed"  # notes by peer: the end of this service's ledger that the peer has signed
 NOISE: Final = ("epsilon", "delta")
 CLEAR: Final = "records in clear"  # kind of releases without any disguise
-KEYS: Final = ("(key)",)  # stands for the variables of a release that reveals linked records, but no value
+KEYS: Final = ("(key)",)  # in place of variables, in a release that reveals linked records but no value
 ABOUT_ITSELF: Final = frozenset({RESTORED, SIGNED, AGREED})  # kinds of lines without a release
 END, WITNESS = "end of a release ledger", "end of a peer's release ledger"  # labels of signatures
 MOST_TEXT: Final = 500
@@ -150,10 +150,10 @@ class Release:
     digest : str, optional
         SHA-256 of the bytes sent, if they are known in advance.
     draw : str, optional
-        Name of the random draw. A release from the same draw, as of memoised disguises, reveals nothing new
-        and is counted once.
+        Name of the random draw. Releases from the same draw, such as memoised reports that are sent again,
+        reveal nothing new and are counted once.
     epsilon, delta : Fraction, optional
-        Privacy parameters of noise added to a sum; `gamma` bounds what the data reveals besides.
+        Privacy parameters of noise added to a sum; `gamma` bounds everything else that the data reveals.
     """
 
     session: str
@@ -270,7 +270,7 @@ def parse(path: Path, data: bytes, known: Mark | None = None) -> tuple[tuple[Ent
     path : Path
         The file, for messages.
     data : bytes
-        Its content.
+        Content of the file.
     known : Mark, optional
         An end that the ledger must contain.
 
@@ -279,7 +279,7 @@ def parse(path: Path, data: bytes, known: Mark | None = None) -> tuple[tuple[Ent
     tuple of Entry
         The lines.
     int
-        Their number of bytes.
+        Number of bytes of these lines.
 
     Raises
     ------

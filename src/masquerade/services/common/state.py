@@ -62,8 +62,8 @@ class ReplyStore:
 
     Each peer has its own limits, so that no peer's requests displace another's. Beyond `most_bytes` the bytes
     of a peer's oldest replies are deleted, but not the fact that they were sent: a repeated request is then
-    refused (`KeySpent`) rather than handled a second time. Only beyond `most` replies the oldest facts are
-    deleted.
+    refused (`KeySpent`) rather than handled a second time. These facts are deleted only beyond `most`
+    replies, the oldest first.
 
     A `passing` reply is useless after a crash: only the fact that it was sent is durable. Its bytes are in
     memory until later replies displace them.

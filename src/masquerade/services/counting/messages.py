@@ -212,7 +212,7 @@ class DeviceReply(Message, tag=b"masquerade count reply 2"):
 
     @classmethod
     def make(cls, person: str, letter: bytes, content: bytes, terms: bytes, key: SigningKey) -> DeviceReply:
-        """Sign a reply to the letter of this id; `terms` is the digest of the terms."""
+        """Sign a reply to the message with the id `letter`; `terms` is the digest of the terms."""
         unsigned = cls(person, letter, content, bytes(SIGNATURE_SIZE))
         return cls(person, letter, content, key.sign(_REPLY, terms, *unsigned._fields()))
 

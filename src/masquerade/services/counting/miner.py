@@ -198,7 +198,8 @@ class MinerService(CountServer):
     """Endpoints for the office: enrol. People: terms, letters, replies. Operator: check, ask, result, …
 
     People's devices have no certificate. Each message is signed with the identity that the office enrolled.
-    The signature covers the count and, for a reply, the letter that it answers. It is checked first.
+    The signature covers the count and, in a reply, the id of the message (letter) that it answers. It is
+    checked first.
     """
 
     settings: CountMinerSettings
@@ -276,7 +277,7 @@ class MinerService(CountServer):
         return self._require_queue().letter(person).encode()
 
     def _reply(self, call: Call) -> bytes:
-        """Accept a reply that its person signed for the current letter; the signature is checked first."""
+        """Accept a reply that its person signed for the current message; the signature is checked first."""
         terms, reply = self.require_terms(), DeviceReply.decode(call.body)
         if not reply.is_signed(terms):
             raise NotAdmitted(NOT_SIGNED)

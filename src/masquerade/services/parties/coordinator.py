@@ -221,7 +221,7 @@ class Coordinator:
         if identity is None or reply is None:
             return
         end = SignedMark.decode(reply.end.encode())
-        if end is None or end.public != identity:  # a node must not hide behind another node's ledger
+        if end is None or end.public != identity:  # a node must not present another node's ledger
             raise errors.RoundAborted(
                 f"Party {member!r} did not sign the end of its release ledger.",
                 spent=True,

@@ -157,9 +157,9 @@ def split_columns(
     missing: float = 0.1,
     linking: str = "intersection",
 ) -> DeploymentPlan:
-    """Split by columns: each party has its own, for a random share `1 - missing` of people, shuffled.
+    """Split by columns: each party has its own columns, for a random sample of the people in random order.
 
-    With ``linking="keyed"`` each party has all people.
+    The sample has the share `1 - missing` of the people. With ``linking="keyed"`` each party has all people.
     """
     generator = np.random.default_rng(seed)
     keyed = add_person_keys(people)

@@ -323,7 +323,7 @@ def read_local_data(
 def people_digest(keys: pa.Array, scratch: Scratch = MEMORY_ONLY) -> str:
     """Return the SHA-256 of sorted keys as text; long columns are sorted in `scratch`."""
     digest = hashlib.sha256()
-    if pa.types.is_large_string(keys.type):  # as earlier versions: a validity bitmap of ones
+    if pa.types.is_large_string(keys.type):  # hash a bitmap of ones first, as earlier versions did
         digest.update(np.packbits(np.ones(len(keys), np.uint8), bitorder="little").data)
     _hash_runs(digest, sorted_keys(keys, scratch))
     return digest.hexdigest()

@@ -29,13 +29,13 @@ from masquerade.services.parties.settings import SessionNodeSettings
 STOPPED, WITHDRAWN = "this node was stopped", "its operator cancelled it"
 CONVENED = "convened"
 MOST_WAITED = 3600  # seconds to wait for parties that are still starting
-CANCEL_SECONDS = 10.0  # for a member to acknowledge that a session is cancelled
-RECEIPT_SECONDS = 5.0  # for a peer to return a receipt; the next session asks absent peers again
-STOP_SECONDS = 2.0  # for a running session to notice that the node stops
+CANCEL_SECONDS = 10.0  # time for a member to acknowledge that a session is cancelled
+RECEIPT_SECONDS = 5.0  # time for a peer to return a receipt; the next session asks absent peers again
+STOP_SECONDS = 2.0  # time for a running session to notice that the node stops
 LONGEST_POLL = 45.0  # seconds that a status request waits: less than a client's timeout
 STOP_CHECK = 0.5  # seconds after which a waiting request notices that the service stops
 STATUS_FIELDS = ("state", "step", "reason", "records", "seconds", "guarantee", "requested")
-WITHOUT_RECORDS = {"begin", "arrange", "ledger", "witness", "model", "end", CANCEL}  # roles that send none
+WITHOUT_RECORDS = {"begin", "arrange", "ledger", "witness", "model", "end", CANCEL}  # send no records
 WAITING = "waiting"  # prefix of the steps that `quiet` polls and logs report, too
 
 
@@ -300,7 +300,7 @@ class Node(NodeServer):
     def _note_interruption(self, name: str, reason: str, error: Exception) -> None:
         self.log.info("session interrupted", session=name, error=type(error).__name__)
         unwanted = name in self._unwanted
-        if unwanted:  # again, for members that the run reached after the first cancellation
+        if unwanted:  # cancel again: the run may have reached further members after the first cancellation
             self._cancel_members(name)
         # the state may be closed by now and keep "running"; _describe_session reports this as interrupted
         with suppress(FileError):
@@ -319,7 +319,7 @@ class Node(NodeServer):
         if request.get("session") is None:
             return {"sessions": [self._describe_session(name) for name in self.state.notes.names(CONVENED)]}
         name, seen, quiet = _session_name(request), request.get("seen"), request.get("quiet") is True
-        longest = min(LONGEST_POLL, 0.75 * self.settings.limits.seconds)  # else the caller is asked to retry
+        longest = min(LONGEST_POLL, 0.75 * self.settings.limits.seconds)  # a longer wait would time out
         until = time.monotonic() + (0.0 if seen is None else longest)
         while True:
             changes = self._changes

@@ -2,9 +2,9 @@
 
 - Reports count once per draw: sending the same reports again reveals nothing new, and reports under another
   policy multiply γ.
-- Exact results (counts, parameters, models) have no γ. For variables that the policy leaves in clear, the
-  owner has accepted them. For variables that it disguises, the consent needs `clear: accepted`, as it does
-  for anything above the limit. Both then count as clear.
+- Exact results (counts, parameters, models) have no γ. If the policy leaves a variable in clear, the owner
+  has accepted exact results about it. If the policy disguises the variable, the consent needs `clear:
+  accepted`, as it does for anything above the limit. In both cases the variable then counts as clear.
 - Sums with noise add their ε to ln γ. The consent accepts their δ, since it states `noise:` in full; the δ is
   shown with the total.
 """

@@ -356,7 +356,7 @@ class SessionSpec(SessionText):
         """Return the errors of links, in the order in which tables are corrected for them.
 
         If the record of the party whose values are right has another person's key, the other parties show
-        that person. Errors of their own keys come on top of this, and are taken out first.
+        that person. Errors in their own keys add to these errors, and are corrected first.
         """
         stated = self.link_error
         listed = () if stated is None else stated if isinstance(stated, tuple) else (stated,)

@@ -105,7 +105,7 @@ def logistic(
         answers to covariates are at random given the variables in `given`. In both cases, missing outcomes
         may depend on the covariates.
     given : str or sequence of str, optional
-        Variables that missing answers to covariates depend on, for "at-random"; the outcome may be one.
+        Variables that missing answers to covariates depend on, for "at-random"; they may include the outcome.
     nuisance : mapping of str to str, optional
         Terms of other components of the model, by the category or variable that each component describes:
         ``{"lying": "~ age"}``.
@@ -568,10 +568,11 @@ def _with_robust(  # noqa: PLR0917  (all belong together)
     options: ModelOptions,
     method: Method,
 ) -> Regression:
-    """Return the result with the corrected-score fit attached; if they disagree, the latter alone.
+    """Return the result with the corrected-score fit attached; if both disagree, that fit alone.
 
     Formula: d'V⁻d of the difference d of both estimates, V from the difference of their influences
-    (Hausman 1978). With disguised covariates the likelihood needs a model of them given the clear ones.
+    (Hausman 1978). For disguised covariates, the likelihood needs a model of their distribution given the
+    clear covariates.
     """
     fit = result.fit
     assert fit is not None  # noqa: S101  (for the type checker: fitted just now)

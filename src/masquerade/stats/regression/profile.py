@@ -50,11 +50,11 @@ def profile_interval(  # noqa: PLR0917  (all belong together)
     likelihood : RegressionLikelihood
         Function that was maximised.
     best : Solution
-        Its maximum.
+        Maximum of the function.
     place : int
         Position of the coefficient.
     stderr : float
-        Its standard error, for the first guess.
+        Standard error of the coefficient, for the first guess.
     threshold : float
         Deviance at the ends, for example the 95% quantile of χ²₁.
     starts : sequence of arrays, optional

@@ -3,7 +3,8 @@
 Each design of a survey is a matrix of chances and one of these models. Truths that are tuples (a sensitive
 answer and a number of items, a covariate and an outcome) have a product of models.
 
-Arrays have the records first, but lie truth by truth in memory: sums over a few truths are sums of vectors.
+The first axis of arrays is the records, but memory is ordered truth by truth, so that sums over a few truths
+are sums of vectors.
 """
 
 from __future__ import annotations
@@ -303,7 +304,7 @@ class Part:
     columns : tuple of int
         Which predictors of the product it takes.
     codes : array
-        Its truth for each truth of the product; −1 where the factor is not needed.
+        Truth of the factor for each truth of the product; −1 where the factor is not needed.
     """
 
     model: TruthModel

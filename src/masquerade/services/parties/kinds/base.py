@@ -78,7 +78,7 @@ class Outflow:
         Id of the policy under which reports were drawn.
     epsilon, delta : Fraction, optional
         Privacy parameters of the noise added to counts, for all tables of the session together. `gamma`
-        bounds what the data reveals besides.
+        bounds everything else that the data reveals.
 
     Examples
     --------
