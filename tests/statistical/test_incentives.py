@@ -88,3 +88,32 @@ def test_noise_that_was_not_agreed_on_is_noticed_with_the_stated_power():
 def test_honest_parties_raise_no_alarm():
     """One alarm in a million: two among 300 runs have a probability of 5e-8."""
     assert count_alarms(500, lambda north, _: north) <= 1
+
+
+def association(counts):
+    other, smokers = counts[:, 1] / counts.sum(axis=1)
+    return smokers - other
+
+
+def test_a_liar_among_pooled_counts_dilutes_the_sum_and_undoes_its_own_lie():
+    """The page's second example: margins stay, the association keeps the share of honest people."""
+    n, lied, effect = 200_000, 60_000, 0.3
+    generator = np.random.default_rng(5)
+    smoker = (generator.random(n) < 0.3).astype(int)
+    frame = pd.DataFrame({"smoker": smoker, "ill": (generator.random(n) < 0.2 + effect * smoker).astype(int)})
+    west = frame.iloc[n - lied :]
+    swapped = west.assign(ill=generator.permutation(west["ill"]))
+
+    def count(some):
+        (table,) = mq.tally(some, schema=mq.Schema(dict.fromkeys(frame, (0, 1)))).answer(
+            [mq.Query(by=("smoker", "ill"))]
+        )
+        return table.values
+
+    honest, opened = count(frame), count(frame.iloc[: n - lied]) + count(swapped)
+    for axis in (0, 1):
+        assert np.array_equal(opened.sum(axis=axis), honest.sum(axis=axis))
+    shares = opened[:, 1] / opened.sum(axis=1)
+    error = math.sqrt((shares * (1 - shares) / opened.sum(axis=1)).sum())
+    assert abs(association(opened) - effect * (1 - lied / n)) < NormalDist().inv_cdf(1 - ALARM / 2) * error
+    assert np.array_equal(opened - count(swapped) + count(west), honest)
