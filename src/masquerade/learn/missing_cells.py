@@ -7,7 +7,8 @@ answers can be computed from the table alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Literal
 
@@ -19,6 +20,8 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Tally, check_source
+from masquerade.learn.missing_errors import ObservedErrors, is_small_enough
+from masquerade.learn.networks.joint_fit import JointFit, keep_inside
 from masquerade.learn.networks.network import (
     BayesianNetwork,
     HasStructure,
@@ -26,6 +29,7 @@ from masquerade.learn.networks.network import (
     bayesian_network,
     plain_structure,
 )
+from masquerade.learn.networks.parameters import ConditionalTable
 
 MOST_PRODUCTS = 1 << 24  # most cells of the table times most combinations of answers
 MOST_STEPS = 2000
@@ -58,8 +62,9 @@ def network_with_missing(
     Returns
     -------
     BayesianNetwork
-        Its standard errors are computed from the people who answered all variables of a family. EM uses more
-        records, so they are conservative.
+        Its standard errors are from the observed information, which counts what missing answers lose. With
+        "joint" it has the covariance of all parameters, so that queries have errors too. If there are very
+        many parameters and cells, errors are conservative: from people who answered all of a family.
 
     Raises
     ------
@@ -71,10 +76,12 @@ def network_with_missing(
     Notes
     -----
     Formula: the expected count of answers y is Σ t(r) P(y)/P(r) over the cells r of the table whose answers
-    agree with y; then θ = (N + α)/(N₊ + α₊). Both steps are repeated.
-    Reference: Dempster, Laird and Rubin (1977); missing at random (Rubin 1976). Answers whose absence depends
-    on themselves are not identified.
+    agree with y; then θ = (N + α)/(N₊ + α₊). Both steps are repeated. The covariance is (I + P)⁻¹ I (I + P)⁻¹
+    with the observed information I and the second derivatives P of the prior.
+    Reference: Dempster, Laird and Rubin (1977); Louis (1982); missing at random (Rubin 1976). Answers whose
+    absence depends on themselves are not identified.
     Cost: per step, the number of cells of a table times the number of combinations of its answers.
+    Error: intervals contain the truth in 95% of samples (`benchmarks/missing_networks.py`).
 
     Examples
     --------
@@ -90,21 +97,19 @@ def network_with_missing(
     parents = plain_structure(structure)
     families = _Families(source, parents, joint=tables == "joint")
     start = bayesian_network(families, parents, prior=prior)
+    joint: JointFit | None = None
+    fits: dict[str, _Fit] = {}
     if families.joint is not None:
-        result = _fit(families.joint, parents, prior)
+        whole = _fit(families.joint, {it.child.name: parents[it.child.name] for it in start.tables}, prior)
+        joint, fits = whole.joint_fit(), dict.fromkeys(parents, whole)
     else:
-        result = {}
         for name, table in families.tables.items():
             # a chain over the variables of the family is saturated, so EM fits their whole table
             family = (*parents[name], name)
-            chain = {each: family[:place] for place, each in enumerate(family)}
-            result[name] = _fit(table, chain, prior)[name]
-    changed = tuple(
-        replace(table, probabilities=result[table.child.name], evidence=None, unbiased=None)
-        for table in start.tables
-    )
+            fits[name] = _fit(table, {each: family[:place] for place, each in enumerate(family)}, prior)
+    changed = tuple(fits[table.child.name].replace_in(table) for table in start.tables)
     noted = None if start.missing is None else replace(start.missing, taken="expected")
-    return BayesianNetwork(changed, noted)
+    return BayesianNetwork(changed, noted, joint)
 
 
 class _Families:
@@ -134,7 +139,55 @@ class _Families:
         return [self.tables[query.names[-1]] for query in queries]
 
 
-def _fit(table: CountTable, parents: Mapping[str, Sequence[str]], prior: float) -> dict[str, Floats]:
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """The maximum of EM on one table: `agrees` has a row per cell of `counts`, and a column per answers."""
+
+    chances: dict[str, Floats]
+    places: dict[str, list[int]]
+    sizes: list[int]
+    agrees: Floats
+    counts: Floats
+    prior: float
+
+    @property
+    def joint(self) -> Floats:
+        """Return the joint distribution of all variables."""
+        return _joint(self.chances, self.places, self.sizes)
+
+    @cached_property
+    def observed(self) -> ObservedErrors | None:
+        """Return the errors by the observed information, None if its matrices would be too large."""
+        if not is_small_enough(self.chances, self.agrees.shape[1], len(self.counts)):
+            return None
+        return ObservedErrors(
+            self.chances, self.places, self.joint, self.agrees, self.counts, prior=self.prior
+        )
+
+    def replace_in(self, table: ConditionalTable) -> ConditionalTable:
+        """Return a table of people who answered with the probabilities and errors of this fit."""
+        name = table.child.name
+        errors = table.stderr if self.observed is None else self.observed.tables()[name]
+        return replace(table, probabilities=self.chances[name], stderr=errors, evidence=None, unbiased=None)
+
+    def joint_fit(self) -> JointFit | None:
+        """Return the fit with the covariance of all parameters, None if it is not known."""
+        found = self.observed
+        if found is None or not all(np.isfinite(own).all() for own in found.tables().values()):
+            return None
+        chances = self.agrees @ self.joint.ravel()
+        return JointFit(
+            tables={name: keep_inside(table) for name, table in self.chances.items()},
+            log_likelihood=float(self.counts @ np.log(np.maximum(chances, 1e-300))),
+            dimension=len(found.covariance),
+            n=float(self.counts.sum()),
+            counts={},
+            covariance=found.covariance,
+            has_converged=True,
+        )
+
+
+def _fit(table: CountTable, parents: Mapping[str, Sequence[str]], prior: float) -> _Fit:
     """Return the parameters of a network over the variables of a table with missing answers."""
     if np.any(table.covariance.diagonal("given_records")) or np.any(table.values < 0):
         raise InputError(
@@ -155,23 +208,17 @@ def _fit(table: CountTable, parents: Mapping[str, Sequence[str]], prior: float) 
         agrees &= _agreement(axis)[seen[:, place]].reshape(len(seen), *shape)
     flat = agrees.reshape(len(seen), -1).astype(float)
     names = [axis.name for axis in axes]
-    chances = {
-        name: np.full([sizes[names.index(it)] for it in (*parents[name], name)], 1 / sizes[names.index(name)])
-        for name in names
-    }
+    # in the order of the structure, which is that of the tables of a network
+    places = {name: [names.index(it) for it in (*parents[name], name)] for name in parents}
+    chances = {name: np.full([sizes[at] for at in own], 1 / sizes[own[-1]]) for name, own in places.items()}
     for _ in range(MOST_STEPS):
-        joint = _joint(chances, parents, names, sizes).ravel()
+        joint = _joint(chances, places, sizes).ravel()
         expected = (counts / np.maximum(flat @ joint, 1e-300)) @ flat * joint
-        new = {
-            name: _conditional(
-                expected.reshape(sizes), [names.index(it) for it in (*parents[name], name)], prior
-            )
-            for name in names
-        }
-        change = max(float(np.abs(new[name] - chances[name]).max()) for name in names)
+        new = {name: _conditional(expected.reshape(sizes), own, prior) for name, own in places.items()}
+        change = max(float(np.abs(new[name] - chances[name]).max()) for name in places)
         chances = new
         if change < SETTLED:
-            return chances
+            return _Fit(chances, places, sizes, flat, counts, prior)
     raise NotConverged(f"EM on tables with missing answers still changes after {MOST_STEPS:,} steps.")
 
 
@@ -183,16 +230,12 @@ def _agreement(axis: Variable) -> Floats:
     return result
 
 
-def _joint(
-    chances: Mapping[str, Floats], parents: Mapping[str, Sequence[str]], names: list[str], sizes: list[int]
-) -> Floats:
+def _joint(chances: Mapping[str, Floats], places: Mapping[str, Sequence[int]], sizes: list[int]) -> Floats:
     """Return the joint distribution of all variables."""
     joint = np.ones(sizes)
-    for name in names:
-        places = [names.index(it) for it in (*parents[name], name)]
-        order = np.argsort(places)
-        shape = [size if at in places else 1 for at, size in enumerate(sizes)]
-        joint = joint * chances[name].transpose(order).reshape(shape)
+    for name, own in places.items():
+        shape = [size if at in own else 1 for at, size in enumerate(sizes)]
+        joint = joint * chances[name].transpose(np.argsort(own)).reshape(shape)
     return joint
 
 
