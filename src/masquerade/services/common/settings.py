@@ -160,7 +160,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
 
 class Limits(Strict):
-    """Limits of sizes, times and concurrent requests of a service; anything beyond is refused."""
+    """Limits on sizes, times and concurrent requests of a service; anything beyond is refused."""
 
     body_bytes: Bytes = 64 * MIB
     """The longest message, received or sent."""
@@ -191,11 +191,11 @@ class Listen(Strict):
     """The address of a service."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
-    """The address or name to listen at; without `tls` only an address of this machine."""
+    """The address or name to listen at. Without `tls` it must be an address of this machine."""
     port: int = Field(default=8443, ge=0, le=65_535)
     """The port; 0 for any free port."""
     probe: Probe | None = None
-    """The address for probes without a certificate; without it, probes need one like all callers."""
+    """The address for probes without a certificate. Without it, probes need one, like all other callers."""
 
     @property
     def probe_address(self) -> tuple[str, int] | None:
@@ -211,7 +211,7 @@ class Tls(Strict):
     key: SecretFile
     """The private key of that certificate (PEM)."""
     authority: PublicFile | None = None
-    """The authority of peers' certificates (PEM); without it the system's, and callers show none."""
+    """Authority of peers' certificates (PEM). By default the system's; callers then show no certificate."""
 
     def files(self) -> TlsFiles:
         """Return the files for servers and clients."""
@@ -222,15 +222,15 @@ class PeerSettings(Strict):
     """Another service: its address and credentials."""
 
     url: Url | None = None
-    """Its address; a peer that only calls needs none."""
+    """The address of the peer; not needed for a peer that only calls this service."""
     fingerprints: tuple[Digest, ...] = ()
-    """Pinned fingerprints of its certificate (`masquerade tls fingerprint`); two while it is replaced."""
+    """Pinned fingerprints of the peer's certificate (`masquerade tls fingerprint`); two while it changes."""
     token_digest: Digest | None = None
-    """The digest of the token that it shows to us (`masquerade tls token` prints it)."""
+    """The digest of the token that the peer sends to this service (`masquerade tls token` prints it)."""
     token_file: SecretFile | None = None
-    """The token that we show to it."""
+    """The token that this service sends to the peer."""
     identity: PublicKey | None = None
-    """Its public signing key (`masquerade tls identity`); required in sessions, of parties and helper."""
+    """The peer's public signing key (`masquerade tls identity`); parties and helpers of sessions need one."""
 
     def peer(self, name: str) -> Peer:
         """Return the peer for servers and clients, with the token read from `token_file`."""
@@ -255,7 +255,7 @@ class NodeSettings(Strict):
     listen: Listen = Listen()
     """The address of this service."""
     tls: Tls | None = None
-    """Its certificate and key; without them it listens only on this machine, and needs `operator_token`."""
+    """Its certificate and key. Without them, it listens only on this machine, and needs `operator_token`."""
     identity: SecretFile
     """The signing key of this service (`masquerade tls identity` creates it)."""
     operator_token: SecretFile | None = None
@@ -265,7 +265,7 @@ class NodeSettings(Strict):
     peers: dict[Name, PeerSettings] = Field(default_factory=dict)
     """The other services by name: those that may call this service, and those that it calls."""
     limits: Limits = Limits()
-    """Limits of sizes, times and concurrent requests."""
+    """Limits on sizes, times and concurrent requests."""
     retries: int = Field(5, ge=0, le=20)
     """The number of retries if a peer does not answer in time or is busy."""
 

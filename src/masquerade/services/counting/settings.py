@@ -46,13 +46,13 @@ class CountDescription(common.Strict):
     dropouts: str = "0.05"
     """For aggregation: the share of people who may leave in the middle of a round."""
     server: Literal["semi-honest", "malicious"] = "malicious"
-    """For aggregation: whether it protects against a miner that follows the protocol, or against any."""
+    """For aggregation: whether it protects against only a miner that follows the protocol, or any miner."""
     miner: common.PublicKey
     """The miner's public signing key (`masquerade tls identity` prints it)."""
     leaders: dict[common.Name, common.PublicKey] = Field(default_factory=dict)
     """For the mix: the leaders' public signing keys, in the order in which they shuffle."""
     noise: CountNoiseSettings | None = None
-    """For aggregation: noise that nobody knows; `minimum` is then by default everyone but the dropouts."""
+    """For aggregation: noise that nobody knows. `minimum` is then by default all people less the dropouts."""
 
     @model_validator(mode="after")
     def _noise_of_votes(self) -> Self:

@@ -3,8 +3,8 @@
 - Reports count once per draw: sending the same reports again reveals nothing new, and reports under another
   policy multiply γ.
 - Exact results (counts, parameters, models) have no γ. If the policy leaves a variable in clear, the owner
-  has accepted exact results about it. If the policy disguises the variable, the consent needs `clear:
-  accepted`, as it does for anything above the limit. In both cases the variable then counts as clear.
+  has accepted exact results about it. If the policy disguises the variable, the consent needs
+  `clear: accepted`, as it does for anything above the limit. In both cases the variable counts as clear.
 - Sums with noise add their ε to ln γ. The consent accepts their δ, since it states `noise:` in full; the δ is
   shown with the total.
 """
@@ -101,7 +101,7 @@ class SessionTotal:
 
 
 def limit_of(stated: str | None, policy: Policy) -> PrivacyLimit:
-    """Return the limit that a party states; else the limit of its policy; else 5%:50%."""
+    """Return the limit that a party states, or else the limit of its policy, or else 5%:50%."""
     return parse_limit(stated) if stated is not None else policy.limit or DEFAULT_LIMIT
 
 

@@ -44,20 +44,20 @@ WHOLE = ("linear", "k-means")  # learners that count all their variables togethe
 
 
 class Offer(Strict):
-    """What a party would accept in a session that is not agreed on yet."""
+    """Conditions that a party would accept in a session that is not agreed on yet."""
 
     masquerade: Literal[1] = 1
     """The version of the format, 1."""
     party: str = Field(min_length=1)
     """The name of the party."""
     policy: PublicFile
-    """The policy of the variables that it would bring: categories, and the least disguise it accepts."""
+    """The policy of the variables that the party would bring: categories, and the least disguise accepted."""
     people: int = Field(ge=1)
-    """The number of its records."""
+    """The number of the party's records."""
     limit: Limit | None = None
-    """The most about one person, as `5%:50%` or `gamma=19`; without it, the policy's."""
+    """The limit for one person, as `5%:50%` or `gamma=19`; by default the policy's limit."""
     withheld: tuple[str, ...] = ()
-    """Variables of the policy that stay out."""
+    """Variables of the policy that no session may use."""
     least_records: int = Field(20, ge=1)
     """The least number of records that are counted together."""
     most_variables: int | None = Field(None, ge=1)
@@ -65,9 +65,9 @@ class Offer(Strict):
     protect: tuple[tuple[str, ...], ...] = ()
     """Sets of variables that no table may combine, as `[[age, sex, region]]`."""
     learners: tuple[str, ...] | None = None
-    """What may be learnt, as `[network, tree]`; without it, any learner."""
+    """The learners that are allowed, as `[network, tree]`; by default any learner."""
     receivers: tuple[str, ...] | None = None
-    """Who may receive the model; without it, any of the receivers that others name."""
+    """The nodes that may receive the model; by default all receivers that other parties name."""
 
     @field_validator("learners")
     @classmethod

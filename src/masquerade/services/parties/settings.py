@@ -46,7 +46,7 @@ class DataSettings(Strict):
     link_fields: dict[str, str] = Field(default_factory=dict)
     """For sessions with `link_by`: the column of each field, as `{first: given_name, born: birth_date}`."""
     link_dates: tuple[str, ...] = ()
-    """Those of `link_fields` that are dates, written as 1970-02-03 or 3.2.1970."""
+    """The fields of `link_fields` that are dates, written as 1970-02-03 or 3.2.1970."""
 
 
 class DataDependentSettings(Strict):
@@ -155,7 +155,7 @@ class SessionConsent(SessionText):
     openings: int = Field(1, ge=1, le=100)
     """The number of computations on shares that may open a result: a dishonest party learns more by each."""
     clear: Literal["accepted"] | None = None
-    """`accepted`: take part although the session reveals more of a person than the node's limit allows."""
+    """`accepted`: participate even if the session reveals more about a person than the node's limit."""
     budget: BudgetSettings | None = None
     """With noise: the most that all sessions with noise about these records may ever spend together."""
     rules: RulesSettings | None = None
@@ -237,7 +237,7 @@ class SessionNodeSettings(NodeSettings):
     """Settings that all nodes of sessions have."""
 
     consents: tuple[SessionConsent, ...] = ()
-    """The sessions that this node participates in as party or helper; all others are refused."""
+    """The sessions in which this node participates as party or helper; all others are refused."""
 
     @model_validator(mode="after")
     def _check_peers(self) -> Self:
@@ -260,7 +260,7 @@ class PartySettings(SessionNodeSettings):
     data: DataSettings
     """The records and their policy."""
     limit: Limit | None = None
-    """The most about one person over all sessions, as `5%:50%` or `gamma=19`; without it, the policy's."""
+    """The limit for one person over all sessions, as `5%:50%` or `gamma=19`; by default the policy's."""
 
     @model_validator(mode="after")
     def _check_parties(self) -> Self:

@@ -76,7 +76,7 @@ class EpochSettings(common.Strict):
     shown: bool = False
     """Whether quasi-identifiers are sent in clear; the collector then sees all of them."""
     repeated: bool = False
-    """Whether other epochs ask some of the same people: rows then differ by those who joined or left."""
+    """Whether other epochs ask some of the same people. Rows then differ by people who joined or left."""
     level: int = Field(0, ge=0)
     """For both servers, if the form has hierarchies: the level that is collected, 0 first, then coarser."""
 
