@@ -169,7 +169,7 @@ class Experiment:
 
     @property
     def runs(self) -> int:
-        """Return the number of runs: the paper's, or `RUNS_IF_NOT_PRINTED` if it states none."""
+        """Return the number of runs: as the paper states, or else `RUNS_IF_NOT_PRINTED`."""
         if not self.is_random:
             return 1
         return RUNS_IF_NOT_PRINTED if self.printed_runs is None else self.printed_runs

@@ -43,7 +43,7 @@ class Task:
 
 
 def tasks_of(planned: Planned, experiment: Experiment, *, runs: int, quick: bool) -> list[Task]:
-    """Return the tasks of an experiment; each run of each setting is in exactly one task.
+    """Return the tasks of an experiment. Each run of each setting is in exactly one task.
 
     An experiment that repeats another one has the same tasks.
     """

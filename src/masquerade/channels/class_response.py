@@ -292,7 +292,8 @@ class ClassResponse:
 
         Formula: a symmetric channel over J classes stays symmetric if they are lumped into J_T classes of
         equal size: P(y | x) = ((γ − 1)[x = y] + J/J_T)/(γ + J − 1). The classes of cells blocks are lumped to
-        the requested variables, those of difference blocks to the differences among these.
+        the combinations of the requested variables, and the classes of difference blocks to the differences
+        among the requested variables.
         Reference: Ma (2006), Proposition 7.2, for lumpable channels.
         Cost: O(blocks that contain one of the variables · classes · k).
         """
@@ -307,9 +308,9 @@ class ClassResponse:
         """The largest n such that every table of n variables can be estimated.
 
         Formula: the parities of a table (its contrasts, for more than two categories) determine it. Cells
-        blocks determine the parities of up to k variables, and none of more. Difference blocks of k + 1
-        variables determine the parities of an even number of variables, which are products of differences:
-        also of all k + 1 if k is odd.
+        blocks determine the parities of up to k variables, but no parity of more variables. Difference blocks
+        of k + 1 variables determine the parities of an even number of variables, which are products of
+        differences. If k is odd, this includes the parity of all k + 1 variables.
         """
         if self.design:
             return self._design_order

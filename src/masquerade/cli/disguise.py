@@ -106,7 +106,7 @@ def command(
                 overwrite=overwrite,
                 progress=advance,
                 dialect=Dialect(sep, decimal, encoding),
-                accept_gamma=math.inf,  # asked by `confirm`
+                accept_gamma=math.inf,  # `confirm` asks the user instead
                 before_draw=confirm,
                 before_publish=announce,
             )

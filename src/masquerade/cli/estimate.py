@@ -184,7 +184,7 @@ class CellResult(Shown):
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A table to show; its errors and intervals are those of the unbiased estimate."""
+    """A table to show, with the errors and intervals of the unbiased estimate."""
 
     query: Query
     unbiased: CountTable

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from masquerade.plan.person_budget import LimitSpending
 
 Answer = TypeVar("Answer")
-MOST_CATEGORIES = 12  # of variables that the user did not name: with more, pairs have too many cells
+MOST_CATEGORIES = 12  # most categories of a variable that the user did not name, so that pairs have few cells
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,15 @@ def draft_within_limit(
     Parameters
     ----------
     columns : sequence of ColumnSummary
+        Columns of the data.
     groups : mapping of str to sequence of float
         Cut points of numeric columns that are already grouped.
     limit : PrivacyLimit
+        Limit on what all reports of a person may reveal.
     choice : Choice
-        If it is empty, the user is asked on a terminal.
+        The user's choice. If it is empty, the user is asked on a terminal.
     notes : tuple of str, optional
-        Sentences about reports of dealt blocks, included if the draft deals blocks.
+        Sentences about reports of class response, included if the draft uses it.
     """
     from masquerade.channels.policy import Policy  # noqa: PLC0415  (loads numpy)
     from masquerade.disguising import policy_draft  # noqa: PLC0415  (loads Arrow)

@@ -1,4 +1,4 @@
-"""Output of `masquerade stats regress` besides coefficients: tests, comparisons, effects, shares."""
+"""Output of `masquerade stats regress` in addition to coefficients: tests, comparisons, effects, shares."""
 
 from __future__ import annotations
 

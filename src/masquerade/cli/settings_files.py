@@ -42,7 +42,7 @@ def read_settings(file: Path, kind: str) -> Any:
 
 
 def recognise_type(file: Path) -> str:
-    """Return the type of settings whose keys match those of a file best."""
+    """Return the type of settings whose keys match the keys of a file best."""
     from masquerade.services.common.settings_file import read  # noqa: PLC0415
 
     keys = set(read(file))

@@ -162,7 +162,7 @@ def identity(
 
 
 def _show(made: Pair, *, json: bool) -> None:
-    """Print the fingerprint of a certificate, and that of the certificate it replaced."""
+    """Print the fingerprint of a certificate, and the fingerprint of the certificate that it replaced."""
     if json:
         figures = {
             "certificate": str(made.certificate),

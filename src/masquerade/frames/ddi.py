@@ -30,7 +30,8 @@ _FILE: Final = "F1"
 class Wording:
     """The texts of a column by language: its question, and its answers in the order of the categories.
 
-    `among` states who was asked, and how all other people are recorded; without it, all people were asked.
+    `among` states who was asked, and how all other people are recorded. Without `among`, all people were
+    asked.
 
     >>> pills = mq.interop.Wording({"en": "Do you take pills to study?"}, {"en": ["Yes", "No"]})
     >>> text = mq.interop.codebook(mq.data.students_policy(), cases=600, wordings={"pills": pills})

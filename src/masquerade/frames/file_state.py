@@ -24,7 +24,7 @@ _Mark = tuple[int, int, int, int, bytes] | None
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """State of files at one time; the mark of a missing file or a pipe is None."""
+    """State of files at one time: a mark for each file, None for a missing file or a pipe."""
 
     since: datetime
     marks: tuple[tuple[str, _Mark], ...]

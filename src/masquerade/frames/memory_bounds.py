@@ -21,8 +21,9 @@ from masquerade.frames.parquet_footer import ColumnChunk, read_row_groups
 from masquerade.frames.thrift import ThriftReader, read_varint
 
 MOST_PAGE = 1 << 27  # most bytes of a decompressed page of a Parquet column; DuckDB writes up to 100 MB
-MOST_HELD = 1 << 28  # most bytes decompressed at a time, over all columns,
-MOST_RATIO = 16  # or this multiple of the file size, whichever is more
+# most bytes decompressed at a time over all columns: `MOST_HELD`, or this multiple of the file size if larger
+MOST_HELD = 1 << 28
+MOST_RATIO = 16
 MOST_ROWS = 1 << 36  # most rows of a file, because values of some types take no space at all
 MOST_IN_BATCH = (1 << 31) - 1  # most rows of an Arrow batch, as Arrow recommends
 _HEADER = 1 << 24  # most bytes of a page header, the same limit as in Arrow
@@ -34,7 +35,7 @@ _HEADER_OF_DATA = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
 # number of its subfield that names the encoding
 _ENCODING = {_DATA_PAGE: 2, _DICTIONARY_PAGE: 2, _DATA_PAGE_V2: 4}
 _PLAIN, _OF_DICTIONARY, _DELTA_LENGTHS, _DELTA_TEXTS = 0, (2, 8), 6, 7  # encodings of text
-_MOST_LOOKED_AT = 1 << 17  # in dictionaries with more texts, the longest is not searched for
+_MOST_LOOKED_AT = 1 << 17  # most texts of a dictionary whose longest text is searched for
 _MOST_IN_BLOCK = 1 << 20  # most numbers of a block; common writers use 128
 _RUN_LENGTHS = 3  # encoding of levels that starts with their length
 _SHORT = 1 << 10  # total bytes of a dictionary's texts below which their lengths are not read

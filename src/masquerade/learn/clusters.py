@@ -303,7 +303,7 @@ def known_clusters(
 class Lattice:
     """A grid on which all columns are whole numbers from 0 on: a number is ``origin + whole · unit``.
 
-    All columns have the same unit, so that distances are those of the numbers themselves.
+    All columns have the same unit, so that distances in units are proportional to distances of the numbers.
     """
 
     origin: Floats

@@ -13,8 +13,8 @@ import numpy as np
 from masquerade.core.axes import Floats
 
 MOST_NUMBERS = 1 << 25  # most parameters times cells; with more, no observed information is computed
-LEAST_SHARE = 1e-7  # of the information of complete answers; less than this is taken as none
-LEAST_VALUE = 1e-12  # of the largest eigenvalue of the complete information
+LEAST_SHARE = 1e-7  # least share of the information of complete answers that counts as information
+LEAST_VALUE = 1e-12  # least eigenvalue, relative to the largest, of the complete information
 
 
 class ObservedErrors:
@@ -69,7 +69,7 @@ class ObservedErrors:
         )
         values, vectors = np.linalg.eigh(complete)
         kept = values > LEAST_VALUE * max(float(values.max(initial=0.0)), 1.0)
-        self._complete = vectors[:, kept] / np.sqrt(values[kept])  # times its transpose: the inverse
+        self._complete = vectors[:, kept] / np.sqrt(values[kept])  # times its transpose, it is the inverse
         shares, turns = np.linalg.eigh(self._complete.T @ observed @ self._complete)
         known = self._complete @ turns[:, shares > LEAST_SHARE]
         self._unknown = self._complete @ turns[:, shares <= LEAST_SHARE]
@@ -77,7 +77,7 @@ class ObservedErrors:
         self.covariance = np.asarray(inverse @ observed @ inverse)
 
     def tables(self) -> dict[str, Floats]:
-        """Return the standard errors of all probabilities; infinite where the table tells nothing."""
+        """Return the standard errors of all probabilities; infinite where the table has no information."""
         result, at = {}, 0
         for name, table in self.chances.items():
             rows, records = table.reshape(-1, table.shape[-1]), self.records[name].ravel()

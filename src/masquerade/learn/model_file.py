@@ -282,7 +282,7 @@ def number(values: Mapping[str, Any], name: str) -> float:
 def part_values(part: Any, *names: str) -> dict[str, Any]:
     """Return the named fields of a model or of a part of it, or all fields, as plain JSON values."""
     if isinstance(part, Variable) and not names:
-        # files of variables without missing categories are as they always were
+        # without missing categories, files stay identical to files of earlier versions
         names = ("name", "categories", "missing") if part.missing else ("name", "categories")
     return {name: plain(getattr(part, name)) for name in names or (field.name for field in fields(part))}
 

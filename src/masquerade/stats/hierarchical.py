@@ -87,11 +87,11 @@ class LogLinear(Shown):
 
     @property
     def bic(self) -> float:
-        """Return deviance − df·log n; below 0 the model is preferred to the saturated one."""
+        """Return deviance − df·log n; below 0 the model is preferred to the saturated model."""
         return self.deviance - self.df * float(np.log(max(self.n, 2)))
 
     def compare(self, larger: LogLinear) -> TestResult:
-        """Test this model against a larger one that contains it, by the difference of deviances.
+        """Test this model against a larger model that contains it, by the difference of deviances.
 
         Parameters
         ----------
@@ -180,8 +180,8 @@ def loglinear(
 
     Notes
     -----
-    Formula: the maximum likelihood table of the model given the reports; see `CountTable.fit`. The p-value is
-    that of Pearson's statistic on the reports, with the degrees of freedom of the model.
+    Formula: the maximum likelihood table of the model given the reports; see `CountTable.fit`. The p-value
+    is computed from Pearson's statistic on the reports, with the degrees of freedom of the model.
     Reference: Haberman (1974, 1977); van den Hout & van der Heijden (2004) for randomized response.
 
     Examples

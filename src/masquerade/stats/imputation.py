@@ -1,4 +1,4 @@
-"""Multiple imputation: draw clear records from disguised ones several times and combine the results."""
+"""Multiple imputation: draw clear records from disguised records several times and combine the results."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def impute(
     prior: float = 0.5,
     seed: int = 0,
 ) -> Imputations:
-    """Draw `m` frames of clear records from disguised ones (proper multiple imputation).
+    """Draw `m` frames of clear records from disguised records (proper multiple imputation).
 
     Use it for tools that need records. If `masquerade.stats` has a function for the analysis, that function
     is more precise and faster.
@@ -233,8 +233,9 @@ def impute(
     source : Tally
         Source of records in memory, ``mq.tally(frame, policy)``.
     over : str or iterable of str, optional
-        Variables to impute jointly; by default all. Include all variables of the later analysis, clear ones
-        too: omitted variables are treated as unrelated. The joint posterior limits this to a few variables.
+        Variables to impute jointly; by default all. Include all variables of the later analysis, also the
+        clear variables: omitted variables are treated as unrelated. The joint posterior limits this to a few
+        variables.
     m : int, default 20
         Number of frames.
     missing : {"answered", "category", "at-random"}, default "answered"

@@ -1,4 +1,4 @@
-"""§7.2.3: decision trees from disguised records, tested on the clear ones."""
+"""§7.2.3: decision trees from disguised records, tested on the clear records."""
 
 from __future__ import annotations
 

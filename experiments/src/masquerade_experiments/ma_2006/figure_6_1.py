@@ -1,4 +1,4 @@
-"""Ma (2006), Fig. 6.1: a linear classifier from disguised records like those of the lenses data."""
+"""Ma (2006), Fig. 6.1: a linear classifier from disguised records that resemble the lenses data."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def falls_with_size(frame: pd.DataFrame, identity: str) -> Sequence[Comparison]:
 
 
 def traded(frame: pd.DataFrame, often: tuple[float, int], rarely: tuple[float, int]) -> Comparison:
-    """Check that many strongly disguised records give no larger distance than few weakly disguised ones.
+    """Check that many strongly disguised records give no larger distance than few weakly disguised records.
 
     `often` and `rarely` are pairs of the probability to keep a value and the number of records.
     """

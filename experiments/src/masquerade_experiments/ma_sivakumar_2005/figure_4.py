@@ -1,4 +1,4 @@
-"""Fig. 4: distance of the parameters of C, D and F from those of the clear records, against p."""
+"""Fig. 4: distance of the parameters of C, D and F from the parameters of the clear records, against p."""
 
 from __future__ import annotations
 

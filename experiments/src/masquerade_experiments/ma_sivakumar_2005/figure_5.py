@@ -1,4 +1,4 @@
-"""Fig. 5: distance of the parameters of C, D and F from those of the clear records, by sample size."""
+"""Fig. 5: distance of the parameters of C, D and F from the clear records' parameters, by sample size."""
 
 from __future__ import annotations
 

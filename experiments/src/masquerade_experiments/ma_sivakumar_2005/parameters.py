@@ -237,7 +237,7 @@ def misfit(table: Mapping[str, Printed], order: Literal["last", "first"]) -> flo
 
 
 def beside(frame: pd.DataFrame, table: Mapping[str, Printed]) -> pd.DataFrame:
-    """Return the printed values next to ours; standard deviations and errors are those of one run."""
+    """Return the printed values next to ours; standard deviations and errors are for one run."""
     import pandas as pd  # noqa: PLC0415  (loaded with the first table)
 
     variance, parties = variances(frame), variances(frame, "stderr_without_miner")

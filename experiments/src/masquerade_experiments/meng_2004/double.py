@@ -68,8 +68,8 @@ def measure(setting: Setting, seed: int) -> Sequence[Row]:
 def surprise(source: mq.Tally, clear: mq.Tally, figures: Mapping[str, int]) -> float:
     """Return (estimate − x·y)² over the theoretical variance, as a mean over two inner products.
 
-    Its expectation is 1. The variance is [ab + c² + (ab + 3c²)/p]/k + (ab + c²)/p divided by the number of
-    trials, with c = x·y and a = b = n.
+    The expectation of this mean is 1. The variance is [ab + c² + (ab + 3c²)/p]/k + (ab + c²)/p divided by the
+    number of trials, with c = x·y and a = b = n.
     """
     signs = np.array([[1.0, -1.0], [-1.0, 1.0]])
     queries = [mq.Query(by=pair) for pair in PAIRS]

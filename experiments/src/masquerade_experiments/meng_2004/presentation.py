@@ -1,4 +1,4 @@
-"""Presentation of the three tables of Meng et al. (2004): true value, the paper's and ours, row by row."""
+"""Presentation of the three tables of Meng et al. (2004): the true, the printed and our value in each row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def over_runs(frame: pd.DataFrame, paper: Mapping[str, float], column: str) -> pd.DataFrame:
-    """Return one row per parameter: the true value, the paper's, our mean over runs and its deviation."""
+    """Return one row per parameter: true value, printed value, our mean over runs and its deviation."""
     groups = frame.groupby("parameter", sort=False)
     found = groups.agg(
         node=("node", "first"), true=("true", "first"), mean=(column, "mean"), runs=(column, "size")
@@ -40,7 +40,7 @@ def beside(frame: pd.DataFrame, paper: Mapping[str, float], column: str) -> pd.D
 
 
 def draw(frame: pd.DataFrame, paper: Mapping[str, float], column: str, title: str) -> Figure:
-    """Draw every parameter: the true value, the paper's, and ours with its standard deviation over runs."""
+    """Draw every parameter: the true value, the printed value, and ours with its deviation over runs."""
     found = over_runs(frame, paper, column)
     figure = canvas(7.2, 5.6)
     axes = figure.add_subplot()

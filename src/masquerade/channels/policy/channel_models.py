@@ -49,7 +49,7 @@ Label = StrictBool | StrictInt | StrictStr
 
 
 class PolicyPart(BaseModel):
-    """Base of the models of a policy file, such as those of channels. Unknown keys are refused.
+    """Base of the models of parts of a policy file, such as channels. Unknown keys are refused.
 
     Examples
     --------

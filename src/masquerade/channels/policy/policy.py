@@ -399,7 +399,7 @@ class Policy(PolicyOverview):
 
     @cached_property
     def record_gamma(self) -> Fraction | float:
-        """Return γ over all disguised variables of a record, given those in clear; inf if unbounded."""
+        """Return γ over all disguised variables of a record, given the clear variables; inf if unbounded."""
         return record_gamma(self)
 
     def with_limit(self, limit: PrivacyLimit | None, *, clear_accepted: bool | None = None) -> Policy:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AveragedNetwork(Printed):
-    """Frequencies of links among several structures, and the structure of the frequent ones.
+    """Frequencies of links among several structures, and the structure of the frequent links.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class AveragedNetwork(Printed):
 
     @printable
     def summary(self) -> str:
-        """Return the links by frequency; a star marks those in the averaged structure."""
+        """Return the links by frequency; a star marks links of the averaged structure."""
         kept = set(links(self.structure))
         ordered = sorted(self.frequency.items(), key=lambda item: -item[1])
         rows = [f"{'*' if link in kept else ' '} {link[0]} → {link[1]}  {f:.3f}" for link, f in ordered]

@@ -61,7 +61,7 @@ class _Component:
 def fit_composite(source: Tally, structure: Structure, families: Mapping[str, CountTable]) -> JointFit:
     """Maximise the composite likelihood of a source's tables over the parameters of a network.
 
-    The tables are those of all pairs of variables and of all families of three or more. Each is scored as if
+    There is a table for every pair of variables and for every family of three or more. Each is scored as if
     it had been reported alone. Clear counts need no pairs: the likelihood of their families is the joint
     likelihood, and its maximum is computed directly.
 
@@ -90,8 +90,8 @@ def fit_composite(source: Tally, structure: Structure, families: Mapping[str, Co
     for the scores s_C of the reports of a table, and J = n Cov(Σ_C s_C) over the tables of one record.
     Reference: Godambe (1960); Lindsay (1988); Varin, Reid & Firth (2011).
     Cost: one batch with one query per pair; O(cells of all tables · cells of the cliques) a step.
-    Error: tables do not show which reports belong to one record, so J is that of `DRAWS` records drawn from
-    the fitted network, and holds if the network is right.
+    Error: tables do not show which reports belong to one record, so J is computed from `DRAWS` records drawn
+    from the fitted network, and is valid if the network is right.
     """
     if isinstance(source, AnsweredTally):
         raise InputError(

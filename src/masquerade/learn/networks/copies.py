@@ -25,8 +25,8 @@ def is_copy(table: CountTable, alarms: float) -> bool:
     table : CountTable
         Counts over two variables with the same number of categories.
     alarms : float
-        Probability of True for variables whose disagreement is at least `MOST_DIFFERENT` times that of
-        independent variables.
+        Probability of True for variables whose disagreement is at least `MOST_DIFFERENT` times the
+        disagreement of independent variables.
 
     Returns
     -------

@@ -23,7 +23,7 @@ from masquerade.learn.networks.joint_likelihood import (
 from masquerade.learn.networks.parameters import FEWEST_RECORDS, ConditionalTable
 
 MOST_SAVED = 300  # most parameters whose covariance is saved: it has the square of that number of entries
-MOST_PARAMETERS = 2_000  # with more, no joint covariance is computed
+MOST_PARAMETERS = 2_000  # most parameters whose joint covariance is computed
 LEAST_CHANCE = 1e-6  # least probability: where the maximum is at 0, the logit stays finite
 FARTHEST = 0.01  # least probability at the start of a fit, since estimates may be negative or 0
 MOST_STEPS = 100

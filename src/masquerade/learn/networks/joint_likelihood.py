@@ -382,7 +382,7 @@ class DisguisedReports:
             yield weights[some], Propagation(tree, potentials, len(weights[some]), rows)
 
     def family_tables(self, cliques: Sequence[Floats]) -> Iterator[tuple[str, Floats]]:
-        """Yield the table of every family from those of the cliques, with or without an axis of records."""
+        """Yield the table of every family from tables of the cliques, with or without an axis of records."""
         if not cliques:
             return
         for name, (scope, home) in self.families.items():

@@ -21,7 +21,7 @@ BATCH_CELLS = 1 << 17  # records times cells of the largest clique: a batch stay
 
 @dataclass(slots=True, eq=False)
 class Clique:
-    """Variables that are multiplied together; `separator` are those shared with the `parent` clique."""
+    """Variables that are multiplied together; the `parent` clique has the variables of `separator`, too."""
 
     names: Scope
     parent: int = -1
@@ -269,7 +269,7 @@ class Propagation:
         return np.asarray(product * self.tree.spread(ratio, one.separator, i, batch=True))
 
     def _separator_belief(self, i: int, beliefs: Sequence[Floats]) -> Floats:
-        """Return the posterior probabilities of a clique's separator, from those of its parent."""
+        """Return the posterior probabilities of a clique's separator, from the clique's parent."""
         above = self.tree.cliques[i].parent
         if above < 0:
             return np.ones(self.records)

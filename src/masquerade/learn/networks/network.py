@@ -65,7 +65,7 @@ KNOWN_ROW_SUM_ERROR = 1e-5  # published tables are printed to a few digits
 
 
 class HasStructure(Protocol):
-    """A result with a structure, such as that of a structure learner."""
+    """A result with a structure, such as the result of a structure learner."""
 
     @property
     def structure(self) -> Structure:

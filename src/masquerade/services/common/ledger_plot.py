@@ -33,7 +33,7 @@ def ledger_plot(releases: Sequence[Release], limit: PrivacyLimit, ax: Axes | Non
     limit : PrivacyLimit
         The limit for one person.
     ax : Axes, optional
-        Axes to draw on; without it, new axes.
+        Axes to draw on. By default a new figure.
 
     Returns
     -------

@@ -97,7 +97,7 @@ class SignedMark:
         return cls(mark, epoch, key.public, key.sign(END, mark.encode(), str(epoch).encode()))
 
     def encode(self) -> bytes:
-        """Return the end as bytes; without a signature the mark alone, as the first version wrote it."""
+        """Return the end as bytes; without a signature only the mark, as the first version wrote it."""
         if not self.signature:
             return self.mark.encode()
         return b"%s %d %s %s" % (

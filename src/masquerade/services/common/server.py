@@ -61,7 +61,7 @@ def run(
     service : Service
         The service.
     host : str, optional
-        Address to listen at; without TLS only one of this machine.
+        Address to listen at. Without TLS it must be an address of this machine.
     port : int, optional
         Port; 0 for any free port.
     tls : TlsFiles, optional

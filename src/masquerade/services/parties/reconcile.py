@@ -8,7 +8,7 @@ conditions. `reconcile` combines offers into one proposal. Nothing is sent, and 
 - The strictest limit applies to the whole record. If the channels together exceed it, the ε of every
   disguised variable is multiplied by the same factor.
 - The proposal has the largest of the least numbers of records, the smallest tables, all protected sets, and
-the learners and receivers that every party accepts.
+  the learners and receivers that every party accepts.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Offer(Strict):
     least_records: int = Field(20, ge=1)
     """The least number of records that are counted together."""
     most_variables: int | None = Field(None, ge=1)
-    """No table of more variables."""
+    """The most variables of a table."""
     protect: tuple[tuple[str, ...], ...] = ()
     """Sets of variables that no table may combine, as `[[age, sex, region]]`."""
     learners: tuple[str, ...] | None = None

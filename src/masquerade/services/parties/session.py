@@ -425,7 +425,7 @@ class SessionSpec(SessionText):
         InputError
             With all problems.
         PolicyMismatch
-            If a policy is not the one that the session pins; with all problems.
+            With all problems, if a policy is not the one that the session pins.
         """
         faults = [
             f"Party {party!r} disguises under policy {joint.policies[party].id[:12]}…, but "

@@ -38,7 +38,7 @@ class DesignErrors:
     df : array
         Degrees of freedom of each coefficient.
     text : str
-        How they were estimated.
+        Method by which the errors were estimated.
     """
 
     covariance: Floats
@@ -73,7 +73,7 @@ class LikelihoodFit:
     model_covariance : array
         Inverse of the observed information.
     errors : str
-        How the covariance was estimated.
+        Method by which the covariance was estimated.
     design : DesignErrors or None
         Errors of clusters or a survey's design.
     """
@@ -90,8 +90,8 @@ class LikelihoodFit:
     def test_terms(self, places: Sequence[int]) -> TermTest:
         """Return the likelihood-ratio test of some coefficients.
 
-        With clusters or a survey's design it is Rao's and Scott's: X²/(k·δ) against F(k, df2), where δ is the
-        mean design effect of the k coefficients.
+        With clusters or a survey's design, it is the test of Rao and Scott: X²/(k·δ) against F(k, df2), where
+        δ is the mean design effect of the k coefficients.
         """
         chosen = tuple(places)
         fixed = dict.fromkeys(chosen, 0.0)

@@ -58,7 +58,7 @@ def main_rows(rows: Sequence[ShareRow]) -> list[int]:
 def _followers(sets: OutcomeSets) -> tuple[int, ...]:
     """Return the codes of yes and no; all codes if the outcome has no single yes and no.
 
-    Other categories are those of people who do not follow the design.
+    Other categories describe people who do not follow the design.
     """
     no = [code for code, label in enumerate(sets.labels) if label.lower() in NO and code not in sets.yes]
     if len(sets.yes) > 1 or len(no) != 1:

@@ -62,7 +62,7 @@ class Covariates:
     hidden : tuple of str
         Disguised covariates.
     truths : tuple of Variable
-        Disguised covariates with all their truths, missing ones too.
+        Disguised covariates with all their truths, including missing answers.
     """
 
     variables: tuple[Variable, ...]
@@ -78,7 +78,7 @@ class Covariates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """A likelihood with the meaning of its coefficients: the first are the formula's, the rest nuisance."""
+    """A likelihood, and the meaning of its coefficients: the terms of the formula, then nuisance terms."""
 
     likelihood: RegressionLikelihood
     terms: tuple[str, ...]
@@ -133,7 +133,7 @@ def build_problem(  # noqa: PLR0917  (a problem has these inputs)
     Returns
     -------
     Problem
-        Equal rows are merged.
+        The likelihood. Equal rows are merged.
 
     Raises
     ------

@@ -288,7 +288,7 @@ class Regression(Shown):
         return TestResult(title, test.statistic, test.df, test.p_value, self.n, test.symbol, df2=test.df2)
 
     def compare(self, *others: Regression) -> pd.DataFrame:
-        """Return log-likelihood, AIC and BIC of models, and the test of each against this one.
+        """Return log-likelihood, AIC and BIC of models, and the test of each against this model.
 
         The test is valid for nested models only.
         """

@@ -194,7 +194,7 @@ class TermsMaker:
         return (*names, *more), np.ascontiguousarray(np.concatenate(joined, axis=-1))
 
     def clear_terms(self, parameters: int, n: int) -> Terms:
-        """Return the terms of clear covariates that explain disguised ones: saturated if there are few cells.
+        """Return the terms of clear covariates that explain disguised covariates: saturated if cells are few.
 
         Formula: all interactions if there are at least `PER_CELL` records per parameter, else main effects.
         """

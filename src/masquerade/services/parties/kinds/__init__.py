@@ -56,7 +56,7 @@ def find(name: str) -> SessionKind:
     Parameters
     ----------
     name : str
-        As `protocol:` in a session file.
+        Name of the type, as in the field `protocol` of a session file.
 
     Returns
     -------

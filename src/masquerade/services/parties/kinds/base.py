@@ -180,7 +180,7 @@ class Role(ABC):
         Returns
         -------
         collection of str
-            Names of nodes; the convener alone unless a role overrides this.
+            Names of nodes; only the convener, unless a role overrides this.
         """
         return (spec.convener,)
 
