@@ -56,7 +56,7 @@ class Comparison:
     - "printed formula": a formula or theorem of the paper gives it, for the data and networks used here.
     - "claim as read": a sentence of the paper that gives no value. `read_as` quotes it and states the
       threshold that we chose for it.
-    - "own count": operations that our code counts, compared with what the protocol implies.
+    - "own count": operations or bytes that our code counts, compared with what the protocol implies.
 
     `stderr` is the standard error of our number over the runs (0 if nothing is random, nan for a single run),
     `paper_stderr` the standard error of the paper's number if it can be computed. `reading` is the largest

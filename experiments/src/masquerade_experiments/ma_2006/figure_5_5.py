@@ -15,7 +15,7 @@ from masquerade.report import ESTIMATE, MUTED, SERIES, canvas, open_frame
 from masquerade_experiments.experiment import Comparison, Experiment, Row, Setting
 from masquerade_experiments.ma_2006.networks import DECLARED, network
 from masquerade_experiments.ma_sivakumar_2005.distance import parameter_covariance
-from masquerade_experiments.ma_sivakumar_2005.runs import Measured, number, over_runs, with_errors
+from masquerade_experiments.ma_sivakumar_2005.runs import Measured, mean_of, number, over_runs, with_errors
 from masquerade_experiments.ma_sivakumar_2005.seven_nodes import uniform_policy
 from masquerade_experiments.ma_sivakumar_2005.two_models import learnt, with_miner, without_miner
 
@@ -106,7 +106,7 @@ def expected(p: float, n: int) -> Measured:
 
 def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
     """Compare p* with Theorem 2, between sizes, and between the two models."""
-    return with_errors([*by_theory(frame), *by_the_text(frame)])
+    return [*with_errors([*by_theory(frame), *by_the_text(frame)]), *means_of_single_runs(frame)]
 
 
 def by_theory(frame: pd.DataFrame) -> Iterator[Comparison]:
@@ -158,6 +158,20 @@ def by_the_text(frame: pd.DataFrame) -> Iterator[Comparison]:
             rule="above",
             kind="claim as read",
             read_as="“Always better” without a miner (§5.6.1), read as: a larger p*.",
+        )
+
+
+def means_of_single_runs(frame: pd.DataFrame) -> Iterator[Comparison]:
+    """Show the other reading of “obtained by averaging over ten runs”: the mean of the p* of single runs."""
+    n = int(max(frame["n"]))
+    rows = frame[frame["n"] == n]
+    for c in THRESHOLDS:
+        each = mean_of([p_star(own, "error", c) for _, own in rows.groupby("run")])
+        yield Comparison(
+            f"p* for c = {c:.0%} with {n:,} records, mean of the p* of single runs (not judged)",
+            None,
+            each.value,
+            each.stderr,
         )
 
 
@@ -225,7 +239,8 @@ SHOWS = (
 READING = (
     "The text leaves open which parameter's error is meant and what is averaged: we take the absolute error "
     "of D's four parameters against those of the clear records, its mean over them and over ten runs, and p* "
-    "on the line between neighbouring levels of p (steps of 0.02; 0.04 in the quick version)."
+    "on the line between neighbouring levels of p (steps of 0.02; 0.04 in the quick version). The mean of "
+    "the p* of single runs is shown beside it."
 )
 CHOSEN = "The numbers of records are lost with the figure: we take 2,000 to 100,000."
 

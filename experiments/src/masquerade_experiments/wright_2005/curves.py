@@ -32,6 +32,10 @@ DECLARED = (
         "additions for a frequency. Times stand beside them."
     ),
     (
+        "Making the keys, two pairs for every user and frequency, is not timed. Whether the talk's curves "
+        "contain it is not said."
+    ),
+    (
         "Times are processor seconds on one core. A user's time in the form with proofs includes checking "
         "the keys of all others, which the talk does not have and without which a dishonest miner sees every "
         "answer; that form is for n times counts up to 50,000."
