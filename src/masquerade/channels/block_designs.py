@@ -102,7 +102,8 @@ def block_design(
     The families are Hadamard designs from Paley's residues, projective geometries, their complements, and
     single categories (k-ary randomized response). If a family has no design for K points, surplus points of
     its next larger design are dropped.
-    Error: γ is exact. Unless points are dropped, the variance equals that of all subsets of the block's size.
+    Error: γ is exact. Unless points are dropped, the variance equals the variance with all subsets of the
+    block's size.
 
     Examples
     --------

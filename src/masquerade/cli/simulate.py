@@ -445,7 +445,7 @@ def _hidden_clusters(people: People, partition: str, seed: int, told: dict[str, 
     holder = {"rows": rows % 2, "columns": columns % 2, "cells": anywhere}[partition]
     with output.progress("learning on shares"):
         found = hidden_clusters(people.codes, schema, holder, ("north", "south"), **told)
-    # start at the same centres, or at the final centres if the first ones are secret
+    # start at the same centres, or at the final centres if the first centres are secret
     start = found.model.centres if told["start"] is None else told["start"]
     clear = mq.learn.k_means(people.in_the_open(), len(start), start=start)
     same = len(clear.centres) == len(found.model.centres) and np.allclose(

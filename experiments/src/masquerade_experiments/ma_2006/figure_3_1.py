@@ -82,7 +82,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
 
 
 def farthest(ours: pd.Series, expected: float | Sequence[float]) -> float:
-    """Return the largest distance of our values from the expected ones."""
+    """Return the largest distance of our values from the expected values."""
     return float(np.abs(ours.to_numpy(dtype=float) - np.asarray(expected)).max())
 
 

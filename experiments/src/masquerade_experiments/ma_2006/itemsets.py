@@ -161,7 +161,7 @@ def mined(study: Study, p: float, seed: int) -> list[Row]:
 
 
 def judged(found: mq.learn.Itemsets, truth: Supports) -> dict[str, float | None]:
-    """Compare itemsets with the truly frequent ones."""
+    """Compare itemsets with the truly frequent itemsets."""
     estimates = supports(found)
     errors = dict(zip(estimates, found.column("stderr").tolist(), strict=True))
     common = [items for items in estimates if items in truth]

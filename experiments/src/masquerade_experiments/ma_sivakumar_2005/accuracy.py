@@ -38,7 +38,7 @@ LINES = (
 def distances(p: float, sizes: Sequence[int], seed: int) -> list[Row]:
     """Return the distances of the shown nodes in one run, at each of the sizes.
 
-    The largest data set is drawn and disguised once; smaller ones are its first records.
+    The largest data set is drawn and disguised once; smaller data sets are its first records.
     """
     policy = uniform_policy(tuple(STRUCTURE), p)
     drawing, disguising = np.random.default_rng(seed).spawn(2)

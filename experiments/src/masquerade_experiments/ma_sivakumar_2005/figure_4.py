@@ -54,7 +54,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
 
 
 def by_theory(frame: pd.DataFrame) -> Iterator[Comparison]:
-    """Compare the mean distances at small p, where no estimate is near zero, with the expected ones."""
+    """Compare mean distances at small p, where no estimate is near zero, with the expected distances."""
     for node, p in product(SHOWN, BY_THEORY):
         small = frame[(frame["node"] == node) & (frame["p"] == p)]
         if small.empty:

@@ -19,7 +19,8 @@ THETAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.45, 0.51, 0.55, 0.6, 0.7, 0.8, 0.9, 1.0)
 QUICK_THETAS = (0.0, 0.4, 0.51, 0.6, 1.0)
 BINARY = (0, 1)
 
-# which predictions are right: for the record, its opposite, both or neither; reversing swaps the middle two
+# a prediction is right for a record and its opposite, only for one of them, or for neither
+# reversing a record swaps the two outcomes in the middle
 OUTCOMES = ("both", "reported", "opposite", "neither")
 SWAPPED = (0, 2, 1, 3)
 
@@ -116,7 +117,7 @@ def bits(table: pa.Table, name: str) -> Bits:
 def accuracy_by_reports(
     model: mq.learn.NaiveBayes, reported: pa.Table, theta: float
 ) -> tuple[float, float, float]:
-    """Return the accuracy on true test records, estimated from disguised ones, and two standard errors.
+    """Return the accuracy on true test records, estimated from disguised records, and two standard errors.
 
     The first standard error includes the sampling of test records, the second only the disguise.
 

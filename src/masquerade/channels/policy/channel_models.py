@@ -335,7 +335,7 @@ class Panel(PolicyPart):
 
 
 class Kuk(PolicyPart):
-    """Kuk's cards: the number of red ones drawn from a deck that depends on the answer."""
+    """Kuk's cards: the number of red cards drawn from a deck that depends on the answer."""
 
     kind: Literal["kuk"]
     p1: Number

@@ -334,7 +334,7 @@ class LinearClassifier(Printed, CodedClassifier, Saved):
         # a class that does not occur has the intercept -inf
         if not np.all(np.isfinite(slopes)) or np.any(intercepts == np.inf):
             raise InputError("'coefficients' must contain finite numbers.")
-        # unbiased counts may be negative, so their share may lie outside
+        # unbiased counts may be negative, so a share may be outside [0, 1]
         if model.counts != "unbiased" and not 0 <= model.accuracy <= 1 + model_file.ROUNDING:
             raise InputError("'accuracy' must be between 0 and 1.")
         return model

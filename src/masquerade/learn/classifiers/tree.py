@@ -189,7 +189,7 @@ def split_level(
     tables: Sequence[CountTable],
     rules: SplitRules,
 ) -> list[OpenNode]:
-    """Split the open nodes where a split is found, append branches to `nodes`, and return the open ones."""
+    """Split open nodes where a split is found, append branches to `nodes`, and return the open branches."""
     answers = zip(tables, scores(tables, rules), strict=True)
     following: list[OpenNode] = []
     for node in open_nodes:

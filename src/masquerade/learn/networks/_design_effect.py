@@ -47,7 +47,7 @@ def excess_and_freedom(links: Candidates) -> tuple[Floats, Floats]:
 
 
 def inverse_shares(counts: Floats, totals: Floats) -> tuple[Floats, Floats]:
-    """Return 1/π of every category in every configuration (0 if not seen), and the number of seen ones."""
+    """Return 1/π of every category in every configuration (0 if not seen), and how many were seen."""
     seen = counts > 0
     return np.where(seen, totals[:, :, None] / np.where(seen, counts, 1.0), 0.0), seen.sum(axis=2)
 

@@ -13,7 +13,7 @@ from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 
 FALSE_ALARMS = 1e-3  # probability that a structure names any pair that differs by `MOST_DIFFERENT` or more
-MOST_DIFFERENT = 0.1  # disagreement of two variables, relative to independent ones with the same shares
+MOST_DIFFERENT = 0.1  # disagreement of two variables, relative to independent variables with the same shares
 CONTRADICTED = 0.01  # probability that equal variables are not named
 
 

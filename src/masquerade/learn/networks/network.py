@@ -447,8 +447,8 @@ def bayesian_network(
     With ``method="likelihood"`` all tables together maximise the likelihood of the reports. For disguised
     records the errors are smaller, no estimate is negative, and queries have standard errors. Sources that
     have tables only can use ``method="composite"``, the composite likelihood of all pairs and larger
-    families, each scored as if reported alone. Its errors are mostly between those of the other two methods,
-    and queries have standard errors, too.
+    families, each scored as if reported alone. Errors are then mostly between the errors of the other two
+    methods, and queries have standard errors, too.
 
     Parameters
     ----------

@@ -189,7 +189,7 @@ class ConditionalTable(Printed):
         )
 
     def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
-        """Draw the table with intervals, one row per configuration of parents; unreliable ones are hollow."""
+        """Draw the table with intervals, one row per configuration of parents; unreliable rows are hollow."""
         interval = self.conf_int(level)
         series = {
             str(label): Dots(

@@ -351,7 +351,7 @@ def polish(
     Returns
     -------
     tuple of FittedStructure
-        The best structure found, and the start. The BIC of the best structure is at least that of the start.
+        The best structure found, and the start. The BIC of the best structure is never below the start's BIC.
     """
     sizes = {name: len(source.schema[name]) for name in source.schema}
     reports = reports_of(source, tuple(sizes))

@@ -107,8 +107,8 @@ def association_rules(
     Cost: as for `frequent_itemsets`, and one batch of covariances per size of itemset.
     Error: first order in 1/n. If the support of a left side is estimated as zero or less, its rules are
     omitted with a warning. Intervals are for one rule by itself, but thresholds select rules whose estimates
-    happen to be too high: near a threshold, 81% of 95% Wald intervals of supports and 87 to 89% of those of
-    confidences contained the truth in simulations.
+    happen to be too high: near a threshold, 81% of 95% Wald intervals of supports, and 87 to 89% of 95%
+    intervals of confidences, contained the truth in simulations.
 
     Examples
     --------

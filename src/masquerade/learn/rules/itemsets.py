@@ -191,7 +191,7 @@ class Itemsets(Printed):
         return "\n".join([title, *lines, *more(len(names), len(order)), *missing_lines(self.missing)])
 
     def plot(self, ax: Axes | None = None, max_rows: int = 20) -> Axes:
-        """Draw the supports of the most frequent itemsets with their intervals; undecided ones are hollow.
+        """Draw the supports of the most frequent itemsets with their intervals; undecided sets are hollow.
 
         Parameters
         ----------

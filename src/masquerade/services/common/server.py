@@ -36,7 +36,7 @@ from masquerade.services.common.state import State
 
 GRACE_SECONDS = 30.0
 _DAY = 86_400.0
-_PROBE_BYTES = 1 << 20  # most bytes of probe replies that their readers have not fetched yet
+_PROBE_BYTES = 1 << 20  # most bytes of replies to probes that wait for their readers
 _CLOSING_SECONDS = 5.0  # time for transports to notice that their connections ended
 
 

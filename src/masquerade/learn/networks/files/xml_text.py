@@ -14,7 +14,7 @@ MOST_CHARACTERS: Final = 1 << 26
 
 
 def parse_xml(text: str, *, most: int = MOST_CHARACTERS) -> ET.Element:
-    """Return the root of XML text; declarations of elements are ignored, those of entities refused.
+    """Return the root of XML text; element declarations are ignored, and entity declarations are refused.
 
     >>> parse_xml("<a><b>1</b></a>")[0].text
     '1'
