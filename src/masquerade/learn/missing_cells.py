@@ -64,7 +64,7 @@ def network_with_missing(
     BayesianNetwork
         Its standard errors are from the observed information, which counts what missing answers lose. With
         "joint" it has the covariance of all parameters, so that queries have errors too. If there are very
-        many parameters and cells, errors are conservative: from people who answered all of a family.
+        many parameters and cells, errors are computed from the people who answered all of a family.
 
     Raises
     ------
