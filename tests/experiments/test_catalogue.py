@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 
 import masquerade_experiments as papers
 from masquerade.core.errors import InputError
@@ -253,6 +254,19 @@ def test_the_printed_search_for_itemsets_explodes_beyond_04_and_pruning_does_not
         assert printed[0.45]["false_positive"] > 3 * printed[0.45]["false_negative"]
         pruned = found[0.45, "pruned"]
         assert pruned["false_positive"] < pruned["false_negative"]
+
+
+def test_the_five_documents_are_cited():
+    root = Path(__file__).parents[2]
+    references = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))["references"]
+    page = (root / "docs" / "from-the-papers.md").read_text(encoding="utf-8")
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    assert len(references) == 5
+    for it in references:
+        assert f"*{it['title']}*" in " ".join(page.split())
+        assert "institution" in it or "conference" in it
+        for author in it["authors"]:
+            assert f"{author['given-names'][0]}. {author['family-names']}" in " ".join(readme.split())
 
 
 @pytest.mark.parametrize("planned", PLANNED, ids=lambda planned: planned.id)

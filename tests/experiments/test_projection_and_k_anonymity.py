@@ -83,6 +83,19 @@ def test_a_wrong_table_would_be_told(rotation):
     assert verdicts.count("differs") == len(verdicts)
 
 
+@pytest.mark.parametrize("number", [7, 8])
+def test_a_table_of_one_half_is_told_from_the_printed_ones(number):
+    """Every parameter that one party counts alone and that is not one half differs."""
+    experiment = TABLES[number].EXPERIMENT
+    frame = run(experiment, 4)
+    half = {item.what: item for item in experiment.compare(frame.assign(clipped=0.5, estimate=0.5))}
+    alone = frame.loc[~frame["node"].isin([*asia.CROSS, "S"]), "parameter"].unique()
+    assert len(alone) == 9
+    assert {half[name].verdict for name in alone} == {"differs"}
+    right = {item.what: item.verdict for item in experiment.compare(frame)}
+    assert {right[name] for name in alone} == {"matches"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [7, 8])
 def test_double_projection_has_its_theoretical_variance(twice, number):
