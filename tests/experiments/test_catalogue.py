@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -267,6 +268,46 @@ def test_the_five_documents_are_cited():
         assert "institution" in it or "conference" in it
         for author in it["authors"]:
             assert f"{author['given-names'][0]}. {author['family-names']}" in " ".join(readme.split())
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        "k-means",
+        "Bayesian networks from vertical data",
+        "private inference control",
+        "randomization and cryptography",
+        "arbitrary partitions",
+        "anonymous data collection",
+        "formulation 1",
+        "formulation 2",
+        "frequency mining",
+        "reconciliation",
+        "incentives",
+        "theoretical limits",
+        "select-a-size",
+        "double projection",
+        "MGAS",
+        "Dist_K",
+        "disguised test records",
+    ],
+)
+def test_the_page_lists_every_system_and_where_it_is(system):
+    page = (Path(__file__).parents[2] / "docs" / "from-the-papers.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|") and system in line.split("|")[1]]
+    assert rows
+    assert any("`" in row.split("|")[2] or "[" in row.split("|")[2] + row.split("|")[3] for row in rows)
+
+
+def test_names_on_the_page_exist():
+    page = (Path(__file__).parents[2] / "docs" / "from-the-papers.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`((?:mq|masquerade)(?:\.\w+)+)`", page))
+    assert len(names) > 30
+    for name in names:
+        found = import_module("masquerade")
+        for part in name.split(".")[1:]:
+            known = hasattr(found, part)
+            found = getattr(found, part) if known else import_module(f"{found.__name__}.{part}")
 
 
 @pytest.mark.parametrize("planned", PLANNED, ids=lambda planned: planned.id)
