@@ -12,6 +12,7 @@ from masquerade.core.util.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from masquerade.core.errors import RoundAborted as RoundAborted
+    from masquerade.protocols.frequency_mining.vote_noise import VoteNoise as VoteNoise
     from masquerade.protocols.k_anonymity.threshold.evaluation_ledger import (
         EvaluationLedger as EvaluationLedger,
     )
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from masquerade.sources.people.frequency import FrequencyTally as FrequencyTally
     from masquerade.sources.people.mixed import MixedRecords as MixedRecords
     from masquerade.sources.people.noisy_people import NoisyPeople as NoisyPeople
+    from masquerade.sources.people.noisy_votes import NoisyVotes as NoisyVotes
     from masquerade.sources.people.opened import OpenedRows as OpenedRows
     from masquerade.survey.device.participation import Participation as Participation
     from masquerade.survey.device.participation import report as report

@@ -20,6 +20,7 @@ from masquerade.crypto.secp256k1 import secp256k1
 from masquerade.protocols.frequency_mining.ballots import POINT, public_keys, sum_of_keys
 from masquerade.protocols.frequency_mining.messages import FrequencyTerms, MiningStep
 from masquerade.protocols.frequency_mining.roles import MiningUser
+from masquerade.protocols.frequency_mining.vote_noise import VoteNoise
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import MemoryLedger
 from masquerade.simulation.costs import Counted, Culprit, Learn, Meter
@@ -73,13 +74,14 @@ class FrequencyMining:
         trouble: Trouble | None = None,
         meter: Meter | None = None,
         agreed: Sequence[str] = (),
+        noise: VoteNoise | None = None,
     ) -> None:
         check_policy(people.policy)
         devices = _new_devices(people) if devices is None else devices
         leaving, cheating = (trouble or Trouble()).among(len(people))
         self.places = {name_of(place): place for place in devices}
         members = {user: devices[place].identity.public for user, place in self.places.items()}
-        self.terms = FrequencyTerms(epoch, people.policy, members, minimum)
+        self.terms = FrequencyTerms(epoch, people.policy, members, minimum, noise=noise)
         self.alone = [place for place in devices if place not in leaving | cheating][:alone]
         self.gone = {name_of(place) for place in leaving}
         self.agreed, self.meter = agreed, meter or Meter(len(people))

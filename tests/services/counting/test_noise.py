@@ -12,14 +12,17 @@ from tests.services.counting.world import LONG, World
 import masquerade as mq
 from masquerade.channels.privacy_level import parse_limit
 from masquerade.core.errors import FileError, InputError, QueryRefused
+from masquerade.protocols.frequency_mining.history import TABLE
 from masquerade.protocols.noise_shares import SHARES
 from masquerade.protocols.people.owner_budget import OwnerBudget
 from masquerade.services.common.settings import load
 from masquerade.services.counting.messages import CountTerms
+from masquerade.services.counting.person_file import PersonFile
 from masquerade.services.counting.settings import CountDescription
 
 PEOPLE = 14
 NOISE = {"epsilon": 2.5, "tables": 3, "enrolment": "verified"}
+VOTES = NOISE | {"epsilon": 6.0}
 LIMIT = parse_limit("5%:50%,delta=1e-6")
 
 
@@ -72,6 +75,61 @@ def test_count_with_noise_answers_learners_survives_a_kill_and_ends_with_its_bud
     assert world.close()["state"] == "closed"
 
 
+@pytest.fixture
+def votes(tmp_path):
+    """A count by frequency mining whose votes are redrawn."""
+    made = World(tmp_path, "frequency", PEOPLE, noise=VOTES, colluders="0.1", dropouts="0.15", patience=LONG)
+    made.serve("miner")
+    made.enrol()
+    made.told = []
+
+    def accept(_name, device):
+        device.limit, device._tell = parse_limit("epsilon=8,delta=1e-6"), made.told.append
+
+    made.start_threads(accept)
+    yield made
+    made.end()
+
+
+def test_votes_are_redrawn_over_the_network_and_a_killed_miner_has_the_same_counts(votes):
+    """Counts are within 12 standard errors of the truth; no table is drawn again after kills."""
+    source = votes.source()
+    assert isinstance(source, mq.people.NoisyVotes)
+    by_both, by_illness = mq.Query(by=("smoker", "region")), mq.Query(by="illness")
+    [table] = source.answer([by_both])
+    terms = source.terms
+    assert (terms.contributors, terms.colluders, terms.honest) == (PEOPLE - 3, 2, 9)
+    assert (table.n, source.tables_spent, source.tables_left) == (PEOPLE, 1, 2)
+    [exact] = votes.clear().answer([by_both])
+    assert np.all(np.abs(table.values - exact.values) < 12 * table.stderr("given_records"))
+    assert votes.told[0].startswith("Counted among at least 11 people, and only in sums of answers that all")
+    assert "ε = 6 over 3 tables" in votes.told[0]
+
+    votes.kill("miner")
+    votes.serve_again("miner")
+    again = votes.source()
+    assert np.array_equal(again.answer([by_both])[0].values, table.values)
+    assert again.answer([mq.Query(by="region", where={"smoker": "yes"})])[0].n == PEOPLE  # follows
+    assert again.tables_spent == 1
+
+    model = mq.learn.naive_bayes(again, "illness")
+    assert model.summary()
+    assert again.tables_spent == 3
+    status = votes.status()
+    assert (status["tables_spent"], status["tables_left"], status["rounds"]) == (3, 0, 2)
+    assert (status["cheats"], status["left"]) == ([], [])
+    with pytest.raises(QueryRefused, match="0 of 3 are left"):
+        again.answer([mq.Query(by=("smoker", "region", "illness"))])
+    assert again.answer([by_illness])[0].total == pytest.approx(PEOPLE)
+    assert votes.close()["state"] == "closed"
+    votes.end()
+    for name in votes.names:
+        person = PersonFile(votes.people[name])
+        assert len(person.ledger.values(TABLE)) == 3
+        assert list(person.noise_spent().values()) == [(Fraction(6), Fraction("1e-6"))]
+        person.close()
+
+
 def test_device_refuses_noise_beyond_its_limit(world):
     name = world.names[0]
     device = world.device(name)
@@ -120,7 +178,7 @@ def test_noise_and_reports_add_up_in_the_budget_of_an_owner():
         ({"noise": NOISE | {"enrolment": "open"}}, "verified"),
         ({"noise": {name: value for name, value in NOISE.items() if name != "enrolment"}}, "enrolment"),
         ({"noise": NOISE | {"epsilon": 0}}, "epsilon"),
-        ({"noise": NOISE, "protocol": "frequency"}, "only aggregation"),
+        ({"noise": NOISE, "protocol": "mix", "leaders": {"one": "00" * 32}}, "opens records"),
     ],
 )
 def test_description_of_noise_that_protects_nobody_is_refused(tmp_path, changes, message):
@@ -142,6 +200,9 @@ def test_device_of_a_count_with_noise_loads_numpy_and_no_more():
         "import masquerade.protocols.secure_aggregation.user, masquerade.protocols.noise_shares\n"
         "terms = Parameters.of(20, noise=SumNoise(1, 10)).noise_terms\n"
         "terms.shares(terms.stages[0]).draw(5)\n"
+        "from masquerade.protocols.frequency_mining.vote_noise import VoteNoise, redrawn_votes\n"
+        "import masquerade.protocols.frequency_mining.roles\n"
+        "redrawn_votes([], {}, {}, VoteNoise(3, 3, 2).terms(10, {'a': 2}).weight)\n"
         "print(sorted({'numpy', 'numba', 'pandas', 'pyarrow', 'pydantic', 'scipy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603

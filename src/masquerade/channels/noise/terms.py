@@ -23,7 +23,7 @@ from masquerade.channels.noise.accountant import (
 from masquerade.channels.noise.sampler import NoiseSampler, polya_shares, skellam_shares
 from masquerade.core.errors import InputError
 
-Law = Literal["skellam", "laplace"]
+Law = Literal["skellam", "laplace", "redraws"]
 FEW_TABLES: Final = 4  # up to here discrete Laplace noise may have the smaller variance
 MOST_TABLES: Final = 100_000
 MOST_CONTRIBUTORS: Final = 10_000_000
@@ -41,12 +41,14 @@ class NoiseStage:
     ----------
     tables : int
         Number of tables.
-    law : {"skellam", "laplace"}
-        Distribution of the noise that the honest contributors together add to a cell.
+    law : {"skellam", "laplace", "redraws"}
+        Distribution of the noise that the honest contributors together add to a cell. With "redraws" nothing
+        is added: contributors answer by chance (`RedrawTerms`).
     variance : Fraction
         Variance of this noise.
     ratio : Fraction
-        P(k + 1)/P(k) of discrete Laplace noise; 0 for Skellam noise.
+        P(k + 1)/P(k) of discrete Laplace noise, or the chance that an answer is redrawn into a given cell; 0
+        for Skellam noise.
     """
 
     tables: int
@@ -56,17 +58,23 @@ class NoiseStage:
 
     def shares(self, honest: int) -> NoiseSampler:
         """Return the sampler of one contributor's shares."""
+        self._check_added()
         if self.law == "laplace":
             return polya_shares(self.ratio, honest)
         return skellam_shares(self.variance, honest)
 
     def losses(self, part: Fraction = Fraction(1)) -> LossAtoms:
         """Return the losses of a cell with the share `part` of the noise; for Laplace noise it must be 1."""
+        self._check_added()
         if self.law == "laplace":
             if part < 1:
                 raise InputError("A part of discrete Laplace noise has no bound here: use Skellam noise.")
             return laplace_losses(-math.log(self.ratio))
         return skellam_losses(float(self.variance * part))
+
+    def _check_added(self) -> None:
+        if self.law == "redraws":
+            raise InputError("Votes are redrawn, not added to: there are no shares of noise.")
 
 
 @dataclass(frozen=True)

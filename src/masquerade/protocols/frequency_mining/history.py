@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from masquerade.core.errors import FileError, Refusal
+from masquerade.core.errors import FileError, QueryRefused, Refusal
 from masquerade.protocols.frequency_mining.ballots import counts_of
 from masquerade.protocols.frequency_mining.messages import (
     MOST_PROOFS,
@@ -21,7 +21,7 @@ from masquerade.protocols.people.questions import Question, encode_questions
 from masquerade.protocols.people.roster import flags_of, select_flagged
 
 ENDORSED, KEY, QUESTION, TERMS, VOTED = "endorsed", "key", "question", "terms", "voted"
-VOIDED, LIED = "voided", "miner lied"
+VOIDED, LIED, TABLE = "voided", "miner lied", "noise table"
 
 
 class VoteHistory(History):
@@ -59,7 +59,13 @@ class VoteHistory(History):
             for flags in self.ledger.values(VOTED, terms.id)
         ]
         found += roster_refusals(terms, frozenset(asked.users), earlier, asked.questions)
+        found += noise_refusals(terms, asked.questions, self.tables_spent)
         return found + (self._across(asked) if terms.asks_clear(asked.questions) else [])
+
+    @property
+    def tables_spent(self) -> int:
+        """Return the number of tables for which this user's answers were redrawn, void rounds included."""
+        return len(self.ledger.values(TABLE, self._terms.id))
 
     def endorse(self, number: int, roster: bytes) -> None:
         """Record durably the roster to be endorsed; raise `KeySpent` if one was endorsed before."""
@@ -74,6 +80,14 @@ class VoteHistory(History):
             Claim(VOTED, self._name(asked.number), flags),
             *[Claim(QUESTION, self._question(question)) for question in asked.questions],
         ]
+        if terms.noise is not None:
+            spent = self.tables_spent
+            refused = noise_refusals(terms, asked.questions, spent)
+            if refused:  # another process has spent tables since the invitation
+                raise QueryRefused(refused)
+            # a process that spends at the same time claims the same tables, and only one of both gets them
+            tables = range(spent, spent + len(asked.questions))
+            claims += [Claim(TABLE, terms.id + table.to_bytes(ROUND, "big")) for table in tables]
         if terms.asks_clear(asked.questions):
             claims.append(self.clear_vote(turn, terms.id, flags))
             if self.ledger.find(TERMS, terms.id) is None:
@@ -144,6 +158,25 @@ def question_id(question: Question, terms: FrequencyTerms) -> bytes:
     """Return 32 bytes that identify a question under these terms."""
     encoded = encode_questions([question], terms)
     return hashlib.sha256(b"masquerade frequency question 1" + terms.id + encoded).digest()
+
+
+def noise_refusals(terms: FrequencyTerms, questions: Sequence[Question], spent: int) -> list[Refusal]:
+    """Return the reasons why answers to questions must not be redrawn after `spent` tables."""
+    redraws = terms.redraws
+    if redraws is None:
+        return []
+    found: list[Refusal] = []
+    if any(question.conditions or not question.columns for question in questions):
+        found.append(Refusal("not_whole_tables", "only whole tables, without conditions, have noise"))
+    cells = max((question.cells(terms.sizes) for question in questions), default=0)
+    if cells > redraws.most_cells:
+        reason = f"a table of {cells:,} cells would be drawn at random (at most {redraws.most_cells:,} cells)"
+        found.append(Refusal("too_many_cells", reason))
+    left = redraws.number - spent
+    if len(questions) > left:
+        reason = f"this round takes {len(questions)} tables, and {left} of {redraws.number} are left"
+        found.append(Refusal("budget_spent", reason))
+    return found
 
 
 def roster_refusals(

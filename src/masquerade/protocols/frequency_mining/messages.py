@@ -11,18 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from masquerade.channels.privacy_level import DEFAULT_LIMIT, PrivacyLimit
 from masquerade.core.errors import InputError
 from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.keys import SigningKey, verify_signature
 from masquerade.protocols.frequency_mining.ballots import counts_of
+from masquerade.protocols.frequency_mining.vote_noise import VoteNoise
 from masquerade.protocols.people.history import most_colluders
 from masquerade.protocols.people.questions import MOST_QUESTIONS, Question
 from masquerade.protocols.people.report_form import AnyPolicy, bounded_in, sizes_of
 from masquerade.protocols.people.roster import Members, PersonName, Roster
 from masquerade.protocols.wire.codec import U32, Blob, Digest, Many, Message, Reader, Signature, Text, Writer
+
+if TYPE_CHECKING:
+    from masquerade.channels.noise.redraws import RedrawTerms
 
 MOST_PROOFS = 50_000  # users times counts: every user checks that many pairs of keys
 FEWEST = 3  # with two, each learns the other's answer from the count
@@ -52,6 +56,9 @@ class FrequencyTerms:
 
     The miner chooses who is counted, at least `minimum` people. At most `colluders` = minimum − 2 users may
     collude with it, so that any choice includes two honest users.
+
+    With `noise`, users redraw their answers for each table, and ε and δ bound all tables of the epoch
+    together. All variables are clear then, and `colluders` is the number that the noise allows for.
     """
 
     epoch: str
@@ -59,6 +66,7 @@ class FrequencyTerms:
     members: Mapping[str, bytes]
     minimum: int = 10
     limit: PrivacyLimit = DEFAULT_LIMIT
+    noise: VoteNoise | None = None
     roster: Roster = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +79,13 @@ class FrequencyTerms:
         roster = Roster(dict(sorted(self.members.items())))
         object.__setattr__(self, "roster", roster)
         object.__setattr__(self, "members", roster)
+        if self.noise is not None:
+            if self.policy.disguised:
+                raise InputError(
+                    "Votes on clear records are redrawn, and this policy disguises variables: choose either "
+                    "noise or a disguise."
+                )
+            _ = self.redraws  # noise that too few people would add is refused here
 
     @cached_property
     def id(self) -> bytes:
@@ -80,12 +95,18 @@ class FrequencyTerms:
     @cached_property
     def encoding(self) -> bytes:
         """Return all of the terms as bytes, the policy by its id."""
-        return Enrolment(self.epoch, self.policy.id, self.minimum, self.members).encode()
+        encoded = Enrolment(self.epoch, self.policy.id, self.minimum, self.members).encode()
+        return encoded if self.noise is None else encoded + self.noise.encode()
+
+    @cached_property
+    def redraws(self) -> RedrawTerms | None:
+        """Return the terms of the accountant, None without noise: `minimum` users are sure to be counted."""
+        return None if self.noise is None else self.noise.terms(self.minimum, self.sizes)
 
     @property
     def colluders(self) -> int:
         """Return the number of users who may collude with the miner."""
-        return most_colluders(self.minimum)
+        return most_colluders(self.minimum) if self.noise is None else self.noise.colluders
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -98,8 +119,14 @@ class FrequencyTerms:
         return bounded_in(self.policy, self.limit)
 
     def asks_clear(self, questions: Sequence[Question]) -> bool:
-        """Return True if any question is about a variable that is not disguised within the limit."""
-        return any(name not in self.bounded_variables for question in questions for name in question.names)
+        """Return True if differences of counts need protection.
+
+        That is so if a question is about a variable that is not disguised within the limit. With noise every
+        table has its own.
+        """
+        return self.noise is None and any(
+            name not in self.bounded_variables for question in questions for name in question.names
+        )
 
 
 HASH = 32

@@ -15,6 +15,7 @@ from masquerade.crypto.proofs import BallotKeys
 from masquerade.protocols.frequency_mining import ballots
 from masquerade.protocols.frequency_mining import messages as wire
 from masquerade.protocols.frequency_mining.history import VoteHistory
+from masquerade.protocols.frequency_mining.vote_noise import redrawn_votes
 from masquerade.protocols.people.checks import Checks
 from masquerade.protocols.people.ledger import Enrolled, PersonLedger
 from masquerade.protocols.people.questions import Counts, Question, tables_of
@@ -154,6 +155,9 @@ class MiningUser(Enrolled):
     accepts such a difference, for example because their counts were never computed. A party that has both
     counts nevertheless learns the difference.
 
+    With noise, the answer to each table is redrawn by chance when it is sent, after its table was written to
+    the ledger as spent. Tables of void rounds are spent, too.
+
     Votes that a miner shows as invalid are checked. A user who cheated is excluded from further rounds, and
     the questions may be repeated without this user, who knows that vote anyway. A miner that shows a valid
     vote, or a vote of another round, has lied: this user ends the epoch.
@@ -239,14 +243,20 @@ class MiningUser(Enrolled):
         if booth is None:
             raise InputError("The roster comes before its endorsements.")
         self._checks.once(check_endorsements, self.terms, asked, booth.setting.roster, message)
-        reports, sizes = self._reports, self.terms.sizes
-        bits = [bit for question in asked.questions for bit in ballots.bits_of(question, reports, sizes)]
-        pairs = current.keys.take()
+        pairs = current.keys.take()  # from here on the round is spent: what follows is drawn at most once
+        bits = self._bits(asked.questions)
         vote = booth.cast(self.name, pairs, bits)
         for pair in pairs:
             pair.x.wipe()
             pair.y.wipe()
         return wire.MiningStep.VOTE, asked.number, vote
+
+    def _bits(self, questions: Sequence[Question]) -> list[int]:
+        """Return the answers to questions; with noise they are drawn here."""
+        reports, sizes, redraws = self._reports, self.terms.sizes, self.terms.redraws
+        if redraws is not None:
+            return redrawn_votes(questions, reports, sizes, redraws.weight)
+        return [bit for question in questions for bit in ballots.bits_of(question, reports, sizes)]
 
     def _judge(self, current: _OpenRound, votes: Sequence[bytes]) -> RoundAborted:
         """Return the end of the round with its culprits: the users with invalid votes, or the miner.
@@ -302,6 +312,8 @@ REFUSED = (
     "already_spent",
     "cheated",
     "miner_lied",
+    "budget_spent",
+    "not_whole_tables",
 )
 
 

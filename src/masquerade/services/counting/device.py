@@ -102,10 +102,13 @@ def disclosure(terms: CountTerms, budget: OwnerBudget) -> str:
     """
     form, least, noise = terms.report_form, terms.minimum, terms.noise
     if noise is not None:
-        summed = (
-            f"Counted among at least {least} people, and only in sums to which all of them add noise that "
-            f"nobody knows: {', '.join(form.clear_variables)}."
+        how = (
+            "sums of answers that all of them draw by chance, so that nobody knows who answered truly"
+            if terms.protocol == "frequency"
+            else "sums to which all of them add noise that nobody knows"
         )
+        listed = ", ".join(form.clear_variables)
+        summed = f"Counted among at least {least} people, and only in {how}: {listed}."
         bound = (
             f"{describe_gamma(gamma_above(noise.privacy[0]))} (ε = {noise.epsilon:g} over {noise.tables} "
             f"tables, except with probability δ = {noise.delta:g}, if at most a share of {terms.colluders} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from fractions import Fraction
 from functools import cached_property
+from math import ceil
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias, cast
 
 from masquerade.channels.privacy_level import DEFAULT_LIMIT, PrivacyLimit
@@ -46,9 +47,9 @@ AnyTerms: TypeAlias = "FrequencyTerms | AggregationTerms | MixTerms"
 class CountTerms(Message, tag=b"masquerade count terms 1", eq=False):
     """Terms that all roles agree to before anything is counted; `digest` identifies them.
 
-    `name` can be used only once. For secure aggregation, `colluders` and `dropouts` are shares of the people,
-    and `server` is the strongest type of miner that the protocol tolerates. For the mix, `leaders` are in the
-    order in which they shuffle.
+    `name` can be used only once. For secure aggregation and for noise, `colluders` and `dropouts` are shares
+    of the people. `server` is the strongest type of miner that the protocol tolerates. For the mix, `leaders`
+    are in the order in which they shuffle.
     """
 
     protocol: Annotated[str, OneOf(Text(32), PROTOCOLS)]
@@ -111,7 +112,7 @@ class CountTerms(Message, tag=b"masquerade count terms 1", eq=False):
 
 
 class NoisyCountTerms(CountTerms, tag=b"masquerade count terms 2", eq=False):
-    """Terms of a count whose people add noise; `epsilon` and `delta` are decimals."""
+    """Terms of a count whose people add noise, or redraw their votes; `epsilon` and `delta` are decimals."""
 
     epsilon: Annotated[str, Text(32)]
     delta: Annotated[str, Text(32)]
@@ -147,7 +148,15 @@ def _decimal(text: str, what: str) -> float:
 def _frequency_terms(terms: CountTerms, policy: AnyPolicy, limit: PrivacyLimit) -> FrequencyTerms:
     from masquerade.protocols.frequency_mining.messages import FrequencyTerms  # noqa: PLC0415  (a device loads one protocol)
 
-    return FrequencyTerms(terms.name, policy, terms.members, terms.minimum, limit)
+    noise, stated = None, terms.noise
+    if stated is not None:
+        from masquerade.protocols.frequency_mining.vote_noise import VoteNoise  # noqa: PLC0415
+        from masquerade.protocols.secure_aggregation.agreement import share  # noqa: PLC0415
+
+        people = len(terms.members)
+        colluders = ceil(share(terms.colluders, "colluders") * people)
+        noise = VoteNoise(stated.epsilon, stated.tables, colluders, stated.delta)
+    return FrequencyTerms(terms.name, policy, terms.members, terms.minimum, limit, noise)
 
 
 def _aggregation_terms(terms: CountTerms, policy: AnyPolicy, limit: PrivacyLimit) -> AggregationTerms:

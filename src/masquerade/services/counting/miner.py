@@ -52,7 +52,8 @@ from masquerade.services.counting.server import SCOPE, CountServer
 from masquerade.services.counting.settings import CountMinerSettings
 from masquerade.sources.people.aggregation import AggregationTally
 from masquerade.sources.people.count_rounds import CountRounds, KnownCounts
-from masquerade.sources.people.noisy_people import NoisyPeople
+from masquerade.sources.people.noisy_people import NoisyPeople, PeopleWithNoise
+from masquerade.sources.people.noisy_votes import NoisyVotes
 
 CLOSED, KEYS, RECORDS = "closed", "keys", "records"
 # The same sentence for an unknown name and a wrong signature: it must not reveal who is enrolled.
@@ -208,7 +209,7 @@ class MinerService(CountServer):
         self._asking = threading.Lock()
         self.queue: MessageQueue | None = None
         self.rounds: CountRounds | None = None
-        self.noisy: NoisyPeople | None = None
+        self.noisy: PeopleWithNoise | None = None
         self.mix: _Mix | None = None
         self.policy = settings.description().load_policy()
         super().__init__(settings)
@@ -241,7 +242,11 @@ class MinerService(CountServer):
             self.queue = MessageQueue(len(terms.members), most_held, self.settings.patience)
             self.book = RoundBook(self.state, agreed.sizes)
             if isinstance(agreed, FrequencyTerms):
-                self.rounds = ServedFrequency(agreed, self.queue, self.book)
+                votes = ServedFrequency(agreed, self.queue, self.book)
+                if agreed.noise is None:
+                    self.rounds = votes
+                else:
+                    self.noisy = NoisyVotes(votes, self.policy)
             elif isinstance(agreed, AggregationTerms):
                 aggregation = ServedAggregation(agreed, self.queue, self.book)
                 if agreed.noise is None:
@@ -305,7 +310,7 @@ class MinerService(CountServer):
             raise InputError("'questions' must be a list with at least one question.")
         return [question_of(one, sizes) for one in listed]
 
-    def _noisy_queries(self, noisy: NoisyPeople, values: dict[str, Any]) -> list[Query]:
+    def _noisy_queries(self, noisy: PeopleWithNoise, values: dict[str, Any]) -> list[Query]:
         """Return the queries of a round with noise; raise QueryRefused if the analyst missed a round."""
         queries = [noisy.query(one) for one in self._parse_questions(values, noisy.sizes)]
         if values.get("rounds") != noisy.rounds_held:
@@ -384,15 +389,20 @@ class MinerService(CountServer):
                 status |= {"records": len(self.mix.result["records"]), "refused": self.mix.result["refused"]}
         elif self.rounds is not None:
             status["state"] = "closed" if self.closed else "open"
-            status["rounds"] = len(self.rounds.held)
-            status["counted"] = self.rounds.n
-            status["cheats"] = sorted({name for one in self.book.of("cheats") for name in one["evidence"]})
-            status["left"] = sorted({name for one in self.book.of("gone") for name in one["users"]})
+            status |= {"rounds": len(self.rounds.held), "counted": self.rounds.n, **self._named_people()}
         elif self.noisy is not None:
             status["state"] = "closed" if self.closed else "open"
             status |= {"rounds": self.noisy.rounds_held, "counted": self.noisy.n}
             status |= {"tables_spent": self.noisy.tables_spent, "tables_left": self.noisy.tables_left}
+            if isinstance(self.noisy, NoisyVotes):
+                status |= self._named_people()
         return status
+
+    def _named_people(self) -> dict[str, list[str]]:
+        """Return the people who cast invalid votes, and those who left."""
+        cheats = {name for one in self.book.of("cheats") for name in one["evidence"]}
+        left = {name for one in self.book.of("gone") for name in one["users"]}
+        return {"cheats": sorted(cheats), "left": sorted(left)}
 
 
 class _Summed(AggregationTally):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -26,9 +27,8 @@ from masquerade.protocols.secure_aggregation.history import against_another_list
 from masquerade.protocols.secure_aggregation.server import AggregationOutcome, Server
 from masquerade.services.common.state import State
 from masquerade.services.counting.message_queue import MessageQueue
-from masquerade.sources.people.count_rounds import KnownCounts
+from masquerade.sources.people.count_rounds import CountedRound, KnownCounts
 from masquerade.sources.people.frequency import FrequencyTally
-from masquerade.sources.people.noisy_people import CountedRound
 
 SCOPE: Final = "count"
 _SPENT = "a round was aborted after votes had left, and clear votes are spent"
@@ -139,7 +139,7 @@ class ServedFrequency(FrequencyTally):
             elif entry["kind"] == "voting":
                 self._rosters.append(frozenset(entry["users"]))
                 self._spent.update(book.questions(entry))
-            elif entry["kind"] == "counted":
+            elif entry["kind"] in {"counted", "noisy"}:
                 answered = [question_of(one, terms.sizes) for one in entry["tables"]]
                 self._spent.difference_update(answered)
             elif entry["kind"] == "cheats":
@@ -147,15 +147,32 @@ class ServedFrequency(FrequencyTally):
 
     def hold_round(self, questions: Sequence[Question]) -> KnownCounts:
         """Run a round and store its counts; later rounds omit people who were missing or cheated."""
-        try:
+        with self._noting_culprits():
             counts = super().hold_round(questions)
+        tables = {question: counts.count([question])[0] for question in questions}
+        self._book.add_counts(counts.n, tables)
+        return counts
+
+    def earlier(self) -> list[CountedRound]:
+        """Return the rounds with noise that were counted before."""
+        return self._book.noisy_rounds()
+
+    def hold(self, questions: Sequence[Question]) -> CountedRound:
+        """Run a round of redrawn votes and store its tables."""
+        with self._noting_culprits():
+            counted_round = super().hold(questions)
+        self._book.add_noisy_round(counted_round)
+        return counted_round
+
+    @contextmanager
+    def _noting_culprits(self) -> Iterator[None]:
+        """Store who was missing or cheated, if the round is aborted."""
+        try:
+            yield
         except RoundAborted as error:
             if error.culprits:
                 self._book.add("gone", users=list(error.culprits))
             raise
-        tables = {question: counts.count([question])[0] for question in questions}
-        self._book.add_counts(counts.n, tables)
-        return counts
 
     def hand_out(self, current: MiningRound) -> None:
         """Send the current message to all people of the round, and accept replies as they arrive."""
@@ -208,8 +225,9 @@ class ServedAggregation:
             elif entry["kind"] == "outcome":
                 self._over, self.last = False, self._restore_outcome(entry)
 
-    def refusals(self) -> list[Refusal]:
-        """Return the reasons why people would refuse another round."""
+    def refusals(self, questions: Sequence[Question] = ()) -> list[Refusal]:
+        """Return the reasons why people would refuse another round; they do not depend on its questions."""
+        del questions
         return [Refusal("already_spent", _SPENT)] if self._over else []
 
     def ask(self, batch: QuestionBatch) -> AggregationOutcome:

@@ -16,12 +16,12 @@ from masquerade.services.counting.messages import CountTerms, NoisyCountTerms
 
 
 class CountNoiseSettings(common.Strict):
-    """Noise that all people of a count add to their votes: ε and δ for each record over all tables."""
+    """Noise of a count, by which all people change their votes: ε and δ for each record over all tables."""
 
     epsilon: float = Field(gt=0, le=20, allow_inf_nan=False)
     """ε of all tables together, for each record."""
     delta: float = Field(default=1e-6, ge=0, le=0.01, allow_inf_nan=False)
-    """δ of all tables together; 0, or at least 1e-10."""
+    """δ of all tables together; at least 1e-10, for aggregation also 0."""
     tables: int = Field(ge=1, le=100_000)
     """The number of tables that will be asked, in all."""
     enrolment: Literal["verified"]
@@ -42,9 +42,9 @@ class CountDescription(common.Strict):
     minimum: int = Field(default=10, ge=3, le=100_000)
     """The least number of people counted together, and the least by which two counts may differ."""
     colluders: str = "0.1"
-    """For aggregation: the share of people who may collude with the miner."""
+    """For aggregation and for noise: the share of people who may collude with the miner."""
     dropouts: str = "0.05"
-    """For aggregation: the share of people who may leave in the middle of a round."""
+    """For aggregation: the share of people who may leave in the middle of a round. For noise: in all."""
     server: Literal["semi-honest", "malicious"] = "malicious"
     """For aggregation: whether it protects against only a miner that follows the protocol, or any miner."""
     miner: common.PublicKey
@@ -56,8 +56,8 @@ class CountDescription(common.Strict):
 
     @model_validator(mode="after")
     def _noise_of_votes(self) -> Self:
-        if self.noise is not None and self.protocol != "aggregation":
-            raise ValueError("noise: only aggregation adds noise to votes")
+        if self.noise is not None and self.protocol == "mix":
+            raise ValueError("noise: a mix opens records, which have no noise")
         return self
 
     @model_validator(mode="after")

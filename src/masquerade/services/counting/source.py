@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, Refusal
+from masquerade.core.guarantee import Guarantee
 from masquerade.core.util.formatting import printable
 from masquerade.protocols.frequency_mining.guarantee import frequency_guarantee
 from masquerade.protocols.frequency_mining.messages import FrequencyTerms
@@ -24,9 +25,10 @@ from masquerade.services.common.settings import check_files, load
 from masquerade.services.counting.messages import CountTerms
 from masquerade.services.counting.rounds import noisy_round_of, question_values
 from masquerade.services.counting.settings import CountMinerSettings
-from masquerade.sources.people.count_rounds import CountRounds, KnownCounts
+from masquerade.sources.people.count_rounds import CountedRound, CountRounds, KnownCounts
 from masquerade.sources.people.mixed import MixedRecords
-from masquerade.sources.people.noisy_people import CountedRound, NoisyPeople
+from masquerade.sources.people.noisy_people import NoisyPeople, PeopleWithNoise
+from masquerade.sources.people.noisy_votes import NoisyVotes
 
 
 class CountedPeople(CountRounds):
@@ -89,15 +91,25 @@ class CountedPeople(CountRounds):
             return operator.ask(what, {"questions": [question_values(one) for one in questions]})
 
 
-class _MinerRounds:
+NoisyTerms = TypeVar("NoisyTerms", AggregationTerms, FrequencyTerms)
+
+
+class _MinerRounds(Generic[NoisyTerms]):
     """Rounds with noise over people's devices, through the miner."""
 
     def __init__(
-        self, operator: Callable[[], Operator], terms: AggregationTerms, rounds: Sequence[CountedRound]
+        self, operator: Callable[[], Operator], terms: NoisyTerms, rounds: Sequence[CountedRound]
     ) -> None:
         self.terms, self._operator, self._rounds = terms, operator, list(rounds)
 
-    def refusals(self) -> list[Refusal]:
+    @property
+    def guarantee(self) -> Guarantee:
+        if isinstance(self.terms, FrequencyTerms):
+            return frequency_guarantee(self.terms, len(self.terms.members), shared_checks=False)
+        return aggregation_guarantee(self.terms)
+
+    def refusals(self, questions: Sequence[Question]) -> list[Refusal]:
+        del questions
         return []  # the miner refuses when it is asked, before anything leaves
 
     def earlier(self) -> list[CountedRound]:
@@ -114,7 +126,7 @@ class _MinerRounds:
 
 def count(
     node: str | Path, *, wait: float = 10.0, tell: Callable[[str], object] | None = None
-) -> CountedPeople | NoisyPeople | MixedRecords:
+) -> CountedPeople | PeopleWithNoise | MixedRecords:
     """Open the people of a count as a source.
 
     Frequency mining and secure aggregation ask people's devices in rounds, one per batch of queries. With
@@ -131,7 +143,7 @@ def count(
 
     Returns
     -------
-    CountedPeople, NoisyPeople or MixedRecords
+    CountedPeople, NoisyPeople, NoisyVotes or MixedRecords
         A source of counts, exact or with noise, or the records of a closed mix.
 
     Raises
@@ -157,7 +169,9 @@ def count(
     if isinstance(agreed, MixTerms):
         records = tuple(bytes.fromhex(one) for one in result["records"])
         return MixedRecords(Collected(records, int(result["unreadable"])), policy, agreed)
-    if isinstance(agreed, AggregationTerms) and agreed.noise is not None:
+    if agreed.noise is not None:
         rounds = [noisy_round_of(one, agreed.sizes) for one in result["rounds"]]
+        if isinstance(agreed, FrequencyTerms):
+            return NoisyVotes(_MinerRounds(operator, agreed, rounds), policy)
         return NoisyPeople(_MinerRounds(operator, agreed, rounds), policy)
     return CountedPeople(operator, terms, policy)

@@ -11,12 +11,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import BlockCovariance, Kind, check_kind
+from masquerade.core.covariance import BlockCovariance, Covariance, Kind, check_kind
 from masquerade.core.schema import Schema
 
 Axes = tuple[int, ...]
@@ -110,7 +111,7 @@ class NoisyTable:
     """A table of counts with independent noise of one variance in every cell; `names` are its axes."""
 
     names: tuple[str, ...]
-    cells: NDArray[np.int64] | None
+    cells: NDArray[Any] | None
     variance: float
 
     def margin(self, names: Sequence[str]) -> Floats:
@@ -166,7 +167,7 @@ class TableFusion:
             result += (estimate / spread).reshape(sizes)
         return result
 
-    def covariance(self, names: tuple[str, ...]) -> ContrastCovariance:
+    def covariance(self, names: tuple[str, ...]) -> Covariance:
         """Return the covariance of the noise of the consistent table."""
         parts = [
             (chosen, 1 / (self._contrast(some)[1] * spread)) for chosen, some, spread in self._sets(names)

@@ -12,7 +12,7 @@ import numpy as np
 
 from masquerade.channels.noise.terms import NoiseStage, NoiseTerms
 from masquerade.core.axes import Floats
-from masquerade.core.covariance import SumCovariance
+from masquerade.core.covariance import Covariance, SumCovariance
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.core.guarantee import ANALYST, Disclosure, Guarantee
 from masquerade.core.linear_covariance import LinearCovariance
@@ -247,7 +247,9 @@ class NoisyTally(ABC):
             names = canonical_query(Query(by=query.names), self.schema).by
             if not names or fusion.covers(names):
                 values = fusion.values(names) if names else np.array(float(self.n))
-                covariance = fusion.covariance(names) if names else ContrastCovariance((), (((), 0.0),))
+                covariance: Covariance = ContrastCovariance((), (((), 0.0),))
+                if names:
+                    covariance = fusion.covariance(names)
                 table = self._make_table(names, values, covariance)
                 self._tables[query] = table.select(dict(query.where)).marginal(query.by)
             else:
@@ -258,7 +260,7 @@ class NoisyTally(ABC):
                 self._tables[query] = table.marginal(query.by)
         return self._tables[query]
 
-    def _make_table(self, names: tuple[str, ...], values: Floats, noise: ContrastCovariance) -> CountTable:
+    def _make_table(self, names: tuple[str, ...], values: Floats, noise: Covariance) -> CountTable:
         likely = onto_simplex(values, max(float(values.sum()), 0.0)) if np.any(values < 0) else values
         sampling = LinearCovariance.clear(likely, self.n, names)
         evidence = GaussianEvidence.of(values, SumCovariance((sampling, noise)))

@@ -169,6 +169,14 @@ class KnownCounts(CountedReports):
         return [table for table in tables if table is not None]
 
 
+@dataclass(frozen=True, eq=False)
+class CountedRound:
+    """The tables of one round, and the people whose votes they sum."""
+
+    tables: dict[Question, Counts]
+    people: tuple[int, ...]
+
+
 class CountRounds(CountedReports):
     """A `Tally` over people who are counted in rounds: one round per batch, and nothing is queried twice.
 

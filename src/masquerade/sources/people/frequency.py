@@ -11,14 +11,15 @@ import numpy as np
 
 from masquerade.channels.policy import check_policy
 from masquerade.core.errors import InputError, Refusal, RoundAborted
+from masquerade.core.query import Query
 from masquerade.core.util.formatting import printable
 from masquerade.crypto.errors import DecodingError, SealBroken
 from masquerade.protocols.frequency_mining.guarantee import frequency_guarantee
 from masquerade.protocols.frequency_mining.history import roster_refusals
 from masquerade.protocols.frequency_mining.messages import Exchange, FrequencyTerms
 from masquerade.protocols.frequency_mining.roles import MiningRound
-from masquerade.protocols.people.questions import Question
-from masquerade.sources.people.count_rounds import CountRounds, KnownCounts
+from masquerade.protocols.people.questions import Counts, Question
+from masquerade.sources.people.count_rounds import CountedRound, CountRounds, KnownCounts
 
 
 class FrequencyTally(CountRounds):
@@ -109,6 +110,20 @@ class FrequencyTally(CountRounds):
             return []
         return spent + roster_refusals(self.terms, frozenset(self.users), self._rosters, mined)
 
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return the refusals of queries; raise InputError if the counts of a round have noise."""
+        self._check_exact()
+        return super().check(queries)
+
+    def count(self, questions: Sequence[Question]) -> list[Counts]:
+        """Return the tables of questions; raise InputError if the counts of a round have noise."""
+        self._check_exact()
+        return super().count(questions)
+
+    def _check_exact(self) -> None:
+        if self.terms.noise is not None:
+            raise InputError("The users redraw their answers, so that counts are not exact: use NoisyVotes.")
+
     def hold_round(self, questions: Sequence[Question]) -> KnownCounts:
         """Mine the counts of a round. The number of people is known without a round."""
         mined = [question for question in questions if question.names]
@@ -128,6 +143,27 @@ class FrequencyTally(CountRounds):
             if current.votes_may_have_left:
                 self.record_spent(current)
         return KnownCounts(self.policy, people | current.tables, len(current.invitation.users))
+
+    def earlier(self) -> list[CountedRound]:
+        """Return the rounds with noise that were counted before: none in this process."""
+        return []
+
+    def hold(self, questions: Sequence[Question]) -> CountedRound:
+        """Mine the counts of redrawn votes in one round, for `NoisyVotes`.
+
+        Parameters
+        ----------
+        questions : sequence of Question
+            Whole tables.
+
+        Returns
+        -------
+        CountedRound
+            Counts of the answers as they were drawn.
+        """
+        people = tuple(self.terms.roster.places[user] for user in self.users)
+        counts = FrequencyTally.hold_round(self, questions)
+        return CountedRound({question: counts.count([question])[0] for question in questions}, people)
 
     def hand_out(self, current: MiningRound) -> None:
         """Send every user the next message, and process their answers. Silent users are missing."""

@@ -1,45 +1,35 @@
-"""Counts of people with noise that nobody knows, by secure aggregation, as a source."""
+"""Counts of people with noise that nobody knows, in rounds, as a source; here by secure aggregation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from masquerade.channels.noise.disjoint_queries import group_disjoint
-from masquerade.channels.noise.terms import NoiseStage
+from masquerade.channels.noise.terms import NoiseStage, NoiseTerms
 from masquerade.channels.policy import Policy, check_policy
 from masquerade.core.errors import InputError, Refusal
+from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Selected, raise_refusals
 from masquerade.core.util.formatting import counted, printable
-from masquerade.protocols.people.questions import Counts, Question
+from masquerade.protocols.people.questions import Question
 from masquerade.protocols.secure_aggregation.agreement import MOST_COUNTS, AggregationTerms, QuestionBatch
 from masquerade.protocols.secure_aggregation.guarantee import aggregation_guarantee
 from masquerade.protocols.secure_aggregation.server import Rounds
 from masquerade.sources.noise.noisy import NoisyTally
 from masquerade.sources.noise.spent_tables import Cells
 from masquerade.sources.noise.table_cost import canonical_query, is_small, tables_to_ask
-
-
-@dataclass(frozen=True, eq=False)
-class CountedRound:
-    """The tables of one round, and the people whose votes they sum."""
-
-    tables: dict[Question, Counts]
-    people: tuple[int, ...]
+from masquerade.sources.people.count_rounds import CountedRound
 
 
 class NoisyRounds(Protocol):
     """Rounds whose sums have noise: in this process, or over a network."""
 
-    @property
-    def terms(self) -> AggregationTerms:
-        """The terms that all users agreed to."""
-
-    def refusals(self) -> list[Refusal]:
-        """Return the reasons why no further round would be answered. Pure."""
+    def refusals(self, questions: Sequence[Question], /) -> list[Refusal]:
+        """Return the reasons why a round with these questions would not be answered. Pure."""
 
     def earlier(self) -> list[CountedRound]:
         """Return the rounds that were counted before."""
@@ -48,53 +38,45 @@ class NoisyRounds(Protocol):
         """Count the questions in one round."""
 
 
-class NoisyPeople:
-    """A `Tally` over people whose votes carry shares of noise: nobody knows the noise of a sum.
+class PeopleWithNoise(ABC):
+    """A `Tally` over people whose sums have noise that nobody knows, counted in rounds.
 
-    A batch of queries is one round. Tables of the same people are made consistent, and what follows from them
-    is free of charge. If people leave between two rounds, tables of later rounds are kept apart. `n` of a
-    table is the number of people counted in its round.
-
-    Parameters
-    ----------
-    rounds : Rounds
-        Session of users whose terms state noise.
-    policy : Policy
-        Policy that the users agreed to; nothing is disguised.
-
-    Examples
-    --------
-    >>> from masquerade.simulation import Aggregation, synthetic_people
-    >>> people = synthetic_people(60)
-    >>> noise = mq.people.SumNoise(epsilon=3, tables=5)
-    >>> population = Aggregation(people.codes, people.policy, mq.people.Parameters.of(60, noise=noise))
-    >>> source = mq.people.NoisyPeople(population, people.policy)
-    >>> [table] = source.answer([mq.Query(by="sex")])
-    >>> round(table.total), source.tables_spent, source.tables_left
-    (60, 1, 4)
+    Subclasses set the guarantee, and state what queries cost and how the tables of the same people are made
+    consistent.
     """
 
-    def __init__(self, rounds: Rounds | NoisyRounds, policy: Policy) -> None:
-        is_noisy = hasattr(rounds, "hold")
-        self._rounds = cast(NoisyRounds, rounds) if is_noisy else _LocalRounds(cast(Rounds, rounds))
-        terms = rounds.terms
-        if terms.noise is None:
-            raise InputError("The users agreed on no noise: use AggregationTally.")
-        if terms.policy.id != check_policy(policy).id:
-            raise InputError("The users agreed to a different policy.")
-        self.policy, self.schema, self.terms = policy, policy.schema, terms.noise
-        self.n = terms.parameters.users
-        self.guarantee = aggregation_guarantee(terms)
-        self.sizes = terms.sizes
-        self._groups: dict[tuple[int, ...], _SamePeople] = {}
+    guarantee: Guarantee
+
+    def __init__(
+        self, rounds: NoisyRounds, policy: Policy, terms: NoiseTerms, sizes: Mapping[str, int], n: int
+    ) -> None:
+        self._rounds = rounds
+        self.policy, self.schema, self.terms, self.sizes, self.n = policy, policy.schema, terms, sizes, n
+        self._groups: dict[tuple[int, ...], SamePeople] = {}
         self._spent, self._held = 0, 0
-        for one in self._rounds.earlier():
+        for one in rounds.earlier():
             self._add(one)
+
+    @abstractmethod
+    def tables_to_count(self, queries: Sequence[Query], latest: SamePeople | None) -> list[list[Query]]:
+        """Return the tables to count for queries: for each, its queries."""
+
+    @abstractmethod
+    def count_tables(self, queries: Sequence[Query]) -> int:
+        """Return the number of tables that a round with these queries spends."""
+
+    @abstractmethod
+    def size_refusals(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return the refusals of a round by the sizes of its tables."""
+
+    @abstractmethod
+    def same_people(self, n: int) -> SamePeople:
+        """Return the tables of some people, none so far."""
 
     @printable
     def __repr__(self) -> str:
         """Return the number of people, the variables and the promise."""
-        return f"NoisyPeople({self.n:,} people, {self.schema!r}, ε = {self.terms.epsilon:g})"
+        return f"{type(self).__name__}({self.n:,} people, {self.schema!r}, ε = {self.terms.epsilon:g})"
 
     @property
     def tables_spent(self) -> int:
@@ -142,21 +124,18 @@ class NoisyPeople:
 
     def refusals(self, queries: Sequence[Query]) -> list[Refusal]:
         """Return the refusals of a round with these queries, none of which is known. Pure."""
-        for query in queries:
-            if not is_small(query, self.schema):
-                return [Refusal("too_many_cells", "The table of a query has too many cells.", query)]
-        cells = sum(self.question(query).cells(self.sizes) for query in queries)
-        if cells > MOST_COUNTS:
-            reason = f"the batch has {cells:,} cells, a vote at most {MOST_COUNTS:,}"
-            return [Refusal("too_many_cells", reason), *self._rounds.refusals()]
-        needed = len(group_disjoint(queries))
+        questions = [self.question(query) for query in queries]
+        found = self.size_refusals(queries)
+        if found:
+            return [*found, *self._rounds.refusals(questions)]
+        needed = self.count_tables(queries)
         if needed > self.tables_left:
             reason = (
                 f"These queries take {counted(needed, 'table')}, and {self.tables_left} of "
                 f"{self.terms.number} are left. Tables that were answered stay free of charge."
             )
             return [Refusal("budget_spent", reason)]
-        return self._rounds.refusals()
+        return self._rounds.refusals(questions)
 
     def question(self, query: Query) -> Question:
         """Return the question of a query."""
@@ -172,32 +151,99 @@ class NoisyPeople:
         for query in queries:
             query.check(self.schema)
         new = [query for query in queries if query.names and not any(g.covers(query) for g in self._latest())]
-        last = next(iter(self._latest()), None)
-        covered = [] if last is None else last.covered
-        answered = [] if last is None else last.answered
-        return tables_to_ask(new, covered, answered, self.schema)
+        return self.tables_to_count(new, next(iter(self._latest()), None))
 
-    def _latest(self) -> list[_SamePeople]:
+    def _latest(self) -> list[SamePeople]:
         return list(reversed(self._groups.values()))
 
-    def _covering(self, query: Query) -> _SamePeople:
-        groups = self._latest() or [_SamePeople(self, self.n)]
+    def _covering(self, query: Query) -> SamePeople:
+        groups = self._latest() or [self.same_people(self.n)]
         return next(group for group in groups if not query.names or group.covers(query))
 
     def _add(self, counted_round: CountedRound) -> None:
         """Add the tables of a round to those of the same people."""
         queries = [self.query(question) for question in counted_round.tables]
-        group = self._groups.pop(counted_round.people, None) or _SamePeople(self, len(counted_round.people))
+        group = self._groups.pop(counted_round.people, None) or self.same_people(len(counted_round.people))
         self._groups[counted_round.people] = group  # the latest is last
-        tables = len(group_disjoint([query for query in queries if query.names]))
+        tables = self.count_tables(queries)
         group.add(queries, tables, [cells.reshape(-1) for cells in counted_round.tables.values()])
         self._spent, self._held, self.n = self._spent + tables, self._held + 1, len(counted_round.people)
 
 
-class _SamePeople(NoisyTally):
+class NoisyPeople(PeopleWithNoise):
+    """A `Tally` over people whose votes carry shares of noise: nobody knows the noise of a sum.
+
+    A batch of queries is one round. Tables of the same people are made consistent, and what follows from them
+    is free of charge. If people leave between two rounds, tables of later rounds are kept apart. `n` of a
+    table is the number of people counted in its round.
+
+    Parameters
+    ----------
+    rounds : Rounds
+        Session of users whose terms state noise.
+    policy : Policy
+        Policy that the users agreed to; nothing is disguised.
+
+    Examples
+    --------
+    >>> from masquerade.simulation import Aggregation, synthetic_people
+    >>> people = synthetic_people(60)
+    >>> noise = mq.people.SumNoise(epsilon=3, tables=5)
+    >>> population = Aggregation(people.codes, people.policy, mq.people.Parameters.of(60, noise=noise))
+    >>> source = mq.people.NoisyPeople(population, people.policy)
+    >>> [table] = source.answer([mq.Query(by="sex")])
+    >>> round(table.total), source.tables_spent, source.tables_left
+    (60, 1, 4)
+    """
+
+    def __init__(self, rounds: Rounds | NoisySums, policy: Policy) -> None:
+        terms = rounds.terms
+        if terms.noise is None:
+            raise InputError("The users agreed on no noise: use AggregationTally.")
+        if terms.policy.id != check_policy(policy).id:
+            raise InputError("The users agreed to a different policy.")
+        self.guarantee = aggregation_guarantee(terms)
+        held = cast(NoisySums, rounds) if hasattr(rounds, "hold") else _LocalRounds(cast(Rounds, rounds))
+        super().__init__(held, policy, terms.noise, terms.sizes, terms.parameters.users)
+
+    def tables_to_count(self, queries: Sequence[Query], latest: SamePeople | None) -> list[list[Query]]:
+        """Return the tables to count: queries that count nobody twice share one."""
+        covered, answered = ([], []) if latest is None else (latest.covered, latest.answered)
+        return tables_to_ask(queries, covered, answered, self.schema)
+
+    def count_tables(self, queries: Sequence[Query]) -> int:
+        """Return the number of tables: queries that count nobody twice share one."""
+        return len(group_disjoint([query for query in queries if query.names]))
+
+    def size_refusals(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return the refusals of a round by the sizes of its tables and of a vote."""
+        for query in queries:
+            if not is_small(query, self.schema):
+                return [Refusal("too_many_cells", "The table of a query has too many cells.", query)]
+        cells = sum(self.question(query).cells(self.sizes) for query in queries)
+        if cells > MOST_COUNTS:
+            return [
+                Refusal("too_many_cells", f"the batch has {cells:,} cells, a vote at most {MOST_COUNTS:,}")
+            ]
+        return []
+
+    def same_people(self, n: int) -> SamePeople:
+        """Return the tables of some people, none so far."""
+        return SamePeople(self, n)
+
+
+class NoisySums(NoisyRounds, Protocol):
+    """Rounds of secure aggregation whose sums have noise."""
+
+    @property
+    def terms(self) -> AggregationTerms:
+        """The terms that all users agreed to."""
+
+
+class SamePeople(NoisyTally):
     """Tables of the same people, made consistent. They are drawn elsewhere."""
 
-    def __init__(self, source: NoisyPeople, n: int) -> None:
+    def __init__(self, source: PeopleWithNoise, n: int) -> None:
         super().__init__(source.schema, n, source.terms, None, present=n)
         self.guarantee = source.guarantee
 
@@ -244,7 +290,8 @@ class _LocalRounds:
     def terms(self) -> AggregationTerms:
         return self._rounds.terms
 
-    def refusals(self) -> list[Refusal]:
+    def refusals(self, questions: Sequence[Question]) -> list[Refusal]:
+        del questions
         return self._rounds.refusals()
 
     def earlier(self) -> list[CountedRound]:

@@ -73,13 +73,19 @@ class Village:
         identities=None,
         agreed=(),
         limit=DEFAULT_LIMIT,
+        noise=None,
     ):
         self.policy = policy() if used is None else used
         self.data = frame(n)
         self.names = [f"u{i}" for i in range(n)]
         self.identities = identities or {name: SigningKey() for name in self.names}
         self.terms = FrequencyTerms(
-            epoch, self.policy, {name: key.public for name, key in self.identities.items()}, minimum, limit
+            epoch,
+            self.policy,
+            {name: key.public for name, key in self.identities.items()},
+            minimum,
+            limit,
+            noise,
         )
         checks = None if alone else Checks()
         self.users = {
