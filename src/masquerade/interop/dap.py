@@ -72,6 +72,7 @@ FIELDS: Final = {
     "Prio3Count": _Field(FIELD64, 8),
     "Prio3Sum": _Field(FIELD64, 8),
     "Prio3SumVec": _Field(FIELD, BYTES),
+    "Prio3SumVecWithMultiproof": _Field(FIELD64, 8),
     "Prio3Histogram": _Field(FIELD, BYTES),
     "Prio3MultihotCountVec": _Field(FIELD, BYTES),
 }
@@ -345,7 +346,9 @@ def _noise(values: Mapping[str, Any], vdaf: str, length: int, max_measurement: i
         return _Noise(0.0, inf)
     if name != LAPLACE:
         raise InputError(f"'dp_strategy' must be {LAPLACE}: the variance of other noise is not known here.")
-    sensitivity = {"Prio3Histogram": 2, "Prio3SumVec": max_measurement * length}.get(vdaf)
+    vector = max_measurement * length
+    sensitivities = {"Prio3Histogram": 2, "Prio3SumVec": vector, "Prio3SumVecWithMultiproof": vector}
+    sensitivity = sensitivities.get(vdaf)
     if sensitivity is None:
         raise InputError(f"{vdaf} has no strategy for noise: only Prio3Histogram and Prio3SumVec have.")
     epsilon = _epsilon(strategy)

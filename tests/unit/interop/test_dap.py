@@ -68,7 +68,7 @@ def test_shares_of_the_draft_give_its_result(shares):
 
 @pytest.mark.parametrize("vector", PUBLISHED, ids=[vector["name"] for vector in PUBLISHED])
 def test_published_vectors_of_all_types_unshard(vector):
-    """Shares of two or three aggregators; a report that aggregators rejected leaves no shares to read."""
+    """Shares of two to four aggregators; a report that aggregators rejected leaves no shares to read."""
     values = {"masquerade_dap": 2, "draft": 20, "noised_by": 0, "vdaf": vector["vdaf"]}
     values |= {"shares": vector["agg_shares"], "report_count": vector["reports"]}
     if vector["agg_result"] is None:
@@ -81,6 +81,76 @@ def test_published_vectors_of_all_types_unshard(vector):
     changed[4] ^= 1
     with pytest.raises(InputError):  # a sum that so few reports cannot have, or no element of the field
         dap_sums(values | {"shares": [changed.hex(), *vector["agg_shares"][1:]]}, len(expected), most)
+
+
+def drop_a_byte(shares, _):
+    return [shares[0][:-2], *shares[1:]]
+
+
+def add_an_element(shares, field):
+    return [share + "00" * field.size for share in shares]
+
+
+def leave_the_last_share_out(shares, _):
+    return shares[:-1]
+
+
+def repeat_a_share(shares, _):
+    return [*shares, shares[0]]
+
+
+def add_the_modulus(shares, field):
+    """The same element of the field, but not its only encoding."""
+    own = int.from_bytes(bytes.fromhex(shares[0])[: field.size], "little")
+    element = field.modulus + min(own, 256**field.size - 1 - field.modulus)
+    return [element.to_bytes(field.size, "little").hex() + shares[0][2 * field.size :], *shares[1:]]
+
+
+def subtract_one_more_than_the_sum(shares, field):
+    """The first sum becomes -1, which no reports have."""
+    elements = [int.from_bytes(bytes.fromhex(share)[: field.size], "little") for share in shares]
+    element = (elements[0] - sum(elements) - 1) % field.modulus
+    return [element.to_bytes(field.size, "little").hex() + shares[0][2 * field.size :], *shares[1:]]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        drop_a_byte,
+        add_an_element,
+        leave_the_last_share_out,
+        repeat_a_share,
+        add_the_modulus,
+        subtract_one_more_than_the_sum,
+    ],
+)
+@pytest.mark.parametrize("vector", PUBLISHED[:-1], ids=[vector["name"] for vector in PUBLISHED[:-1]])
+def test_spoilt_vectors_are_refused(vector, spoil):
+    values = {"masquerade_dap": 2, "draft": 20, "noised_by": 0, "vdaf": vector["vdaf"]}
+    values |= {"report_count": vector["reports"]}
+    length, most = len(vector["agg_result"]), vector["max_measurement"]
+    shares = spoil(vector["agg_shares"], FIELDS[vector["vdaf"]])
+    with pytest.raises(InputError):
+        dap_sums(values | {"shares": shares}, length, most)
+
+
+def test_shares_of_another_type_are_refused():
+    """A vector of one field has twice the bytes of the other, or half."""
+    for vector in PUBLISHED[:-1]:
+        own = FIELDS[vector["vdaf"]]
+        for vdaf, field in FIELDS.items():
+            if field != own:
+                values = {"masquerade_dap": 2, "draft": 20, "noised_by": 0, "vdaf": vdaf}
+                values |= {"shares": vector["agg_shares"], "report_count": vector["reports"]}
+                with pytest.raises(InputError):
+                    dap_sums(values, len(vector["agg_result"]), vector["max_measurement"])
+
+
+def test_the_vectors_are_of_every_type_and_number_of_aggregators():
+    good = PUBLISHED[:-1]
+    assert {vector["vdaf"] for vector in good} == set(FIELDS)
+    assert {len(vector["agg_shares"]) for vector in good} == {2, 3, 4}
+    assert len({vector["name"] for vector in PUBLISHED}) == len(PUBLISHED) == 16
 
 
 def test_a_histogram_answers_as_the_reports_do(result, reports, tmp_path):
@@ -250,6 +320,13 @@ def test_noise_that_is_not_stated_right_is_refused(change, told):
     values = noised(TRUTH.ravel(), int(TRUTH.sum()), strategy=laplace(1, 2)) | change
     with pytest.raises(InputError, match=told):
         from_dap({key: value for key, value in values.items() if value is not None}, PILLS)
+
+
+def test_noise_of_vectors_of_sums_has_the_sensitivity_of_their_largest_measurement():
+    for vdaf in ("Prio3SumVec", "Prio3SumVecWithMultiproof"):
+        values = noised([5, 5], 10, noised_by=1, strategy=laplace(1), vdaf=vdaf)
+        q = np.exp(-1 / (2 * 7))  # two sums of at most 7
+        assert dap_sums(values, 2, 7).stderr ** 2 == pytest.approx(2 * q / (1 - q) ** 2)
 
 
 def test_types_without_a_strategy_for_noise_are_refused():
