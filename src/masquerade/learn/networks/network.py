@@ -447,8 +447,7 @@ def bayesian_network(
     With ``method="likelihood"`` all tables together maximise the likelihood of the reports. For disguised
     records the errors are smaller, no estimate is negative, and queries have standard errors. Sources that
     have tables only can use ``method="composite"``, the composite likelihood of all pairs and larger
-    families, each scored as if reported alone. Errors are then mostly between the errors of the other two
-    methods, and queries have standard errors, too.
+    families, each scored as if reported alone. Its errors are mostly in between. Queries have errors, too.
 
     Parameters
     ----------
@@ -469,8 +468,7 @@ def bayesian_network(
     method : {"counts", "likelihood", "composite"}
         "counts" gives unbiased estimates family by family. "likelihood" maximises the joint likelihood, and
         needs a source with the reports of each record. "composite" maximises the pairwise composite
-        likelihood, with sandwich errors, for any source whose tables are counts of reports: see
-        `composite_fit.fit_composite`.
+        likelihood, with sandwich errors, for any source of counts of reports: see `fit_composite`.
 
     Returns
     -------
