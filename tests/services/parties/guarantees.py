@@ -20,6 +20,7 @@ from masquerade.core.util.formatting import gamma_text
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.frequency_mining.guarantee import frequency_guarantee
 from masquerade.protocols.frequency_mining.messages import FrequencyTerms
+from masquerade.protocols.frequency_mining.vote_noise import VoteNoise
 from masquerade.protocols.k_anonymity.suppression.messages import PartitionTerms, partition_guarantee
 from masquerade.protocols.k_anonymity.threshold.row_schema import (
     Form,
@@ -181,6 +182,7 @@ def among_people() -> list[Case]:
     _, others = identities("miner", "holder 1", "holder 2", "server")
     leaders = {name: others[name] for name in ("holder 1", "holder 2")}
     terms = FrequencyTerms("spring", CLEAR, public, 5)
+    redrawn = FrequencyTerms("spring", CLEAR, public, 17, noise=VoteNoise(3, 2, colluders=2))
     parameters = Parameters.of(PEOPLE, minimum=5, server="malicious", dropouts="0.15")
     population = Aggregating({name: np.zeros(PEOPLE, dtype=np.uint8) for name in NAMES}, CLEAR, parameters)
     promise = Parameters.of(PEOPLE, dropouts="0.15", noise=SumNoise(epsilon=1, tables=10))
@@ -206,6 +208,12 @@ def among_people() -> list[Case]:
             aggregation_guarantee(noisy.terms),
             "more colluders or dropouts than agreed; people enrolled by the miner itself; noise drawn twice; "
             "a user who votes falsely shifts any count",
+        ),
+        Case(
+            "frequency mining with redrawn votes, 2 tables",
+            frequency_guarantee(redrawn, PEOPLE, shared_checks=False),
+            "people enrolled by the miner itself; a table drawn twice because the ledgers of a whole roster "
+            "were restored",
         ),
         Case(
             "anonymous collection (mix)",

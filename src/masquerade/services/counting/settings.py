@@ -52,7 +52,7 @@ class CountDescription(common.Strict):
     leaders: dict[common.Name, common.PublicKey] = Field(default_factory=dict)
     """For the mix: the leaders' public signing keys, in the order in which they shuffle."""
     noise: CountNoiseSettings | None = None
-    """For aggregation: noise that nobody knows. `minimum` is then by default all people less the dropouts."""
+    """Noise that nobody knows: `minimum` is by default all people less the dropouts. Not for a mix."""
 
     @model_validator(mode="after")
     def _noise_of_votes(self) -> Self:
