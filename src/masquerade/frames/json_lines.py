@@ -41,7 +41,7 @@ class JsonLines(TextSheet):
         super().__init__(path, Format.JSON_LINES, list(names), metadata)
 
     def _records(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the records from the start; no error quotes one."""
+        """Yield the records from the start; no error message quotes a record."""
         self._stream.seek(0)
         row = 0
         while line := self._stream.readline(MOST_LINE + 1):

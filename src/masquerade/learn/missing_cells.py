@@ -208,7 +208,7 @@ def _fit(table: CountTable, parents: Mapping[str, Sequence[str]], prior: float) 
         agrees &= _agreement(axis)[seen[:, place]].reshape(len(seen), *shape)
     flat = agrees.reshape(len(seen), -1).astype(float)
     names = [axis.name for axis in axes]
-    # in the order of the structure, which is that of the tables of a network
+    # in the order of the structure, which is the order of the tables of a network
     places = {name: [names.index(it) for it in (*parents[name], name)] for name in parents}
     chances = {name: np.full([sizes[at] for at in own], 1 / sizes[own[-1]]) for name, own in places.items()}
     for _ in range(MOST_STEPS):

@@ -12,7 +12,7 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 
-MOST_NUMBERS = 1 << 25  # most parameters times cells; with more, no observed information is computed
+MOST_NUMBERS = 1 << 25  # most parameters times cells for which the observed information is computed
 LEAST_SHARE = 1e-7  # least share of the information of complete answers that counts as information
 LEAST_VALUE = 1e-12  # least eigenvalue, relative to the largest, of the complete information
 
@@ -25,7 +25,7 @@ class ObservedErrors:
     chances : mapping of str to array
         P(node | parents), the parents as leading axes.
     places : mapping of str to sequence of int
-        Axes of the parents and the node among those of the joint distribution.
+        Axes of the parents and the node in the joint distribution.
     joint : array
         Probability of each combination of answers, with one axis per variable.
     agrees : array

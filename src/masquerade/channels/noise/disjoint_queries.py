@@ -8,7 +8,7 @@ from masquerade.core.query import Query
 
 
 def are_disjoint(first: Query, second: Query) -> bool:
-    """Return True if the conditions of two queries exclude that both count the same record."""
+    """Return True if, by their conditions, two queries cannot count the same record."""
     conditions = dict(first.where)
     return any(name in conditions and conditions[name] != label for name, label in second.where)
 

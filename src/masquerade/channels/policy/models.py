@@ -259,8 +259,8 @@ def _describe(problem: ErrorDetails, key: str, model: type[PolicyPart], tags: Se
 def place(location: Sequence[object], values: object) -> tuple[list[str], type[PolicyPart], list[object]]:
     """Split pydantic's location into the path in the file, the model it ends in, and pydantic's own names.
 
-    A part that the file does not contain at that point is pydantic's: a channel's kind or a type it tried.
-    The last part may be a missing key.
+    If the file does not contain a part at that point, pydantic has added it: a channel's kind, or a type that
+    it tried. Only the last part may be a missing key.
     """
     path: list[str] = []
     tags: list[object] = []

@@ -188,7 +188,7 @@ def releases_of_file(
     digest: str | None,
     other_columns: Sequence[str] = (),
 ) -> list[Release]:
-    """Return the ledger lines of a disguised file: one for its disguised variables, one for those in clear.
+    """Return the ledger lines of a disguised file: one for disguised variables, one for clear variables.
 
     Reports from one memo and one policy are one draw, and count once however often they are released. A γ
     with more digits than a ledger stores counts as unbounded.

@@ -79,7 +79,7 @@ class RulesSettings(Strict):
     protect: tuple[tuple[str, ...], ...] = ()
     """Sets of variables, as `[[age, sex, region]]`: no cell that names all of one set may be determined."""
     most_variables: int | None = Field(None, ge=1)
-    """No cell of more variables may be determined."""
+    """The most variables of a cell that may be determined."""
     impossible: tuple[dict[str, Category], ...] = ()
     """Cells that are publicly known to be empty, as `[{sex: male, pregnant: yes}]`."""
     data_dependent: DataDependentSettings | None = None
@@ -133,7 +133,7 @@ class RulesSettings(Strict):
 
 
 class BudgetSettings(Strict):
-    """Limit of noise over all sessions, by the accountant: what each one spends adds up."""
+    """Limit on the ε and δ of all sessions together; the accountant adds up what each session spends."""
 
     epsilon: float = Field(gt=0, le=20)
     """ε of all sessions together, for each record."""

@@ -373,7 +373,7 @@ def _add_model(  # noqa: PLR0917  (all belong together)
 
 
 def outcome_sets(variable: Variable, labels: Sequence[str], among: Sequence[Category]) -> OutcomeSets:
-    """Return the categories that mean yes, and those among which they are counted."""
+    """Return the categories that mean yes, and the categories of the denominator."""
     names = tuple(map(str, variable.categories))
 
     def code_of(label: Category) -> int:
