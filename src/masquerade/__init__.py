@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from masquerade.sources.control.inference_control import Rules as Rules
     from masquerade.sources.link_error import LinkError as LinkError
     from masquerade.sources.noise.family_stages import ask_families as ask_families
+    from masquerade.sources.noise.family_stages import ask_tree as ask_tree
     from masquerade.sources.noise.family_stages import structure_stages as structure_stages
+    from masquerade.sources.noise.family_stages import tree_tables as tree_tables
     from masquerade.sources.noise.noisy import Noisy as Noisy
     from masquerade.sources.noise.table_plan import plan_tables as plan_tables
     from masquerade.sources.parties.projection import projection_tally as projection_tally

@@ -43,6 +43,7 @@ PUBLIC = [
     "Variable",
     "anonymity",
     "ask_families",
+    "ask_tree",
     "audit",
     "basket_policy",
     "cell_keyed",
@@ -66,6 +67,7 @@ PUBLIC = [
     "stats",
     "structure_stages",
     "tally",
+    "tree_tables",
     "visible_pairs",
 ]
 HEAVY = [

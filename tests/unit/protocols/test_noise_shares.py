@@ -1,5 +1,6 @@
 """Secure sums with noise: two parties, colluders, replays, budgets, and the edge of the ring."""
 
+import json
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from masquerade.channels.noise.sampler import NoiseSampler
 from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.crypto.keys import SigningKey
 from masquerade.people import MemoryLedger
-from masquerade.protocols.noise_shares import NoiseBudget, NoiseShares
+from masquerade.protocols.noise_shares import SHARES, NoiseBudget, NoiseShares
 from masquerade.protocols.secure_sum import LARGEST_PARTY, CountRequest, MaskedCounts, MaskedSum
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.protocols.wire.session import Batch, LocalTransport
@@ -226,3 +227,15 @@ def test_learners_run_on_two_parties():
     source = Pool(mq.NoiseTerms(1, 3, contributors=2, colluders=1), 2).source()
     assert mq.learn.naive_bayes(source, "pills").summary()
     assert source.tables_spent == 3
+
+
+def test_further_draws_of_a_pool_are_spent_by_every_party():
+    pool = Pool(mq.NoiseTerms(1, 12, contributors=3, colluders=1))
+    source = pool.source()
+    structure = mq.ask_tree(source)
+    assert sum(len(parents) for parents in structure.values()) <= 3
+    links = sum(len(parents) for parents in structure.values())
+    spent = 6 + (6 // links * links if links else 0)
+    assert source.tables_spent == spent
+    for ledger in pool.ledgers.values():
+        assert sum(json.loads(entry)["tables"] for entry in ledger.values(SHARES)) == spent

@@ -11,6 +11,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import masquerade as mq
 from masquerade.channels.noise.disjoint_queries import group_disjoint
@@ -70,6 +71,41 @@ def test_batches_are_answered_whole_or_not_at_all():
     with pytest.raises(QueryRefused, match="take 3 tables"):
         source.answer(PAIRS[:3])
     assert source.tables_spent == 0
+
+
+def test_further_draws_are_spent_and_averaged():
+    """Cells of five draws have a fifth of the variance; they are stored and survive with the ledger."""
+    ledger = mq.people.MemoryLedger()
+    source = noisy(8, ledger=ledger)
+    [before] = source.answer(PAIRS[:1])
+    source.ask_again(PAIRS[:1], times=4)
+    [after] = source.answer(PAIRS[:1])
+    assert (source.tables_spent, source.tables_left) == (5, 3)
+    kinds = [table.covariance.diagonal("given_records") for table in (before, after)]
+    assert np.allclose(kinds[0], 5 * kinds[1])
+    assert not np.array_equal(before.values, after.values)
+    [again] = noisy(8, ledger=ledger).answer(PAIRS[:1])
+    assert np.array_equal(again.values, after.values)
+    with pytest.raises(QueryRefused, match="take 4 tables, and 3 of 8 are left"):
+        source.ask_again(PAIRS[:2], times=2)
+    assert source.tables_spent == 5
+    with pytest.raises(InputError, match="without conditions"):
+        source.ask_again([mq.Query(by="pills", where={"exams": "few"})])
+
+
+def test_errors_of_further_draws_hold():
+    """300 sources; the gaps of a cell of three draws have the stated variance, false-alarm rate 1e-6."""
+    [exact] = mq.tally(STUDENTS).answer(PAIRS[:1])
+    gaps = []
+    for _ in range(300):
+        source = noisy(3)
+        source.answer(PAIRS[:1])
+        source.ask_again(PAIRS[:1], times=2)
+        [table] = source.answer(PAIRS[:1])
+        gaps.append((table.values - exact.values).ravel()[0])
+    ratio = np.square(gaps).sum() / table.covariance.diagonal("given_records").ravel()[0]
+    low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], 300)
+    assert low < ratio < high
 
 
 def test_disjoint_conditions_share_a_table():

@@ -1,9 +1,11 @@
-"""Stages of a structure search on counts with noise: all pairs, then one table for each variable."""
+"""Stages of searches on counts with noise: all pairs, then few tables that the pairs choose."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from itertools import combinations
+from math import comb
 
 import numpy as np
 
@@ -14,6 +16,8 @@ from masquerade.core.table import CountTable
 from masquerade.sources.noise.noisy import NoisyTally
 
 PAIRS_SHARE = 0.6  # of the budget for all pairs; the rest is for the tables of families
+TREE_SHARE = 0.5  # of the tables of a tree in two stages, for the pairs of the tree
+Pair = tuple[str, ...]
 
 
 def structure_stages(schema: Schema, share: float = PAIRS_SHARE) -> list[tuple[int, float]]:
@@ -81,6 +85,111 @@ def ask_families(source: NoisyTally, partners: int = 3) -> list[tuple[str, str]]
         source.next_stage()
     source.answer(families)
     return [(parent, name) for name in names for parent in names if parent not in (name, *chosen[name])]
+
+
+def tree_tables(schema: Schema, share: float = TREE_SHARE) -> int:
+    """Return the number of tables of a tree in two stages: all pairs, then draws of the tree's pairs.
+
+    Parameters
+    ----------
+    schema : Schema
+        Variables of the tree.
+    share : float, default 0.5
+        Share of the tables for the pairs of the tree.
+
+    Returns
+    -------
+    int
+        Number of tables of the budget, for `ask_tree`.
+
+    Examples
+    --------
+    >>> mq.tree_tables(mq.tally(mq.data.students()).schema)
+    12
+    """
+    if len(schema) < 3:
+        raise InputError("A tree in stages needs at least three variables.")
+    if not 0 < share < 1:
+        raise InputError(f"The share of the tree must be between 0 and 1. Got {share!r} instead.")
+    pairs, links = comb(len(schema), 2), len(schema) - 1
+    return pairs + links * max(round(pairs * share / (1 - share) / links), 1)
+
+
+def ask_tree(source: NoisyTally) -> dict[str, tuple[str, ...]]:
+    """Query all pairs, then spend what is left on further draws of the pairs of the strongest tree.
+
+    The tree is that of Chow & Liu, with strengths from which the part of the noise is subtracted. A network
+    with this structure has few parameters and accurate tables, and all other pairs follow from it. No party
+    needs to see exact counts to choose the tree.
+
+    Parameters
+    ----------
+    source : Noisy
+        Source with a budget of `tree_tables`, or more.
+
+    Returns
+    -------
+    dict
+        Structure of the tree: the parents of each variable, for `mq.learn.bayesian_network`. A variable
+        without a link of positive strength has none.
+
+    Examples
+    --------
+    >>> clear = mq.tally(mq.data.students())
+    >>> source = mq.Noisy(clear, epsilon=3, tables=mq.tree_tables(clear.schema))
+    >>> structure = mq.ask_tree(source)
+    >>> network = mq.learn.bayesian_network(source, structure)
+    >>> sum(len(parents) for parents in structure.values()) <= 3
+    True
+    """
+    pairs = [Query(by=pair) for pair in combinations(source.schema, 2)]
+    strengths = {table.names: link_strength(table) for table in source.answer(pairs)}
+    links = _spanning_tree([pair for pair, strength in strengths.items() if strength > 0], strengths)
+    if len(source.terms.stages) > 1 and source.tables_left < len(links):
+        source.next_stage()
+    times = source.tables_left // len(links) if links else 0
+    if times:
+        source.ask_again([Query(by=link) for link in links], times)
+    return _rooted(tuple(source.schema), links)
+
+
+def _spanning_tree(pairs: Sequence[Pair], strengths: Mapping[Pair, float]) -> list[Pair]:
+    """Return the links of the forest of largest total strength (Kruskal)."""
+    root: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while name in root:
+            name = root[name]
+        return name
+
+    links = []
+    for first, second in sorted(pairs, key=lambda pair: -strengths[pair]):
+        one, two = find(first), find(second)
+        if one != two:
+            root[one] = two
+            links.append((first, second))
+    return links
+
+
+def _rooted(names: tuple[str, ...], links: Sequence[Pair]) -> dict[str, tuple[str, ...]]:
+    """Return the parents of each variable, if each tree of links starts from its first variable."""
+    next_to: dict[str, list[str]] = {name: [] for name in names}
+    for first, second in links:
+        next_to[first].append(second)
+        next_to[second].append(first)
+    parents: dict[str, tuple[str, ...]] = {}
+    for start in names:
+        if start in parents:
+            continue
+        parents[start] = ()
+        waiting = deque([start])
+        while waiting:
+            name = waiting.popleft()
+            for child in next_to[name]:
+                if child not in parents:
+                    parents[child] = (name,)
+                    waiting.append(child)
+    return {name: parents[name] for name in names}
 
 
 def strongest(strengths: dict[str, float], most: int) -> list[str]:

@@ -68,7 +68,7 @@ class NoisyTally(ABC):
         self.present = terms.contributors if present is None else present
         self._budget = SpentTables(MemoryLedger() if ledger is None else ledger, terms, schema, n)
         self._turns = ForkSafeLock()  # one thread at a time spends
-        self._fusion: tuple[int, TableFusion] | None = None
+        self._fusion: tuple[int, TableFusion] | None = None  # with the number of answers in it
         self._tables: dict[Query, CountTable] = {}
 
     @abstractmethod
@@ -179,20 +179,69 @@ class NoisyTally(ABC):
             self._ask(queries)
             return [self._table(query) for query in queries]
 
+    def ask_again(self, queries: Sequence[Query], times: int = 1) -> None:
+        """Spend tables on further draws of queries, so that their errors become smaller.
+
+        Answers are the means over all draws. Noise is drawn again for each table that is spent, never for the
+        same one.
+
+        Parameters
+        ----------
+        queries : sequence of Query
+            Queries without conditions.
+        times : int, default 1
+            Number of further draws of each query.
+
+        Raises
+        ------
+        QueryRefused
+            If the budget does not allow all of them, code "budget_spent". Then nothing is spent.
+
+        Examples
+        --------
+        >>> source = mq.Noisy(mq.tally(mq.data.students()), epsilon=1, tables=5)
+        >>> query = mq.Query(by=("exams", "pills"))
+        >>> before = source.answer([query])[0].covariance.diagonal("given_records")
+        >>> source.ask_again([query], times=3)
+        >>> after = source.answer([query])[0].covariance.diagonal("given_records")
+        >>> (before / after).round().ravel().tolist(), source.tables_left
+        ([4.0, 4.0, 4.0, 4.0], 1)
+        """
+        distinct = list(dict.fromkeys(canonical_query(query, self.schema) for query in queries))
+        for query in distinct:
+            query.check(self.schema)
+            if query.where or not query.by:
+                raise InputError("Only tables without conditions are drawn again.")
+        with self._turns:
+            self._budget.refresh()
+            left, needed = self._budget.stage()[2], times * len(distinct)
+            if needed > left:
+                raise QueryRefused([self._spent_refusal(needed, left)])
+            raise_refusals(self._refusals([], [distinct]))
+            done = 0
+            while done < times:
+                done += self._draw(distinct, len(distinct))
+            self._budget.refresh()
+
+    def _draw(self, queries: Sequence[Query], tables: int) -> bool:
+        """Spend tables on queries and store their answers; return False if another process spent since."""
+        self._budget.refresh()
+        number, stage, left = self._budget.stage()
+        if stage is None or tables > left:
+            raise QueryRefused([self._spent_refusal(tables, left)])
+        prepared = self._prepare(queries)
+        try:
+            turn = self._budget.spend(queries, tables, number)
+        except KeySpent:  # what is left may have changed
+            return False
+        self._budget.store(turn, self._open_cells(prepared, queries, stage))
+        return True
+
     def _ask(self, queries: Sequence[Query]) -> None:
         """Spend the tables that queries need beyond the answered ones, and store their answers."""
         while groups := self._groups(queries):
             raise_refusals(self._refusals(queries, groups))
-            number, stage, _ = self._budget.stage()
-            new = [query for group in groups for query in group]
-            prepared = self._prepare(new)
-            try:
-                turn = self._budget.spend(new, len(groups), number)
-            except KeySpent:  # another process spends too: what is left may have changed
-                continue
-            if stage is None:
-                raise QueryRefused([self._spent_refusal(len(groups), 0)])
-            self._budget.store(turn, self._open_cells(prepared, new, stage))
+            self._draw([query for group in groups for query in group], len(groups))
 
     def _groups(self, queries: Sequence[Query]) -> list[list[Query]]:
         """Return the tables to ask for queries, beyond the tables that were answered."""
@@ -227,14 +276,14 @@ class NoisyTally(ABC):
 
     def _fuse_answers(self) -> TableFusion:
         """Return all answered tables without conditions together."""
-        answers = self._budget.answers
-        if self._fusion is None or self._fusion[0] != len(answers):
+        drawn = [(query, *answer) for query, answer in self._budget.answers.items()] + self._budget.repeats
+        if self._fusion is None or self._fusion[0] != len(drawn):
             tables = [
                 NoisyTable(query.by, cells, self._variance(stage))
-                for query, (cells, stage) in answers.items()
+                for query, cells, stage in drawn
                 if not query.where
             ]
-            self._fusion = (len(answers), TableFusion(self.schema, self.n, tables))
+            self._fusion = (len(drawn), TableFusion(self.schema, self.n, tables))
             self._tables.clear()
         return self._fusion[1]
 

@@ -48,6 +48,7 @@ class SpentTables:
     n: int
     tables_spent: int = 0
     answers: dict[Query, tuple[Cells, int]] = field(default_factory=dict)  # cells and number of the stage
+    repeats: list[tuple[Query, Cells, int]] = field(default_factory=list)  # of queries that were asked again
     _turns: int = 0
     _waiting: dict[int, tuple[list[Query], int]] = field(default_factory=dict)
 
@@ -87,7 +88,10 @@ class SpentTables:
                 for query, cells in zip(
                     queries, split_cells(np.frombuffer(data, "<i8"), shapes), strict=True
                 ):
-                    self.answers[query] = (cells, stage)
+                    if query in self.answers:
+                        self.repeats.append((query, cells, stage))
+                    else:
+                        self.answers[query] = (cells, stage)
                 del self._waiting[turn]
 
     def stage(self) -> tuple[int, NoiseStage | None, int]:
