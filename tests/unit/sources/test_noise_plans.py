@@ -80,6 +80,19 @@ def test_search_in_stages_finds_a_chain_and_asks_nothing_new():
     assert source.tables_spent == spent
 
 
+def test_search_in_one_stage_draws_families_more_often():
+    clear = mq.tally(chain(20_000), schema=SCHEMA)
+    source = mq.Noisy(clear, epsilon=2, tables=15 + 4 * 6)
+    forbidden = mq.ask_families(source, partners=2, draws=4)
+    spent = source.tables_spent
+    assert 15 + 4 <= spent <= 15 + 4 * 6
+    network = mq.learn.structure(source, forbidden=forbidden, max_parents=2)
+    assert {frozenset(link) for link in network.links} == {
+        frozenset((f"v{i}", f"v{i + 1}")) for i in range(5)
+    }
+    assert source.tables_spent == spent
+
+
 def test_tree_in_two_stages_finds_a_chain_with_all_of_its_budget():
     """Links of 35 percentage points at n = 20,000, noise below 1% of a cell: no chance of a wrong one."""
     clear = mq.tally(chain(20_000), schema=SCHEMA)

@@ -47,7 +47,7 @@ def structure_stages(schema: Schema, share: float = PAIRS_SHARE) -> list[tuple[i
     return [(len(schema) * (len(schema) - 1) // 2, share), (len(schema), round(1 - share, 12))]
 
 
-def ask_families(source: NoisyTally, partners: int = 3) -> list[tuple[str, str]]:
+def ask_families(source: NoisyTally, partners: int = 3, draws: int = 1) -> list[tuple[str, str]]:
     """Query all pairs, then for each variable the table with its strongest partners.
 
     A search that follows, `mq.learn.structure(source, forbidden=…)`, queries nothing new.
@@ -55,9 +55,12 @@ def ask_families(source: NoisyTally, partners: int = 3) -> list[tuple[str, str]]
     Parameters
     ----------
     source : Noisy
-        Source with the stages of `structure_stages`.
+        Source with the stages of `structure_stages`; or with one stage, and more `draws`.
     partners : int, default 3
         Largest number of partners of a variable, as `max_parents` of the search.
+    draws : int, default 1
+        Number of draws of each variable's table. The noise of several contributors has one stage: they spend
+        more on these tables by drawing them more often.
 
     Returns
     -------
@@ -84,6 +87,9 @@ def ask_families(source: NoisyTally, partners: int = 3) -> list[tuple[str, str]]
     if source.cost(families) > source.tables_left and len(source.terms.stages) > 1:
         source.next_stage()
     source.answer(families)
+    if draws > 1:
+        wide = [query for query in families if not any(set(query.by) < set(other.by) for other in families)]
+        source.ask_again(wide, draws - 1)
     return [(parent, name) for name in names for parent in names if parent not in (name, *chosen[name])]
 
 
