@@ -324,6 +324,18 @@ def test_what_is_exported_is_shuffled_and_goes_straight_into_a_tally(tmp_path):
         assert low < pills["shares"][0]["share"] < high
 
 
+def test_intervals_of_shares_are_within_0_and_1(tmp_path):
+    with collecting(tmp_path / "work") as (collector, _, _):
+        name = collector.survey.policy.id
+        rows = [(0, 1, 0, 0)] * 147 + [(0, 0, 0, 0)] * 3  # far fewer "yes" than a spinner draws of nobody's
+        for row in rows:
+            collector.store.add(report(row, policy=name))
+        questions = close_and_show(collector)["estimates"][0]["questions"]
+        shares = [share for question in questions for share in question["shares"]]
+        assert min(share["share"] for share in shares) < 0  # unbiased: not clipped
+        assert all(0 <= share["low"] < share["high"] <= 1 for share in shares if share["share"] not in {0, 1})
+
+
 def test_reports_that_no_truth_explains_are_doubted(tmp_path):
     with collecting(tmp_path / "work") as (collector, _, _):
         name = collector.survey.policy.id

@@ -563,13 +563,12 @@ def _format_figures(found: dict[str, Any]) -> str:
                     f"warning: these reports do not fit this policy (p = {question['doubt']:.2g}): "
                     "inattentive or forged answers?"
                 )
-    ends = [
-        it[end]
+    shares = [
+        it["share"]
         for version in found["estimates"]
         for question in version["questions"]
         for it in question.get("shares", [])
-        for end in ("low", "high")
     ]
-    if ends and (min(ends) < 0 or max(ends) > 1):
+    if shares and (min(shares) < 0 or max(shares) > 1):
         parts.append("(below 0% or above 100%: the estimate is unbiased, and the truth is near that end)")
     return render(*parts)

@@ -18,6 +18,7 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema, Variable
 from masquerade.core.tally import Merged, Tally
 from masquerade.sources.records import Records
+from masquerade.stats.percentages import shares
 from masquerade.survey.collector.batches import (
     MODES_DIMENSION,
     Content,
@@ -245,16 +246,15 @@ def _estimates(
         except QueryRefused as refused:
             questions.append(entry | {"refused": str(refused)})
             continue
-        low, high = table.conf_int(LEVEL)
+        estimates = shares(table, name, level=LEVEL)
         entry["shares"] = [
-            {
-                "answer": label,
-                "share": float(value) / table.n,
-                "low": float(a) / table.n,
-                "high": float(b) / table.n,
-            }
-            for label, value, a, b in zip(
-                words.answers_of(schema[name]), table.values, low, high, strict=True
+            {"answer": label, "share": float(value), "low": float(low), "high": float(high)}
+            for label, value, low, high in zip(
+                words.answers_of(schema[name]),
+                estimates.values,
+                estimates.lower,
+                estimates.upper,
+                strict=True,
             )
         ]
         entry["doubt"] = _doubt(source, name)
