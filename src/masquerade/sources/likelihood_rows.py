@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
@@ -15,12 +15,14 @@ from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError
 from masquerade.core.likelihood_rows import MOST_REPORTS, LikelihoodRows, NoLikelihood, check_possible
 from masquerade.core.query import Query
+from masquerade.protocols.people.questions import Counts, Question
 from masquerade.sources.expectation import strata
-from masquerade.sources.query_plan import marginal_group
+from masquerade.sources.query_plan import layouts_of, marginal_group
 
 if TYPE_CHECKING:
     from masquerade.core.schema import Schema
     from masquerade.sources.engines.engine import Engine
+    from masquerade.sources.people.count_rounds import JointCounts
     from masquerade.sources.records import Records
 
 Codes = NDArray[np.intp]
@@ -94,7 +96,7 @@ def likelihood_rows_of(records: Records, over: Sequence[str]) -> LikelihoodRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CountedReports:
-    """Reports of some variables, listed again from their counts in an engine."""
+    """Reports of some variables, listed again from their counts."""
 
     schema: Schema
     policy: Policy
@@ -140,6 +142,71 @@ def likelihood_rows_of_engine(engine: Engine, over: Sequence[str]) -> Likelihood
     codes = {name: np.concatenate(parts) for name, parts in columns.items()}
     reports = _CountedReports(engine.schema, engine.policy, codes, len(next(iter(codes.values()))))
     return replace(likelihood_rows_of(cast("Records", reports), over), is_ordered=False)
+
+
+def likelihood_rows_of_counts(
+    schema: Schema, policy: Policy, over: Sequence[str], count: Callable[[tuple[str, ...]], Any]
+) -> LikelihoodRows:
+    """Return P(report | truth) of every record that is known as a table of reports only.
+
+    Parameters
+    ----------
+    schema : Schema
+        The variables.
+    policy : Policy
+        Policy of the reports.
+    over : sequence of str
+        Variables whose truths are needed.
+    count : callable
+        Takes names of report columns. Returns their table of exact counts, one axis per name.
+
+    Returns
+    -------
+    LikelihoodRows
+        Rows in no order of the records.
+
+    Raises
+    ------
+    NoLikelihood
+        If the records are too many to list.
+    """
+    Query(by=tuple(over)).check(schema)
+    by = policy.stratum_variable
+    touched = [
+        name
+        for layout in layouts_of(policy)
+        for group in layout.groups
+        if set(group.names) & set(over)
+        for name in group.reports
+    ]
+    names = tuple(dict.fromkeys([*touched, *([] if by is None else [by])]))
+    table = np.asarray(count(names))
+    if table.sum() > MOST_COUNTED:
+        raise NoLikelihood(f"at most {MOST_COUNTED:,} records are listed from their counts.")
+    cells = np.nonzero(table)
+    times = table[cells].astype(np.intp)
+    codes = {name: np.repeat(codes, times) for name, codes in zip(names, cells, strict=True)}
+    reports = _CountedReports(schema, policy, codes, int(times.sum()))
+    return replace(likelihood_rows_of(cast("Records", reports), over), is_ordered=False)
+
+
+def likelihood_rows_of_joint(source: JointCounts, over: Sequence[str]) -> LikelihoodRows:
+    """Return P(report | truth) of every record of a source of joint tables, from one table.
+
+    Raises
+    ------
+    NoLikelihood
+        If the table has more cells than the source counts.
+    """
+
+    def count(names: tuple[str, ...]) -> Counts:
+        question = Question.about(names, {}, source.policy.observed)
+        if question.cells(source.sizes) > source.most_cells:
+            raise NoLikelihood(f"the table of reports has more than {source.most_cells:,} cells.")
+        (table,) = source.count([question])
+        return np.asarray(table.transpose([question.columns.index(name) for name in names]))
+
+    return likelihood_rows_of_counts(source.schema, source.policy, over, count)
 
 
 def _hidden_names(records: Records, over: Sequence[str]) -> list[str]:

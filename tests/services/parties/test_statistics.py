@@ -5,13 +5,21 @@ False alarms: exact sessions agree to rounding. Of disguised records, 6 standard
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
-from tests.services.parties.deployments import DeploymentPlan, LearningGoal, deployed, split_columns
+from tests.services.parties.deployments import (
+    DeploymentPlan,
+    LearningGoal,
+    deployed,
+    split_columns,
+)
 from tests.unit.stats.test_survival import remissions
 
 import masquerade as mq
+from masquerade.services.parties.example import split_cells
 
 SURVIVAL = LearningGoal(model="survival", time="week", event="relapse", by=["arm"])
 LOGISTIC = LearningGoal(model="logistic", target="sick", features=["smoker", "region"])
@@ -79,29 +87,64 @@ def coefficients(model):
     return {row["term"]: (row["coef"], row["stderr"]) for row in model["rows"]}
 
 
-def test_a_logistic_regression_over_rows_and_over_columns_equals_that_of_all_records(tmp_path):
+OWNERS = {"north": ("sick",), "south": ("smoker", "region")}
+SOME = {"north": ("sick",), "south": ("smoker",), "west": ("region",)}
+
+
+def plan_of(protocol, frame, policy):
+    """Return a plan by rows, by columns, or by any cells: each party has other columns of other people."""
+    if protocol == "pooled-counts":
+        return by_rows(frame, policy, LOGISTIC)
+    if protocol.startswith("arbitrary"):
+        plan = split_cells(frame, policy, SOME, LOGISTIC, seed=3)
+        return replace(plan, protocol=protocol, linking="keyed")
+    return split_columns(frame, policy, OWNERS, protocol, LOGISTIC, seed=1, missing=0.0)
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        "pooled-counts",
+        LINKED,
+        "projection",
+        "vertical-with-miner",
+        "vertical-without-miner",
+        "arbitrary-with-miner",
+    ],
+)
+def test_a_logistic_regression_equals_that_of_all_records(tmp_path, protocol):
+    """Coefficients, errors, p-values and profile intervals, of rows, columns and any cells."""
+    frame, policy = sick_people(600), people_policy(disguised=False)
+    expected = mq.stats.logistic(mq.tally(frame, policy), "sick ~ smoker + region").to_dict()
+    with deployed(tmp_path, plan_of(protocol, frame, policy)) as deployment:
+        model = deployment.done()
+    assert any("errors: observed information" in note for note in model["notes"])
+    assert len(model["rows"]) == len(expected["rows"]) == 4
+    for found, known in zip(model["rows"], expected["rows"], strict=True):
+        assert set(found) == set(known)
+        for name, value in known.items():
+            assert found[name] == (value if isinstance(value, str) else pytest.approx(value, abs=1e-5)), name
+
+
+def test_a_logistic_regression_of_cells_counted_in_strata_has_sandwich_errors(tmp_path):
+    """Each party counts some people in clear and others by their reports: there is no single likelihood."""
     frame, policy = sick_people(600), people_policy(disguised=False)
     expected = coefficients(mq.stats.logistic(mq.tally(frame, policy), "sick ~ smoker + region").to_dict())
-    owners = {"north": ("sick",), "south": ("smoker", "region")}
-    plans = {
-        "rows": by_rows(frame, policy, LOGISTIC),
-        "columns": split_columns(frame, policy, owners, LINKED, LOGISTIC, seed=1, missing=0.0),
-    }
-    for name, plan in plans.items():
-        with deployed(tmp_path / name, plan) as deployment:
-            found = coefficients(deployment.done())
-        assert set(found) == set(expected)
-        for term, (value, error) in expected.items():
-            assert found[term][0] == pytest.approx(value, abs=1e-6), (name, term)
-            assert found[term][1] == pytest.approx(error, rel=0.1), (name, term)  # sandwich, information
+    with deployed(tmp_path, plan_of("arbitrary-without-miner", frame, policy)) as deployment:
+        model = deployment.done()
+    assert any("Corrected score, since the records are counted in strata" in note for note in model["notes"])
+    for term, (value, error) in coefficients(model).items():
+        assert value == pytest.approx(expected[term][0], abs=1e-6)
+        assert error == pytest.approx(expected[term][1], rel=0.1)
 
 
-def test_a_logistic_regression_of_disguised_columns_is_near_the_truth(tmp_path):
+@pytest.mark.parametrize("protocol", ["pooled-counts", "vertical-with-miner", "arbitrary-with-miner"])
+def test_a_logistic_regression_of_disguised_records_is_near_the_truth(tmp_path, protocol):
     frame, policy = sick_people(3000), people_policy(disguised=True)
-    owners = {"north": ("sick",), "south": ("smoker", "region")}
-    plan = split_columns(frame, policy, owners, "vertical-with-miner", LOGISTIC, seed=1, missing=0.0)
-    with deployed(tmp_path, plan) as deployment:
-        found = coefficients(deployment.done())
+    with deployed(tmp_path, plan_of(protocol, frame, policy)) as deployment:
+        model = deployment.done()
+    found = coefficients(model)
+    assert any("errors: observed information" in note for note in model["notes"])
     truth = {"Intercept": -1.0, "smoker[T.yes]": 1.1, "region[T.north]": -0.7, "region[T.south]": 0.0}
     assert set(found) == set(truth)
     for term, value in truth.items():

@@ -20,12 +20,14 @@ import numpy as np
 from masquerade.channels.policy import Policy
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Guarantee
+from masquerade.core.likelihood_rows import LikelihoodRows, NoLikelihood
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 from masquerade.core.tally import Merged, Tally, raise_refusals
 from masquerade.protocols.people.questions import Counts, Question
 from masquerade.protocols.vertical.disguised_cells import combine_policies, restrict_to_variables
+from masquerade.sources.likelihood_rows import likelihood_rows_of_joint
 from masquerade.sources.people.count_rounds import JointCounts
 from masquerade.sources.records import Records
 
@@ -203,6 +205,14 @@ class OwnTables:
         for party, some in self._shared_out(queries).items():
             found.update(zip(some, self._view(party).answer(some), strict=True))
         return [found[query] for query in queries]
+
+    def likelihood_rows(self, over: Sequence[str]) -> LikelihoodRows:
+        """Return P(report | truth) of every record, from the table that one party counts."""
+        (party,) = self._shared_out([Query(by=tuple(over))])
+        view = self._view(party)
+        if not isinstance(view, JointCounts):
+            raise NoLikelihood("the records are counted in strata of parties that hold different cells.")
+        return likelihood_rows_of_joint(view, over)
 
     def _view(self, party: str) -> Tally:
         return self._checked[party]

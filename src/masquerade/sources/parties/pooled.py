@@ -19,12 +19,14 @@ from masquerade.channels.policy import Policy
 from masquerade.channels.policy.privacy import guarantee_of
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.core.guarantee import AGGREGATOR, Disclosure, Guarantee
+from masquerade.core.likelihood_rows import LikelihoodRows
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
 from masquerade.crypto.keys import SigningKey
 from masquerade.protocols.people.ledger import PersonLedger
 from masquerade.protocols.people.questions import Counts, Question
 from masquerade.protocols.secure_sum import MOST_CELLS, MaskedSum, PoolingParty
+from masquerade.sources.likelihood_rows import likelihood_rows_of_joint
 from masquerade.sources.noise.noisy import NoisyTally, noise_guarantee
 from masquerade.sources.noise.spent_tables import Cells, split_cells
 from masquerade.sources.people.count_rounds import JointCounts
@@ -61,6 +63,10 @@ class PooledTally(JointCounts):
                 raise RoundAborted("A pooled table does not add up to the number of records.", spent=True)
             self._last = {one: table.astype(np.int64) for one, table in zip(asked, tables, strict=True)}
         return [one.pick_table(self._last[one], wanted) for one, wanted in zip(joint, questions, strict=True)]
+
+    def likelihood_rows(self, over: Sequence[str]) -> LikelihoodRows:
+        """Return P(report | truth) of every record, from the one table that a regression needs anyway."""
+        return likelihood_rows_of_joint(self, over)
 
 
 def _pooled_guarantee(sums: Guarantee, policy: Policy) -> Guarantee:

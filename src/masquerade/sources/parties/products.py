@@ -11,9 +11,11 @@ from math import prod
 
 import numpy as np
 
+from masquerade.channels.policy import Policy
 from masquerade.core.axes import Floats
 from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Guarantee
+from masquerade.core.likelihood_rows import LikelihoodRows
 from masquerade.core.linear_covariance import LinearCovariance
 from masquerade.core.query import Query
 from masquerade.core.schema import Schema
@@ -21,6 +23,7 @@ from masquerade.core.table import CountTable
 from masquerade.core.tally import raise_refusals
 from masquerade.estimate.evidence import ReportEvidence
 from masquerade.protocols.vertical.columns import ColumnPart, Products, check_owners, counts_from
+from masquerade.sources.likelihood_rows import likelihood_rows_of_counts
 
 MOST_CELLS = 2**20
 
@@ -52,6 +55,15 @@ class WholeTables(ABC):
             self._tables[frozenset(query.names)].select(dict(query.where)).marginal(query.by)
             for query in queries
         ]
+
+    def likelihood_rows(self, over: Sequence[str]) -> LikelihoodRows:
+        """Return every record, listed again from the exact table of some variables."""
+
+        def count(names: tuple[str, ...]) -> Floats:
+            (table,) = self.answer([Query(by=names)])
+            return np.asarray(table.values)
+
+        return likelihood_rows_of_counts(self.schema, Policy.clear(self.schema), over, count)
 
     @abstractmethod
     def _refusals(self, query: Query) -> list[Refusal]:
