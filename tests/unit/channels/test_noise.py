@@ -181,6 +181,26 @@ def test_colluders_subtract_their_shares_and_the_rest_has_the_variance():
     assert terms.variance == pytest.approx(1.5 * float(stage.variance))
 
 
+@pytest.mark.parametrize("shares", [skellam_shares(Fraction(34), 3), polya_shares(Fraction(3, 5), 2)])
+def test_every_word_is_searched_by_the_same_number_of_steps(monkeypatch, shares):
+    """The duration of a draw does not depend on the noise: tails and mode take as many comparisons."""
+    looked = []
+
+    class Watched(np.ndarray):
+        def __getitem__(self, index):
+            looked.append(np.size(index))
+            return np.asarray(self)[index]
+
+    last = sampler._last_words(shares)
+    monkeypatch.setattr(sampler, "_last_words", lambda _: last.view(Watched))
+    steps = set()
+    for word in (0, 2**63, 2**63 + 2**40, 2**64 - 1):
+        looked.clear()
+        shares.outcomes_of(np.array([word], dtype=np.uint64))
+        steps.add(len(looked))
+    assert steps == {len(last).bit_length() - 1}
+
+
 def test_draws_use_no_floats(monkeypatch):
     """A draw calls OS randomness, and every array on the way holds integers."""
     seen = []

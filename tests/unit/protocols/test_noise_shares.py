@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -239,3 +240,18 @@ def test_further_draws_of_a_pool_are_spent_by_every_party():
     assert source.tables_spent == spent
     for ledger in pool.ledgers.values():
         assert sum(json.loads(entry)["tables"] for entry in ledger.values(SHARES)) == spent
+
+
+def test_shares_are_in_no_log_and_no_text(monkeypatch, caplog):
+    """All shares are one long number here, so that it, or the sum of three, would be seen anywhere."""
+    monkeypatch.setattr(NoiseSampler, "draw", lambda _, n: np.full(n, 7_654_321))
+    caplog.set_level(0)
+    pool = Pool(mq.NoiseTerms(1, 3, contributors=3, colluders=1))
+    source = pool.source()
+    source.answer([PAIR])
+    shown = [record.getMessage() for record in caplog.records]
+    shown += [repr(one) for one in (source, *pool.parties.values(), *pool.ledgers.values())]
+    shown += [str(entry) for ledger in pool.ledgers.values() for entry in ledger.values(SHARES)]
+    assert not any(
+        re.search(r"7654\d{3}|2296\d{4}", text.replace(",", "").replace("_", "")) for text in shown
+    )

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import masquerade as mq
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, QueryRefused
 from masquerade.sources.noise.family_stages import link_strength, strongest
 from masquerade.sources.noise.table_plan import all_tables
 
@@ -136,6 +136,22 @@ def test_tree_in_stages_needs_variables_and_a_share():
         mq.tree_tables(mq.Schema({"a": [0, 1], "b": [0, 1]}))
     with pytest.raises(InputError, match="between 0 and 1"):
         mq.tree_tables(SCHEMA, 0.0)
+
+
+def test_rules_after_a_workload_of_triples_ask_nothing_new():
+    """Supports and confidences are 4 points from the limits and noise below 1% of n: no false alarms."""
+    clear = mq.tally(chain(20_000), schema=SCHEMA)
+    plan = mq.plan_tables(SCHEMA, all_tables(SCHEMA, 3), n=20_000, epsilon=2)
+    source = mq.Noisy(clear, epsilon=2, tables=plan.terms.number)
+    source.answer(all_tables(SCHEMA, 3))
+    assert source.tables_left == 0
+    options = {"min_support": 0.3, "min_confidence": 0.8, "max_len": 3}
+    exact, noisy = (mq.learn.association_rules(one, **options).to_frame() for one in (clear, source))
+    rules = [set(zip(one["antecedents"], one["consequents"], strict=True)) for one in (exact, noisy)]
+    assert len(rules[0]) > 10
+    assert rules[0] == rules[1]
+    with pytest.raises(QueryRefused, match="0 of 20 are left"):
+        mq.learn.association_rules(source, **options | {"max_len": 4})
 
 
 def test_link_strength_subtracts_noise():
