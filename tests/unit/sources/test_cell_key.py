@@ -12,25 +12,68 @@ from masquerade.core.errors import FileError, InputError
 D, V = 5, 3.0
 
 
-def entropy_row(count):
-    """Return the shown counts and chances of largest entropy, with mean 0, variance V and |noise| ≤ D."""
-    shown = np.arange(max(count - D, 0), count + D + 1)
+def entropy_row(count, largest=D, variance=V, barred=0, stay=0.0):
+    """Return the shown counts and chances of largest entropy, with mean 0 and at most a variance.
+
+    `barred` counts above 0 are never shown, `stay` is the least chance of no change, and chances rise up to
+    no change.
+    """
+    shown = np.array(
+        [it for it in range(max(count - largest, 0), count + largest + 1) if not 1 <= it <= barred]
+    )
     change = shown - count
-    start = np.exp(-(change**2) / (2 * V))
+    start = np.exp(-(change**2) / (2 * variance))
+    constraints = [
+        {"type": "eq", "fun": lambda p: p.sum() - 1},
+        {"type": "eq", "fun": lambda p: p @ change},
+        {"type": "ineq", "fun": lambda p: variance - p @ change**2},
+    ]
+    if (change == 0).any():
+        constraints.append({"type": "ineq", "fun": lambda p: np.diff(p[change <= 0])})
     found = minimize(
         lambda p: (p * np.log(p)).sum(),
         start / start.sum(),
         jac=lambda p: np.log(p) + 1,
-        bounds=[(1e-8, 1)] * len(shown),
-        constraints=[
-            {"type": "eq", "fun": lambda p: p.sum() - 1},
-            {"type": "eq", "fun": lambda p: p @ change},
-            {"type": "ineq", "fun": lambda p: V - p @ change**2},
-        ],
+        bounds=[(max(stay, 1e-8) if it == 0 else 1e-8, 1) for it in change],
+        constraints=constraints,
         method="SLSQP",
-        options={"ftol": 1e-12, "maxiter": 500},
+        options={"ftol": 1e-14, "maxiter": 2000},
     )
     return shown, found.x / found.x.sum()
+
+
+SETTINGS = {
+    "D2V1": (2, 1, 0, 0),
+    "D2V.9": (2, 0.9, 0, 0),
+    "D4V1, stay .5": (4, 1, 0, 0.5),
+    "D5V3, 1 and 2 barred": (5, 3, 2, 0),
+    "D5V3, 1 and 2 barred, stay .5": (5, 3, 2, 0.5),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_five_tables_are_read_to_rounding(setting, tmp_path):
+    """Tables of largest entropy with the settings of ptable's examples, in the forms of its files."""
+    largest, variance, barred, stay = SETTINGS[setting]
+    last = largest if barred == 0 else largest + barred + 1
+    own = {0: (np.array([0]), np.array([1.0]))}
+    own |= {count: entropy_row(count, largest, variance, barred, stay) for count in range(1, last + 1)}
+    listed = [(i, j, j - i, p) for i, row in own.items() for j, p in zip(*row, strict=True)]
+    frame = pd.DataFrame(listed, columns=["i", "j", "v", "p"])
+    frame.to_csv(tmp_path / "long.csv", index=False)
+    frame.pivot_table(index="i", columns="j", values="p", fill_value=0).to_csv(tmp_path / "matrix.csv")
+    for name in ("long.csv", "matrix.csv"):
+        found = mq.PerturbationTable.load(tmp_path / name)
+        assert found.largest == largest
+        for count, (shown, chances) in own.items():
+            seen = dict(zip(*found.rows[count], strict=True))
+            assert [seen[it] for it in shown] == pytest.approx(chances, abs=1e-6)
+            assert not any(seen.get(it, 0) for it in range(1, barred + 1) if it != count)
+            assert found.variance(count) <= variance + 1e-6
+            assert count == 0 or seen.get(count, 1) >= stay - 1e-6
+        if setting == "D2V1":  # the vignette of ptable warns of it: not 1
+            assert found.variance(1) == pytest.approx(0.932, abs=5e-4)
+        assert found.variance(last + 7) == pytest.approx(found.variance(last))
 
 
 @pytest.fixture(scope="module")
