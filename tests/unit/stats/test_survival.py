@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import masquerade as mq
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, QueryRefused
 
 # remission in weeks under 6-mercaptopurine and placebo (Freireich et al. 1963); negative numbers are censored
 DRUG = [6, 6, 6, -6, 7, -9, 10, -10, -11, 13, 16, -17, -19, -20, 22, 23, -25, -32, -32, -34, -35]
@@ -132,6 +132,24 @@ def test_disguised_curves_end_where_noise_hides_the_people_at_risk():
     few = mq.simulate(simulate(np.random.default_rng(5), 8, 0.0), policy, seed=1)
     with pytest.raises(InputError, match="disguise hides them"):
         mq.stats.survival(mq.tally(few, policy), "time", "event", by="arm")
+
+
+def test_the_steps_of_a_curve_go_through_the_rules():
+    """A step at which one person relapses is a count of one; in wider bins all steps are of five or more."""
+    rules = mq.Rules(most_variables=9, data_dependent=mq.DataDependentRules(5, show_empty=True))
+    frame = remissions()
+    with pytest.raises(QueryRefused, match="fewer than 5 people"):
+        mq.stats.survival(mq.Controlled(mq.tally(frame), rules), "week", "relapse", by="arm")
+    wide = pd.concat([frame.assign(week=frame["week"] // 12)] * 9, ignore_index=True)
+    source = mq.Controlled(mq.tally(wide), rules)
+    curves = mq.stats.survival(source, "week", "relapse", by="arm")
+    plain = mq.stats.survival(mq.tally(wide), "week", "relapse", by="arm")
+    assert curves.values == pytest.approx(plain.values)
+    # numbers at risk and events are known now: a further count is refused if their difference is of few
+    few = mq.Controlled(mq.tally(wide.assign(odd=["no"] * (len(wide) - 2) + ["yes"] * 2)), rules)
+    mq.stats.survival(few, "week", "relapse", by="arm")
+    with pytest.raises(QueryRefused, match="fewer than 5 people"):
+        few.answer([mq.Query(by=("relapse",), where={"odd": "no"})])
 
 
 def test_survival_of_a_table_and_of_a_source_agree_and_show_themselves(tmp_path):
