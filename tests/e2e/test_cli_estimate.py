@@ -151,7 +151,7 @@ def test_misfit_in_words(tmp_path):
     asked = ["-p", rules, "--by", "smoker", "--misfit"]
     good = " ".join(ok("estimate", tmp_path / "good.csv", *asked).stdout.split())
     assert (
-        "Misfit of smoker: G² = 0.00 on 0 and 1 degrees of freedom, mean p = 1.00: nothing speaks against"
+        "Misfit of smoker: G² = 0.00 on 0 and 1 degrees of freedom, mean p = 1.00: no evidence against"
         in good
     )
     odd = " ".join(ok("estimate", tmp_path / "odd.csv", *asked).stdout.split())

@@ -107,7 +107,7 @@ def test_all_slips_are_told_at_once_by_column_and_row_and_never_by_value(survey,
     for row, (column, slip) in SLIPS.items():
         assert f"column '{column}', row {row}:" in result.stderr
         assert slip not in result.stderr
-    assert result.stderr.count("but for capitals or blanks it is") == 2
+    assert result.stderr.count("differs only in capitals or blanks") == 2
     assert "5 problems with values" in result.stderr  # four slips, and the mark of empty cells
 
     target = tmp_path / "d.csv"

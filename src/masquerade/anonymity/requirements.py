@@ -218,7 +218,10 @@ def _number(name: str, value: float, low: float, high: float | None) -> None:
 
 
 def recursive_ratio(cells: ClassCells, l: int) -> Floats:
-    """Return r₁ / (r_l + r_{l+1} + …) of every class, counts r in decreasing order; inf below l values."""
+    """Return r₁ / (r_l + r_{l+1} + …) of every class, with counts r in decreasing order.
+
+    The ratio is infinite for classes of fewer than l values.
+    """
     order = np.lexsort((-cells.counts, cells.owner))
     counts = cells.counts[order].astype(np.float64)
     first = np.concatenate([[0], np.cumsum(cells.distinct)[:-1]])

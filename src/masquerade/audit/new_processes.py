@@ -29,7 +29,7 @@ PLAIN: Final = (str, int, float, bool, type(None))  # types that JSON round-trip
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a new process makes the same sampler: a function of a module, or its result for `arguments`."""
+    """Import instructions for a sampler: a function of a module, or its result for `arguments`."""
 
     module: str
     name: str
@@ -38,7 +38,7 @@ class Recipe:
 
 
 def find_recipe(sampler: Callable[..., Any]) -> Recipe | str:
-    """Return how a new process can import the sampler, or the reason why it cannot."""
+    """Return the recipe to import the sampler in a new process, or the reason why that is impossible."""
     recipe = getattr(sampler, "recipe", None)
     if isinstance(recipe, Recipe):
         return recipe
@@ -64,7 +64,7 @@ def resolve_name(module: Any, name: str) -> Any:
 def draw_in_new_processes(
     recipe: Recipe, truths: Sequence[Any], rounds: int, size: int
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]] | str:
-    """Return hashes of reports (rounds × truths × size) from two interpreters, or why there are none.
+    """Return hashes of reports (rounds × truths × size) from two interpreters, or the reason for a failure.
 
     Both start to draw at the same moment, so that seeds from a coarse clock are equal, too.
     """

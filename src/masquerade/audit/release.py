@@ -520,9 +520,10 @@ def _worst(successes: Sequence[Success], origin: str) -> list[Finding]:
             verdict="not contradicted"
             if shift.shift <= math.exp(min(shift.bound, 700)) * (1 + 1e-9)
             else "contradicted",
-            says=f"guesses {best.target} right in {percent(best.whole)}, {percent(best.prior)} without "
-            f"any report; at worst odds (of {shift.target}) moved {reached}{bound}{origin}",
-            attack="exact posteriors from all reports of a record; averages and the worst only",
+            says=f"guesses {best.target} correctly in {percent(best.whole)} of cases, in "
+            f"{percent(best.prior)} without any report; at worst, the odds of {shift.target} change "
+            f"{reached}{bound}{origin}",
+            attack="exact posteriors from all reports of a record; only averages and the worst case are kept",
             value=best.whole,
             low=best.whole - 2 * best.stderr,
             high=best.whole + 2 * best.stderr,

@@ -135,7 +135,7 @@ def _tables_asked(by: Sequence[str], where: Mapping[str, Category], schema: Sche
 
 
 def _conditions(texts: Sequence[str], schema: Schema) -> dict[str, Category]:
-    """Parse conditions such as "C=x", with each category as the policy's type."""
+    """Parse conditions such as "C=x", with each category converted to the policy's type."""
     found: dict[str, Category] = {}
     for text in texts:
         variable, label = _split(text, schema)
@@ -263,9 +263,9 @@ class _Answer:
         elif p < DOUBTFUL:
             verdict = "these reports are unusual for this policy; look at how they were collected."
         else:
-            verdict = "nothing speaks against this policy (which does not prove it)."
+            verdict = "no evidence against this policy (which does not prove it)."
         doubt = (
-            "" if found.reliable else " Many cells expect fewer than 5 records: take this p as a rough one."
+            "" if found.reliable else " Many cells expect fewer than 5 records: this p is only approximate."
         )
         return figures + verdict + doubt
 

@@ -50,19 +50,19 @@ def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
             f"{counted(result.opened, 'row')} of {counted(result.classes, 'class', 'classes')} "
             f"{'is' if result.opened == 1 else 'are'} open{_left(result)}."
         ),
-        *(f"- {n:,} not: {why}." for why, n in result.closed.items()),
+        *(f"- {n:,} not open: {why}." for why, n in result.closed.items()),
         f"Quasi-identifiers: {join_names(result.quasi)}; sensitive: {join_names(result.sensitive)}.",
         (
-            "Exactly the rows opened that the clear table of all good reports would show."
+            "The opened rows are exactly the rows that the clear table of all good reports would show."
             if result.as_expected
-            else "Fewer rows opened than in the clear table of all good reports: bad reports prevented it."
+            else "Bad reports prevented rows from opening: the clear table of good reports would show more."
         ),
         *_caught_lines(result.faults),
     ]
     unnamed = result.cheated - len({one.name for one in result.faults})
     if unnamed > 0:
         why = "their classes stay closed, and there a bad share looks like any other"
-        lines.append(f"Not named: {unnamed:,} more who cheated; {why}.")
+        lines.append(f"Not identified: {counted(unnamed, 'more cheater')}; {why}.")
     return _add_costs(lines, [], result)
 
 
@@ -107,7 +107,7 @@ def control_text(result: PrivateAnswers) -> list[RenderableType]:
         (
             f"{counted(len(result.counts), 'question')} about {people(result.n)}, {refused:,} refused: cells "
             f"of fewer than {people(rules.least_people)}, or with more than {rules.most_overlap:,} in common "
-            "with one that was answered."
+            "with an answered cell."
         ),
         (
             f"{cost.rounds:,} rounds, {_size(result.key_bytes)} of keys, {_size(cost.sent)} between servers, "
@@ -216,7 +216,7 @@ def _cost_table(cost: PopulationCost) -> Table:
 def _cost_note(cost: PopulationCost) -> str:
     whom = f"{people(cost.measured_on)} who shared no work"
     rounds = counted(cost.rounds, "round")
-    clock = f"{duration(cost.wall)} by the clock, all in one process"
+    clock = f"{duration(cost.wall)} of wall-clock time, all in one process"
     return f"{rounds}, {clock}. A person’s time is that of {whom}."
 
 

@@ -491,7 +491,7 @@ def try_survey(
 
 
 def announce_survey(survey: Survey, *, quiet: bool = False) -> list[str]:
-    """Print the bound on everything that one person sends, then the remarks on a survey; return these."""
+    """Print the bound on everything that a person sends, and the remarks on a survey; return the remarks."""
     from masquerade.survey.forms.remarks import survey_remarks  # noqa: PLC0415
 
     remarks = survey_remarks(survey)

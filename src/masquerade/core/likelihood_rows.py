@@ -21,7 +21,7 @@ MOST_REPORTS = 512  # of one survey design, for which all chances are listed
 
 
 class NoLikelihood(InputError):
-    """A source of records cannot list the chances of their reports: they are too many, or weighted."""
+    """The chances of the reports cannot be listed: there are too many, or the records are weighted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -174,7 +174,7 @@ class CountTable(Printed, TableStatistics):
         Notes
         -----
         Formula: the counts that a test does not reject, with the variance under that count: Wilson's interval
-        when nothing is disguised, Clopper's and Pearson's when few reports decide, N̂ ± z·stderr when the
+        when nothing is disguised, Clopper and Pearson's when few reports decide, N̂ ± z·stderr when the
         disguise dominates; see `masquerade.core.report_moments.score_interval`. Where only a covariance is
         known, see `masquerade.core.intervals.count_interval`.
         Error: measured, see docs/numerics.md.

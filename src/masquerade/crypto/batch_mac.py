@@ -89,7 +89,7 @@ def keyed_tags(key: bytes, texts: Texts, size: int) -> NDArray[np.uint8]:
 
 def _check(key: bytes) -> None:
     if not 1 <= len(key) <= MOST_KEY:
-        raise InputError(f"A key for codes has from 1 to {MOST_KEY} bytes. Got {len(key)} instead.")
+        raise InputError(f"A MAC key has from 1 to {MOST_KEY} bytes. Got {len(key)} instead.")
 
 
 def _join_rows(rows: Iterable[bytes], size: int) -> NDArray[np.uint8]:

@@ -199,7 +199,7 @@ def sign(
 
 
 def expiry(pem_or_path: str | bytes | Path) -> datetime:
-    """Return when a certificate ends; of a file with several certificates, when the first of them ends.
+    """Return the time at which a certificate expires; of several certificates in a file, the earliest time.
 
     Parameters
     ----------

@@ -5,8 +5,8 @@ work modulo n². gmpy2 makes this about ten times faster if it is installed. Not
 
 A mask hides a sum only if encryption is one to one, that is if gcd(n, φ(n)) = 1. With a modulus p·q where p
 divides q − 1, the maker of the key could see from a re-randomized product which ciphertexts are in it. So a
-public key comes with a proof (Goldberg, Reyzin, Sagga & Baldimtsi 2019): n-th roots of numbers that nobody
-chose. If n has no prime factor below α and gcd(n, φ(n)) ≠ 1, a random number has an n-th root with
+public key comes with a proof (Goldberg, Reyzin, Sagga & Baldimtsi 2019): n-th roots of numbers that neither
+party can choose. If n has no prime factor below α and gcd(n, φ(n)) ≠ 1, a random number has an n-th root with
 probability at most 1/α.
 """
 
@@ -67,7 +67,7 @@ class PaillierPublic(NamedTuple):
                 raise DecodingError("Encryption under this Paillier modulus is not shown to be one to one.")
 
     def challenges(self, binding: bytes) -> list[int]:
-        """Return numbers modulo n that nobody chose; 128 bits more than n make the bias negligible."""
+        """Return numbers modulo n from a hash; 128 bits more than n make the bias negligible."""
         wide = self.size + PROOF_BITS // 8
         seed = _CHALLENGE + len(binding).to_bytes(4, "big") + binding + self.n.to_bytes(self.size, "big")
         stream = shake_256(seed).digest(ROOTS * wide)

@@ -2,8 +2,8 @@
 
 A statement is a list of parts that all hold, under one challenge. A `Linear` part says that its prover knows
 scalars w with image − shift·G = Σ w_k·base_k in each of its equations, with the same w in all. An `Either`
-part says that one of its branches holds, but not which. The challenge is a hash of everything that the proof
-is about and for (strong Fiat–Shamir).
+part says that one of its branches holds, but not which. The challenge is a hash of the statement, the
+commitments and the whole context (strong Fiat–Shamir).
 
 A proof consists of its commitments, one point per equation, followed for each part by the challenges of all
 branches but the last and by the responses, all in the statement's order. Its length follows from that.

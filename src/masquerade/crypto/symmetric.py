@@ -43,7 +43,7 @@ def coder(key: bytes) -> Callable[[bytes], bytes]:
     """Return `code` for one key and many messages; the key's two paddings are hashed only once."""
     block = hashlib.sha256().block_size
     if not 1 <= len(key) <= block:
-        raise InputError(f"A key for codes has from 1 to {block} bytes. Got {len(key)} instead.")
+        raise InputError(f"A MAC key has from 1 to {block} bytes. Got {len(key)} instead.")
     inner, outer = (
         hashlib.sha256(bytes(byte ^ pad for byte in key.ljust(block, b"\0"))) for pad in (0x36, 0x5C)
     )

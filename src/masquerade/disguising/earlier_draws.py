@@ -175,8 +175,8 @@ def describe_total(together: float | None) -> str:
     over = f"With the draws that were released before, a whole record has {epsilon_words(together)}"
     if together is None:
         over = (
-            "The γ of an earlier draw is not known, so there is no bound over all of them (write to a folder "
-            "without its file, if it is about other people)"
+            "The γ of an earlier draw is not known, so there is no bound over all of them (if that draw is "
+            "about other people, write to a folder that does not contain its file)"
         )
     return f"{describe_gamma(gamma_of_total(together))} {over}."
 

@@ -44,9 +44,10 @@ def disguise(
 ) -> Any:
     """Return the frame (or baskets) with every variable of the policy disguised; other columns are omitted.
 
-    Randomness comes from the operating system and cannot be seeded. An unknown or missing value raises with
-    its row and column before anything is drawn. A Spark data frame is disguised on its executors: without a
-    memo the reports are kept in Spark's checkpoint folder, so that no second evaluation draws them again.
+    Randomness comes from the operating system and cannot be seeded. An unknown or missing value raises an
+    error with its row and column before anything is drawn. A Spark data frame is disguised on its executors:
+    without a memo the reports are kept in Spark's checkpoint folder, so that no second evaluation draws them
+    again.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Misfit(Printed):
         mean = "mean p" if " " in self.df_text else "p"
         line = f"Misfit: G² = {self.statistic:.2f}, df {self.df_text}, {mean} = {p_text(self.p_value)}{doubt}"
         if self.p_value >= DOUBTFUL:
-            return f"{line}\nNothing speaks against this policy (which does not prove it)."
+            return f"{line}\nNo evidence against this policy (which does not prove it)."
         return f"{line}\nThese reports are unusual for this policy, or no truth explains them."
 
 

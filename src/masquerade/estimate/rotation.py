@@ -56,7 +56,7 @@ class RandomProjection:
 
     @property
     def scaling(self) -> float:
-        """Return the factor g of (x·y)(x′·y′) there."""
+        """Return the factor g of (x·y)(x′·y′) in `inner_product_covariance`."""
         return 2 / (self.k * self.p) / self.trials
 
     def project(self, columns: Floats, normals: Normals) -> Floats:

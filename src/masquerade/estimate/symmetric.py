@@ -40,7 +40,7 @@ def symmetric_mle(observed: Floats, p: float) -> Floats:
     sizes = np.arange(1, K + 1)
     kept_mass = 1.0 - b * (K - sizes)
     tops = np.cumsum(ranked)
-    # If a set of top counts will do, so will every smaller one: the last that fits is the largest.
+    # If a set of top counts fits, every smaller set fits too: the last that fits is the largest.
     last = np.flatnonzero(kept_mass * ranked >= b * tops)[-1]
     q = kept_mass[last] * observed / tops[last]
     return np.asarray(n * np.maximum(q - b, 0.0) / (1 - p - b))

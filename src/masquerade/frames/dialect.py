@@ -55,7 +55,7 @@ class Dialect:
                 codecs.lookup(self.encoding)
             except LookupError:
                 raise InputError(
-                    f"There is no text encoding {self.encoding!r}: utf-8, latin-1 and cp1252 are some."
+                    f"There is no text encoding {self.encoding!r}: use for example utf-8 or cp1252."
                 ) from None
 
     @property
@@ -71,7 +71,7 @@ class Dialect:
         return f"{fields} between fields, {DECIMALS[self.decimal or '.']}, {letters} text"
 
     def detect(self, start: bytes, *, whole: bool = True) -> Dialect:
-        """Return the dialect of a file with these first bytes; `whole` if they are the entire file."""
+        """Return the dialect of a file with these first bytes; `whole` states that they are all."""
         encoding = self.encoding or _encoding_of(start)
         text = start.decode(encoding, errors="replace").removeprefix("\ufeff")
         separator = self.separator or _separator_of(text, self.decimal, whole=whole)

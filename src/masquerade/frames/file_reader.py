@@ -544,7 +544,7 @@ def _unique(path: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _names(path: str, start: bytes, dialect: Dialect, *, whole: bool) -> tuple[str, ...]:
-    """Return the names in the first row of a CSV; `whole` if `start` is the entire file."""
+    """Return the names in the first row of a CSV; `whole` states that `start` is the entire file."""
     text = start.decode(dialect.encoding or UTF8, errors="replace").removeprefix("\ufeff")
     lines = io.StringIO(text, newline="")
     rows = csv.reader(lines, delimiter=dialect.separator or ",")

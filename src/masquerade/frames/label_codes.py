@@ -32,7 +32,7 @@ WORDS = {"text": "text", "whole": "whole numbers", "number": "numbers", "truth":
 _NUMBER = r"(?i)^[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf|infinity|nan)$"
 _ISO_DATE = r"^\d{4}-\d{2}-\d{2}(?:[T ].*)?$"
 _DOTTED_DATE = r"^(\d{2})\.(\d{2})\.(\d{4})$"
-NEARLY = " (but for capitals or blanks it is: see 'recode')"
+NEARLY = " (it differs only in capitals or blanks: see 'recode')"
 _MANY = (
     1 << 12
 )  # for at least this number of texts, the compiled lookup is faster than Arrow's, including its loading

@@ -1,7 +1,7 @@
 """Parse the footer of an untrusted Parquet file: its row groups and their column chunks.
 
 If the description of a column chunk contradicts the schema, `RowGroupMetaData.column` of pyarrow ends the
-process, since an exception of C++ is not translated. So this method is never called.
+process, since the C++ exception is not caught. So this method is never called.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class StatisticsFile:
             if kind == AMBIGUOUS:
                 raise FileError(
                     f"{self.path}: two codes of column {json.loads(content)!r} are read as one category: "
-                    "one has the label or the number of the other as its label. Give every code its own."
+                    "the label of one is the label or the number of the other. Give every code its own label."
                 )
             yield kind, content
 

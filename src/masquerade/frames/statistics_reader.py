@@ -82,7 +82,7 @@ def _missing_labels(about: Any, name: str) -> list[str]:
 
 
 def _value_labels(about: Any, name: str) -> dict[Any, str]:
-    """Return the labels of a column's values, without the warning that masquerade adds if disguised."""
+    """Return the labels of a column's values, without the warning in labels of disguised columns."""
     labels: dict[Any, str] = about.variable_value_labels.get(name, {})
     if not str(about.column_names_to_labels.get(name) or "").startswith(DISGUISED):
         return labels

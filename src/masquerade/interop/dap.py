@@ -342,7 +342,7 @@ def _noise(values: Mapping[str, Any], vdaf: str, length: int, max_measurement: i
     name = strategy.get("dp_strategy") if isinstance(strategy, Mapping) else None
     if noised_by == 0:
         if strategy is not None and name != NO_NOISE:
-            raise InputError("'dp_strategy' states noise, but 'noised_by' is 0: nobody added it.")
+            raise InputError("'dp_strategy' states noise, but 'noised_by' is 0: no aggregator added it.")
         return _Noise(0.0, inf)
     if name != LAPLACE:
         raise InputError(f"'dp_strategy' must be {LAPLACE}: the variance of other noise is not known here.")

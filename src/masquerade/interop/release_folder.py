@@ -184,7 +184,7 @@ def write_release(
     audit = audit_release(data, loaded, attacker=attacker)
     if audit.contradicted:
         wrong = "; ".join(finding.says for finding in audit.of("contradicted"))
-        raise InputError(f"{data}: is not released, the audit contradicts its claims: {wrong}.")
+        raise InputError(f"{data}: was not released, because the audit contradicts its claims: {wrong}.")
     facts_about = replace(
         about or About(), published=(about or About()).published or f"{datetime.now(UTC):%Y-%m-%d}"
     )

@@ -27,7 +27,7 @@ _LEAST: Final = 1e-3  # minimum share of a uniform margin in the start: EM canno
 _LEVEL: Final = 0.7  # the second start moves this far towards margins that do not depend on the parents
 _VANISHED: Final = 1e-13  # parameters below this share of the records are not extrapolated
 _FAR: Final = 12.0  # maximum change of a parameter's logarithm in one extrapolation
-_SLOW: Final = 1e4  # most steps that the slowest direction is assumed to be from its limit
+_SLOW: Final = 1e4  # largest number of steps assumed to remain in the slowest direction
 _CYCLES: Final = 2000
 _ROUNDING: Final = 1e-13  # rounding error of a deviance, relative to the number of records
 

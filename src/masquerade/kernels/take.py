@@ -47,7 +47,7 @@ def narrow_codes(codes: NDArray[np.unsignedinteger[Any]]) -> tuple[NDArray[np.un
 
 
 def _spread_pairs(places: NDArray[np.uint8], table: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
-    """Do the same for bytes, two at a time: half as many lookups, in a table of all pairs.
+    """Write ``table[indices]`` for bytes, two at a time: half as many lookups, in a table of all pairs.
 
     A pair is one number both in the table and in the rows, so the byte order of the machine does not matter.
     """

@@ -1,9 +1,9 @@
 """People who keep their own records: counted by protocols, or reporting from their devices.
 
-Nobody here has the data. The sources (`FrequencyTally`, `AggregationTally`, `MixedRecords`) are a miner's
-view of people, and every learner runs on them. A ledger records durably what a person's device has sent. A
-`Client` sends a row that opens only if at least k are equal, to a `Collector`, with the help of a
-`RandomnessServer`. Names are loaded on first use, so that a device loads nothing that it does not need.
+No single party has all the data. The sources (`FrequencyTally`, `AggregationTally`, `MixedRecords`) are a
+miner's view of people, and every learner runs on them. A ledger records durably what a person's device has
+sent. A `Client` sends a row that opens only if at least k rows are equal, to a `Collector`, with the help of
+a `RandomnessServer`. Names are loaded on first use, so that a device loads nothing that it does not need.
 """
 
 from typing import TYPE_CHECKING

@@ -23,14 +23,14 @@ from masquerade.plan.variance import component_norms
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-MOST_CLASSES = 1024  # of a block
-POOL = 12_000  # blocks to choose from
-KEPT = 800  # blocks of a design
+MOST_CLASSES = 1024  # largest number of classes of a block
+POOL = 12_000  # number of blocks to choose from
+KEPT = 800  # number of heaviest blocks kept in a design
 ROUNDS = 300
 SHARPNESS = 4  # exponent of the power mean over tables that is minimised: close to their maximum
 RESOLUTION = 100  # weights are whole numbers up to this
-LIGHT = 0.02  # relative to the heaviest block: lighter blocks are dropped
-LEAST_GAIN = 1e-5  # of the error, in one round
+LIGHT = 0.02  # blocks below this share of the heaviest weight are dropped
+LEAST_GAIN = 1e-5  # smallest relative decrease of the error in one round
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ class Candidate(ABC):
 
     @abstractmethod
     def pair(self, first: str, second: str, epsilon: float) -> PairReports | None:
-        """Return how a record reports on two variables; None if no record reports on both."""
+        """Return the channels of a record's reports on two variables; None if no record reports on both."""
 
     def cannot(self) -> list[str]:
         """Describe the queries that records of this design cannot answer."""

@@ -88,10 +88,10 @@ class VisiblePairs(Shown):
         if blind:
             listed = ", ".join(blind[:10]) + (f" and {len(blind) - 10} more" if len(blind) > 10 else "")
             notes.append(
-                f"Show nothing, even if one variable rises with the other: {listed}. No test can show a link."
+                f"No test can show an association, even if one variable rises with the other: {listed}."
             )
         if len(blind) < len(self.pairs):
-            notes.append("A weaker association than the least φ may exist, and not be found.")
+            notes.append("An association weaker than the least φ may exist without being found.")
         return (*notes, *self.omitted)
 
     def to_frame(self) -> pd.DataFrame:
@@ -176,7 +176,7 @@ def visible_pairs(
     pills  sleep    0.1460       100.0%      0.7243 medium associations
     (least φ: detected with power 80% by a test at 0.017, which is 5% corrected for 3 pairs)
     (power medium: of φ = 0.3; φ is 0.1 for a small, 0.3 for a medium and 0.5 for a large association)
-    A weaker association than the least φ may exist, and not be found.
+    An association weaker than the least φ may exist without being found.
     """
     names = tuple(source.schema) if variables is None else tuple(variables)
     for name in names:

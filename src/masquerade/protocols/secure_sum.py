@@ -50,7 +50,7 @@ from masquerade.protocols.wire.session import (
 )
 
 LEAST_PARTIES = 3
-LEAST_WITH_NOISE = 2  # each may subtract its own counts: the other's records are protected by its noise
+LEAST_WITH_NOISE = 2  # a party may subtract its own counts, but not the noise of the other party
 MODULUS_BITS = 64
 MOST_CELLS = 2**24
 LARGEST_PARTY = 2**40  # records of one party; a thousand of them stay far below 2^64

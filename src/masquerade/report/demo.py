@@ -248,8 +248,8 @@ def _shown_pictures(study: Study) -> tuple[_Picture, ...]:
             "Are the error bars honest?",
             "Errors divided by their standard errors. If the error bars are right, the columns follow the "
             "normal curve: two thirds within ±1, nearly all within ±3. Left: parameters against the network. "
-            "Right: all counts of one and two answers against the people's own; they share the same people, "
-            "so they scatter together.",
+            "Right: all counts of one and two answers against the true counts of these people; all counts "
+            "are about the same people, so their errors are correlated.",
             "Two histograms of standardised errors with the standard normal curve.",
             pictures.errors_picture,
         ),

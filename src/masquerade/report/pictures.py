@@ -28,7 +28,7 @@ PEOPLE = 20_000
 Z95 = two_sided_quantile(0.95)
 WIDTH = 5.6
 FARTHEST = 4.0
-AS_IT_IS = "disguised, as it is"
+AS_IT_IS = "disguised, at face value"
 ESTIMATED = "estimate, 95% interval"
 
 

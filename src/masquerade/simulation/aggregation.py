@@ -203,7 +203,7 @@ def _kind_or_none(message: bytes) -> type[RoundMessage] | None:
 
 
 class _Stuffer(AggregationUser):
-    """A user who adds votes to the first count. The masks hide this from everyone."""
+    """A user who adds votes to the first count. The masks hide this from all other parties."""
 
     def _mask(self, now: RoundState, held: Sequence[bytes | None]) -> bytes:
         length, width = now.batch.length, self.terms.width
@@ -220,7 +220,7 @@ def count(
     server: Adversary = "malicious",
     noise: SumNoise | None = None,
 ) -> Counted:
-    """Learn from people by secure aggregation, with noise that nobody knows if `noise` is given.
+    """Learn from people by secure aggregation, with noise that no party knows if `noise` is given.
 
     People who leave do so in the first round, after sending shares: the worst moment, since their masks have
     to be recovered.

@@ -176,7 +176,7 @@ def _describe_abort(epoch: int, error: RoundAborted, users: int) -> str:
     return (
         f"epoch {epoch}: the votes of {who} were not proved valid. All votes of the round were spent, and "
         "the others agreed to be counted in another epoch that differs from this one by few people. No count "
-        "of this epoch was released, but a miner that lied about the cheating would have the difference."
+        "of this epoch was released, but a miner that lied about the cheating could compute the difference."
     )
 
 

@@ -157,7 +157,7 @@ class SuppressionRun:
         return Boards(keys, batch, mixings, endorsements, self.openings(batch, mixings, endorsements))
 
     def agreement(self, boards: Boards) -> bytes:
-        """Return the board on which all sign the groups: the second phase."""
+        """Return the board on which all people sign the groups: the second phase."""
         words = [person.agree(boards, self.partition) for person in self.people]
         return self.miner.agreement_board(boards, words, self.partition)
 

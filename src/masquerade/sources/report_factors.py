@@ -126,7 +126,7 @@ def _block_codes(records: Records, group: Group, rows: Any) -> tuple[Codes, Code
 
 
 def _block_factor(group: Group, block: int, classes: Codes, over: Sequence[str]) -> ReportFactor | None:
-    """Return the factor of the class that records report in one block; None if nothing of it is wanted."""
+    """Return the factor of the class that records report in a block; None without a variable of `over`."""
     response = group.response
     if not isinstance(response, ClassResponse):
         raise InputError("These blocks give no likelihood of a whole network.")
@@ -156,10 +156,10 @@ def _block_factor(group: Group, block: int, classes: Codes, over: Sequence[str])
 def _reduce(
     names: tuple[str, ...], sizes: Sequence[int], chances: Any, classes: Codes, kept: Sequence[int]
 ) -> ReportFactor:
-    """Return the factor of some variables of a block: a symmetric channel is one over lumped classes too."""
+    """Return the factor of some variables of a block; lumping classes keeps a symmetric channel symmetric."""
     rest = tuple(place for place in range(len(names)) if place not in kept)
     lumped = chances.reshape(*sizes, *sizes).sum(axis=rest)
-    # what is left of the report does not depend on the other variables: any of their categories will do
+    # the remaining report does not depend on the other variables, so any of their categories may be used
     index = [slice(None) if place in kept else 0 for place in range(len(names))]
     wanted = lumped[(*[slice(None)] * len(kept), *index)]
     codes = np.unravel_index(classes, sizes)

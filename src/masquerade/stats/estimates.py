@@ -35,7 +35,7 @@ class Estimates(Shown):
     Attributes
     ----------
     title : str
-        What was estimated.
+        Title of the estimates.
     what : str
         Name of the estimate and of its column, for example "share".
     names : tuple of str
@@ -158,7 +158,7 @@ class Estimates(Shown):
         Parameters
         ----------
         method : {"holm", "bh"}, default "holm"
-            Holm's method, or Benjamini's and Hochberg's.
+            Holm's method, or Benjamini and Hochberg's.
 
         Returns
         -------
@@ -435,7 +435,7 @@ def verdict(p: float) -> str:
     )
 
 
-ADJUSTMENTS: dict[str, str] = {"holm": "Holm's method", "bh": "Benjamini's and Hochberg's method"}
+ADJUSTMENTS: dict[str, str] = {"holm": "Holm's method", "bh": "Benjamini and Hochberg's method"}
 
 
 def adjusted_p_values(p_values: Sequence[float] | Floats, method: Adjustment = "holm") -> Floats:
@@ -446,7 +446,7 @@ def adjusted_p_values(p_values: Sequence[float] | Floats, method: Adjustment = "
     p_values : sequence of float
         P-values. NaN stays NaN and does not count as a test.
     method : {"holm", "bh"}, default "holm"
-        Holm's method bounds the probability of any false rejection, Benjamini's and Hochberg's the expected
+        Holm's method bounds the probability of any false rejection, Benjamini and Hochberg's the expected
         share of false rejections among all rejections.
 
     Returns

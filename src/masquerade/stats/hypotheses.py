@@ -124,7 +124,7 @@ def associations(
     missing : {"answered", "category"}, default "answered"
         Count only people who answered all variables named here, or count missing answers as categories.
     method : {"holm", "bh"}, default "holm"
-        Adjustment of the p-values: Holm's method, or Benjamini's and Hochberg's.
+        Adjustment of the p-values: Holm's method, or Benjamini and Hochberg's.
 
     Returns
     -------

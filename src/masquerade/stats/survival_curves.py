@@ -45,7 +45,7 @@ class Survival(Shown):
     Attributes
     ----------
     title : str
-        What was estimated.
+        Title of the curves.
     time : Variable
         Times, up to the last one with enough people at risk.
     groups : tuple of str

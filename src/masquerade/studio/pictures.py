@@ -186,7 +186,7 @@ def curves(lines: Mapping[str, Points], floor: Points, at: float, title: str) ->
 def network(
     parents: Mapping[str, Sequence[str]], strength: Mapping[tuple[str, str], float], address: str
 ) -> Markup:
-    """Return a network: boxes in layers, and links, as wide as they are strong, that open a test."""
+    """Return a network: boxes in layers, and links that open a test; stronger links are wider."""
     structure = {name: tuple(given) for name, given in parents.items()}
     widths = {name: max(2.0, 0.17 * len(_short(name)) + 0.9) for name in structure}
     layers, segments = assign_layers(structure)

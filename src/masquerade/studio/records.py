@@ -1,4 +1,4 @@
-"""Sources of records: a clear file, disguised files, a database, or a survey that still collects."""
+"""Sources of records: a clear file, disguised files, a database, or a survey that is still collecting."""
 
 from __future__ import annotations
 

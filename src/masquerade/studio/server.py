@@ -116,7 +116,7 @@ class Studio:
 def listening_socket(port: int = 0) -> Gate:
     """Return a socket that only this machine can reach, at a free port if none is given.
 
-    Other users of the machine can reach it, too, so the gate closes connections that send no request.
+    Other users of the machine can reach it, too, so the `Gate` closes connections that send no request.
     """
     try:
         taken = listen(ADDRESS, port)  # early connections wait until the server has started

@@ -309,7 +309,7 @@ def test_sums_below_zero_are_elements_above_half_of_the_field():
         ({"noised_by": True}, "noised_by"),
         ({"dp_strategy": None}, "PureDpDiscreteLaplace"),
         ({"dp_strategy": {"dp_strategy": "ZCdpDiscreteGaussian"}}, "variance of other noise is not known"),
-        ({"noised_by": 0}, "nobody added it"),
+        ({"noised_by": 0}, "no aggregator added it"),
         ({"dp_strategy": laplace(0)}, "between"),
         ({"dp_strategy": laplace(2**32)}, "digits"),
         ({"dp_strategy": laplace(1) | {"more": 1}}, "budget"),

@@ -74,7 +74,7 @@ def test_a_thick_mask_shows_nothing_and_says_so():
     result = visible_pairs(source)
     assert result.least[result.pairs.index(("a", "c"))] == math.inf
     assert result.largest[result.pairs.index(("a", "c"))] <= 1 + 1e-9
-    assert "Show nothing, even if one variable rises with the other: " in result.summary()
+    assert "No test can show an association, even if one variable rises with the other: " in result.summary()
     assert json.loads(json.dumps(result.to_dict()))["rows"][1]["least_phi"] is None
     assert result.plot().figure
     with pytest.raises(InputError, match="at least two"):

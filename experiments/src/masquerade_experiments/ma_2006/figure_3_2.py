@@ -91,7 +91,7 @@ EXPERIMENT = Experiment(
     item="Figure 3.2",
     title="How far a report can raise a belief",
     shows=(
-        "Whoever believes a property with probability ρ1 can believe it with at most ρ2* after seeing a "
+        "Anyone who believes a property with probability ρ1 can believe it with at most ρ2* after seeing a "
         "report from a channel with amplification γ. The bound is attained by binary randomized response."
     ),
     settings=settings,

@@ -198,7 +198,7 @@ def _best_threshold(first: Floats, second: Floats, alpha: float) -> float:
 
 
 def _attacker_epsilon(terms: NoiseTerms, moved: Floats) -> float:
-    """Return ε at δ = 0.01 of the cells that differ, by the accountant: what few runs can show at most."""
+    """Return ε at δ = 0.01 of the cells that differ, by the accountant: the most that few runs can show."""
     [stage, *_] = terms.stages
     part = terms.total_variance(stage) / stage.variance
     atoms = skellam_losses(float(stage.variance * part))

@@ -97,7 +97,7 @@ def _normalized(logs: Floats) -> Floats:
 
 @lru_cache(maxsize=64)
 def redraw_weight(epsilon: float, delta: float, tables: int, honest: int, cells: int) -> int:
-    """Return the number of 32-bit words that draw a given cell, the smallest that the accountant proves.
+    """Return the smallest number of 32-bit words that draw a given cell with proven privacy.
 
     Parameters
     ----------

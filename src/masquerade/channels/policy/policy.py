@@ -311,9 +311,10 @@ class Policy(PolicyOverview):
 
     @cached_property
     def id(self) -> str:
-        """Return the SHA-256 of the normalised policy, which is the same for all texts of one mechanism.
+        """Return the SHA-256 of the normalised policy.
 
-        It does not depend on recoded values, which do not change the meaning of reports.
+        Files that describe the same mechanism have the same id. It does not depend on recoded values, which
+        do not change the meaning of reports.
         """
 
         def groups(listed: Iterable[Group]) -> list[Any]:

@@ -4,8 +4,8 @@ In a session of clear votes a malicious server learns the sum over every list of
 witnesses signed. These lists form a chain: each list is contained in the lists before it, and is equal to
 them or smaller by at least `minimum` users. So anything computed from the sums is a function of the sum over
 the last list and the sums over the users who left between two lists: at least `minimum` users each, two of
-them honest, who hide each other (`people.history`). Here is the argument. It uses k, t, c and gaps as in
-`Parameters.of`, and leaves out the chance of 2⁻⁴⁰:
+them honest, who hide each other (`people.history`). The proof follows. It uses k, t, c and gaps as in
+`Parameters.of`, and ignores events of probability 2⁻⁴⁰:
 
 1. *One list per round.* Two quorums share an honest witness, and a witness signs one list per round. Users
    give shares only for a list that a quorum signed together with the users' own past (a hash of all lists
@@ -14,22 +14,23 @@ them honest, who hide each other (`people.history`). Here is the argument. It us
    shares, so it masked its vote with each of them. A mask between two honest users on the list never opens:
    only colluders give shares of its keys, and they are fewer than t.
 3. *Only the complete sum opens.* Suppose that a sum over some users S opens, and that others O on the list
-   are not in it, whether they voted or not. An honest giver (of shares) in S has nobody of O around it, by 2.
-   Around every p in S are t givers, and t users whose shares p got before it voted, who are in S, collude or
-   are not on the list at all; 2t − k > c of them are both, so one is an honest giver in S. Now go along the
-   circle from S to O: p in S, then q in O, d places further, and no honest user on the list between them.
-   Honest givers in S are more than k/2 before q, at most d of them around p; those in O are at q or after it,
-   at most k/2 − d + 1 around p; so of the k/2 − 1 other places before q at least t − k/2 − 1 collude. (If d
-   is more than k/2, the same holds of the places after p.) The same is found where O ends and S begins again,
-   and an honest giver in S, more than k/2 from all of O, lies between the two: two gaps, which do not occur.
-   Where all are neighbours, an honest giver in S leaves no room for O.
-4. *Lists form a chain.* Let L be summed before L′. Their quorums share an honest witness, who stood on both:
-   L is in its past, and by 1 in that of all who give shares for L′. Every stretch of L′ is seen by one of
-   them, otherwise the next ones on either side would have gaps next to them. They compare it with the same
-   stretch of L: nobody is on L′ who is not on L; and the numbers below both roots: nobody left, or `minimum`
-   did.
+   are not in it, whether they voted or not. By 2, an honest giver of shares in S has no neighbour in O. Among
+   the neighbours of every p in S are t givers, and t users whose shares p received before it voted. The
+   latter are in S, collude, or are not on the list. At least 2t − k > c neighbours belong to both groups, so
+   one is an honest giver in S. Now follow the circle from S to O: p is in S, q is in O, d positions further,
+   and no honest user between them is on the list. Honest givers in S are more than k/2 before q, so at most d
+   of them are neighbours of p. Honest givers in O are at q or after it, so at most k/2 − d + 1 are neighbours
+   of p. Hence of the k/2 − 1 other positions before q, at least t − k/2 − 1 collude. (If d is more than k/2,
+   the same holds for the positions after p.) The same is found where O ends and S starts again, and an honest
+   giver in S, more than k/2 from all of O, is between the two: two gaps, which do not occur. Where all users
+   are neighbours, O is empty if S contains an honest giver.
+4. *Lists form a chain.* Let L be summed before L′. Their quorums share an honest witness that signed
+   both lists: L is in its past, and by 1 in the past of all users who give shares for L′. Every stretch of L′
+   is seen by one of these users; otherwise the next of them on either side would be next to a gap. They
+   compare it with the same stretch of L, so every user on L′ is on L. They also compare the numbers of users
+   below both roots, so no user left, or at least `minimum` users did.
 
-In another session, or by another protocol, no clear vote is sent at all. So the clause of
+In another session, or by another protocol, no clear vote is sent at all. So the requirement of
 `against_difference` that more than half must stay is not needed here: the quorum serves the same purpose. A
 semi-honest server keeps the chain by itself. Records that are disguised within the limit are protected
 without any of this. Sums with noise need steps 1 to 3, so that every opened sum has the noise of at least
@@ -141,7 +142,7 @@ def past_with(past: bytes, root: bytes) -> bytes:
 def against_another_list(now: int, before: int, minimum: int) -> Refusal | None:
     """Return a refusal if a sum over `now` of the `before` users would single out a person."""
     if now > before:
-        return Refusal("departed_too_few", f"{now} users are counted, only {before} were before")
+        return Refusal("departed_too_few", f"{now} users are counted, but only {before} were counted before")
     return against_few_departed(now, before, minimum)
 
 

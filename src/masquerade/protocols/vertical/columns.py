@@ -103,7 +103,7 @@ def check_owners(owners: Owners, schema: Schema, receiver: str) -> None:
     if receiver in owners:
         raise InputError(
             f"{receiver!r} cannot be the receiver and an owner: to project its own columns it must know the "
-            "random matrix, and then it can undo the projection of the others'. A third party is needed."
+            "random matrix, and then it can undo the projection of other columns. A third party is needed."
         )
     if len(owners) < 2:
         raise InputError(

@@ -51,7 +51,7 @@ REQUEST_HEADER = "Masquerade-Request"
 _DISCARDING_SECONDS = 5.0
 _BODY_SECONDS, _LEAST_RATE = 10.0, 1024  # grace seconds, then least bytes per second
 _JSON, _BYTES = "application/json", "application/octet-stream"
-EXPIRY_DAYS = 30  # a certificate that ends sooner is logged at the start and every day
+EXPIRY_DAYS = 30  # a certificate that expires sooner is logged at the start and every day
 _CLOSED = 499  # status in logs: the caller closed the connection
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
@@ -74,16 +74,16 @@ class Metrics:
         about = "Seconds from a request's headers to its reply."
         self._seconds = Histogram("masquerade_request_seconds", about, by_place, buckets=_SECONDS, **here)
         self.running = Gauge("masquerade_running", "Requests being handled.", **here)
-        about = "Seconds until a certificate ends, of this service, its authority or a peer that called."
+        about = "Seconds until a certificate expires, of this service, its authority or a peer that called."
         self._expires = Gauge("masquerade_certificate_expires_seconds", about, ["whose"], **here)
         self._certificates: dict[str, datetime] = {}
 
     def set_expiry(self, whose: str, when: datetime) -> None:
-        """Set the time at which a certificate ends."""
+        """Set the time at which a certificate expires."""
         self._certificates[whose] = when
 
     def expiring(self) -> dict[str, float]:
-        """Return the seconds until each known certificate ends, negative if it has."""
+        """Return the seconds until each known certificate expires, negative if it has expired."""
         now = datetime.now(UTC)
         return {whose: (when - now).total_seconds() for whose, when in self._certificates.items()}
 
@@ -217,7 +217,7 @@ class Service:
         self.warn_of_expiry()
 
     def warn_of_expiry(self) -> None:
-        """Log each certificate that ends within `EXPIRY_DAYS` days, or has ended."""
+        """Log each certificate that expires within `EXPIRY_DAYS` days, or has expired."""
         for whose, seconds in self.metrics.expiring().items():
             days = math.floor(seconds / 86_400)
             if days < EXPIRY_DAYS:
@@ -454,7 +454,7 @@ def _wait(request: Request) -> float:
     if not given:
         return math.inf
     if len(given) > 1 or not _WAIT_FORM.fullmatch(given[0]):
-        raise InputError(f"{WAIT_HEADER} comes once, and is a number of seconds such as 30 or 2.5.")
+        raise InputError(f"{WAIT_HEADER} must occur once, with a number of seconds such as 30 or 2.5.")
     return float(given[0])
 
 
@@ -464,5 +464,7 @@ def _key(request: Request) -> str | None:
     if not given:
         return None
     if len(given) > 1 or not _KEY_FORM.fullmatch(given[0]):
-        raise InputError(f"{KEY_HEADER} comes once, and has 8 to 128 letters, digits, '.', '_', '~' or '-'.")
+        raise InputError(
+            f"{KEY_HEADER} must occur once, with 8 to 128 letters, digits, '.', '_', '~' or '-'."
+        )
     return given[0]

@@ -43,7 +43,7 @@ class SessionTotal:
     exact : tuple of str
         Variables that the policy disguises, and about which the session reveals exact results.
     adds : bool
-        Whether the session reveals anything that has not left before.
+        Whether the session reveals anything that was not released before.
     clear_missing : tuple of str
         Variables among those sent whose missing answers the policy sends in clear.
     """
@@ -113,7 +113,7 @@ def session_total(
     draw: str,
     limit: PrivacyLimit,
 ) -> SessionTotal:
-    """Add what a session would send to what has left before.
+    """Add the planned outflows of a session to the party's earlier releases.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ class Growing(Protocol):
 
 
 def table_of(data: Any, *, watch: Watch | None = None) -> Table | None:
-    """Return the caller's data as an engine's table, or None if they are not one."""
+    """Return the caller's data as an engine's table, or None for data of other types."""
     home = type(data).__module__.split(".")[0]
     if home == "pyspark" and hasattr(data, "sparkSession"):
         return SparkFrame(data, watch=watch)

@@ -136,7 +136,7 @@ def _postgres(theirs: Any, table: Any) -> tuple[Any, Any] | None:
 
 
 def _duckdb(backend: Any, table: Any) -> Any | None:
-    """Return a cursor with its own transaction. None if the relation is not all stored tables."""
+    """Return a cursor with its own transaction. None unless the relation reads stored tables only."""
     sql = "SELECT database_name, schema_name, table_name FROM duckdb_tables() WHERE NOT temporary"
     stored = set(backend.con.cursor().execute(sql).fetchall())
     used = {(op.namespace.catalog, op.namespace.database, op.name) for op in _tables(table)}

@@ -24,7 +24,7 @@ from masquerade.sources.noise.spent_tables import Cells
 
 @dataclass(frozen=True, slots=True)
 class LinearNoise(BlockCovariance):
-    """Covariance RᵀR of noise, equal for both kinds; `rows` is R, of shape (rows, *shape of the table)."""
+    """Covariance RᵀR of noise, equal for every `kind`; `rows` is R, of shape (rows, *shape of the table)."""
 
     rows: Floats
     names: tuple[str, ...] = ()
@@ -55,12 +55,12 @@ class LinearNoise(BlockCovariance):
 
 
 class RedrawnTables(TableFusion):
-    """All tables of one set of people whose answers were redrawn for each: consistent tables.
+    """Consistent tables from all answers of one set of people, which were redrawn for each table.
 
     Formula: contrasts as in `TableFusion`, weighted as if errors were equal over cells, so values are
     unbiased. The covariance is that of this linear combination: a table has D = diag(n·r + f(1 − f)·N)/(1 −
-    f)² up to terms that its fixed total removes, with r = f/K and the consistent counts N, where negative
-    ones count as 0.
+    f)² up to terms that its fixed total removes, with r = f/K and the consistent counts N; negative
+    counts are replaced by 0.
 
     Parameters
     ----------

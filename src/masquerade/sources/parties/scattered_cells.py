@@ -1,10 +1,10 @@
-"""Arbitrary partition without a miner: a party's view, with its cells in clear and others' as reports.
+"""Arbitrary partition without a miner: a party's view, with its own cells in clear and all others as reports.
 
-Everyone of whom some party holds a cell is included. A counting party joins its own clear cells with others'
-reports of the rest. Of a variable held by several parties it has clear values of some people and reports of
-others, so people are separated by the shared variables that the party holds of them: a stratum has one
-channel per variable. A small stratum would reveal its people's values to the recipient of the counts, so
-their shared cells are also taken as reports, in the one draw that others receive.
+All people with a cell at some party are included. A counting party joins its own clear cells with the reports
+of other parties. If several parties own a variable, the counting party has clear values of some people and
+reports of others. So people are divided into strata by the shared variables that the party has of them, and a
+stratum has one channel per variable. A small stratum would reveal its people's values to the recipient of the
+counts, so their shared cells are also taken as reports, in the one draw that other parties receive.
 """
 
 from __future__ import annotations

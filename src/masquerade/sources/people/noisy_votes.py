@@ -33,7 +33,7 @@ class RedrawnRounds(NoisyRounds, Protocol):
 
 
 class NoisyVotes(PeopleWithNoise):
-    """A `Tally` over people who redraw their votes for each table: nobody knows which answers were drawn.
+    """A `Tally` over people who redraw their votes for each table; no party knows which votes were redrawn.
 
     A batch of queries is one round of frequency mining, in which votes are proved valid. Queries with
     conditions are answered from the table of all their variables. Tables of the same people are made
@@ -64,14 +64,14 @@ class NoisyVotes(PeopleWithNoise):
         terms = rounds.terms
         redraws = terms.redraws
         if redraws is None:
-            raise InputError("The users agreed on no noise: use FrequencyTally.")
+            raise InputError("The users did not agree to any noise: use FrequencyTally.")
         if terms.policy.id != check_policy(policy).id:
             raise InputError("The users agreed to a different policy.")
         self.guarantee = rounds.guarantee
         super().__init__(rounds, policy, redraws, terms.sizes, len(terms.members))
 
     def tables_to_count(self, queries: Sequence[Query], latest: SamePeople | None) -> list[list[Query]]:
-        """Return the tables to count: whole tables, each of which costs one."""
+        """Return the tables to count: complete tables, each of which spends one table of the budget."""
         covered = [] if latest is None else latest.covered
         return tables_to_ask([Query(by=query.names) for query in queries], covered, [], self.schema)
 
@@ -87,7 +87,7 @@ class NoisyVotes(PeopleWithNoise):
             if cells > most or len(query.names) > MOST_AXES:
                 reason = (
                     f"A table of redrawn votes has at most {most:,} cells of {MOST_AXES} variables, "
-                    f"conditions included. This one has {cells:,} of {len(query.names)}."
+                    f"conditions included. This table has {cells:,} cells of {len(query.names)}."
                 )
                 return [Refusal("too_many_cells", reason, query)]
         return []

@@ -1,4 +1,4 @@
-"""Errors of clusters and surveys: CR2 with Bell's and McCaffrey's degrees of freedom, linearisation."""
+"""Errors of clusters and surveys: CR2 with Bell and McCaffrey's degrees of freedom, linearisation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cluster_errors(fit: LikelihoodFit, cluster: Codes) -> DesignErrors:
     Returns
     -------
     DesignErrors
-        With Bell's and McCaffrey's degrees of freedom of each coefficient.
+        With Bell and McCaffrey's degrees of freedom of each coefficient.
 
     Notes
     -----

@@ -104,7 +104,7 @@ class Regression(Shown):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return how tests and errors were computed, how well the model fits, and the notes."""
+        """Return the methods of tests and errors, the goodness of fit, and the notes."""
         lines = []
         level = f"{100 * self.level:g}%"
         if self.fit is None:
@@ -114,7 +114,7 @@ class Regression(Shown):
             by = f"{by} information" if by in ("observed", "expected") else by
             tests = "likelihood-ratio tests"
             if self.fit.design is not None:
-                tests = "Rao's and Scott's likelihood-ratio tests, F of 1 and df2 degrees of freedom"
+                tests = "Rao and Scott's likelihood-ratio tests, F of 1 and df2 degrees of freedom"
             lines.append(f"({tests}, {level} profile intervals; errors: {by})")
             lines.append(f"Log-likelihood {self.llf:.3f}, AIC {self.aic:.1f}, BIC {self.bic:.1f}.")
             lines.append(str(self.fit.certificate))

@@ -283,10 +283,10 @@ class FileInvitations(_SurveyFile):
             self.run_all("INSERT INTO invitations (digest, used_for) VALUES (?, ?)", rows)
 
     def exchange(self, names: Sequence[bytes], blinded: bytes) -> bool | None:
-        """Exchange one of a link's invitations for an element, or find the one that was.
+        """Exchange one of a link's invitations for an element, or find the earlier exchange for this element.
 
-        Returns None if they are unknown, and False if all were used for other elements. The invitation is
-        chosen by chance: in sequence they would show the order of arrival.
+        Returns None if the invitations are unknown, and False if all were used for other elements. The
+        invitation is chosen by chance: used in sequence, invitations would show the order of arrival.
         """
         holes = ", ".join("?" * len(names))
         with self.overwriting():

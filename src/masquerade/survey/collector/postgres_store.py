@@ -143,9 +143,9 @@ class PostgresInvitations(PostgresTables):
             self.run_all("INSERT INTO invitations VALUES (?)", [(name,) for name in sorted(digests)])
 
     def exchange(self, names: Sequence[bytes], blinded: bytes) -> bool | None:
-        """Exchange one of a link's invitations for an element, or find the one that was.
+        """Exchange one of a link's invitations for an element, or find the earlier exchange for this element.
 
-        Returns None if they are unknown, and False if all were used for other elements.
+        Returns None if the invitations are unknown, and False if all were used for other elements.
         """
         holes = ", ".join("?" * len(names))
         with self.transaction():

@@ -131,9 +131,9 @@ class InvitationKeeper(Protocol):
         """Store new invitations."""
 
     def exchange(self, names: Sequence[bytes], blinded: bytes) -> bool | None:
-        """Exchange one of a link's invitations for an element, or find the one that was.
+        """Exchange one of a link's invitations for an element, or find the earlier exchange for this element.
 
-        Returns None if they are unknown, and False if all were used for other elements.
+        Returns None if the invitations are unknown, and False if all were used for other elements.
         """
 
     def totals(self) -> tuple[int, int]:

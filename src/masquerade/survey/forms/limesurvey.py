@@ -2,8 +2,8 @@
 
 LimeSurvey 4 and later store texts in tables of their own (`question_l10ns`, `answer_l10ns`); earlier versions
 store one row per language. Both are read. Lists, yes/no, five-point and gender questions become questions,
-arrays become matrices, multiple-choice questions items to tick, and numbers with limits numbers in groups.
-Texts lose their HTML markup.
+arrays become matrices, multiple-choice questions become items to tick, and numbers with limits become numbers
+in groups. Texts lose their HTML markup.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class _Structure:
 def _questions(
     survey: _Structure, row: Row, left_out: list[str], problems: list[str]
 ) -> Iterator[ImportedQuestion]:
-    """Yield the variables of a question, after listing what of it cannot be asked."""
+    """Yield the variables of a question, after listing its parts that cannot be asked."""
     qid, kind, name = row["qid"], row.get("type", ""), row.get("title", "")
     if not name:
         problems.append(f"question {qid[:20]!r}: has no code.")

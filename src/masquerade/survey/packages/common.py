@@ -46,7 +46,7 @@ def question_text(question: SurveyQuestion, language: str) -> str:
 
 
 def help_text(survey: Survey, question: SurveyQuestion, language: str) -> str:
-    """Return the help of a question, and that it is sent in clear if it is; empty if there is neither."""
+    """Return the help of a question, with a remark if its answer is sent in clear; may be empty."""
     parts = [] if question.help is None else [question.help[language]]
     if question.name in survey.clear_variables:
         parts.append(survey.words[language]["clear"])

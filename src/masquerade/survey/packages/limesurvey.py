@@ -44,7 +44,7 @@ LimeSurvey package of "{title}"
 
 The theme extends "vanilla". Without its script nothing can be answered. Do not use the option "ajaxmode",
 tokens, "save and resume later" or conditions of LimeSurvey on these questions: each would send or store true
-answers. An administrator of LimeSurvey can replace the theme. masquerade's own page can be checked by people.
+answers. An administrator of LimeSurvey can replace the theme. Respondents can check masquerade's own page.
 """
 
 

@@ -1,4 +1,4 @@
-"""The package for ODK, KoBo and Enketo: an XLSForm for interviewers, and sheets by which people draw.
+"""The package for ODK, KoBo and Enketo: an XLSForm for interviewers, and printed sheets for the draws.
 
 The random numbers of these tools are neither exact nor secret: they are stored with the form. So the device
 never has a true answer. The respondent draws by a printed spinner, dice or a birthday, and the form asks only
@@ -30,8 +30,8 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,50}")
 LANGUAGES: Final = {"en": "English", "de": "Deutsch", "fr": "Français", "es": "Español"}
 MODES: Final = ("spinner", "dice", "birthday")
 WORDS: Final = {
-    "en": ("Draw by the sheet of your answer. Enter only what the sheet says.",
-           "Find the number of your answers. Draw by the sheet. Enter only the number that it says.",
+    "en": ("Use the sheet of your answer to draw. Enter only what the sheet says.",
+           "Find the number of your answers. Use the sheet to draw. Enter only the number that it says.",
            "How did you draw?", ("Spinner", "Dice", "Birthday")),
     "de": ("Ziehen Sie mit dem Blatt Ihrer Antwort. Geben Sie nur ein, was das Blatt sagt.",
            "Suchen Sie die Nummer Ihrer Antwort. Ziehen Sie mit dem Blatt. Geben Sie nur dessen Nummer ein.",
@@ -47,8 +47,8 @@ README: Final = """\
 ODK package of "{title}"
 
 1. Upload form.xlsx to ODK Central, KoBoToolbox or Enketo. Print sheets.html for every interviewer.
-2. The respondent keeps the answer to themselves, draws by the sheet, and tells the result. The device and the
-   interviewer learn only what was drawn. Practise this with the interviewers first.
+2. The respondent keeps the answer to themselves, draws with the sheet, and reports the result. The device and
+   the interviewer learn only what was drawn. Practise this with the interviewers first.
 3. Switch off audit logs with locations and times if they could single out a respondent.
 4. Export the submissions as CSV, and write a file of reports:
    masquerade survey responses PACKAGE submissions.csv --out reports.parquet

@@ -34,7 +34,7 @@ MOST_AXES, MOST_CELLS = 30, 1 << 22
 MOST_CELLS_BY_DEFAULT = 1 << 23  # most cells of all tables, since a short default can fill a huge table
 MARKS = r"{}()\[\];,|"
 # published networks are printed to few digits: rows that nearly sum to one stay as printed, rows further off
-# are rescaled, and others are not distributions
+# are rescaled, and rows that are still further off are refused
 PRINTED_ROW_ERROR, LARGEST_ROW_ERROR = 1e-6, 0.01
 # a slash could start a comment
 PLAIN_NAME = re.compile(rf"[^\s{MARKS}\"/]+")

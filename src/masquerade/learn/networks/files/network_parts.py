@@ -17,7 +17,7 @@ from masquerade.learn.networks.network import BayesianNetwork, ConditionalTable,
 MOST_AXES: Final = 30
 MOST_CELLS: Final = 1 << 22
 # published networks are printed to few digits: rows that nearly sum to one stay as printed, rows further off
-# are rescaled, and others are not distributions
+# are rescaled, and rows that are still further off are refused
 PRINTED_ROW_ERROR, LARGEST_ROW_ERROR = 1e-6, 0.01
 
 
