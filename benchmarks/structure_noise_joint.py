@@ -5,7 +5,8 @@ changes an answer with probability p. Of the same records: the quick answer from
 (``polish=True``), the quick answer from clear records, hill climbing that takes the reports for clear records
 (naive), and pyAgrum's greedy hill climbing with BIC on the clear records. Links are counted plainly and up to
 copies: variables with an identity table count as one. Runs are kept in `structure_noise.json` under "joint",
-the most important first, and are not run again: stop and continue at any time.
+the most important first, and are not run again: stop and continue at any time. `--again polished` polishes
+again where that was done by an earlier version of the code (`VERSION`).
 
     python -m benchmarks.structure_noise_joint [--networks alarm] [--levels 0.1] [--records 20000] [--seeds 5]
 
@@ -40,6 +41,7 @@ FEWER_MISSING = 1 / 3
 GOALS = (("alarm", "0.1", 20_000), ("insurance", "0.1", 20_000))
 GENERATED = (76, 112)  # nodes and links, as win95pts has
 RULES = ("quick", "polished", "clear", "naive", "pyagrum clear")
+VERSION = 2  # of polishing: 2 searches over orders, and judges changes of links by reweighted draws
 
 
 def generated_network(seed):
@@ -100,8 +102,11 @@ def by_pyagrum(codes, schema):
     return found
 
 
-def run(name, p, n, seed):
-    """Return extra and missing links of every rule, and the processor time that each took."""
+def run(name, p, n, seed, kept=None):
+    """Return extra and missing links of every rule, and the processor time that each took.
+
+    `kept` is a run without some of the rules: only these are run.
+    """
     network = generated_network(seed) if name == "generated" else public_network(name)
     place = NETWORKS.index(name) if name in NETWORKS else len(NETWORKS)
     generator = np.random.default_rng([seed, n, int(1000 * float(p)), place, 2])
@@ -110,12 +115,14 @@ def run(name, p, n, seed):
     reports = codes if float(p) == 0 else simulate_codes(codes, policy, generator)
     clear = mq.Policy.clear(network.schema)
     copies = copies_of(network)
-    row = {"network": name, "links": sum(map(len, network.structure.values())), "p": p, "n": n, "seed": seed}
+    links = sum(map(len, network.structure.values()))
+    row = {"network": name, "links": links, "p": p, "n": n, "seed": seed, **(kept or {})}
     disguised = Cached(Records(reports, policy))
 
     def polished():
         found = structure(disguised, max_parents=PARENTS, polish=True)
         row["bic"] = [round(one, 1) for one in found.bic]
+        row["version"] = VERSION
         return found.structure
 
     rules = {
@@ -126,6 +133,10 @@ def run(name, p, n, seed):
         "pyagrum clear": lambda: by_pyagrum(codes, network.schema),
     }
     for label in RULES:
+        if label in row:
+            continue
+        if label == "polished" and kept:  # the quick answer is not part of its time
+            rules["quick"]()
         start = time.process_time()
         learned = rules[label]()
         seconds = round(time.process_time() - start, 1)
@@ -141,6 +152,10 @@ def key(row):
     return row["network"], row["p"], row["n"], row["seed"]
 
 
+def order(row):
+    return row["n"], row["p"], row["network"], row["seed"]
+
+
 def joint_rows(path):
     """Return the runs of an earlier call."""
     return json.loads(path.read_text(encoding="utf-8")).get("joint", []) if path.exists() else []
@@ -149,7 +164,7 @@ def joint_rows(path):
 def summary(rows):
     """Return mean extra and missing links of every rule, and polished against quick."""
     found = []
-    for name, p, n in dict.fromkeys(key(row)[:3] for row in rows):
+    for name, p, n in sorted({key(row)[:3] for row in rows}, key=lambda one: (one[2], one[1], one[0])):
         some = [row for row in rows if key(row)[:3] == (name, p, n)]
         line = {"network": name, "links": some[0]["links"], "n": n, "p": p, "seeds": len(some)}
         for label in RULES:
@@ -196,20 +211,25 @@ def main():
     parser.add_argument("--levels", type=listed, default=LEVELS)
     parser.add_argument("--records", type=lambda text: listed(text, int), default=RECORDS)
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--again", choices=["polished"])
     parser.add_argument("--json", type=Path, default=KEPT)
     arguments = parser.parse_args()
     rows = joint_rows(arguments.json)
-    done = {key(row) for row in rows}
+    done = {key(row): row for row in rows}
     wanted = product(arguments.records, arguments.levels, arguments.networks, range(arguments.seeds))
     for n, p, name, seed in wanted:
-        if (name, p, n, seed) in done:
+        kept = done.get((name, p, n, seed))
+        if kept and (arguments.again is None or kept.get("version", 1) == VERSION):
             continue
-        rows.append(run(name, p, n, seed))
+        if kept:
+            rows.remove(kept)
+            kept = {label: value for label, value in kept.items() if label not in {"polished", "bic"}}
+        rows.append(run(name, p, n, seed, kept))
         print(json.dumps(rows[-1]), flush=True)
         path = arguments.json
-        kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        kept |= {"joint": rows, "joint summary": summary(rows)}
-        arguments.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        file = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        file |= {"joint": sorted(rows, key=order), "joint summary": summary(rows)}
+        path.write_text(json.dumps(file, indent=1) + "\n", encoding="utf-8")
     show(summary(rows))
     print("missed:", missed_goals(rows) or "nothing")
 

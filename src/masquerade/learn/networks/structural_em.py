@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,8 +12,14 @@ from masquerade.core.axes import Floats
 from masquerade.core.likelihood_rows import ReportFactors
 from masquerade.core.query import Query
 from masquerade.core.tally import Tally
+from masquerade.learn.networks.em.completed_records import (
+    CompletedRecords,
+    conditional_entropy,
+    smooth_tables,
+)
+from masquerade.learn.networks.em.link_changes import Change, JudgedChange, LinkChanges, apply_changes
+from masquerade.learn.networks.em.order_search import OrderSearch
 from masquerade.learn.networks.graph import Family, StructureRules
-from masquerade.learn.networks.hill_climbing import CandidateLink, Climber, apply_move, climb
 from masquerade.learn.networks.joint_fit import inner_chances
 from masquerade.learn.networks.joint_likelihood import (
     JointLikelihood,
@@ -22,26 +28,22 @@ from masquerade.learn.networks.joint_likelihood import (
     is_clear,
     reports_of,
 )
-from masquerade.learn.networks.junction_tree import MOST_CELLS, Codes, count_cells
+from masquerade.learn.networks.junction_tree import MOST_CELLS, count_cells
 from masquerade.learn.networks.wide_likelihood import WideLikelihood
 
 PRICES = (
-    0.3,
-    0.5,
-    0.7,
-    1.0,
-    1.0,
-)  # penalty of a parameter in each round, relative to BIC's: a low penalty lets links appear
-DRAWS = 2  # draws of the truth of every record, in each round
+    (0.3, 0.5, 0.7, 1.0),
+    (0.4, 1.0),
+)  # penalty of a parameter in each round, relative to BIC's: a low one lets links appear
+FEWEST_RECORDS = 20_000  # whose truth is drawn: equal reports of more people are drawn separately
+DRAWN = (40_000, 120_000)  # records drawn for a search over structures, and to judge changes of links
+FEWEST_DRAWS = (1, 4)  # of the truth of each record
 STEPS = 4  # EM steps for every structure
-FURTHER = 2.0  # most that later EM steps are assumed to gain, relative to the gain of the last step
-MOST_CHANGES = (12, 16)  # links whose addition or reversal, and whose removal, is tried at the end
-CHANGE_PRICE = (
-    0.3  # penalty, relative to BIC's, to rank additions; low, because missing links appear too weak
-)
-TABU = 10
+LENGTHENING, LONGEST = 1.5, 5.0  # of each EM step relative to the step before, and of any
+MOST_ROUNDS = 12  # of changes of links
+TRIED_ALONE = 3  # changes that are tried one by one after all together lowered the BIC
+LEAST_CHANCE = 1e-9
 LEAST_GAIN = 0.1  # least gain of the BIC; structures that differ by less are ties, won by the earlier one
-PRIOR = 0.05  # records added to a row of a table, in proportion to the node's shares, to avoid zeros
 MOST_WORK = 1 << 28  # distinct records times cells of all cliques: about 3 s for one pass
 
 
@@ -64,81 +66,6 @@ class FittedStructure:
     def links(self) -> int:
         """Return the number of links."""
         return sum(map(len, self.structure.values()))
-
-
-class DrawnRecords:
-    """Families judged on records that were drawn from their posterior distribution."""
-
-    tie = 1e-9
-
-    def __init__(
-        self,
-        names: Sequence[str],
-        sizes: Mapping[str, int],
-        draws: Sequence[tuple[dict[str, Codes], Floats]],
-        price: float,
-    ) -> None:
-        self.names, self.sizes, self.price = list(names), [sizes[name] for name in names], price
-        self.columns = [np.concatenate([codes[name] for codes, _ in draws]) for name in names]
-        self.weights = np.concatenate([weights for _, weights in draws]) / len(draws)
-        self._kept: dict[tuple[int, Family], float] = {}
-        self._joint: dict[Family, tuple[Codes, int]] = {}
-
-    def learn(self, steps: Iterable[CandidateLink]) -> None:
-        """Do nothing: families are counted when they are asked for."""
-
-    def value(self, x: int, family: Family) -> float:
-        """Return the penalised log-likelihood of a family."""
-        found = self._kept.get((x, family))
-        if found is None:
-            index, width = self._index(family)
-            size = self.sizes[x]
-            counts = np.bincount(index * size + self.columns[x], self.weights, minlength=width * size)
-            found = _entropy(counts.reshape(width, size).astype(np.float64)) - self.price * width * (size - 1)
-            self._kept[x, family] = found
-        return found
-
-    def _index(self, family: Family) -> tuple[Codes, int]:
-        if family not in self._joint:
-            if len(self._joint) > 64:
-                self._joint.clear()
-            index, width = np.zeros(len(self.weights), dtype=np.intp), 1
-            for parent in family:
-                index = index * self.sizes[parent] + self.columns[parent]
-                width *= self.sizes[parent]
-            self._joint[family] = index, width
-        return self._joint[family]
-
-
-def _entropy(table: Floats) -> float:
-    """Return Σ N log(N / row total)."""
-    rows = table.sum(axis=1, keepdims=True)
-    seen = table > 0
-    return float(np.sum(table[seen] * np.log(table[seen] / np.broadcast_to(rows, table.shape)[seen])))
-
-
-def smooth_tables(counts: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return P(node | parents) from counts; `PRIOR` records keep all probabilities above 0."""
-    tables = {}
-    for name, table in counts.items():
-        shares = table.reshape(-1, table.shape[-1]).sum(axis=0)
-        base = (shares + PRIOR) / (shares.sum() + PRIOR * len(shares))
-        tables[name] = (table + PRIOR * base) / (table.sum(axis=-1, keepdims=True) + PRIOR)
-    return tables
-
-
-class _NoScore:
-    """Scores of 0, to list the moves that are allowed by rules and close no cycle."""
-
-    tie = 0.0
-
-    def learn(self, steps: Iterable[CandidateLink]) -> None:
-        """Do nothing."""
-
-    def value(self, x: int, family: Family) -> float:
-        """Return 0."""
-        del x, family
-        return 0.0
 
 
 class StructuralEM:
@@ -169,34 +96,88 @@ class StructuralEM:
         self.generator = np.random.default_rng(seed)
         self.n = float(sum(one.weights.sum() for one in reports))
         self.price = math.log(self.n) / 2
+        self.separate = [_separate_reports(one, self.n / FEWEST_RECORDS) for one in reports]
 
-    def fit(
-        self, structure: Structure, tables: Mapping[str, Floats], steps: int, least: float = -math.inf
-    ) -> FittedStructure:
-        """Return the structure with tables after `steps` EM steps, fewer if its BIC cannot reach `least`."""
+    def fit(self, structure: Structure, tables: Mapping[str, Floats], steps: int) -> FittedStructure:
+        """Return the structure with tables after `steps` EM steps, lengthened while the likelihood rises.
+
+        Reference: Salakhutdinov & Roweis (2003), Adaptive overrelaxed bound optimization methods.
+        """
         joint = JointLikelihood(self.reports, structure, self.sizes)
-        price = self.price * joint.dimension
-        current, counts, before = dict(tables), dict[str, Floats](), math.inf
+        safe = current = dict(tables)
+        counts, most, length = dict[str, Floats](), -math.inf, 1.0
         for _ in range(steps):
-            expected = joint.expectation(current)
-            current, counts = smooth_tables(expected.counts), expected.counts
-            value = expected.log_likelihood - price
-            if value + FURTHER * max(value - before, 0.0) < least and before < math.inf:
-                return FittedStructure(dict(structure), current, expected.log_likelihood, value, counts)
-            before = value
+            found = joint.expectation(current)
+            if found.log_likelihood < most:  # too far: back to the step of EM
+                current, length = safe, 1.0
+                found = joint.expectation(current)
+            most, counts = found.log_likelihood, found.counts
+            safe = smooth_tables(counts)
+            current = {name: _lengthen(current[name], table, length) for name, table in safe.items()}
+            length = min(length * LENGTHENING, LONGEST)
         likelihood = joint.log_likelihood(current)
-        return FittedStructure(dict(structure), current, likelihood, likelihood - price, counts)
+        if likelihood < most:
+            current = safe
+            likelihood = joint.log_likelihood(current)
+        bic = likelihood - self.price * joint.dimension
+        return FittedStructure(dict(structure), current, likelihood, bic, counts)
 
-    def draw(self, fitted: FittedStructure, times: int, price: float) -> DrawnRecords:
-        """Return records drawn from their posterior distribution under a fitted structure."""
-        joint = JointLikelihood(self.reports, fitted.structure, self.sizes)
+    def draw(self, fitted: FittedStructure, purpose: int) -> CompletedRecords:
+        """Return records drawn from their posterior distribution, fewer times if there are more of them.
+
+        `purpose` is 0 for a search over structures, and 1 to judge changes of links.
+        """
+        joint = JointLikelihood(self.separate, fitted.structure, self.sizes)
+        records = sum(one.records for one in self.separate)
+        times = max(FEWEST_DRAWS[purpose], DRAWN[purpose] // records)
         draws = [joint.draws(fitted.tables, self.generator) for _ in range(times)]
-        return DrawnRecords(self.names, self.sizes, draws, price)
+        return CompletedRecords(self.names, self.sizes, draws)
 
-    def search(self, drawn: DrawnRecords, start: Structure, tabu: int) -> dict[str, tuple[str, ...]]:
-        """Return the best structure for drawn records, by hill climbing from `start`."""
-        best = climb(drawn, self.rules, tabu=tabu, generator=self.generator, start=self._families(start))
-        return self._structure(best)
+    def search(self, fitted: FittedStructure, price: float) -> FittedStructure:
+        """Return the best structure for records drawn under a fitted structure, with fitted tables."""
+        drawn = self.draw(fitted, 0)
+        search = OrderSearch(drawn, self.rules, price * self.price, self.families_of(fitted.structure))
+        found = self.structure_of(search.best(self.generator))
+        found = self.narrow(found, self.counts_of(drawn, found))
+        tables = smooth_tables(self.counts_of(drawn, found))
+        kept = [name for name, parents in found.items() if parents == fitted.structure[name]]
+        return self.fit(found, {**tables, **{name: fitted.tables[name] for name in kept}}, STEPS)
+
+    def change(self, fitted: FittedStructure) -> FittedStructure:
+        """Change links while the BIC of the reports rises.
+
+        All changes that are estimated to gain are made together if they have no variable in common. If they
+        lower the BIC, the first of them are tried one by one.
+        """
+        refused = set[Change]()
+        for _ in range(MOST_ROUNDS):
+            families = self.families_of(fitted.structure)
+            tables = [fitted.tables[name] for name in self.names]
+            changes = LinkChanges(self.draw(fitted, 1), self.rules, self.price, families, tables)
+            judged = [one for one in changes.judge() if one.change not in refused]
+            together, made = apply_changes(families, judged)
+            if not made:
+                break
+            tried = self._try(fitted, together, made)
+            if tried is None:
+                for one in made[:TRIED_ALONE]:
+                    tried = self._try(fitted, apply_changes(families, [one])[0], [one])
+                    if tried is not None:
+                        break
+                    refused.add(one.change)
+            fitted = fitted if tried is None else tried
+        return fitted
+
+    def _try(
+        self, fitted: FittedStructure, families: Sequence[Family], made: Sequence[JudgedChange]
+    ) -> FittedStructure | None:
+        """Return the structure after changes, or None if its BIC does not rise."""
+        structure = self.structure_of(families)
+        if not self.is_narrow(structure):
+            return None
+        changed = {self.names[x]: table for one in made for x, table in one.tables.items()}
+        tried = self.fit(structure, {**fitted.tables, **changed}, STEPS)
+        return tried if tried.bic > fitted.bic + LEAST_GAIN else None
 
     def narrow(self, structure: Structure, counts: Mapping[str, Floats]) -> dict[str, tuple[str, ...]]:
         """Remove the weakest links by their counts until exact inference takes `MOST_WORK` at most."""
@@ -223,56 +204,6 @@ class StructuralEM:
                 work += cells * one.records
         return work <= MOST_WORK
 
-    def change(self, fitted: FittedStructure, tell: Callable[[], object]) -> FittedStructure:
-        """Make single changes of links, the most promising first, where the BIC of the reports rises.
-
-        Additions and reversals are ranked by records that are drawn from their posterior distribution,
-        removals by expected counts. Each is judged by the likelihood of the reports.
-        """
-        additions, removals = MOST_CHANGES
-        drawn = self.draw(fitted, DRAWS, CHANGE_PRICE * self.price)
-        for move in self._moves(drawn, fitted.structure, additions):
-            fitted = self._try(fitted, move, drawn)
-            tell()
-        for parent, child in self.weakest(fitted.structure, fitted.counts)[:removals]:
-            at = fitted.structure[child].index(parent)
-            fewer = {
-                **fitted.structure,
-                child: tuple(other for other in fitted.structure[child] if other != parent),
-            }
-            start = smooth_tables({child: fitted.counts[child].sum(axis=at)})
-            fitted = self._better(fitted, fewer, {**fitted.tables, **start})
-            tell()
-        return fitted
-
-    def _moves(self, drawn: DrawnRecords, structure: Structure, most: int) -> list[tuple[int, int, int]]:
-        """Return additions and reversals of links with the largest gains for drawn records."""
-        gains = Climber(drawn, self.rules, self._families(structure)).moves()[1:]
-        order = np.argsort(-gains, axis=None, kind="stable")[:most]
-        places = np.argwhere(np.isfinite(gains))
-        allowed = {tuple(place) for place in places.tolist()}
-        chosen = [tuple(int(one) for one in np.unravel_index(int(at), gains.shape)) for at in order]
-        return [(kind + 1, z, x) for kind, z, x in chosen if (kind, z, x) in allowed]
-
-    def _try(
-        self, fitted: FittedStructure, move: tuple[int, int, int], drawn: DrawnRecords
-    ) -> FittedStructure:
-        """Return the better of a structure and of the same after a move; earlier moves may forbid it."""
-        families = self._families(fitted.structure)
-        if not np.isfinite(Climber(_NoScore(), self.rules, families).moves()[move]):
-            return fitted
-        moved = self._structure(apply_move(families, move))
-        changed = {name: parents for name, parents in moved.items() if parents != fitted.structure[name]}
-        if not self.is_narrow(moved):
-            return fitted
-        return self._better(fitted, moved, {**fitted.tables, **self.tables_of(drawn, changed)})
-
-    def _better(
-        self, fitted: FittedStructure, structure: Structure, tables: Mapping[str, Floats]
-    ) -> FittedStructure:
-        tried = self.fit(structure, tables, STEPS, least=fitted.bic + LEAST_GAIN)
-        return tried if tried.bic > fitted.bic + LEAST_GAIN else fitted
-
     def weakest(self, structure: Structure, counts: Mapping[str, Floats]) -> list[tuple[str, str]]:
         """Return links, the weakest first, by their gain in log-likelihood minus their penalty."""
         place = {name: i for i, name in enumerate(self.names)}
@@ -285,16 +216,17 @@ class StructuralEM:
                     continue
                 without = whole.sum(axis=at)
                 saved = (whole.size - without.size) // size * (size - 1)
-                gain = _entropy(whole.reshape(-1, size)) - _entropy(without.reshape(-1, size))
+                gain = conditional_entropy(whole.reshape(-1, size))
+                gain -= conditional_entropy(without.reshape(-1, size))
                 gains[parent, child] = gain - self.price * saved
         return sorted(gains, key=lambda link: (gains[link], link))
 
-    def _families(self, structure: Structure) -> list[Family]:
+    def families_of(self, structure: Structure) -> list[Family]:
         """Return the parents by index."""
         place = {name: i for i, name in enumerate(self.names)}
         return [tuple(sorted(place[other] for other in structure[name])) for name in self.names]
 
-    def _structure(self, families: Sequence[Family]) -> dict[str, tuple[str, ...]]:
+    def structure_of(self, families: Sequence[Family]) -> dict[str, tuple[str, ...]]:
         """Return the parents by name."""
         return {
             name: tuple(self.names[z] for z in family)
@@ -307,22 +239,29 @@ class StructuralEM:
         price = self.price * dimension_of(structure, self.sizes)
         return FittedStructure(dict(structure), dict(tables), value, value - price, {}, stderr)
 
-    def tables_of(self, drawn: DrawnRecords, structure: Structure) -> dict[str, Floats]:
-        """Return tables estimated from drawn records."""
-        return smooth_tables(self.counts_of(drawn, structure))
-
-    def counts_of(self, drawn: DrawnRecords, structure: Structure) -> dict[str, Floats]:
+    def counts_of(self, drawn: CompletedRecords, structure: Structure) -> dict[str, Floats]:
         """Return the counts of families of drawn records."""
-        place = {name: i for i, name in enumerate(self.names)}
-        counts = {}
-        for name, parents in structure.items():
-            index = np.zeros(len(drawn.weights), dtype=np.intp)
-            for other in (*parents, name):
-                index = index * self.sizes[other] + drawn.columns[place[other]]
-            shape = [self.sizes[other] for other in (*parents, name)]
-            found = np.bincount(index, drawn.weights, minlength=int(np.prod(shape)))
-            counts[name] = found.reshape(shape).astype(np.float64)
-        return counts
+        families = self.families_of(structure)
+        return {
+            name: drawn.counts(x, family).reshape(drawn.shape(x, family))
+            for x, (name, family) in enumerate(zip(self.names, families, strict=True))
+        }
+
+
+def _separate_reports(reports: ReportFactors, most: float) -> ReportFactors:
+    """Return the same reports, those that weigh more than `most` in several equal parts."""
+    copies = np.ceil(reports.weights / most).astype(np.intp).clip(1)
+    factors = tuple(replace(one, report=np.repeat(one.report, copies)) for one in reports.factors)
+    return ReportFactors(factors, np.repeat(reports.weights / copies, copies))
+
+
+def _lengthen(before: Floats, after: Floats, length: float) -> Floats:
+    """Return probabilities beyond those after a step, `length` times as far in their logarithms."""
+    if length == 1:
+        return after
+    logs = np.log(after) + (length - 1) * np.log(after / before)
+    tables = np.maximum(np.exp(logs - logs.max(axis=-1, keepdims=True)), LEAST_CHANCE)
+    return np.asarray(tables / tables.sum(axis=-1, keepdims=True))
 
 
 def polish(
@@ -356,30 +295,31 @@ def polish(
     sizes = {name: len(source.schema[name]) for name in source.schema}
     reports = reports_of(source, tuple(sizes))
     em = StructuralEM(reports, sizes, rules, seed)
-    steps, done = 1 + len(PRICES) + sum(MOST_CHANGES), 0
+    steps, done = 1 + sum(1 + len(prices) for prices in PRICES), 0
 
     def tell() -> None:
         nonlocal done
         done += 1
         if progress is not None:
-            progress(min(done, steps), steps)
+            progress(done, steps)
 
-    counts = _family_counts(source, start)
     if all(is_clear(one, sizes) for one in reports):  # the search has maximised this BIC already
-        first = em.fit(start, smooth_tables(counts), 1)
+        first = em.fit(start, smooth_tables(_family_counts(source, start)), 1)
         return first, first
+    start = em.structure_of(em.families_of(start))
+    counts = _family_counts(source, start)
     narrow = em.narrow(start, counts)
-    best = current = em.fit(narrow, inner_chances(_family_counts(source, narrow)), 2 * STEPS)
-    first = best if narrow == dict(start) else em.estimate(start, inner_chances(counts))
+    best = em.fit(narrow, inner_chances(_family_counts(source, narrow)), 2 * STEPS)
+    first = best if narrow == start else em.estimate(start, inner_chances(counts))
     tell()
-    for price in PRICES:
-        drawn = em.draw(current, DRAWS, price * em.price)
-        found = em.search(drawn, current.structure, TABU)
-        found = em.narrow(found, em.counts_of(drawn, found))
-        current = em.fit(found, em.tables_of(drawn, found), STEPS)
-        best = current if current.bic > best.bic + LEAST_GAIN else best
+    for prices in PRICES:
+        current = best
+        for price in prices:
+            current = em.search(current, price)
+            best = current if current.bic > best.bic + LEAST_GAIN else best
+            tell()
+        best = em.change(best)
         tell()
-    best = em.change(best, tell)
     return (first if first.bic > best.bic else best), first
 
 
