@@ -337,7 +337,7 @@ def _unusable(channel: Channel, group: Group) -> list[str]:
     try:
         channel.inverse  # noqa: B018  (computed to see whether it exists)
     except SingularChannel as error:
-        from masquerade.sources.query_plan import tables_told  # noqa: PLC0415  (loads the sources)
+        from masquerade.sources.untold_tables import tables_told  # noqa: PLC0415  (loads the sources)
 
         if len(group.names) > 1 and (tables := tables_told(group)):
             return [

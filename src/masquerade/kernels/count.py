@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from math import prod
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,15 @@ from masquerade.kernels.tiles import (
 
 Factor = tuple[Codes, NDArray[np.float64]]
 Counts = NDArray[np.int64]
+
+
+class WeightedTable(NamedTuple):
+    """Sums over the rows of each cell: of weights, of their squares, and of row weight times weight."""
+
+    firsts: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    fixed: NDArray[np.float64]
+
 
 LARGEST_TABLE: Final = 1 << 27
 LARGEST_HASH: Final = 1 << 20
@@ -104,7 +113,7 @@ def count_weighted(
     factors: Sequence[Factor],
     row_weights: NDArray[np.float64] | None = None,
     multiplicity: Counts | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+) -> WeightedTable:
     """Sum products of per-code factors over the rows of each cell.
 
     Formula: ``Σ m v w``, ``Σ m (v w)²``, ``Σ m v² w`` with ``w = Π vector[codes]`` and the row weight ``v``.
@@ -112,20 +121,41 @@ def count_weighted(
     Cost: about two nanoseconds per row plus one per factor, on each core. The order of summation depends only
     on the number of rows, so results are identical to the last bit on any number of cores.
     """
+    subsets = [tuple(range(len(columns)))]
+    return count_weighted_many(
+        columns, sizes, subsets, factors, row_weights=row_weights, multiplicity=multiplicity
+    )[0]
+
+
+def count_weighted_many(
+    columns: Sequence[Codes],
+    sizes: Sequence[int],
+    subsets: Sequence[tuple[int, ...]],
+    factors: Sequence[Factor],
+    *,
+    row_weights: NDArray[np.float64] | None = None,
+    multiplicity: Counts | None = None,
+) -> list[WeightedTable]:
+    """Sum the same products of factors over the cells of several tables, one per subset of columns.
+
+    Formula: as `count_weighted`, whose results these are to the last bit.
+
+    Cost: as `count_weighted`; the products are computed once.
+    """
     data = check_columns(columns, sizes)
     vectors = [np.ascontiguousarray(vector, dtype=np.float64) for _, vector in factors]
     multiplied = check_columns([codes for codes, _ in factors], [vector.size for vector in vectors])
     extras = [array for array in (row_weights, multiplicity) if array is not None]
     rows = row_count([*data.columns, *multiplied.columns, *extras])
     expect_rows(rows)
-    used = range(len(columns))
-    cells = _cells(data, used)
+    cells = [_cells(data, used) for used in subsets]
 
-    def add_up(part: slice) -> NDArray[np.float64]:
-        sums = np.zeros((4 if cells <= _LANED else 1, cells, 3))
+    def add_up(part: slice) -> list[NDArray[np.float64]]:
+        sums = [np.zeros((4 if n <= _LANED else 1, n, 3)) for n in cells]
         length = min(TILE, rows)
-        buffer, product = np.empty(length, dtype=index_type(cells)), np.empty(length)
+        buffers = {width: np.empty(length, dtype=width) for width in map(index_type, cells)}
         ones, once = np.ones(length), np.ones(length, dtype=np.int64)
+        product = np.empty(length)
         for tile in tiles(part):
             multiplied.check(tile)
             product[:] = 1.0
@@ -133,13 +163,18 @@ def count_weighted(
                 cell_sums.multiply(product, codes[tile], vector)
             v = ones if row_weights is None else row_weights[tile]
             m = once if multiplicity is None else multiplicity[tile]
-            cell_sums.add_weighted(data.index(used, tile, buffer), product, v, m, sums)
-        return np.asarray(sums.sum(axis=0))
+            for used, n, table in zip(subsets, cells, sums, strict=True):
+                cell_sums.add_weighted(data.index(used, tile, buffers[index_type(n)]), product, v, m, table)
+        return [np.asarray(table.sum(axis=0)) for table in sums]
 
-    parts = 1 if cells > _COPIED else max(1, min(_FLOAT_PARTS, rows // SHARE))
-    totals = sum(run(add_up, split(rows, parts)), start=np.zeros((cells, 3)))
-    first, second, third = (np.ascontiguousarray(totals[:, k]).reshape(data.sizes) for k in range(3))
-    return first, second, third
+    parts = 1 if sum(cells) > _COPIED else max(1, min(_FLOAT_PARTS, rows // SHARE))
+    found = run(add_up, split(rows, parts))
+    tables = []
+    for used, n, parted in zip(subsets, cells, zip(*found, strict=True), strict=True):
+        total = sum(parted, start=np.zeros((n, 3)))
+        shape = [data.sizes[c] for c in used]
+        tables.append(WeightedTable(*(np.ascontiguousarray(total[:, k]).reshape(shape) for k in range(3))))
+    return tables
 
 
 def distinct(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[list[Codes], Counts] | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import combinations
 from math import prod
 from typing import Any
 
@@ -16,7 +15,6 @@ import numpy as np
 
 from masquerade.channels.basic import identity
 from masquerade.channels.channel import Channel
-from masquerade.channels.class_response import ClassResponse
 from masquerade.channels.policy import Group, Policy
 from masquerade.channels.sampled_channel import SampledChannel
 from masquerade.core.axes import AxisMap, AxisMaps, Floats
@@ -24,18 +22,16 @@ from masquerade.core.errors import NotEstimable, Refusal, SingularChannel
 from masquerade.core.evidence import TableReduction
 from masquerade.core.linear_covariance import Samples
 from masquerade.core.query import Query
-from masquerade.core.schema import Schema
-from masquerade.core.util.formatting import counted
-from masquerade.estimate.inverse import UNRELATED, estimable
+from masquerade.core.schema import Category, Schema
+from masquerade.estimate.inverse import estimable
 from masquerade.estimate.links import LinkLayout
 from masquerade.estimate.reports import Reports
+from masquerade.sources.untold_tables import describe_blocks_needed, describe_untold
 
 MOST_CELLS = 2**27
-MOST_PLANS = 10_000
+MOST_PLANS = 10_000  # kept when a batch begins
+MOST_IN_BATCH = 1 << 18
 MOST_UNDONE = 4096  # truths of a group whose whole channel is inverted for a few of its variables
-MOST_NAMED = 12
-MOST_TRIED = 256  # most tables that are tried to list the possible ones in a refusal
-
 
 Conditions = tuple[tuple[int, int], ...]
 
@@ -87,12 +83,14 @@ class Axis:
         return self.channel.rank if self.singular else prod(self.truth_sizes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Factor:
     """A condition as weights: a record counts vector[its joint report over these columns].
 
     `given` are the indexes and codes of the queried truths. Without a `channel` the columns are clear.
     """
+
+    # as of axes: thousands of plans share the factor of a condition
 
     columns: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -111,6 +109,13 @@ class Factor:
         """Number of distinguishable combinations of truths."""
         channel = self.channel
         return channel.rank if channel is not None and self.singular else prod(self.truth_sizes)
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest weight."""
+        if self.channel is None:
+            return 0.0, 1.0
+        return float(self.vector.min()), float(self.vector.max())
 
     @property
     def code(self) -> int | None:
@@ -300,6 +305,8 @@ class QueryLayout:
         self._alone = {group.names[0] for group in groups if len(group.names) == 1 and not _in_groups(group)}
         self._planned: dict[Query, QueryPlan] = {}
         self._axes: dict[tuple[int, int], Axis] = {}
+        self._codes: dict[tuple[str, type[Any], Category], int] = {}
+        self._factors: dict[tuple[int, int], Factor] = {}
         self._links: dict[tuple[str, ...], LinkLayout | None] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -318,7 +325,7 @@ class QueryLayout:
         """
         plan = self._planned.get(query)
         if plan is None:
-            if len(self._planned) >= MOST_PLANS:
+            if len(self._planned) >= MOST_IN_BATCH:
                 self._planned.clear()
             plan = self._planned[query] = self._make_plan(query)
         return plan
@@ -335,6 +342,11 @@ class QueryLayout:
                 f"{missing}."
             )
         return self._make_plan(query, checked=False)
+
+    def forget_plans(self) -> None:
+        """Drop cached plans if there are many. Called between batches, whose plans are in use together."""
+        if len(self._planned) >= MOST_PLANS:
+            self._planned.clear()
 
     def refusals(self, query: Query) -> list[Refusal]:
         """Return the reasons why a query cannot be answered from disguised records."""
@@ -367,7 +379,7 @@ class QueryLayout:
             lone = [self._lone_axis(self._owner[name], place) for place, name in enumerate(query.by)]
             cells = tuple([axis.truth_sizes[0] for axis in lone])
             return QueryPlan(tuple(lone), (), AxisMaps(cells, tuple([axis.map for axis in lone])))
-        conditions = {name: self.schema[name].code(label) for name, label in query.where}
+        conditions = {name: self._code(name, label) for name, label in query.where}
         asked = {*query.by, *conditions}
         axes: list[Axis] = []
         factors: list[Factor] = []
@@ -375,6 +387,9 @@ class QueryLayout:
             group = self.groups[place]
             if group.names[0] in self._alone and group.names[0] in query.by:
                 axes.append(self._lone_axis(place, query.by.index(group.names[0])))
+                continue
+            if group.names[0] in self._alone and group.response is None:
+                factors.append(self._lone_factor(place, conditions[group.names[0]]))
                 continue
             touched = tuple(name for name in group.names if name in asked)
             if group.response is not None or _in_groups(group):
@@ -397,9 +412,7 @@ class QueryLayout:
                     Axis(used.reports, used.report_sizes, used.sizes, channel, places, axis_map, given)
                 )
             else:
-                vector = np.ascontiguousarray(_inverse_map(used, places, dict(given))[:, 0])
-                hidden = None if channel.is_identity else channel
-                factors.append(Factor(used.reports, used.report_sizes, vector, used.sizes, hidden, given))
+                factors.append(_factor_of(used, given))
         if sum(axis.sampled_channel is not None for axis in axes) > 1:
             raise NotEstimable(
                 f"The table of {', '.join(query.names)} does not follow from the reports: people reported "
@@ -420,6 +433,23 @@ class QueryLayout:
             axis = Axis(group.reports, group.report_sizes, group.sizes, channel, (0,), axis_map)
             self._axes[place, position] = axis
         return axis
+
+    # a deep tree asks for thousands of tables under the same few conditions
+
+    def _code(self, name: str, label: Category) -> int:
+        """Return the code of a condition."""
+        key = (name, type(label), label)  # 1 and true are different categories
+        code = self._codes.get(key)
+        if code is None:
+            code = self._codes[key] = self.schema[name].code(label)
+        return code
+
+    def _lone_factor(self, place: int, code: int) -> Factor:
+        """Return the factor of a condition on a variable disguised alone."""
+        factor = self._factors.get((place, code))
+        if factor is None:
+            factor = self._factors[place, code] = _factor_of(self.groups[place], ((0, code),))
+        return factor
 
     def links(self, names: tuple[str, ...]) -> LinkLayout | None:
         """Return how links between variables are fitted.
@@ -463,7 +493,7 @@ class QueryLayout:
             names = tuple(touched)
             sampled = response.sampled_channel(tuple(group.names.index(name) for name in touched))
             if not sampled.estimable:
-                raise NotEstimable(_blocks_needed(group, response, touched))
+                raise NotEstimable(describe_blocks_needed(group, response, touched))
         else:
             names, found = group.names, group.matrix_channel.sampled_channel
             assert found is not None  # noqa: S101  (for the type checker: asked before)
@@ -475,7 +505,7 @@ class QueryLayout:
         if not sampled.estimable:
             summing = _cells_of(np.eye(prod(sizes)), sizes, asked, dict(given))
             if not estimable(sampled.channel(sampled.shares), matrix, summing):
-                raise NotEstimable(_not_told(group))
+                raise NotEstimable(describe_untold(group))
         axis_map = AxisMap(tuple(by.index(names[i]) for i in asked), matrix)
         return Axis(group.reports, group.report_sizes, sizes, sampled, asked, axis_map, given)
 
@@ -519,11 +549,19 @@ def _inverse_map(
         summing = _cells_of(np.eye(channel.truths), group.sizes, asked, given)
         if not checked or estimable(channel.matrix, chosen, summing):
             return chosen
-        raise NotEstimable(_not_told(group))
+        raise NotEstimable(describe_untold(group))
     try:
         return channel.inverse
     except SingularChannel as error:
         raise SingularChannel(f"{', '.join(group.names)}: {error}") from None
+
+
+def _factor_of(group: Group, given: Conditions) -> Factor:
+    """Return the weights of the reports of a group under a condition; raise SingularChannel if none exist."""
+    channel = group.matrix_channel
+    vector = np.ascontiguousarray(_inverse_map(group, (), dict(given))[:, 0])
+    hidden = None if channel.is_identity else channel
+    return Factor(group.reports, group.report_sizes, vector, group.sizes, hidden, given)
 
 
 def _cells_of(
@@ -537,51 +575,3 @@ def _cells_of(
     left = [place for place in range(len(sizes)) if place not in given]
     summed = picked.sum(axis=tuple(1 + i for i, place in enumerate(left) if place not in asked))
     return np.asarray(summed).reshape(len(inverse), -1)
-
-
-def tables_told(group: Group) -> str:
-    """List the largest tables that follow from the joint report of a group. Empty if none does."""
-    places, found = range(len(group.names)), list[tuple[int, ...]]()
-    tried = 0
-    for size in range(len(group.names) - 1, 0, -1):
-        for some in combinations(places, size):
-            if any(set(some) <= set(other) for other in found) or tried >= MOST_TRIED:
-                continue
-            tried += 1
-            if group.matrix_channel.tells(group.sizes, some):
-                found.append(some)
-    return "; ".join(" × ".join(group.names[place] for place in some) for some in sorted(found))
-
-
-def _not_told(group: Group) -> str:
-    """Return the reason why a table does not follow from the joint report of a group, and those that do."""
-    tables = tables_told(group)
-    return (
-        f"This table does not follow from the joint report of {', '.join(group.names)}: different truths "
-        "give the same reports. Of these variables "
-        + (f"{tables} can be queried, and their margins." if tables else "no table can be queried.")
-        + (f" {UNRELATED}" if _reversed_evenly(group) else "")
-    )
-
-
-def _reversed_evenly(group: Group) -> bool:
-    """Return True if every truth of yes/no variables gives the same reports as another truth."""
-    if any(size != 2 for size in group.sizes):
-        return False
-    _, alike = np.unique(group.matrix_channel.matrix.round(12), axis=0, return_counts=True)
-    return bool(alike.min() > 1)
-
-
-def _blocks_needed(group: Group, response: ClassResponse, touched: Sequence[str]) -> str:
-    """Explain that a table cannot be estimated, which tables can, and how to plan for it."""
-    few = f"Tables of up to {counted(response.order, 'variable')} of {_first_names(group.names)} follow."
-    return (
-        f"The table of {', '.join(touched)} does not follow from the reports: nobody reported on these "
-        f"{len(touched)} variables together. {few} Plan for it: masquerade policy init --count "
-        f"'{'×'.join(touched)}'."
-    )
-
-
-def _first_names(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -11,9 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from masquerade.core.axes import Floats
-from masquerade.kernels.count import count_flat, count_many, count_weighted, distinct
+from masquerade.kernels.count import (
+    WeightedTable,
+    count_flat,
+    count_many,
+    count_weighted,
+    count_weighted_many,
+    distinct,
+)
 from masquerade.sources.late_codes import Codes, LateCodes, load_columns
-from masquerade.sources.query_plan import QueryLayout, QueryPlan
+from masquerade.sources.query_plan import Factor, QueryLayout, QueryPlan
+from masquerade.sources.shared_weights import SharedWeights, WeightedPass
 
 MOST_JOINT = 1 << 14  # largest joint table that is counted; larger ones are weighed record by record
 FEW_JOINT = 1 << 10
@@ -120,10 +128,9 @@ class Store:
         small = [not plan.factors or prod(plan.joint_shape) <= self._most_joint for plan in plans]
         counted = [i for i, fits in enumerate(small) if fits and self.weights is None]
         sums = dict(zip(counted, self._count([plans[i] for i in counted]), strict=True))
-        return [
-            sums[i] if i in sums else self._add_up(plan) if fits else self._weigh(plan)
-            for i, (plan, fits) in enumerate(zip(plans, small, strict=True))
-        ]
+        weighed = [i for i, fits in enumerate(small) if not fits]
+        sums |= zip(weighed, self._weigh([plans[i] for i in weighed]), strict=True)
+        return [sums[i] if i in sums else self._add_up(plan) for i, plan in enumerate(plans)]
 
     @property
     def _most_joint(self) -> int:
@@ -170,19 +177,35 @@ class Store:
         counted, squares, fixed = (plan.select_met(array.reshape(plan.joint_shape)) for array in sums)
         return Observed.of(plan, counted, squares, fixed)
 
-    def _weigh(self, plan: QueryPlan) -> Observed:
-        sums = count_weighted(
-            [self.columns[name] for name in plan.columns],
-            [self.sizes[name] for name in plan.columns],
-            [(self.joint(factor.columns, factor.sizes), factor.vector) for factor in plan.factors],
-            self.weights,
-            self.multiplicity,
+    def _weigh(self, plans: Sequence[QueryPlan]) -> list[Observed]:
+        """Return the sums of weights; plans whose weights differ in few conditions share a pass."""
+        shared = SharedWeights(plans, self._most_joint)
+        found: dict[int, Observed] = {}
+        for passes, factors, served in shared.groups():  # a group's tables are dropped after it
+            tables = dict(zip(passes, self._weighted_tables(passes, factors), strict=True))
+            for i in served:
+                firsts, squares, fixed = shared.sums(i, tables[shared.passes[i]])
+                if plans[i].weighing:
+                    found[i] = Observed(firsts, squares, fixed, None)
+                else:
+                    squared = None if self.weights is None else fixed
+                    found[i] = Observed(firsts, squares, fixed, firsts, mean_weight(firsts, fixed), squared)
+        return [found[i] for i in range(len(plans))]
+
+    def _weighted_tables(
+        self, passes: Sequence[WeightedPass], factors: Sequence[Factor]
+    ) -> list[WeightedTable]:
+        """Return the tables of passes whose weights are products of the same factors."""
+        names = list(dict.fromkeys(name for one in passes for name in one.all_columns))
+        place = {name: i for i, name in enumerate(names)}
+        return count_weighted_many(
+            [self.columns[name] for name in names],
+            [self.sizes[name] for name in names],
+            [tuple([place[name] for name in one.all_columns]) for one in passes],
+            [(self.joint(factor.columns, factor.sizes), factor.vector) for factor in factors],
+            row_weights=self.weights,
+            multiplicity=self.multiplicity,
         )
-        firsts, squares, fixed = (plan.lump(array.reshape(plan.observed_shape)) for array in sums)
-        if plan.weighing:
-            return Observed(firsts, squares, fixed, None)
-        squared = None if self.weights is None else fixed
-        return Observed(firsts, squares, fixed, firsts, mean_weight(firsts, fixed), squared)
 
     def joint(self, columns: Sequence[str], sizes: Sequence[int]) -> Codes:
         """Return the joint report code of columns that were disguised together."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from masquerade.channels.policy import Policy
 from masquerade.channels.policy.privacy import guarantee_of
-from masquerade.core.axes import AxisMaps, Floats, times_ends
+from masquerade.core.axes import AxisMaps, Floats
 from masquerade.core.errors import InputError, MasqueradeWarning, Refusal
 from masquerade.core.evidence import Fit
 from masquerade.core.guarantee import Guarantee
@@ -101,6 +101,8 @@ class ReportTally(ABC):
         """Return the refusals of queries: missing records, channels without inverse, too many cells."""
         missing = [] if self.missing is None else self.missing.refusals(queries)
         layouts = self.layouts()
+        for part in layouts:
+            part.forget_plans()
         return missing + [item for query in queries for part in layouts for item in part.refusals(query)]
 
     def select(self, names: Iterable[str]) -> Selected:
@@ -265,12 +267,12 @@ def _scatter(plan: QueryPlan, sums: Observed, weight: float | None) -> Covarianc
         weight is None and sums.counted is not None and not plan.factors
     ):  # the most frequent case: rows have weight 1
         return CovariancePart(sums.squares, plan.maps, sums.counted, sums.counted, (1.0, 1.0))
-    low, high = np.ones(()), np.ones(())
+    low, high = 1.0, 1.0
     for factor in plan.factors:
-        ends = (0.0, 1.0) if factor.channel is None else (factor.vector.min(), factor.vector.max())
-        low, high = times_ends((low, high), (np.asarray(ends[0]), np.asarray(ends[1])))
+        corners = [a * b for a in (low, high) for b in factor.ends]
+        low, high = min(corners), max(corners)
     mean = 1.0 if weight is None else weight
-    ends_of_rows = float(low) * mean, float(high) * mean
+    ends_of_rows = low * mean, high * mean
     if sums.counted is not None and (weight is None or plan.weighing):
         cubes, fourths = sums.counted * mean**2, sums.counted * mean**3
         for factor in reversed(plan.weighing):

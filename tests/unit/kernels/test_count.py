@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from masquerade.kernels import count as counting
 from masquerade.kernels import tiles
-from masquerade.kernels.count import count, count_flat, count_many, count_weighted, distinct
+from masquerade.kernels.count import (
+    count,
+    count_flat,
+    count_many,
+    count_weighted,
+    count_weighted_many,
+    distinct,
+)
 from masquerade.kernels.cover import _assign, cover, scatter_cost
 
 DTYPES = (np.uint8, np.uint16, np.uint32)
@@ -240,3 +247,19 @@ def test_distinct_gives_up_where_it_does_not_pay():
     assert distinct(half, [1000] * 3) is None
     assert distinct([np.zeros(2, np.uint8)], [2]) is None
     assert distinct([np.zeros(100, np.uint32)] * 3, [1 << 31] * 3) is None
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5000, 3 * tiles.SHARE + 5])
+def test_weighted_tables_together_are_those_counted_alone_to_the_last_bit(rows):
+    sizes = [3, 40, 70]
+    columns = random_columns(9, sizes, rows)
+    vector = np.random.default_rng(3).normal(size=70)
+    v, m = np.random.default_rng(4).random(rows), np.random.default_rng(5).integers(0, 4, rows)
+    subsets = [(0,), (), (1, 0), (2, 1)]
+    factors = [(columns[2], vector)]
+    tables = count_weighted_many(columns, sizes, subsets, factors, row_weights=v, multiplicity=m)
+    for used, table in zip(subsets, tables, strict=True):
+        alone = count_weighted([columns[c] for c in used], [sizes[c] for c in used], factors, v, m)
+        for one, other in zip(table, alone, strict=True):
+            assert one.shape == tuple(sizes[c] for c in used)
+            assert (one == other).all()
