@@ -227,6 +227,7 @@ class _Counter:
         self.columns = columns
         self.blocks = _Blocks(columns.layout, items)
         self._tree = ItemTree(len(items), columns.rows)
+        self._last: tuple[Sets, BlockWeights] | None = None
         self._packed: dict[int, Words] = {}
         self._matrix: tuple[NDArray[np.int64], Words] = (
             np.zeros(0, dtype=np.int64),
@@ -239,7 +240,7 @@ class _Counter:
             weights = self.columns.weights
             each = [self.columns.rows] * 2 if weights is None else [weights.sum(), (weights**2).sum()]
             return np.full(len(sets), each[0], dtype=float), np.full(len(sets), each[1], dtype=float)
-        whole = self.blocks.weigh_blocks(sets)
+        whole = self._weigh_blocks(sets)
         simple = ~np.isnan(whole.base).any(axis=1) & (self.columns.weights is None)
         firsts, squares = np.zeros(len(sets)), np.zeros(len(sets))
         some = BlockWeights(whole.blocks[simple], whole.base[simple], whole.step[simple])
@@ -255,7 +256,7 @@ class _Counter:
 
     def ends(self, sets: Sets) -> tuple[Floats, Floats]:
         """Return the smallest and the largest possible weight of a record for each set."""
-        whole = self.blocks.weigh_blocks(sets)
+        whole = self._weigh_blocks(sets)
         corners = np.stack([whole.base, whole.base + whole.step])
         low, high = np.ones(len(sets)), np.ones(len(sets))
         for block in range(sets.shape[1]):
@@ -289,6 +290,12 @@ class _Counter:
             )
         ]
         return self._weigh(members, squared=True)[0]
+
+    def _weigh_blocks(self, sets: Sets) -> BlockWeights:
+        """Return the weights of the blocks of sets. The latest result is stored, because it is used twice."""
+        if self._last is None or self._last[0] is not sets:
+            self._last = (sets, self.blocks.weigh_blocks(sets))
+        return self._last[1]
 
     def _invert(self, sets: Sets, whole: BlockWeights) -> tuple[Floats, Floats] | None:
         """Return the sums of sets with two-valued blocks. None if too many subsets are not counted yet."""

@@ -5,8 +5,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from masquerade.kernels import itemtree
 from masquerade.kernels.bits import count_ones, count_sets, pack, unpack, weigh
 from masquerade.kernels.itemtree import BlockWeights, ItemTree
+from masquerade.kernels.jit import Kernel
 
 ROWS = 70_001  # several tiles of words, the last word not full
 
@@ -133,3 +135,48 @@ def test_what_was_never_counted_is_missed_and_nothing_is_added():
     tree.cut(2)
     assert tree.find(all_sets(5, 2)) is None
     assert tree.find(all_sets(5, 1)) is not None
+
+
+def test_facets_of_a_set_share_the_walk_to_its_first_items(monkeypatch):
+    """A set of s items has s facets: s(s − 1)/2 steps and s − 1 of the shared prefix, not s(s − 1)."""
+    size = 6
+    tree = ItemTree(size, 10)
+    for length in range(1, size):
+        sets = all_sets(size, length)
+        counts = np.ones(len(sets), dtype=np.int64)
+        blocks = np.tile(np.arange(length, dtype=np.int8), (len(sets), 1))
+        halves = np.full(sets.shape, 0.5)
+        assert tree.add(sets, BlockWeights(blocks, halves, halves), counts) is not None
+    steps = []
+
+    def child(keys, children, parent, key):
+        steps.append(key)
+        found = np.flatnonzero(keys[children[parent] : children[parent + 1]] == key)
+        return int(children[parent] + found[0]) if found.size else -1
+
+    monkeypatch.setattr(itemtree, "child", child)
+    whole = all_sets(size, size)
+    facets = np.full(size, -1, dtype=np.int64)
+    blocks = np.arange(size, dtype=np.int8)[None]
+    # once compiled, the name is that of the dispatcher
+    kernel = itemtree._find_facets
+    in_python = kernel.function if isinstance(kernel, Kernel) else kernel.py_func
+    in_python(whole, blocks, 0, size, tree.keys, tree.children, facets)
+    assert len(steps) == size * (size - 1) // 2 + size - 1
+    without = np.array([np.delete(whole[0], place) for place in range(size)])
+    np.testing.assert_array_equal(facets, tree.find(without))
+
+
+def test_sets_are_found_after_larger_ones_were_deleted_and_added_again():
+    columns = bits(500, 5)
+    *_, (tree, last, _) = grown(columns, joint=False)
+    tree.cut(3)
+    pairs = all_sets(5, 2)
+    assert tree.find(pairs) is not None
+    assert tree.find(all_sets(5, 3)) is None
+    for size in (3, 4):
+        sets = all_sets(5, size)
+        counts = np.array([columns[list(row)].all(axis=0).sum() for row in sets])
+        assert tree.add(sets, plan(sets, joint=False), counts) is not None
+        assert tree.find(sets) is not None
+    np.testing.assert_array_equal(last, sets)
