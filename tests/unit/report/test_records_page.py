@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 import masquerade as mq
 from masquerade.report.records_page import describe_undecided, survey_findings, survey_page
@@ -56,3 +58,24 @@ def test_a_report_of_a_rare_class_has_all_measures_and_the_trivial_classifier():
     ):
         assert measure in text, measure
     assert page.count('aria-label="Measures of the classifier with intervals"') == 1
+
+
+def test_each_plot_of_a_report_is_laid_out_once_and_drawn_once(monkeypatch):
+    drawn, laid_out = [], []
+    draw, execute = Figure.draw, ConstrainedLayoutEngine.execute
+
+    def count_drawing(figure, renderer):
+        drawn.append(figure)
+        return draw(figure, renderer)
+
+    def count_layout(engine, figure):
+        laid_out.append(figure)
+        return execute(engine, figure)
+
+    monkeypatch.setattr(Figure, "draw", count_drawing)
+    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", count_layout)
+    page = survey_page(survey_findings(source_of(20_000, 4, 0.9), POLICY), "Report", FILES)
+    plots = page.count("<svg")
+    assert plots >= 4
+    assert len(drawn) == len({id(figure) for figure in drawn}) == plots
+    assert len(laid_out) == len({id(figure) for figure in laid_out}) <= plots

@@ -77,7 +77,11 @@ def svg(figure: Figure, name: str) -> str:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Lay a figure out for SVG once; saving would draw all of it a second time to do so."""
+    """Lay a figure out for SVG once, and remove its layout engine.
+
+    With an engine, even one that does nothing, saving would draw all of the figure a second time.
+    """
+    import matplotlib as mpl  # noqa: PLC0415  (slow to load)
     from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415  (slow to load)
 
     engine = figure.get_layout_engine()
@@ -89,7 +93,8 @@ def _lay_out(figure: Figure) -> None:
     engine.execute(figure)
     figure.set_canvas(canvas)
     figure.dpi = dots_per_inch
-    figure.set_layout_engine("none")
+    with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
+        figure.set_layout_engine(None)
 
 
 def png(figure: Figure, dots_per_inch: int = 160) -> bytes:
