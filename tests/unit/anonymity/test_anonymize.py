@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.unit.anonymity.oracle import fewest_stars
 
-from masquerade.anonymity import Anonymized, anonymize, as_hierarchies, lattice
+from masquerade.anonymity import Anonymized, anonymize, as_hierarchies, lattice, local_search
 from masquerade.anonymity.board import narrow_board, new_board, with_shown
 from masquerade.anonymity.columns import STAR, distinct_rows
 from masquerade.anonymity.lattice import Kinds, Ladder, nodes_for
@@ -352,3 +352,14 @@ def test_hierarchies_must_fit_the_table(hierarchies, complaint):
     with pytest.raises((InputError, SchemaError), match=complaint) as raised:
         anonymize(pd.DataFrame({"q": [1, 777], "r": [1, 1]}), ["q"], 2, hierarchies=hierarchies)
     assert "777" not in str(raised.value)
+
+
+def test_the_search_with_costlier_patterns_gets_shorter_with_the_board():
+    sizes = [1000, local_search.FULL_WIDE, 200_000, 300_000, local_search.MOST_WIDE, 5_000_000]
+    tries = [local_search.wide_tries(entries) for entries in sizes]
+    assert tries[:2] == [local_search.TRIES] * 2
+    assert tries[-2:] == [0, 0]
+    assert tries == sorted(tries, reverse=True)
+    # a try takes longer in proportion to the entries of a kind, so the most work is at the first limit
+    work = [entries * done for entries, done in zip(sizes, tries, strict=True)]
+    assert max(work) <= 2 * local_search.FULL_WIDE * local_search.TRIES
