@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -356,16 +357,21 @@ def averaging(matrix: Floats, prior: Floats, draws: int, exact_cells: int = 1 <<
     truths, reports = matrix.shape
     if math.comb(draws + reports - 1, reports - 1) > exact_cells:
         return None
-    counts = np.array(list(_compositions(draws, reports)))
+    counts, ways = _ways_to_draw(draws, reports)
     logs = np.where(matrix > 0, np.log(np.where(matrix > 0, matrix, 1.0)), -np.inf)
     with np.errstate(invalid="ignore"):
         terms = counts[:, None, :] * logs[None, :, :]
     terms = np.where(counts[:, None, :] == 0, 0.0, terms)
-    ways = np.array(
-        [math.lgamma(draws + 1) - sum(math.lgamma(k + 1) for k in row) for row in counts.tolist()]
-    )
     joint = np.exp(terms.sum(axis=2) + ways[:, None]) * prior[None, :truths]
     return float(joint.max(axis=1).sum())
+
+
+@lru_cache(maxsize=32)
+def _ways_to_draw(draws: int, reports: int) -> tuple[NDArray[np.int64], Floats]:
+    """Return all counts of the reports drawn, and the logarithm of the number of orders of each."""
+    counts = np.array(list(_compositions(draws, reports)))
+    ways = [math.lgamma(draws + 1) - sum(math.lgamma(k + 1) for k in row) for row in counts.tolist()]
+    return counts, np.array(ways)
 
 
 def _compositions(total: int, parts: int) -> Iterable[tuple[int, ...]]:

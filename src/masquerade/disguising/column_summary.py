@@ -45,8 +45,8 @@ class ColumnSummary:
     value occurs twice. `na` are the few texts among numbers. `recodes` are the texts that look like
     misspellings of another text. `missing` is True if cells are empty or are read as empty. `kinds` are the
     labels of missing answers, and `missing_rows` counts all missing values. `sample` are some of the
-    numbers, in order of size, from all over the file. `date` is what dates are read as; without it, `is_date`
-    is True for a column of dates.
+    numbers, in order of size, from the entire file. `date` is the reading of dates (as ages, years, quarters
+    or months); without it, `is_date` is True for a column of dates.
     """
 
     name: str
@@ -116,7 +116,7 @@ class _Column:
         self.is_date = self.is_date and is_dates(different)
         if counts is None or not len(values):
             return
-        self._measure(different, values, text=text)
+        self._measure(different, counts.field("counts"), values, text=text)
         if self.seen is not None:
             few = counts[: MOST_CATEGORIES + 1]
             self.seen.update(
@@ -125,8 +125,9 @@ class _Column:
             if len(self.seen) > MOST_CATEGORIES:
                 self.seen = None
 
-    def _measure(self, different: Any, values: Any, *, text: bool) -> None:
-        numbers, count = different, len(values)
+    def _measure(self, different: Any, times: Any, values: Any, *, text: bool) -> None:
+        """Measure the numbers among values; `times` is how often each of the different values occurs."""
+        numbers, count, listed = different, len(values), values
         if self.kind == "text":
             if not text:
                 return
@@ -135,12 +136,13 @@ class _Column:
             if self.others is not None:
                 self.others.update(different.filter(pc.invert(is_number))[: MOST_OTHERS + 1].to_pylist())
                 self.others = None if len(self.others) > MOST_OTHERS else self.others
-            count = len(values) if len(numbers) == len(different) else pc.sum(_numeric(values)).as_py()
+            if len(numbers) < len(different):
+                count = pc.sum(times.filter(is_number), min_count=0).as_py()
+                listed = values.filter(_numeric(values)) if count else numbers
         elif self.kind == "truth":
             return
         self.numbers += count
         if len(numbers):
-            listed = values if self.kind != "text" else values.filter(_numeric(values))
             self.sample.add(listed.cast(pa.float64()).to_numpy(zero_copy_only=False))
             as_floats = numbers.cast(pa.float64())
             ends = pc.min_max(as_floats).as_py()
@@ -234,8 +236,8 @@ def summaries(
 ) -> list[ColumnSummary]:
     """Return a summary of every column of a stream of batches, in constant memory.
 
-    `missing_kinds` are the labels of values that the file marks as missing, by column. `dates` states which
-    columns are dates, and what they are read as.
+    `missing_kinds` are the labels of values that the file marks as missing, by column. `dates` is the
+    reading of each column of dates.
     """
     columns: dict[str, _Column] = {}
     readings = dates or {}

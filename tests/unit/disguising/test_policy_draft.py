@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from masquerade.channels.policy import Policy
 from masquerade.channels.policy import text as policy_text
 from masquerade.core.errors import InputError, PolicyError
+from masquerade.disguising import column_summary
 from masquerade.disguising.column_summary import ColumnSummary, summaries
 from masquerade.disguising.draft_bins import cut_points, plain, round_bins
 from masquerade.disguising.policy_draft import (
@@ -221,3 +222,24 @@ def test_names_in_the_costs_cannot_break_out_of_their_comment(end):
     column = ColumnSummary(name, "text", 3, missing=False, values=("a", "b"), repeats=True)
     text = draft_with_limit(draft_variables([column]), [f"NOT USABLE: {name}"], {"limit": {"gamma": 19}}, {})
     assert set(policy_text.parse(text, "yaml")) == {"masquerade", "limit", "variables"}
+
+
+def test_texts_are_tried_as_numbers_once_each_and_not_once_per_record(monkeypatch):
+    tried = []
+    numeric = column_summary._numeric
+    monkeypatch.setattr(
+        column_summary, "_numeric", lambda values: tried.append(len(values)) or numeric(values)
+    )
+    seen(["yes", "no"] * 5000, csv=True)
+    assert sum(tried) == 2
+    tried.clear()
+    column = seen(["1", "2", "3"] * 5000, csv=True)
+    assert sum(tried) == 3
+    assert column.values == (1, 2, 3)
+
+
+def test_numbers_among_texts_are_counted_by_their_records():
+    column = seen(["1"] * 60 + ["2"] * 30 + ["unclear"] * 80 + ["3"] * 1, csv=True)
+    assert column.kind == "whole"
+    assert column.rows == 171
+    assert sorted(column.sample) == [1.0] * 60 + [2.0] * 30 + [3.0]
