@@ -207,11 +207,13 @@ def strongest(strengths: dict[str, float], most: int) -> list[str]:
 def link_strength(table: CountTable) -> float:
     """Return the strength of the link in a table of two variables, without the part that noise explains.
 
-    Formula: φ² = Σ (R² − Var R)/E/n, R the residuals of independence, Var R the noise of the interaction.
+    Formula: Σ (R² − Var R)/(E + Var R)/n, R the residuals of independence, Var R the noise of the
+    interaction. Without noise this is φ²; with much noise, cells of few records, whose residuals are mostly
+    noise, weigh no more than others.
     """
     values = table.values
     total = max(float(values.sum()), 1.0)
     expected = np.outer(np.maximum(values.sum(axis=1), 1.0), np.maximum(values.sum(axis=0), 1.0)) / total
     residuals = values - np.outer(values.sum(axis=1), values.sum(axis=0)) / total
     noise = float(table.covariance.diagonal("given_records").mean())
-    return float(((residuals**2 - noise) / np.maximum(expected, 1.0)).sum() / total)
+    return float(((residuals**2 - noise) / np.maximum(expected + noise, 1.0)).sum() / total)
