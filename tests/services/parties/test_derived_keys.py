@@ -383,12 +383,12 @@ def interaction(values):
 
 
 def test_intervals_of_three_parties_include_the_error_of_checked_links():
-    """Coverage over 200 runs of 3,000 people, with 150 checked links for each source of errors.
+    """Coverage over 100 runs of 3,000 people, with 150 checked links for each source of errors.
 
-    At least 190 − 5·√9.5 of 200: false alarms below 1e-6. Rates taken as known are covered less often, and
+    At least 95 − 5·√4.75 of 100: false alarms below 1e-6. Rates taken as known are covered less often, and
     the table without a correction hardly ever.
     """
-    rng, runs, n, m = np.random.default_rng(14), 200, 3000, 150
+    rng, runs, n, m = np.random.default_rng(14), 100, 3000, 150
     chances = [0.6 * 0.2 * 0.5, 0.4 * 0.7 * 0.8]
     true = chances[1] / 0.4 - chances[0] / 0.6
     hits, estimates = np.zeros(3), []
