@@ -82,7 +82,7 @@ class CompletedRecords:
         """Return the row of each drawn record in tables of variables with these parents."""
         rows = self._indices.get(family)
         if rows is None:
-            if len(self._indices) >= MOST_INDICES:
+            if (len(self._indices) + 1) * len(self.repeated) > MOST_KEPT:
                 self._indices.clear()
             rows = np.zeros(len(self.repeated), dtype=np.intp)
             for parent in family:

@@ -13,7 +13,7 @@ from masquerade.learn.networks.em.completed_records import CompletedRecords
 from masquerade.learn.networks.graph import Family, StructureRules
 
 MOST_CANDIDATES = 9  # candidate parents of a variable, its present neighbours among them
-FEWEST_NEW = 4  # candidates that are no neighbours, however many neighbours there are
+FEWEST_NEW = 4  # least number of candidates that are not neighbours
 MOST_GROWN = 24  # variables that are tried as further parents, those with the largest gains alone
 GROWN_FROM = 2  # best single parents from which a family is grown, besides the empty one
 TRIES = 20  # changes of the best order, after each of which the search descends again
