@@ -11,7 +11,7 @@ from masquerade.learn.networks.graph import Family
 from masquerade.learn.networks.junction_tree import Codes
 
 PRIOR = 0.05  # records added to a row of a table, in proportion to the node's shares, to avoid zeros
-MOST_INDICES = 64  # cached arrays of joint values of variables, one number per drawn record each
+MOST_KEPT = 8_000_000  # row numbers of drawn records that are kept, for all sets of parents: 64 MB
 
 
 class CompletedRecords:
