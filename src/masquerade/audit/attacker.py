@@ -40,7 +40,7 @@ Codes = NDArray[np.unsignedinteger[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """How often the best guess of a variable is right, and how far its odds move.
+    """Success rate of the best guess of a variable, and the change of its odds.
 
     Attributes
     ----------

@@ -349,7 +349,8 @@ def _classify(first: Sequence[Floats], second: Sequence[Floats], alpha: float) -
         from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (loaded for large reports only)
     except ImportError:
         raise InputError(
-            "Too many distinct reports to be counted need scikit-learn: pip install 'masquerade[sklearn]'"
+            "There are too many distinct reports to count; a classifier of them needs scikit-learn: "
+            "pip install 'masquerade[sklearn]'"
         ) from None
     best, chosen = -math.inf, None
     for a, b in _far_pairs(first):

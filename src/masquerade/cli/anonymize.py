@@ -233,7 +233,7 @@ def risk(
         inputs = [path for path in paths if path != "-"]
         with AtomicWriter(out, batch.schema, {}, overwrite=overwrite, inputs=inputs) as target:
             target.write(batch)
-        output.say(f"the risk of every record is in {out}: show it to nobody who may not see the table.")
+        output.say(f"the risk of every record is in {out}: show it only to people who may see the table.")
     output.emit(found.to_dict() if json else output.render(found.summary()))
 
 

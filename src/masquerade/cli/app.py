@@ -178,8 +178,8 @@ def own_command(name: str) -> Any:
     return group
 
 
-def _interrupted(command: str, written: Sequence[Path]) -> str:
-    """Describe an interrupted command: the files that are complete, or that there are none."""
+def _describe_interrupt(command: str, written: Sequence[Path]) -> str:
+    """Describe an interrupted command: the complete files, if there are any."""
     if written:
         return f"interrupted. Complete files: {join_names(dict.fromkeys(map(str, written)))}."
     return "interrupted. Nothing was written." if command in WRITES_RESULTS_ONLY else "interrupted."
@@ -230,7 +230,7 @@ class Commands(PluginGroup):
         except (typer.Exit, typer.Abort, ClickError):
             raise
         except KeyboardInterrupt:
-            say(_interrupted(str(ctx.invoked_subcommand), written))
+            say(_describe_interrupt(str(ctx.invoked_subcommand), written))
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             silence_stdout()

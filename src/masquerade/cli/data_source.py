@@ -210,7 +210,7 @@ class RecordOptions:
             raise InputError("--counts needs a file that is counted in memory: omit --engine.")
         if self.noise is not None and not self.clear:
             raise InputError(
-                "--noise protects clear records: also give --clear. Disguised ones need no noise."
+                "--noise protects clear records: also give --clear. Disguised records need no noise."
             )
         if self.noise is not None and (self.weights or self.has_design):
             raise InputError("--noise cannot be combined with survey weights: no count has a bound then.")

@@ -196,7 +196,7 @@ def serve_miner(file: SettingsFile) -> None:
 def restored_command(*, node: AtNode, agree: AgreeToRestore = None, wait: Wait = WAIT) -> None:
     """Show whether a party was restored from a backup, and agree to what the restore reveals.
 
-    A restored party does not know what has left since the backup. Until its operator agrees, it refuses exact
+    A restored party does not know its releases since the backup. Until its operator agrees, it refuses exact
     results about people that may have changed, and draws with an unknown memo. The release ledger stores the
     agreement.
 

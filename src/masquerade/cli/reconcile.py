@@ -44,7 +44,9 @@ def reconcile(
     proposal = combine([Offer.read(file) for file in files])
     if policy is not None:
         if proposal.policy is None:
-            raise InputError("No variable is left that all its holders bring alike: no policy to write.")
+            raise InputError(
+                "No variable is the same at all parties that have it: there is no policy to write."
+            )
         proposal.policy.save(policy)
     if json:
         output.emit(proposal.to_dict())

@@ -15,8 +15,8 @@ from itertools import product
 from masquerade.core.util.formatting import percent
 
 Gamma = Fraction | float
-Chances = Mapping[int, Fraction]  # of the reports of one truth
-Pair = tuple[int, int]  # two truths of one part: what is true, and what is compared with it
+Chances = Mapping[int, Fraction]  # probabilities of the reports of one truth
+Pair = tuple[int, int]  # two truths of one part: the true one, and the one compared with it
 Factor = tuple[tuple[int, ...], dict[tuple[Pair, ...], Gamma]]  # parts, and a ratio for each of their pairs
 MOST_STATES = 1 << 16  # combinations of pairs that are listed; beyond, conditions are dropped
 MOST_RATIOS = 1 << 16  # products of truths, truths and reports of one channel
@@ -33,7 +33,7 @@ class FollowUp:
     shown : mapping of str to tuple of int
         For each earlier variable, the codes of the answers that lead to the question.
     not_asked : int
-        The code that is sent through the channel for everyone else.
+        The code that is sent through the channel for all other people.
     """
 
     name: str
@@ -110,7 +110,7 @@ def record_gamma(
     Parameters
     ----------
     parts : sequence of RecordPart
-        What is reported, independently given the truth. Each variable is in one part.
+        Parts of a record, reported independently given the truth. Each variable is in one part.
     follow_ups : iterable of FollowUp, optional
         Questions that depend on earlier answers. They restrict the records that can occur.
     known : mapping of str to int, optional
@@ -159,7 +159,7 @@ def largest_record_gamma(
     Parameters
     ----------
     strata : mapping of int to sequence of RecordPart
-        What is reported, by the code of the variable `by`. Without strata, one entry.
+        Reported parts, by the code of the variable `by`. Without strata, one entry.
     by : str, optional
         The variable that decides the stratum.
     follow_ups : iterable of FollowUp, optional
@@ -187,12 +187,12 @@ def names_within(strata: Mapping[int, Sequence[RecordPart]], by: str | None, mos
     Parameters
     ----------
     strata : mapping of int to sequence of RecordPart
-        What is reported, by the code of the variable `by`.
+        Reported parts, by the code of the variable `by`.
     by : str or None
         The variable that decides the stratum.
     most : Fraction or float
-        The largest γ of a whole record. A part above it by itself counts as clear. If the rest together
-        is above it, all of it does.
+        The largest γ of a whole record. A part above it by itself counts as clear. If all other parts
+        together are above it, they all count as clear.
     """
     parts = [part for own in strata.values() for part in own]
     beyond = {name for part in parts if part.clear or part.gamma > most for name in part.names}
@@ -257,12 +257,12 @@ def describe_clear_missing(names: Sequence[str]) -> str:
     """Return the sentence about missing answers that are sent in clear, "" if there are none.
 
     >>> describe_clear_missing(["visits"])
-    'Sent in clear: whether visits is missing. If mostly one answer refuses, this gives it away.'
+    'Sent in clear: whether visits is missing. If mostly people with one answer refuse, this reveals it.'
     """
     if not names:
         return ""
     each = ", ".join(f"whether {name} is missing" for name in names)
-    return f"Sent in clear: {each}. If mostly one answer refuses, this gives it away."
+    return f"Sent in clear: {each}. If mostly people with one answer refuse, this reveals it."
 
 
 def describe_person(gamma: Gamma, clear_missing: Sequence[str] = ()) -> str:

@@ -162,7 +162,7 @@ DateUnit = Literal["age", "year", "quarter", "month"]
 
 @dataclass(frozen=True, slots=True)
 class DateReading:
-    """What a date is read as: completed years on a day, or its year, quarter or month.
+    """Reading of a date: as completed years on a day, or as its year, quarter or month.
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ class DateReading:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """How a column is read: its variable, the category of missing values and the bins of numbers.
+    """Rules for reading a column: its variable, the category of missing values and the bins of numbers.
 
     Attributes
     ----------
@@ -193,7 +193,7 @@ class Field:
     clear_missing : bool
         True if the policy accepts that reports show in clear whether the answer is missing.
     date : DateReading or None
-        What the dates of the column are read as. None for other columns.
+        Reading of the dates of the column. None for other columns.
     """
 
     variable: Variable

@@ -112,7 +112,7 @@ def request(folder: str | Path, name: str, hosts: Sequence[str] = HOSTS) -> tupl
     name : str
         Name of the service.
     hosts : sequence of str
-        Hosts that the request states. The authority decides itself for which hosts it signs.
+        Hosts that the request states. The authority itself decides which hosts it signs for.
 
     Returns
     -------

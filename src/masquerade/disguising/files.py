@@ -107,7 +107,8 @@ def disguise_file(
     policy : Policy, str or Path
         Policy, or the path of its file.
     memo : str or Path, optional
-        Secret file that makes repeated releases repeat their reports. It must exist, unless `new_memo`.
+        Secret file that makes repeated releases repeat their reports. It must exist unless `new_memo` is
+        True.
     id : str, optional
         Column that identifies the person, for `memo`.
     new_memo : bool, default False

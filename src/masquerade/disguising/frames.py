@@ -57,7 +57,7 @@ def disguise(
         Policy, or the path of its file.
     memo : str or Path, optional
         Secret file by which the same person's same value gets the same report in every release. It must
-        exist, unless `new_memo`.
+        exist unless `new_memo` is True.
     id : str, optional
         Column that names the person, for `memo`.
     new_memo : bool, default False

@@ -28,8 +28,8 @@ class IndirectFit:
     """The most likely true counts whose table satisfies a model.
 
     If the likelihood may have several maxima, it is maximized from several starts. `model` maps a table to
-    the nearest table that the model allows. `generators` are those of a log-linear model, if it is one. A
-    `start` may be given.
+    the nearest table that the model allows. `generators` are the generators of a log-linear model,
+    None for other models. A `start` may be given.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 BESIDE = "__pycache__"
 ENOUGH_WORK: Final = 1 << 26  # elements passed through twins: about 0.3 s, what loading Numba costs
 CALL_WORK: Final = 1 << 11  # elements that take as long as the fixed cost of a NumPy call
-LARGE: Final = 500_000  # from this number of rows on, compiled code is loaded at once
+LARGE: Final = 500_000  # from this number of rows on, compiled code is loaded immediately
 _setting = threading.RLock()
 _work = 0
 _on_compile: Callable[[], None] | None = None

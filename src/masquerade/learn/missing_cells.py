@@ -156,7 +156,7 @@ class _Fit:
         return _joint(self.chances, self.places, self.sizes)
 
     @cached_property
-    def observed(self) -> ObservedErrors | None:
+    def observed_errors(self) -> ObservedErrors | None:
         """Return the errors by the observed information, None if its matrices would be too large."""
         if not is_small_enough(self.chances, self.agrees.shape[1], len(self.counts)):
             return None
@@ -167,12 +167,12 @@ class _Fit:
     def replace_in(self, table: ConditionalTable) -> ConditionalTable:
         """Return a table of people who answered with the probabilities and errors of this fit."""
         name = table.child.name
-        errors = table.stderr if self.observed is None else self.observed.tables()[name]
+        errors = table.stderr if self.observed_errors is None else self.observed_errors.tables()[name]
         return replace(table, probabilities=self.chances[name], stderr=errors, evidence=None, unbiased=None)
 
     def joint_fit(self) -> JointFit | None:
         """Return the fit with the covariance of all parameters, None if it is not known."""
-        found = self.observed
+        found = self.observed_errors
         if found is None or not all(np.isfinite(own).all() for own in found.tables().values()):
             return None
         chances = self.agrees @ self.joint.ravel()

@@ -28,7 +28,7 @@ MOST_PEOPLE = 10**12
 
 @dataclass(frozen=True, slots=True)
 class PairReports:
-    """How records report on two variables: separately or jointly, and with what probability.
+    """Forms of the reports on two variables, separate or joint, with their probabilities.
 
     `parts` are pairs: the probability of a form of report, and its matrix P (cells of the pair × reports).
     """

@@ -97,7 +97,9 @@ class PoolingParty(Member):
     ) -> None:
         policy = Policy.clear(source.schema) if policy is None else policy
         if noise is not None and policy.disguised:
-            raise InputError("Noise is added to counts of clear records; disguised ones are pooled without.")
+            raise InputError(
+                "Noise is for counts of clear records; disguised records are pooled without noise."
+            )
         if policy.observed != source.schema:
             raise InputError("The reports that the source counts are not the reports of the policy.")
         super().__init__(
@@ -142,7 +144,8 @@ class PoolingParty(Member):
         cells = sum(prod(schema.shape(query.by)) for query in queries)
         most = self._most_cells or MOST_CELLS
         if cells > most:
-            return [Refusal("too_many_cells", f"A batch has at most {most:,} cells, this one {cells:,}.")]
+            reason = f"A batch has at most {most:,} cells; this batch has {cells:,}."
+            return [Refusal("too_many_cells", reason)]
         refusal = None if self._noise is None else self._noise.refusal(queries)
         return [*([] if refusal is None else [refusal]), *self._source.check(queries)]
 

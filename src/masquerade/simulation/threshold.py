@@ -49,7 +49,7 @@ BELOW, BAD = "the class has fewer than k good points", "the point differs from t
 class KAnonymity(Result):
     """Result of an epoch: opened rows, closed rows by reason, faults, cost and guarantee.
 
-    `as_expected` is True if exactly those rows opened that the clear table of all good reports would show.
+    `as_expected` is True if the opened rows are those that the clear table of all good reports would show.
     """
 
     mode: Mode

@@ -452,7 +452,7 @@ class QueryLayout:
         return factor
 
     def links(self, names: tuple[str, ...]) -> LinkLayout | None:
-        """Return how links between variables are fitted.
+        """Return the layout by which links between variables are fitted.
 
         None unless each variable has its own report, and an estimate counts every report as one record in
         total, as the inverse of a channel does.

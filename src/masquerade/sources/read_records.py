@@ -1,4 +1,4 @@
-"""Records in memory: frames and files converted to codes, at once or column by column."""
+"""Records in memory: frames and files converted to codes, in one pass or column by column."""
 
 from __future__ import annotations
 

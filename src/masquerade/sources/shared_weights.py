@@ -23,9 +23,9 @@ Columns = tuple[str, ...]
 
 
 class WeightedPass(NamedTuple):
-    """One table to count: its columns, the conditions that stay weights, and the columns of the others.
+    """One table to count: its columns, the conditions kept as weights, and the columns of opened conditions.
 
-    Conditions are numbers of factors.
+    A kept condition is given by the number of its factor.
     """
 
     columns: Columns

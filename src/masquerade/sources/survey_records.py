@@ -40,7 +40,7 @@ class SurveyRecords:
     policy : Policy, optional
         Policy that disguised the records. Without it they are clear.
     weights : str, optional
-        Column of survey weights. Without it, everyone has weight 1.
+        Column of survey weights. Without it, every record has weight 1.
     strata : str, optional
         Column of the stratum.
     clusters : str, optional
@@ -148,7 +148,7 @@ class SurveyRecords:
 
     @property
     def survey_design(self) -> SurveyDesign:
-        """Return how the people were drawn."""
+        """Return the design by which people were drawn."""
         return SurveyDesign(self.clusters, self.strata, self.fraction, tuple(self.replicates), self.scale)
 
     def _with_design(self, query: Query, table: CountTable) -> CountTable:

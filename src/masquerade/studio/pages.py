@@ -293,7 +293,7 @@ def _draft(studio: Studio, policy: Policy, content: Mapping[str, Any]) -> dict[s
 
 
 def _date_choices(argv: Sequence[str], left_out: Mapping[str, str]) -> dict[str, list[tuple[str, str, bool]]]:
-    """Return, for each column of dates, the choices of what they are read as: value, text, if chosen."""
+    """Return the possible readings of each column of dates: value, text, and True if chosen."""
     texts = read_step(argv).options.get("date", ())
     chosen = {text.rpartition("=")[0]: text for text in texts}
     names = [*chosen, *(name for name, why in left_out.items() if why == DATES and name not in chosen)]

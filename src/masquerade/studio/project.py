@@ -59,7 +59,7 @@ class Project:
         except OSError as error:
             reason = os.strerror(error.errno or 5).lower()
             raise FileError(
-                f"{folder}: cannot be a project ({reason}); name a folder that you can write."
+                f"{folder}: cannot be a project ({reason}); name a folder that you can write to."
             ) from None
         if not (self.folder / SETTINGS).exists():
             self._write(SETTINGS, project_files.FRESH)

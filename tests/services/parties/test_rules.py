@@ -169,7 +169,7 @@ def wrong_rules_are_refused(file):
         ),
         (
             {"rules": {"data_dependent": {"least_people": 5}}, "protocol": "projection", "linking": "keyed"},
-            "need own counts",
+            "need the party's own counts",
         ),
     ):
         file.write_text(yaml.safe_dump({**values, "consents": [{**consent, **changed}]}))

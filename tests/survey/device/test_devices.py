@@ -282,7 +282,7 @@ def test_a_collector_that_is_away_is_said_and_nothing_is_lost(tmp_path):
         DeviceTerms.parse(terms_text(Survey.load(tmp_path / "work" / "survey.yaml"))), tmp_path / "a"
     )
     part.draw(ROW, **OWN)
-    with pytest.raises(PartyUnreachable, match="the same command goes on later"):
+    with pytest.raises(PartyUnreachable, match="the same command continues later"):
         part.send(patience=0)
     assert part.state == "drawn"
 

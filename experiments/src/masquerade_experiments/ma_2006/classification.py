@@ -33,10 +33,11 @@ SHOWN = 0.3  # the text: "still reasonable when p = 0.3"
 
 DECLARED = (
     (
-        "When ID3 stops is not said: it splits as long as the estimated information gain is positive and two "
-        "branches hold at least one record by estimate; a branch that holds less keeps its parent's classes."
+        "The text does not state when ID3 stops: here it splits as long as the estimated information gain is "
+        "positive and two branches have at least one record by estimate; a branch with fewer records keeps "
+        "its parent's classes."
     ),
-    "The records on which the trees are tested are not said: the clear original ones, as in chapter 6.",
+    "The test records of the trees are not stated: we take the original clear ones, as in chapter 6.",
     "“Reasonable at p = 0.3” is read as: better than always naming the commoner class.",
     (
         "Without a miner, the party that holds the class also holds every second variable, from the first "

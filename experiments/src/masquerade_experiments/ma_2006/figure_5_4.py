@@ -188,9 +188,9 @@ GAMMA = (
 )
 CHOSEN = "Levels of p are not given: we take 0 to 0.35. Every run draws its own 5,000 records."
 SIZE = (
-    "How small “almost no error” and “reasonably good” are is not said. The figure shows means of ten runs: "
-    "their error is read as below 4%, the larger threshold of §5.6.2, and below twice that. Both were set "
-    "when Theorem 2's expectation was known, and before the rows were looked at."
+    "The sizes of “almost no error” and “reasonably good” are not stated. The figure shows means of ten "
+    "runs: their error is read as below 4%, the larger threshold of §5.6.2, and below twice that. Both were "
+    "set when Theorem 2's expectation was known, and before the rows were looked at."
 )
 BARS = (
     "Bars: one standard deviation over the runs. Shaded: the population ± one standard error as the library "

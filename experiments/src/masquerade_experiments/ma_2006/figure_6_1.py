@@ -134,8 +134,8 @@ EXPERIMENT = Experiment(
     corrected=(
         (
             "The figure's last point, p = 0.5, is left out: there a binary report tells nothing and the "
-            "counts cannot be estimated. The same holds for the ternary variable at p = 1/3, which is no "
-            "point here."
+            "counts cannot be estimated. The same holds for the ternary variable at p = 1/3, which is not "
+            "shown here."
         ),
     ),
     table=table,

@@ -78,7 +78,7 @@ EXPERIMENT = Experiment(
     title="A linear classifier from disguised records: iris",
     shows=(
         "The iris data are repeated 100 times with uniform noise of up to 0.2, every feature is grouped by "
-        "MGAS and disguised, and a linear classifier tells Iris virginica from the other two. Tested on "
+        "MGAS and disguised, and a linear classifier separates Iris virginica from the other two. Tested on "
         "clear records, learning from disguised ones is almost as good as learning from clear ones even "
         "where most values were changed. Bars are one standard deviation of a run."
     ),
@@ -91,7 +91,7 @@ EXPERIMENT = Experiment(
     data=("iris",),
     declared=(
         *iris.DECLARED,
-        "Class 3, which is told from the others, is taken to be Iris virginica, the third in the file.",
+        "Class 3, which is separated from the others, is taken to be Iris virginica, the third in the file.",
         "Accuracy is tested on the clear grouped records.",
     ),
     table=table,

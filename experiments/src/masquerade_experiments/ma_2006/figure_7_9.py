@@ -66,7 +66,7 @@ EXPERIMENT = Experiment(
     data=("breast-cancer-wisconsin",),
     declared=(
         (
-            "Which breast-cancer records is not said: those of Wisconsin, whose nine scores and class fit "
+            "The breast-cancer records are not named: we take those of Wisconsin, whose scores and class fit "
             "the ten printed cardinalities. How scores were combined is lost: 1–3, 4–6, 7–10 for three "
             "categories and 1–5, 6–10 for two. The 16 unknown scores count as 1, the commonest."
         ),

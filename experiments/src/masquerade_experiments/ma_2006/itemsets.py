@@ -47,8 +47,8 @@ Supports = Mapping[frozenset[str], float]
 
 DECLARED = (
     (
-        "Which items form a group is not said: the items are taken in the order of the variables, first "
-        "the groups of three, then those of two, then the single ones."
+        "The text does not state which items form a group: the items are taken in the order of the "
+        "variables, first the groups of three, then the groups of two, then the single items."
     ),
     (
         "The error of a support is not defined in the text: the mean of |estimate − truth|/truth is "

@@ -36,11 +36,11 @@ ARROWS = (
     "we take E from T and L, X from E, D from E and B, C from X and D, F from D, G from C."
 )
 PLACES = (
-    "Which variable lies at which of the three sites is lost too: we take A, T, E; S, L, B, D; X, C, F, G. "
+    "The assignment of variables to the three sites is lost too: we take A, T, E; S, L, B, D; X, C, F, G. "
     "Without a miner, L goes disguised to the first site, E to the others and D to the third."
 )
 ORDER = (
-    "In which order the configurations of two parents stand in print is not said: we take the last parent as "
+    "The paper does not state the order of the configurations of two parents: we take the last parent as "
     "the one that changes first. With the first parent changing first, the printed deviations are nearer to "
     "what Theorem 2 expects of them (mean square of the log ratio 0.34 against 0.39); both are compared."
 )
@@ -53,7 +53,7 @@ GAMMA = (
 )
 SPREAD = (
     "The printed standard deviations are those of the disguise alone, given the data: hence 0.00 for S, "
-    "which is not disguised. Beside ours stands the standard error with sampling included."
+    "which is not disguised. Ours are shown with the standard error that includes sampling."
 )
 
 

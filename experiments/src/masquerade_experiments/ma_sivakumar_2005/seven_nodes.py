@@ -16,7 +16,7 @@ ARROWS = (
     "we take A → B, A → C ← G, B → D ← C, D → E → F."
 )
 PLACES = (
-    "Which variable lies at which of the two sites is lost too: we take A, B, C at one and D, E, F, G at the "
+    "The assignment of variables to the two sites is lost too: we take A, B, C at one and D, E, F, G at the "
     "other, so that B, C and G are the cross parents."
 )
 

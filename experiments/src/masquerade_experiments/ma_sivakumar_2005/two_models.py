@@ -39,7 +39,7 @@ def with_miner(disguised: pd.DataFrame, policy: mq.Policy, structure: Structure)
 def taken_for_clear(
     disguised: pd.DataFrame, policy: mq.Policy, structure: Structure
 ) -> mq.learn.BayesianNetwork:
-    """Return the network learned by someone who does not know that the records are disguised."""
+    """Return the network learned by a miner that takes the reports for clear records."""
     unmarked = disguised.copy()
     unmarked.attrs = {}  # remove the mark of the policy: the library refuses marked records as clear ones
     return learnt(mq.tally(unmarked, schema=policy), structure)

@@ -33,7 +33,7 @@ DIMENSIONS = (
     "(p = k = 2 gives 0.13)."
 )
 CLIPPED = "Estimates below 0 are shown as 0 and those above 1 as 1, as in the paper."
-OWN_SAMPLES = "The paper shows one sample of 2,000 and one series of trials; we draw both anew in every run."
+OWN_SAMPLES = "The paper shows one sample of 2,000 and one series of trials; we draw new ones in every run."
 
 
 def settings(trials: int) -> Sequence[Setting]:

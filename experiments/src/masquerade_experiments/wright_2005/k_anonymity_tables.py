@@ -252,8 +252,8 @@ EXPERIMENT = Experiment(
     shows=(
         "Date of birth and zip code are quasi-identifiers. Formulation 1 opens the sensitive part of rows "
         "whose quasi-identifier occurs at least twice; formulation 2 groups rows by Meyerson and Williams's "
-        "algorithm and stars what differs within a group. Every row is held by a person of its own: the "
-        "tables are those that the distributed protocols make. A curator who sees all rows makes the same."
+        "algorithm and stars what differs within a group. Each person has one row: the "
+        "tables are made by the distributed protocols. A curator who sees all rows makes the same tables."
     ),
     settings=settings,
     measure=measure,

@@ -31,7 +31,7 @@ DECLARED = (
         "cut between two neighbouring values such that the halves differ least in size; the values of an "
         "attribute without numbers are in alphabetical order."
     ),
-    "How the records were divided is not said: every third record is for testing, the others for training.",
+    "The division of the records is not stated: every third is for testing, the others for training.",
     "Negative estimated counts are set to 0, and 1 is added to every count (Laplace).",
     (
         "The values of the graphs are lost. “Fairly accurate” for θ up to 0.4 and from 0.6 is read as: at "

@@ -59,7 +59,7 @@ def redraw_losses(rate: float, honest: int, cells: int) -> LossAtoms:
         upper = alpha * x + (1 - alpha) * (total - x)
         lower = (1 - alpha) * x + alpha * (total - x)
         losses.append(np.log(upper / lower))
-        masses.append(inside * chance * _normalized(_log_ratios(x, total, 0.5)) * 2 * upper / total)
+        masses.append(inside * chance * _normalize(_log_ratios(x, total, 0.5)) * 2 * upper / total)
     return LossAtoms(np.concatenate(losses), np.concatenate(masses), beyond + _TAIL)
 
 
@@ -72,7 +72,7 @@ def _clones(people: int, chance: float) -> tuple[Integers, Floats, float]:
     width = _REACH * math.sqrt(variance) + 20
     low, high = max(0, math.floor(mean - width)), min(people, math.ceil(mean + width))
     counts = np.arange(low, high + 1)
-    masses = _normalized(_log_ratios(counts, people, chance))
+    masses = _normalize(_log_ratios(counts, people, chance))
     is_whole = low == 0 and high == people
     beyond = 0.0 if is_whole else 2 * math.exp(-(width**2) / 2 / (variance + width / 3))
     step = max(1, int(math.sqrt(variance) / _BUCKETS))
@@ -90,7 +90,7 @@ def _log_ratios(counts: Integers, number: int, chance: float) -> Floats:
     return np.concatenate([[0.0], np.cumsum(steps)])
 
 
-def _normalized(logs: Floats) -> Floats:
+def _normalize(logs: Floats) -> Floats:
     masses = np.exp(logs - logs.max())
     return np.asarray(masses / masses.sum())
 

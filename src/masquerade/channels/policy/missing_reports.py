@@ -65,7 +65,7 @@ def check_clear_missing(groups: Iterable[Group], fields: Mapping[str, Field], sc
             if not fields[name].clear_missing or len(group.names) > 1:
                 raise PolicyError(
                     f"variables.{name}: its reports show in clear whether the answer is missing, which can "
-                    "give away the answer. Let missing go through the channel like any answer, or accept it: "
+                    "give away the answer. Let missing answers go through the channel, too, or accept it: "
                     "'clear_missing: accepted', with a channel for the answers alone."
                 )
             channel, answered = group.matrix_channel, schema[name].answered_codes

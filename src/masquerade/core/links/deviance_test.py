@@ -55,7 +55,7 @@ class LinkTest:
 
     @property
     def note(self) -> str:
-        """Return how the p-value follows from the statistic, in one sentence."""
+        """Return the derivation of the p-value from the statistic, in one sentence."""
         if self.samples is not None:
             return (
                 f"Pearson's X² of the reports; {self.samples[0]} of {self.samples[1]} samples without a link "

@@ -103,7 +103,7 @@ def decision_tree(
     0) root  600 ± 0  good  (0.337 ± 0.019  0.663 ± 0.019)
       1) pills=no  474 ± 10  good  (0.249 ± 0.020  0.751 ± 0.020) *
       2) pills=yes  126 ± 10  bad  (0.667 ± 0.042  0.333 ± 0.042) *
-    ± is about the node as it is, not the choice of splits, which came from the same records
+    ± is for the given node: it does not cover the choice of splits from the same records
     """
     source = people_who_answered(source, missing)
     check_options(criterion, max_depth, min_records, significance, prune)

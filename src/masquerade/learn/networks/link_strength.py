@@ -155,7 +155,7 @@ class LearnedStructure(Printed):
     pills → sleep        77.8     1.0     1.2e-18
     exams → pills        29.3     1.0     6.2e-08
     exams → year         16.0     2.0     0.00034
-    p-values are those of links chosen beforehand: they rank links, they are no probabilities
+    p-values are for links chosen in advance: they only rank links, and are not probabilities
     """
 
     structure: dict[str, tuple[str, ...]]
@@ -213,7 +213,7 @@ class LearnedStructure(Printed):
         if not self.strengths:
             lines = [f"{a} → {b}" for a, b in self.links]
             return "\n".join([title, *(lines or [NO_LINK]), *self._last_notes()])
-        notes = ["p-values are those of links chosen beforehand: they rank links, they are no probabilities"]
+        notes = ["p-values are for links chosen in advance: they only rank links, and are not probabilities"]
         notes += [
             f"p-value of {s.parent} → {s.child}: X² is as large in {s.samples[0]} of {s.samples[1]} samples"
             for s in self.strengths

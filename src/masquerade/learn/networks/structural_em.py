@@ -35,12 +35,12 @@ PRICES = (
     (0.3, 0.5, 0.7, 1.0),
     (0.4, 1.0),
 )  # penalty of a parameter in each round, relative to BIC's: a low one lets links appear
-FEWEST_RECORDS = 20_000  # whose truth is drawn: equal reports of more people are drawn separately
+FEWEST_RECORDS = 20_000  # equal reports that weigh more than 1/20,000 of the records are drawn in parts
 DRAWN = (40_000, 120_000)  # records drawn for a search over structures, and to judge changes of links
-FEWEST_DRAWS = (1, 4)  # of the truth of each record
+FEWEST_DRAWS = (1, 4)  # least number of draws of the truth of each record, for both purposes
 STEPS = 4  # EM steps for every structure
-LENGTHENING, LONGEST = 1.5, 5.0  # of each EM step relative to the step before, and of any
-MOST_ROUNDS = 12  # of changes of links
+LENGTHENING, LONGEST = 1.5, 5.0  # factor by which an EM step is lengthened after a success, and its maximum
+MOST_ROUNDS = 12  # largest number of rounds of changes of links
 TRIED_ALONE = 3  # changes that are tried one by one after all together lowered the BIC
 LEAST_CHANCE = 1e-9
 LEAST_GAIN = 0.1  # least gain of the BIC; structures that differ by less are ties, won by the earlier one
@@ -249,7 +249,7 @@ class StructuralEM:
 
 
 def _separate_reports(reports: ReportFactors, most: float) -> ReportFactors:
-    """Return the same reports, those that weigh more than `most` in several equal parts."""
+    """Return the same reports; reports that weigh more than `most` are divided into equal parts."""
     copies = np.ceil(reports.weights / most).astype(np.intp).clip(1)
     factors = tuple(replace(one, report=np.repeat(one.report, copies)) for one in reports.factors)
     return ReportFactors(factors, np.repeat(reports.weights / copies, copies))

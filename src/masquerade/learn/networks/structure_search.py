@@ -312,7 +312,7 @@ def structure(
     pills → sleep        77.8     1.0     1.2e-18
     exams → pills        29.3     1.0     6.2e-08
     exams → year         16.0     2.0     0.00034
-    p-values are those of links chosen beforehand: they rank links, they are no probabilities
+    p-values are for links chosen in advance: they only rank links, and are not probabilities
     counts do not tell the direction of exams – year, exams – pills, pills – sleep
     """
     source = people_who_answered(source, missing)

@@ -121,8 +121,8 @@ class FrequencyTerms:
     def asks_clear(self, questions: Sequence[Question]) -> bool:
         """Return True if differences of counts need protection.
 
-        That is so if a question is about a variable that is not disguised within the limit. With noise every
-        table has its own.
+        That is so if a question is about a variable that is not disguised within the limit. With noise no
+        protection is needed, because every table has independent noise.
         """
         return self.noise is None and any(
             name not in self.bounded_variables for question in questions for name in question.names

@@ -71,6 +71,16 @@ class VoteNoise:
             Smallest number of users that are counted together.
         sizes : mapping of str to int
             Number of reports of each variable.
+
+        Returns
+        -------
+        RedrawTerms
+            Terms with the smallest redraw probability that keeps ε and δ.
+
+        Raises
+        ------
+        InputError
+            If `minimum` is too small for the number of colluders.
         """
         from masquerade.channels.noise.redraws import RedrawTerms  # noqa: PLC0415  (loads numpy)
 
@@ -99,7 +109,7 @@ def redrawn_cell(cell: int, cells: int, weight: int, word: int) -> int:
 def redrawn_votes(
     questions: Sequence[Question], reports: Mapping[str, int], sizes: Sizes, weight: int
 ) -> list[int]:
-    """Return the bits of a vote, each question answered anew with OS randomness; call it once a round."""
+    """Return the bits of a vote, with a fresh draw of OS randomness per question; call it once per round."""
     bits: list[int] = []
     for question in questions:
         cells, cell = question.cells(sizes), question.cell(reports, sizes)

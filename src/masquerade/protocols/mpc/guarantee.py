@@ -54,7 +54,7 @@ def structure_guarantee(
 def structure_guarantee_without_dealer(
     owners: Sequence[str], variables: Sequence[str], search: Search
 ) -> Guarantee:
-    """Return the disclosures of a structure search by Shamir shares, where nobody deals randomness."""
+    """Return the disclosures of a structure search by Shamir shares, without a dealer of randomness."""
     most = (len(owners) - 1) // 2
     deviating = (
         "all parties follow the program, which is not verified: an owner with false records or false shares "

@@ -389,7 +389,7 @@ class ClearCells:
     _drawn: dict[str, Codes] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def clear(self, names: Sequence[str], rows: Places) -> dict[str, Codes]:
-        """Return cells of some pseudonyms as they are."""
+        """Return cells of the given pseudonyms in clear."""
         return {name: self.codes[name][rows] for name in names}
 
     def reports(self, policy: Policy, names: Sequence[str], rows: Places) -> dict[str, Codes]:
@@ -413,7 +413,7 @@ class RepeatedCells:
     draws: Callable[[Places], Draws]
 
     def clear(self, names: Sequence[str], rows: Places) -> dict[str, Codes]:
-        """Return cells of some pseudonyms as they are."""
+        """Return cells of the given pseudonyms in clear."""
         at = self.places[rows]
         return {name: self.codes[name][at] for name in names}
 

@@ -132,7 +132,9 @@ class Jobs:
         await asyncio.wait({job.done}, timeout=seconds)
         if not job.done.done():
             job.abandoned = True
-            raise TimedOut(f"This took longer than {seconds:g} seconds and goes on. Ask again with its key.")
+            raise TimedOut(
+                f"This took longer than {seconds:g} seconds and continues. Ask again with its key."
+            )
         return job.done.result()
 
     async def finish(self, seconds: float) -> bool:

@@ -369,7 +369,7 @@ def _joint_policy(sides: Sequence[_Side], masks: Sequence[ProposedMask]) -> Poli
 
 
 def _partition(sides: Sequence[_Side]) -> Literal["rows", "columns", "cells"]:
-    """Return how the variables of the parties divide the data.
+    """Return the partition of the data among the parties.
 
     The same variables at all parties mean rows, disjoint variables columns, and anything else cells.
     """

@@ -303,7 +303,7 @@ class SessionStore:
         Raises
         ------
         RoundAborted
-            If reports of the policy have left that were drawn with a different memo.
+            If reports of the policy were released that were drawn with a different memo.
         QueryRefused
             If the state was restored, and the backup has no draws of this memo.
         """
@@ -321,7 +321,7 @@ class SessionStore:
         }
         if others - {draw}:
             raise RoundAborted(
-                "Reports under this party's policy have left before, drawn with another memo: memo.json of "
+                "Reports under this party's policy were released before, by another memo: memo.json of "
                 "its state folder is lost or older. It must be restored; without it every person would be "
                 "disguised a second time, and only a new policy may do that.",
                 spent=False,

@@ -192,7 +192,9 @@ class SessionConsent(SessionText):
             if problem is not None:
                 raise ValueError(f"rules: {problem}")
             if self.rules.data_dependent is not None and not kind.pooled:
-                raise ValueError("rules: data_dependent rules need own counts, those of pooled-counts")
+                raise ValueError(
+                    "rules: data_dependent rules need the party's own counts, as in pooled-counts"
+                )
             if self.rules.rules().limits_models and kind.sends_columns:
                 raise ValueError(
                     "rules: least_dof, most_parameters and most_categories limit tables, and this session "

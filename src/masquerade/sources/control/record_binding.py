@@ -33,7 +33,7 @@ class RecordBinding:
     """The records of a source, compared with the records that a history is about.
 
     The digest is an HMAC under a random key of the history, so that two histories do not show that they are
-    about the same records. The key is stored in the history: who reads it can test a guess of all records.
+    about the same records. The key is stored in the history: a reader of it can test a guess of all records.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class RecordBinding:
         self._digests: dict[bytes, bytes | None] = {}
 
     def refusal(self) -> Refusal | None:
-        """Return a refusal if the history is about other records, None if not or if it is empty."""
+        """Return a refusal if the history is about other records, otherwise None."""
         bound = self._ledger.values(BOUND)
         if not bound:
             return None
@@ -61,7 +61,10 @@ class RecordBinding:
         return Refusal("other_people", OTHER_PEOPLE if digest is not None else UNKNOWN_PEOPLE)
 
     def bind(self, *, other_people: bool) -> None:
-        """Store durably that the history is about these records, if it is about none or may be about more."""
+        """Store durably that the history is about these records.
+
+        Nothing is stored if it is about other records already, unless `other_people` is True.
+        """
         while True:
             bound = self._ledger.values(BOUND)
             key = bound[0][:KEY_SIZE] if bound else secrets.token_bytes(KEY_SIZE)

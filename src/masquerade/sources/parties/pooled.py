@@ -121,7 +121,9 @@ class NoisyPool(NoisyTally):
         if pool.noise is None:
             raise InputError("The parties of this pool agreed on no noise.")
         if policy.disguised:
-            raise InputError("Noise is added to counts of clear records; disguised ones are pooled without.")
+            raise InputError(
+                "Noise is for counts of clear records; disguised records are pooled without noise."
+            )
         (total,) = pool.totals([Query()])
         super().__init__(policy.schema, int(total), pool.noise, ledger)
         self._pool = pool

@@ -142,7 +142,7 @@ class JointCounts(CountedReports):
         cells = sum(question.cells(self.sizes) for question in tables)
         if cells > self.most_cells:
             reason = (
-                f"A batch has at most {self.most_cells:,} cells, conditions included, this one {cells:,}."
+                f"A batch has at most {self.most_cells:,} cells, conditions included; this has {cells:,}."
             )
             return [Refusal("too_many_cells", reason)]
         return []

@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 from masquerade.channels.noise.disjoint_queries import group_disjoint
 from masquerade.channels.noise.terms import NoiseStage, NoiseTerms
 from masquerade.channels.policy import Policy, check_policy
-from masquerade.core.errors import InputError, Refusal
+from masquerade.core.errors import InputError, Refusal, RoundAborted
 from masquerade.core.guarantee import Guarantee
 from masquerade.core.query import Query
 from masquerade.core.table import CountTable
@@ -34,6 +34,9 @@ class NoisyRounds(Protocol):
     def earlier(self) -> list[CountedRound]:
         """Return the rounds that were counted before."""
 
+    def lost_tables(self) -> int:
+        """Return the number of tables that people spent in earlier rounds without counts."""
+
     def hold(self, questions: Sequence[Question]) -> CountedRound:
         """Count the questions in one round."""
 
@@ -53,7 +56,7 @@ class PeopleWithNoise(ABC):
         self._rounds = rounds
         self.policy, self.schema, self.terms, self.sizes, self.n = policy, policy.schema, terms, sizes, n
         self._groups: dict[tuple[int, ...], SamePeople] = {}
-        self._spent, self._held = 0, 0
+        self._spent, self._held = rounds.lost_tables(), 0
         for one in rounds.earlier():
             self._add(one)
 
@@ -118,7 +121,12 @@ class PeopleWithNoise(ABC):
     def hold_round(self, queries: Sequence[Query]) -> CountedRound:
         """Count queries in one round, whatever is known already; the tables are spent."""
         raise_refusals(self.refusals(queries))
-        counted_round = self._rounds.hold([self.question(query) for query in queries])
+        try:
+            counted_round = self._rounds.hold([self.question(query) for query in queries])
+        except RoundAborted as error:
+            if error.spent:  # votes may have left: people do not draw these tables again
+                self._spent += self.count_tables(queries)
+            raise
         self._add(counted_round)
         return counted_round
 
@@ -199,7 +207,7 @@ class NoisyPeople(PeopleWithNoise):
     def __init__(self, rounds: Rounds | NoisySums, policy: Policy) -> None:
         terms = rounds.terms
         if terms.noise is None:
-            raise InputError("The users agreed on no noise: use AggregationTally.")
+            raise InputError("The users did not agree to any noise: use AggregationTally.")
         if terms.policy.id != check_policy(policy).id:
             raise InputError("The users agreed to a different policy.")
         self.guarantee = aggregation_guarantee(terms)
@@ -207,12 +215,26 @@ class NoisyPeople(PeopleWithNoise):
         super().__init__(held, policy, terms.noise, terms.sizes, terms.parameters.users)
 
     def tables_to_count(self, queries: Sequence[Query], latest: SamePeople | None) -> list[list[Query]]:
-        """Return the tables to count: queries that count nobody twice share one."""
-        covered, answered = ([], []) if latest is None else (latest.covered, latest.answered)
+        """Return the tables to count; queries about disjoint sets of people share a table.
+
+        Parameters
+        ----------
+        queries : sequence of Query
+            New queries.
+        latest : SamePeople or None
+            Tables of the people who were counted last.
+
+        Returns
+        -------
+        list of list of Query
+            For each table, its queries.
+        """
+        covered = [] if latest is None else latest.covered_variables
+        answered = [] if latest is None else latest.answered_queries
         return tables_to_ask(queries, covered, answered, self.schema)
 
     def count_tables(self, queries: Sequence[Query]) -> int:
-        """Return the number of tables: queries that count nobody twice share one."""
+        """Return the number of tables; queries about disjoint sets of people share a table."""
         return len(group_disjoint([query for query in queries if query.names]))
 
     def size_refusals(self, queries: Sequence[Query]) -> list[Refusal]:
@@ -248,19 +270,19 @@ class SamePeople(NoisyTally):
         self.guarantee = source.guarantee
 
     @property
-    def covered(self) -> list[frozenset[str]]:
+    def covered_variables(self) -> list[frozenset[str]]:
         """Return the variables of each table that is known without conditions."""
         return [frozenset(query.by) for query in self._budget.answers if not query.where]
 
     @property
-    def answered(self) -> list[Query]:
+    def answered_queries(self) -> list[Query]:
         """Return the known queries with conditions."""
         return [query for query in self._budget.answers if query.where]
 
     def covers(self, query: Query) -> bool:
         """Return True if these tables answer a query."""
         known = canonical_query(query, self.schema) in self._budget.answers
-        return known or any(names.issuperset(query.names) for names in self.covered)
+        return known or any(names.issuperset(query.names) for names in self.covered_variables)
 
     def add(self, queries: Sequence[Query], tables: int, cells: Sequence[Cells]) -> None:
         """Store the tables of a round."""
@@ -296,6 +318,9 @@ class _LocalRounds:
 
     def earlier(self) -> list[CountedRound]:
         return []
+
+    def lost_tables(self) -> int:
+        return 0
 
     def hold(self, questions: Sequence[Question]) -> CountedRound:
         batch = QuestionBatch(tuple(questions), self.terms.sizes)

@@ -71,8 +71,21 @@ class NoisyVotes(PeopleWithNoise):
         super().__init__(rounds, policy, redraws, terms.sizes, len(terms.members))
 
     def tables_to_count(self, queries: Sequence[Query], latest: SamePeople | None) -> list[list[Query]]:
-        """Return the tables to count: complete tables, each of which spends one table of the budget."""
-        covered = [] if latest is None else latest.covered
+        """Return the tables to count: complete tables, each of which spends one table of the budget.
+
+        Parameters
+        ----------
+        queries : sequence of Query
+            New queries.
+        latest : SamePeople or None
+            Tables of the people who were counted last.
+
+        Returns
+        -------
+        list of list of Query
+            One query per table.
+        """
+        covered = [] if latest is None else latest.covered_variables
         return tables_to_ask([Query(by=query.names) for query in queries], covered, [], self.schema)
 
     def count_tables(self, queries: Sequence[Query]) -> int:
@@ -106,7 +119,7 @@ class _SameVoters(SamePeople):
 
     def covers(self, query: Query) -> bool:
         """Return True if one of the tables contains all variables of a query."""
-        return any(names.issuperset(query.names) for names in self.covered)
+        return any(names.issuperset(query.names) for names in self.covered_variables)
 
     def _fuse_answers(self) -> TableFusion:
         answers = self._budget.answers

@@ -207,7 +207,7 @@ def _test_groups(fit: LikelihoodFit, title: str) -> TestResult | None:
     """Test the fit of yes/no reports by groups of rows with similar fitted probabilities."""
     chance, is_first = fitted_first(fit)
     order = np.argsort(chance, kind="stable")
-    # a row that represents several records counts that often
+    # a row that represents several records is counted once per record
     order = np.repeat(order, fit.problem.likelihood.weights[order].astype(np.intp))
     statistic = 0.0
     for rows in np.array_split(order, GROUPS):

@@ -1,4 +1,4 @@
-"""From a source and a formula to the likelihood of its reports."""
+"""Construction of the likelihood of the reports from a source and a formula."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class TermsMaker:
             frame = self.frame.copy(deep=False)
             for variable, code in zip(truths, codes, strict=True):
                 reference = (self.options.reference or {}).get(variable.name)
-                # terms are not used where the answer is missing, so any answer will do
+                # terms are not used where the answer is missing, so any answer can be substituted
                 answer = variable.answered_codes.index(code) if code in variable.answered_codes else 0
                 frame[variable.name] = column(
                     answers_only(variable), np.full(len(frame), answer), reference, self.options.scores

@@ -28,9 +28,9 @@ from masquerade.survey.forms.questionnaire import (
     tick_items,
 )
 
-MOST_BYTES: Final = 50 << 20  # of a workbook, unpacked
+MOST_BYTES: Final = 50 << 20  # most bytes of an unpacked workbook
 MOST_ROWS: Final = 20_000
-MOST_CELLS: Final = 5_000_000  # of a sheet; a single cell at its right edge makes a row of 16,384 cells
+MOST_CELLS: Final = 5_000_000  # most cells of a sheet; one cell at its right edge makes a row of 16,384 cells
 NAMES: Final = {"english": "en", "german": "de", "deutsch": "de", "french": "fr", "français": "fr",
                 "francais": "fr", "spanish": "es", "español": "es", "espanol": "es"}  # fmt: skip
 SILENT: Final = frozenset(
@@ -43,7 +43,7 @@ _NOT: Final = re.compile(r"not\((.*)\)")
 _LIMIT: Final = re.compile(r"\.\s*(>=|<=|>|<)\s*(-?\d{1,12}(?:\.\d{1,6})?)")
 _PARAMETER: Final = re.compile(r"(start|end|step)\s*=\s*(-?\d{1,12}(?:\.\d{1,6})?)")
 STEPS: Final = {"integer": 1.0, "int": 1.0, "decimal": 0.1, "range": 1.0}
-MOST_VALUES: Final = 10**6  # of a number
+MOST_VALUES: Final = 10**6  # most values of a number
 NO_LIMITS: Final = "it needs its smallest and largest number, such as '. >= 16 and . <= 99' as constraint"
 WHY: Final = {
     "text": WORD_FOR_WORD,
@@ -52,7 +52,7 @@ WHY: Final = {
 }
 
 
-Cells = Iterable[Sequence[object]]  # of a sheet, line by line
+Cells = Iterable[Sequence[object]]  # cells of a sheet, line by line
 Rows = list[dict[str, str]]
 
 

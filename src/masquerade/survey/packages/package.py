@@ -55,7 +55,7 @@ def build_package(survey: Survey, tool: str) -> ToolPackage:
     tool : str
         ``"limesurvey"``: a theme that disguises in the browser, and the survey to import. ``"surveyjs"``: a
         form, a page and a module that sends reports to a collector. ``"odk"``: an XLSForm for interviewers,
-        with sheets by which people draw themselves.
+        with printed sheets for the respondents' draws.
 
     Returns
     -------

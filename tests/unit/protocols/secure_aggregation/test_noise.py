@@ -249,7 +249,7 @@ def test_noise_on_disguised_records_and_exact_tallies_of_noise_are_refused():
         Aggregation(codes_of(14), DISGUISED, replace(CIRCLE, noise=NOISE))
     with pytest.raises(InputError, match="use NoisyPeople"):
         mq.people.AggregationTally(noisy(), CLEAR)
-    with pytest.raises(InputError, match="agreed on no noise"):
+    with pytest.raises(InputError, match="did not agree to any noise"):
         NoisyPeople(on_a_circle(), CLEAR)
     for wrong in (SumNoise(0, 5), SumNoise(1, 0), SumNoise(1, 5, 1e-12)):
         with pytest.raises(InputError):

@@ -237,7 +237,7 @@ def test_oversized_batches_and_messages_are_refused(monkeypatch):
     (refusal,) = source.check([BY_A, mq.Query(by=("A", "T"), where={"S": 1})])
     assert refusal.code == "too_many_cells"
     monkeypatch.setattr("masquerade.protocols.secure_sum.MOST_CELLS", 3)
-    with pytest.raises(QueryRefused, match="east: A batch has at most 3 cells, this one 4"):
+    with pytest.raises(QueryRefused, match="east: A batch has at most 3 cells; this batch has 4"):
         source.answer([BY_A, mq.Query(by="T")])  # a party has limits of its own
     with pytest.raises(InputError, match="at most 10 bytes"):
         LocalTransport({"a": bytes.upper}, largest=10).exchange("a", bytes(11))

@@ -73,7 +73,7 @@ class OrderSearch:
             for _ in range(KICKS):
                 x = changed.pop(int(generator.integers(len(changed))))
                 changed.insert(int(generator.integers(len(changed) + 1)), x)
-            if self._total(changed) == -math.inf:  # a required link goes against it
+            if self._total(changed) == -math.inf:  # a required link contradicts it
                 continue
             changed, total = self._climb(changed)
             if total > most + LEAST_GAIN:
