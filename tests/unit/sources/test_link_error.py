@@ -162,6 +162,84 @@ def test_planted_pairs_estimate_both_rates():
         mq.LinkError.from_pairs(planted, {})
 
 
+# --- two registers with errors ------------------------------------------------------------------------------
+
+FIRST = ["anna", "maria", "peter", "johannes", "sophie", "thomas", "lukas", "julia", "stefan", "katharina",
+         "michael", "elena", "martin", "laura", "david", "christine", "florian", "eva", "daniel"]  # fmt: skip
+STEMS = ["muell", "schmi", "hof", "bau", "web", "wag", "kra", "leit", "stein", "ber", "gru", "win"]
+LAST = [a + b for a in STEMS for b in ("er", "mann", "inger", "bauer", "ner", "hofer", "egger", "dt")]
+ONE_KEY = [["first", "last", "born"]]
+FOUR_KEYS = [
+    *ONE_KEY,
+    ["sound(first)", "sound(last)", "born"],
+    ["first", "last", "year(born)"],
+    ["sound(last)", "born"],
+]
+
+
+def typed(rng, name):
+    """Return a name with one letter left out, added or changed."""
+    place, letter = int(rng.integers(1, len(name) - 1)), "abcdefghijklmnopqrstuvwxyz"[rng.integers(26)]
+    return [name[:place] + name[place + 1 :], name[:place] + letter + name[place:],
+            name[:place] + letter + name[place + 1 :]][rng.integers(3)]  # fmt: skip
+
+
+def registers(rng, n, errors):
+    """Return two registers of which the second has errors in a share of its fields; 60% are in both."""
+    days = rng.integers((1930, 1, 1), (2006, 13, 29), (n, 3)).tolist()
+    people = pd.DataFrame({"first": rng.choice(FIRST, n), "last": rng.choice(LAST, n)})
+    people["born"] = [f"{year}-{month:02}-{day:02}" for year, month, day in days]
+    second = people.iloc[int(0.3 * n) :].copy()
+    for name in ("first", "last"):
+        wrong = rng.random(len(second)) < errors
+        second.loc[wrong, name] = [typed(rng, it) for it in second.loc[wrong, name]]
+    moved = rng.random(len(second)) < errors / 2
+    second.loc[moved, "born"] = [f"{int(it[:4]) + 1}{it[4:]}" for it in second.loc[moved, "born"]]
+    return people.iloc[: int(0.9 * n)], second.sample(frac=1, random_state=1)
+
+
+def linked_registers(first, second, keys):
+    """Return the partner that each person of the first register is linked with."""
+    columns = [
+        {name: frame[name].tolist() for name in ("first", "last", "born")} for frame in (first, second)
+    ]
+    found = cascade(*columns, keys, equal, dates=["born"])
+    return {first.index[i]: second.index[j] for i, j in found.pairs}
+
+
+@pytest.mark.parametrize("errors", [0.05, 0.15])
+def test_several_keys_find_what_a_typo_hides(errors):
+    """With one key a share (1 − e)²(1 − e/2) of the people is found, with four keys far more."""
+    first, second = registers(np.random.default_rng(8), 6000, errors)
+    both = set(first.index) & set(second.index)
+    share = {}
+    for name, keys in (("one", ONE_KEY), ("four", FOUR_KEYS)):
+        links = linked_registers(first, second, keys)
+        right = sum(i == j for i, j in links.items())
+        share[name] = right / len(both)
+        assert right / len(links) > 0.99
+    exact = (1 - errors) ** 2 * (1 - errors / 2)
+    assert abs(share["one"] - exact) < 5 * np.sqrt(exact * (1 - exact) / len(both)) + 0.01  # and twins
+    assert share["four"] > share["one"] + 0.4 * (1 - share["one"])
+
+
+def test_planted_pairs_estimate_the_rates_of_a_cascade():
+    """Loose keys link wrongly; 400 people known to be in both show how often, within five standard errors."""
+    rng = np.random.default_rng(9)
+    first, second = registers(rng, 9000, 0.15)
+    both = sorted(set(first.index) & set(second.index))
+    links = linked_registers(
+        first, second, [*ONE_KEY, ["sound(last)", "year(born)"], ["first", "year(born)"]]
+    )
+    planted = {int(it): int(it) for it in rng.choice(both, 400, replace=False)}
+    error = mq.LinkError.from_pairs(planted, links)
+    found = sum(links.get(it) == it for it in both) / len(both)
+    right = sum(links.get(it) == it for it in both) / sum(it in links for it in both)
+    assert right < 0.99
+    assert abs(error.found - found) < 5 * np.sqrt(found * (1 - found) / 400)
+    assert abs(error.right - right) < 5 * np.sqrt(right * (1 - right) / error.checked)
+
+
 def test_wrong_rates_and_margins_are_refused():
     table, _, margin = linked(np.random.default_rng(1))
     for wrong in (
