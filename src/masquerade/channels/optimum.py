@@ -354,8 +354,8 @@ def _solve_problem(problem: DesignProblem, vulnerability: float | None) -> stair
         if vulnerability is None or vulnerability > least:
             raise
         raise ChannelError(
-            f"'vulnerability' {vulnerability:g} is out of reach: guessing without a report is right with "
-            f"{least:.4g}, and every informative report adds to that."
+            f"'vulnerability' {vulnerability:g} cannot be reached: a guess without a report is right with "
+            f"probability {least:.4g}, and every informative report raises it."
         ) from error
 
 

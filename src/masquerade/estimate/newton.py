@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from masquerade.core.axes import Floats, contract
 from masquerade.estimate.likelihood import LikelihoodPoint, ReportLikelihood
 
-ACCURACY = 1e-3  # relative, of the linear systems: more would be wasted on an approximate model
+ACCURACY = 1e-3  # relative accuracy of linear systems: more would be wasted on an approximate model
 ROUNDS = 12  # limit of moving cells to zero within one step
 HALVINGS = 12
 WRITTEN_OUT = 512  # largest table whose channel is formed as one matrix
-RIDGE = 1e-9  # relative, keeps the root of a singular curvature solvable
+RIDGE = 1e-9  # relative ridge that keeps the root of a singular curvature solvable
 
 
 def newton_step(model: ReportLikelihood, point: LikelihoodPoint) -> tuple[LikelihoodPoint | None, int]:

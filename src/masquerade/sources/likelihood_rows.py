@@ -108,12 +108,12 @@ class _CountedReports:
 def likelihood_rows_of_engine(engine: Engine, over: Sequence[str]) -> LikelihoodRows:
     """Return P(report | truth) of every record of an engine, from the counts of its distinct reports.
 
-    The rows are in no order of the records.
+    The order of the rows is unrelated to the order of the records.
 
     Raises
     ------
     NoLikelihood
-        If the records have survey weights, or they or their distinct reports are too many.
+        If the records have survey weights, or there are too many records or distinct reports.
     """
     Query(by=tuple(over)).check(engine.schema)
     if engine.weighted:
@@ -163,7 +163,7 @@ def likelihood_rows_of_counts(
     Returns
     -------
     LikelihoodRows
-        Rows in no order of the records.
+        Rows in an order unrelated to the records.
 
     Raises
     ------

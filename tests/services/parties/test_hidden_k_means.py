@@ -234,7 +234,7 @@ def test_what_opens_is_consented_to_and_sessions_that_mean_nothing_are_refused(t
         ({"clusters": {"draw_start": True}}, "starts either with the centres in start or"),
         ({"learn": {"model": "tables", "tables": [["A"]]}}, "learns k-means clusters, not tables"),
         ({"hide_order": True}, "neither hide_order nor open_counts"),
-        ({"convener": "north"}, "none of the parties"),
+        ({"convener": "north"}, "must not be a party"),
         ({"clusters": {"steps": 0}}, "greater than or equal to 1"),
         ({"protocol": "arbitrary-with-miner", "helper": None}, "finds no clusters"),
         ({"learn": {"model": "k-means", "k": 3, "start": [["a"]]}}, "a list of lists of numbers"),

@@ -417,7 +417,7 @@ LINKED = {**POOL, "protocol": "vertical-with-miner", "linking": "intersection"}
         ({**POOL, "linking": "keyed"}, "links nothing"),
         ({**POOL, "helper": "helper"}, "no helper"),
         ({**LINKED, "linking": None}, "needs linking"),
-        ({**LINKED, "convener": "north"}, "none of the parties"),
+        ({**LINKED, "convener": "north"}, "must not be a party"),
         ({**LINKED, "protocol": "projection", "convener": "north"}, "knows the rotation, and can invert it"),
         ({**LINKED, "protocol": "projection", "parties": ["north"]}, "at least 2 parties"),
         ({**LINKED, "protocol": "revealed-vertical-counts"}, "needs a helper"),

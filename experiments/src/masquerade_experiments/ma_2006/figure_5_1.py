@@ -152,8 +152,8 @@ SHOWS = (
 CHOSEN = (
     "The figure's levels of p and numbers of records are lost, apart from 8,000 records and p = 0.25: we "
     "take p = 0.1, 0.2, 0.3, 0.35 and 1,000 to 16,000 records. All values compared are those that Theorem 2 "
-    "gives for these. Beside the figure's 0.5 a parameter of 0.8 is estimated: about 0.5 the reports tell "
-    "nothing of the disguise."
+    "gives for these. In addition to the figure's 0.5, a parameter of 0.8 is estimated: at 0.5, "
+    "reports do not show the disguise."
 )
 SLIP = (
     "The variance in §5.4.2 is divided by N_ijk²; as §5.4.1 and the simulation show, it must be N_ij², which "

@@ -7,8 +7,8 @@ from dataclasses import replace
 from masquerade_experiments.ma_sivakumar_2005 import figure_4
 
 FROM_THE_PAPER = (
-    "The probabilities of Fig. 5.6 are lost in the text; those of the same experiment in Fig. 3 of "
-    "Ma & Sivakumar (2005) are there."
+    "The probabilities of Fig. 5.6 are lost in the text; for the same experiment, they are in Fig. 3 of "
+    "Ma & Sivakumar (2005)."
 )
 
 EXPERIMENT = replace(

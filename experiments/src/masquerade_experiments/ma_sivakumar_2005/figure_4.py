@@ -153,10 +153,10 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 SHOWS = (
     "The conditional Kullback–Leibler distance between the parameters learnt from disguised and from clear "
-    "records grows with p; with 10,000 records it is still small at p = 0.3. Beside the paper's method: what "
-    "its Theorem 2 predicts, what the parties learn without a miner, and what comes out if disguised records "
-    "are taken for clear ones. Beyond p = 0.35 the noise outweighs the bias of the last; more records mend "
-    "the noise, but not the bias (see the distance against the sample size)."
+    "records grows with p; with 10,000 records it is still small at p = 0.3. The other "
+    "lines show the prediction of its Theorem 2, learning without a miner, and learning from disguised "
+    "records that are taken for clear ones. Beyond p = 0.35 the noise exceeds the bias of the last method; "
+    "more records reduce the noise, but not the bias (see the distance against the sample size)."
 )
 CHOSEN = "The levels of p are not given: we take 0.05 to 0.4. Every run draws its own 10,000 records."
 COMPARED = (

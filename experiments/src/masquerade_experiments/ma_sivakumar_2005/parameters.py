@@ -45,8 +45,8 @@ ORDER = (
     "what Theorem 2 expects of them (mean square of the log ratio 0.34 against 0.39); both are compared."
 )
 OWN_RECORDS = (
-    "The paper disguises one data set five times; every run here draws its own. Combined are the variance "
-    "of the paper's data set (multinomial), a fifth of that of its disguises, and that of ours."
+    "The paper disguises one data set five times; every run here draws its own. The variance is the sum "
+    "of the variances of the paper's data set (multinomial), of its mean disguise, and of our runs."
 )
 GAMMA = (
     "For C and F (p1 = 0.1, p2 = 0.25) the paper gives γ = 9, a ratio within a row; the amplification is 7.5."

@@ -102,7 +102,7 @@ class LossDistribution:
         return min(float(lost) + self.infinite, 1.0)
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest ε ≥ 0 with which the mechanism is (ε, δ)-private, rounded up; ∞ if none is."""
+        """Return the smallest ε ≥ 0 with which the mechanism is (ε, δ)-private, rounded up; else ∞."""
         if self.infinite >= delta:
             return math.inf
         low, high = 0.0, max(float(self.losses[-1]), 0.0)

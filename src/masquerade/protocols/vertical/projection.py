@@ -35,7 +35,7 @@ SECRET_BYTES = 32
 MOST_NUMBERS = 2**27
 MOST_ROTATED = 10_000  # records; the time grows with their square, and is about 5 s per query on one core
 ROTATION_SECONDS = 5e-8  # seconds per query and squared record, for both owners on one core
-RECORDS_A_COLUMN = 10  # with k of n columns, others are guessed with Φ(√(k/(n − k))): 63% at a tenth
+RECORDS_A_COLUMN = 10  # k of n columns reveal others in Φ(√(k/(n − k))) of cases: 63% at a tenth
 LEAST_SURE = 0.5  # noise factor of the covariance above which no standard error is reliable
 _LABEL = "projection secret"
 

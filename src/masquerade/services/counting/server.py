@@ -58,7 +58,7 @@ class CountServer(PeopleServer):
             self.state.notes.put(SCOPE, TERMS, terms.encode())
             self.take_terms(terms)
         elif self.terms.digest != terms.digest:
-            reason = f"Who is counted in {terms.name!r} was fixed before: other people need a new count."
+            reason = f"The people counted in {terms.name!r} were fixed before: other people need a new count."
             raise QueryRefused([Refusal("already_enrolled", reason)])
         return terms.digest
 

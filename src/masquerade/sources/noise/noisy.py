@@ -42,8 +42,8 @@ KIND = "counts with noise"
 class NoisyTally(ABC):
     """A `Tally` whose counts open only with noise, and whose budget is in a ledger.
 
-    Subclasses count and add noise in `_prepare` and `_open_cells`. The rest is here: what queries cost, what
-    is known already, the ledger, and consistent tables with their errors.
+    Subclasses count and add noise in `_prepare` and `_open_cells`. This class has the rest: the cost of
+    queries, the known tables, the ledger, and consistent tables with their errors.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class NoisyTally(ABC):
 
     @abstractmethod
     def _prepare(self, queries: Sequence[Query]) -> Any:
-        """Do what may fail before any table is spent."""
+        """Do the work that may fail, before any table is spent."""
 
     @abstractmethod
     def _open_cells(self, prepared: Any, queries: Sequence[Query], stage: NoiseStage) -> list[Cells]:
@@ -258,7 +258,7 @@ class NoisyTally(ABC):
             if not is_small(query, self.schema):
                 cells = prod(self.schema.shape(query.by))
                 reason = f"A table with noise has at most {MOST_CELLS:,} cells of {MOST_AXES} variables. "
-                reason += f"This one has {cells:,} of {len(query.names)}."
+                reason += f"This table has {cells:,} cells of {len(query.names)}."
                 return [Refusal("too_many_cells", reason, query)]
         left = self._budget.stage()[2]
         return [self._spent_refusal(len(groups), left)] if len(groups) > left else []

@@ -119,7 +119,7 @@ class NoisyPool(NoisyTally):
 
     def __init__(self, pool: MaskedSum, policy: Policy, ledger: PersonLedger | None = None) -> None:
         if pool.noise is None:
-            raise InputError("The parties of this pool agreed on no noise.")
+            raise InputError("The parties of this pool did not agree to any noise.")
         if policy.disguised:
             raise InputError(
                 "Noise is for counts of clear records; disguised records are pooled without noise."

@@ -15,7 +15,7 @@ import numpy as np
 
 from masquerade.core.axes import Floats
 
-LARGE = 500.0  # predictors are cut there: exp(500) is far from overflow and from any usable probability
+LARGE = 500.0  # largest predictor: exp(500) is far from overflow and from any usable probability
 
 
 class Family(ABC):

@@ -3,8 +3,8 @@
 Each design of a survey is a matrix of chances and one of these models. Truths that are tuples (a sensitive
 answer and a number of items, a covariate and an outcome) have a product of models.
 
-The first axis of arrays is the records, but memory is ordered truth by truth, so that sums over a few truths
-are sums of vectors.
+The first axis of arrays indexes the records, but memory is ordered truth by truth, so that sums over a few
+truths are sums of vectors.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ class Part:
     model : TruthModel
         Model of the factor.
     columns : tuple of int
-        Which predictors of the product it takes.
+        Indices of the predictors of the product that it takes.
     codes : array
         Truth of the factor for each truth of the product; −1 where the factor is not needed.
     """

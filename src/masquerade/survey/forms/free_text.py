@@ -22,8 +22,8 @@ from masquerade.survey.forms.question_types import QuestionEntry, QuestionSpec
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
 
-MOST_CHARACTERS: Final = 8_000  # of all texts of one person together: a message is at most 64 kB
-BYTES_PER_CHARACTER: Final = 3  # of UTF-8, for each unit of UTF-16, by which browsers count
+MOST_CHARACTERS: Final = 8_000  # most characters of all texts of a person: a message is at most 64 kB
+BYTES_PER_CHARACTER: Final = 3  # most bytes of UTF-8 per unit of UTF-16, in which browsers count
 DEFAULT_LONGEST: Final = 500
 OTHER_KEYS: Final = ("items", "answers", "number", "date", "ticked", "not_asked")
 

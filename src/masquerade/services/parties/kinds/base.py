@@ -54,11 +54,11 @@ class Convener(Enum):
     Examples
     --------
     >>> mq.parties.Convener.OUTSIDER.value
-    'a node that is none of the parties'
+    'a node that is not a party'
     """
 
     ANYBODY = "a party or a node outside"
-    OUTSIDER = "a node that is none of the parties"
+    OUTSIDER = "a node that is not a party"
     ONE_OF_TWO = "one of exactly two parties"
 
 
@@ -361,7 +361,7 @@ class SessionKind(ABC):
         if spec.learn.options.get("missing") in {*EM} - {*self.em}:
             yield f"{self.name} counts no table of all variables: take missing: {self.em[0]}"
         if self.convener is Convener.OUTSIDER and not outsider:
-            yield f"the convener of {self.name} must be none of the parties: {self.why}"
+            yield f"the convener of {self.name} must not be a party: {self.why}"
         if self.convener is Convener.ONE_OF_TWO and (parties != 2 or outsider):
             yield f"{self.name} has exactly two parties, one of which convenes: {self.why}"
         if spec.linking == "intersection" and parties > 2 and not outsider:
