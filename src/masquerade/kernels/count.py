@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from masquerade.kernels import cell_sums
 from masquerade.kernels.cell_sums import Codes
 from masquerade.kernels.cover import TableBlock, cover
-from masquerade.kernels.jit import expect_rows, is_little
+from masquerade.kernels.jit import expect_rows, expect_work, is_little
 from masquerade.kernels.tiles import (
     SHARE,
     TILE,
@@ -78,12 +78,12 @@ def count_many(
     """
     data = check_columns(columns, sizes)
     rows = row_count([*columns, *([] if multiplicity is None else [multiplicity])])
-    expect_rows(rows)
     for subset in subsets:
         if len(set(subset)) < len(subset):
             raise ValueError(f"a column is listed twice in {subset}")
         _cells(data, subset)
     plan = cover(data.sizes, subsets, rows)
+    expect_work(rows * sum(len(block.columns) + 1 for block in plan))
     answers: dict[int, Counts] = {}
     for block, table in zip(plan, _count_blocks(data, plan, multiplicity, rows), strict=True):
         tables = _marginals(table, block.columns, [subsets[request] for request in block.requests])

@@ -80,6 +80,12 @@ def expect_rows(rows: int) -> None:
         is_little(ENOUGH_WORK)
 
 
+def expect_work(elements: int) -> None:
+    """Stop using twins if as much work is about to be done as loading compiled code costs."""
+    if elements >= ENOUGH_WORK:
+        is_little(ENOUGH_WORK)
+
+
 def announce_compilation(say: Callable[[], None] | None) -> None:
     """Set a function that is called once, before the first kernel is compiled because no cache has it."""
     global _on_compile  # noqa: PLW0603  (as above)

@@ -221,3 +221,15 @@ def test_small_tables_are_counted_without_numba():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("tables", "loads"), [(1, False), (45, True)])
+def test_compiled_code_is_loaded_for_the_work_and_not_for_the_rows(monkeypatch, tables, loads):
+    """One table of a million records is less work than loading Numba; 45 tables are more."""
+    monkeypatch.setattr(jit, "_work", 0)
+    rng = np.random.default_rng(8)
+    columns = [rng.integers(0, 90, 1_000_000, dtype=np.uint8) for _ in range(10)]
+    pairs = [(a, b) for a in range(10) for b in range(a)][:tables]
+    tables = count.count_many(columns, [90] * 10, pairs)
+    assert all(table.sum() == 1_000_000 for table in tables)
+    assert jit.is_little(0) != loads
