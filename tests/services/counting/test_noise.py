@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,10 +16,13 @@ from masquerade.core.errors import FileError, InputError, QueryRefused
 from masquerade.protocols.frequency_mining.history import TABLE
 from masquerade.protocols.noise_shares import SHARES
 from masquerade.protocols.people.owner_budget import OwnerBudget
+from masquerade.protocols.people.questions import Question
 from masquerade.services.common.settings import load
 from masquerade.services.counting.messages import CountTerms
 from masquerade.services.counting.person_file import PersonFile
+from masquerade.services.counting.rounds import RoundBook
 from masquerade.services.counting.settings import CountDescription
+from masquerade.sources.people.count_rounds import CountedRound
 
 PEOPLE = 14
 NOISE = {"epsilon": 2.5, "tables": 3, "enrolment": "verified"}
@@ -207,3 +211,26 @@ def test_device_of_a_count_with_noise_loads_numpy_and_no_more():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
     assert done.stdout == "['numpy']\n"
+
+
+@pytest.mark.parametrize(
+    "described", [{"tables": 2}, {"questions": [{"columns": ["a"], "conditions": []}] * 2}]
+)
+def test_tables_of_rounds_without_counts_are_known_after_a_restart(described):
+    """A miner stores that votes may leave; counts that never came have spent their tables."""
+    notes = {}
+    state = SimpleNamespace(
+        notes=SimpleNamespace(
+            get=lambda scope, name: notes.get((scope, name)),
+            put=lambda scope, name, value: notes.update({(scope, name): value}),
+        )
+    )
+    book = RoundBook(state, {"a": 2})
+    assert book.lost_tables() == 0
+    book.add("voting", **described)
+    assert RoundBook(state, {"a": 2}).lost_tables() == 2
+    book.add("voting", **described)
+    book.add_noisy_round(CountedRound({Question(("a",)): np.array([3, 4])}, (0, 1)))
+    again = RoundBook(state, {"a": 2})
+    assert again.lost_tables() == 2
+    assert [counted.people for counted in again.noisy_rounds()] == [(0, 1)]

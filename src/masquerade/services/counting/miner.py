@@ -355,7 +355,8 @@ class MinerService(CountServer):
             raise QueryRefused([Refusal("not_closed", "The mix is not closed: nothing was opened.")])
         result: dict[str, Any] = {} if self.mix is None else self.mix.result or {}
         if self.noisy is not None:
-            result = {"rounds": [noisy_round_values(one) for one in self.book.noisy_rounds()]}
+            rounds = [noisy_round_values(one) for one in self.book.noisy_rounds()]
+            result = {"rounds": rounds, "lost": self.book.lost_tables()}
         return {"terms": terms.encode().hex(), **result}
 
     def _close(self, _given: dict[str, Any]) -> dict[str, Any]:

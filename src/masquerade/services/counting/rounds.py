@@ -19,6 +19,7 @@ from masquerade.core.errors import InputError, QueryRefused, Refusal, RoundAbort
 from masquerade.crypto.errors import DecodingError
 from masquerade.protocols.frequency_mining.messages import FrequencyTerms
 from masquerade.protocols.frequency_mining.roles import MiningRound
+from masquerade.protocols.noise_shares import count_tables
 from masquerade.protocols.people.questions import Counts, Question
 from masquerade.protocols.secure_aggregation import circle
 from masquerade.protocols.secure_aggregation import messages as wire
@@ -102,6 +103,17 @@ class RoundBook:
         """Return the rounds with noise, oldest first."""
         return [noisy_round_of(entry, self._sizes) for entry in self.of("noisy")]
 
+    def lost_tables(self) -> int:
+        """Return the number of tables of rounds with noise whose votes may have left without counts."""
+        lost = open_tables = 0
+        for entry in self.entries:
+            if entry["kind"] == "voting":
+                open_tables = len(entry["questions"]) if "questions" in entry else entry.get("tables", 0)
+                lost += open_tables
+            elif entry["kind"] == "noisy":
+                lost -= open_tables
+        return lost
+
     def load_counts(self, policy: Policy) -> list[KnownCounts]:
         """Return the counts of every round."""
         return [
@@ -156,6 +168,10 @@ class ServedFrequency(FrequencyTally):
     def earlier(self) -> list[CountedRound]:
         """Return the rounds with noise that were counted before."""
         return self._book.noisy_rounds()
+
+    def lost_tables(self) -> int:
+        """Return the number of tables of rounds whose votes may have left without counts."""
+        return self._book.lost_tables()
 
     def hold(self, questions: Sequence[Question]) -> CountedRound:
         """Run a round of redrawn votes and store its tables."""
@@ -217,7 +233,7 @@ class ServedAggregation:
         self.terms, self._queue, self._book = terms, queue, book
         self.last: AggregationOutcome | None = None
         self._nonce = os.urandom(wire.NONCE_SIZE)
-        self._number, self._over = 0, False
+        self._number, self._over, self._tables = 0, False, 0
         for entry in book.entries:
             if entry["kind"] == "voting":
                 self._nonce, self._number = bytes.fromhex(entry["nonce"]), entry["number"]
@@ -260,9 +276,14 @@ class ServedAggregation:
         """Return the rounds with noise that were counted before."""
         return self._book.noisy_rounds()
 
+    def lost_tables(self) -> int:
+        """Return the number of tables of rounds whose votes may have left without counts."""
+        return self._book.lost_tables()
+
     def hold(self, questions: Sequence[Question]) -> CountedRound:
         """Count questions with noise in one round, and store the tables."""
         batch = QuestionBatch(tuple(questions), self.terms.sizes)
+        self._tables = count_tables(batch.queries)
         outcome = self.ask(batch)
         counted_round = CountedRound(batch.tables(outcome.counts), outcome.survivors)
         self._book.add_noisy_round(counted_round)
@@ -292,7 +313,7 @@ class ServedAggregation:
             refusal = against_another_list(here, before, least)
             if refusal is not None:
                 raise QueryRefused([refusal])
-        self._book.add("voting", nonce=self._nonce.hex(), number=self._number)
+        self._book.add("voting", nonce=self._nonce.hex(), number=self._number, tables=self._tables)
 
     def _restore_outcome(self, entry: Mapping[str, Any]) -> AggregationOutcome:
         """Return the part of a stored outcome that later rounds need: its people, and the session's graph."""

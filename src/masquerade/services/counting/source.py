@@ -98,9 +98,10 @@ class _MinerRounds(Generic[NoisyTerms]):
     """Rounds with noise over people's devices, through the miner."""
 
     def __init__(
-        self, operator: Callable[[], Operator], terms: NoisyTerms, rounds: Sequence[CountedRound]
+        self, operator: Callable[[], Operator], terms: NoisyTerms, rounds: Sequence[CountedRound], lost: int
     ) -> None:
         self.terms, self._operator, self._rounds = terms, operator, list(rounds)
+        self._lost = lost
 
     @property
     def guarantee(self) -> Guarantee:
@@ -114,6 +115,9 @@ class _MinerRounds(Generic[NoisyTerms]):
 
     def earlier(self) -> list[CountedRound]:
         return list(self._rounds)
+
+    def lost_tables(self) -> int:
+        return self._lost
 
     def hold(self, questions: Sequence[Question]) -> CountedRound:
         listed = [question_values(one) for one in questions]
@@ -171,7 +175,8 @@ def count(
         return MixedRecords(Collected(records, int(result["unreadable"])), policy, agreed)
     if agreed.noise is not None:
         rounds = [noisy_round_of(one, agreed.sizes) for one in result["rounds"]]
+        lost = int(result["lost"])
         if isinstance(agreed, FrequencyTerms):
-            return NoisyVotes(_MinerRounds(operator, agreed, rounds), policy)
-        return NoisyPeople(_MinerRounds(operator, agreed, rounds), policy)
+            return NoisyVotes(_MinerRounds(operator, agreed, rounds, lost), policy)
+        return NoisyPeople(_MinerRounds(operator, agreed, rounds, lost), policy)
     return CountedPeople(operator, terms, policy)

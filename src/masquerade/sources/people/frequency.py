@@ -148,6 +148,10 @@ class FrequencyTally(CountRounds):
         """Return the rounds with noise that were counted before: none in this process."""
         return []
 
+    def lost_tables(self) -> int:
+        """Return the number of tables of earlier rounds whose votes left without counts: none here."""
+        return 0
+
     def hold(self, questions: Sequence[Question]) -> CountedRound:
         """Mine the counts of redrawn votes in one round, for `NoisyVotes`.
 

@@ -245,7 +245,7 @@ class NoisyPeople(PeopleWithNoise):
         cells = sum(self.question(query).cells(self.sizes) for query in queries)
         if cells > MOST_COUNTS:
             return [
-                Refusal("too_many_cells", f"the batch has {cells:,} cells, a vote at most {MOST_COUNTS:,}")
+                Refusal("too_many_cells", f"the batch has {cells:,} cells; a vote has at most {MOST_COUNTS:,}")
             ]
         return []
 

@@ -21,7 +21,12 @@ from masquerade.core.errors import InputError, QueryRefused, RoundAborted
 from masquerade.people import FileLedger, NoisyVotes, VoteNoise
 from masquerade.protocols.frequency_mining import roles
 from masquerade.protocols.frequency_mining.history import TABLE
-from masquerade.protocols.frequency_mining.messages import FrequencyTerms, Invitation, MiningStep
+from masquerade.protocols.frequency_mining.messages import (
+    FrequencyTerms,
+    Invitation,
+    MiningStep,
+    SignedMiningMessage,
+)
 from masquerade.protocols.frequency_mining.roles import MiningUser
 from masquerade.protocols.frequency_mining.vote_noise import redrawn_votes
 from masquerade.protocols.people.questions import Question
@@ -117,6 +122,23 @@ def test_people_who_leave_are_kept_apart_and_need_no_rule_against_differences():
     [later] = source.answer([mq.Query(by="ill")])
     assert (later.n, source.n, source.tables_spent) == (12, 12, 2)
     assert source.answer([mq.Query(by="smoker")])[0].n == 13  # known: nothing is drawn again
+
+
+def test_tables_of_a_round_that_fails_after_votes_left_are_spent():
+    people, source = crowd(12, tables=2)
+    exchange, silent = people.exchange, next(iter(people.users))
+
+    def withheld(user, message):
+        reply = exchange(user, message)
+        is_vote = reply is not None and SignedMiningMessage.decode(reply).step is MiningStep.VOTE
+        return None if user == silent and is_vote else reply
+
+    source._rounds._exchange = withheld
+    with pytest.raises(RoundAborted) as aborted:
+        source.answer([mq.Query(by="ill")])
+    assert aborted.value.spent
+    assert (source.tables_spent, source.tables_left, source.rounds_held) == (1, 1, 0)
+    assert {len(user._ledger.values(TABLE)) for user in people.users.values()} == {1}
 
 
 def test_votes_with_noise_are_answered_by_the_source_for_noise_only():
