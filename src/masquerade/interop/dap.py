@@ -22,13 +22,16 @@ Aggregators may add noise of their own before they hand out their shares. A resu
 fraction of two numbers, given by their digits to base 2³², the lowest first. Sums may then be negative, and
 need not add up to the number of reports. The estimates correct for the disguise and the noise together.
 
+Reports of bits, as `mq.channels.unary_encoding` makes them, may be summed as ``Prio3SumVec`` or
+``Prio3MultihotCountVec`` instead: one sum per bit, which gives the table of each bit alone.
+
 Reference: draft-irtf-cfrg-vdaf §7.4.4, draft-ietf-ppm-dap; the noise of libprio-rs (flp/types/dp.rs).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import exp, expm1, inf, isqrt, prod, sqrt
 from pathlib import Path
@@ -37,11 +40,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from masquerade.channels.policy import Policy, policy_of
-from masquerade.core.axes import Floats
-from masquerade.core.errors import FileError, InputError
+from masquerade.core.axes import AxisMaps, Floats
+from masquerade.core.errors import FileError, InputError, Refusal
 from masquerade.core.linear_covariance import CovariancePart
 from masquerade.core.query import Query
 from masquerade.core.schema import Category
+from masquerade.core.table import CountTable
+from masquerade.core.tally import raise_refusals
 from masquerade.core.util.json_text import read_json
 from masquerade.protocols.people.questions import Counts, Question
 from masquerade.sources.people.count_rounds import KnownCounts
@@ -77,6 +82,7 @@ FIELDS: Final = {
     "Prio3MultihotCountVec": _Field(FIELD, BYTES),
 }
 SCALARS: Final = {"Prio3Count", "Prio3Sum"}
+BITS: Final = ("Prio3SumVec", "Prio3MultihotCountVec")  # one sum per bit of a report
 LAPLACE, NO_NOISE = "PureDpDiscreteLaplace", "NoDifferentialPrivacy"
 
 
@@ -131,24 +137,78 @@ class NoisedCounts(KnownCounts):
         return tuple(parts)
 
 
-def to_dap(policy: Policy) -> dict[str, Any]:
+class BitCounts(KnownCounts):
+    """Sums of bits as a source: the table of each bit alone, with the noise of aggregators.
+
+    Examples
+    --------
+    >>> town = mq.Variable("town", ["Ulm", "Trier", "Jena"])
+    >>> policy = mq.channels.unary_encoding(town, gamma=3)
+    >>> result = {"masquerade_dap": 1, "policy": policy.id, "vdaf": "Prio3MultihotCountVec"}
+    >>> source = mq.interop.from_dap(result | {"report_count": 900, "counts": [300, 275, 325]}, policy)
+    >>> [source.answer([mq.Query(where={name: True})])[0].values.item() for name in policy.schema]
+    [300.0, 200.0, 400.0]
+    """
+
+    def __init__(self, policy: Policy, sums: Sequence[int], n: int, variance: float) -> None:
+        tables = {
+            Question.about([name], {}, policy.observed): np.array([own, n - own], dtype=np.int64)
+            for name, own in zip(policy.observed, sums, strict=True)
+        }
+        super().__init__(policy, tables, n)
+        self._variance = variance
+
+    def check(self, queries: Sequence[Query]) -> list[Refusal]:
+        """Return a refusal of every query of several bits: only sums of single bits were collected."""
+        refusals = super().check(queries)
+        reason = "The sums are of each bit alone: query one variable at a time."
+        return refusals + [Refusal("not_counted", reason, it) for it in queries if len(it.names) > 1]
+
+    def answer(self, queries: Sequence[Query]) -> list[CountTable]:
+        """Answer a batch, each query from the table of its bit."""
+        if isinstance(queries, Query):
+            raise InputError("A source answers a list of queries: write answer([query]).")
+        raise_refusals(self.check(queries))
+        names = [next(iter(query.names), next(iter(self.schema))) for query in queries]
+        tables = super().answer([Query(by=(name,)) for name in names])
+        return [
+            table.select(dict(query.where)).marginal(query.by)
+            for query, table in zip(queries, tables, strict=True)
+        ]
+
+    def noise_parts(self, query: Query) -> tuple[CovariancePart, ...]:
+        """Return the variance of the noise in the sum of a bit: what it adds to true, false loses."""
+        if not self._variance:
+            return ()
+        (part,) = self.parts(1)
+        (axis_map,) = part.layout.plan(query).maps.maps
+        matrix = np.eye(2) if axis_map.matrix is None else axis_map.matrix
+        maps = AxisMaps((2,), (replace(axis_map, matrix=matrix[:1] - matrix[1:]),))
+        variance = np.array([self._variance])
+        return (CovariancePart(variance, maps, np.zeros(1), 6 * variance**2, (0.0, 0.0)),)
+
+
+def to_dap(policy: Policy, vdaf: str = VDAF) -> dict[str, Any]:
     """Return the parameters of the DAP task that collects reports of a policy.
 
     Parameters
     ----------
     policy : Policy
         Policy of the reports.
+    vdaf : str, default "Prio3Histogram"
+        Type of the task. For reports of bits also "Prio3SumVec" or "Prio3MultihotCountVec".
 
     Returns
     -------
     dict
         Type and length of the VDAF, and the meaning of its cells. A person's report is one cell: their
-        reports of all `variables`, the last varying fastest.
+        reports of all `variables`, the last varying fastest. Of bits, it is the list of the bits of all
+        `variables`, 1 for true.
 
     Raises
     ------
     InputError
-        If the reports have more than 10,000 cells.
+        If the reports have more than 10,000 cells, or are not bits.
 
     Examples
     --------
@@ -156,10 +216,12 @@ def to_dap(policy: Policy) -> dict[str, Any]:
     >>> task["vdaf"], task["length"]
     ('Prio3Histogram', 24)
     """
-    length = _cells(policy)
+    length = _length(policy, vdaf)
     return {
-        "vdaf": VDAF,
+        "vdaf": vdaf,
         "length": length,
+        **({"max_measurement": 1} if vdaf == "Prio3SumVec" else {}),
+        **({"max_weight": length} if vdaf == "Prio3MultihotCountVec" else {}),
         "chunk_length": max(1, isqrt(length - 1) + 1),
         "policy": policy.id,
         "variables": {one.name: list(one.categories) for one in policy.observed.variables},
@@ -229,15 +291,22 @@ def from_dap(values: object, policy: Policy | str | Path) -> KnownCounts:
     """
     loaded = policy_of(policy)
     checked = _check_keys(values)
-    if checked.get("vdaf") != VDAF:
-        raise InputError(f"'vdaf' must be {VDAF}; dap_sums reads the sums of other types.")
+    vdaf = checked.get("vdaf")
+    if vdaf not in (VDAF, *BITS):
+        raise InputError(
+            f"'vdaf' must be {VDAF} or, of bits, {' or '.join(BITS)}; dap_sums reads other types."
+        )
     if checked.get("policy") != loaded.id:
         raise InputError("the result is of another policy: 'policy' must be the sha256 of this one.")
-    length, n = _cells(loaded), _report_count(checked.get("report_count"), "report_count")
-    counts, noise = _sums(checked, VDAF, length), _noise(checked, VDAF, length, 1)
+    length, n = _length(loaded, str(vdaf)), _report_count(checked.get("report_count"), "report_count")
+    counts, noise = _sums(checked, str(vdaf), length), _noise(checked, str(vdaf), length, 1)
     if len(counts) != length:
-        raise InputError(f"the histogram must have {length:,} cells. Got {len(counts):,} instead.")
+        raise InputError(f"the result must have {length:,} cells. Got {len(counts):,} instead.")
     slack = BEYOND_CHANCE * sqrt(length * noise.variance)
+    if vdaf in BITS:
+        if any(not -slack <= count <= n + slack for count in counts):
+            raise InputError("a sum of bits is outside what 'report_count' reports and the noise can give.")
+        return BitCounts(loaded, counts, n, noise.variance)
     if abs(sum(counts) - n) > slack or any(not -slack <= count <= n + slack for count in counts):
         raise InputError("the cells of the histogram do not add up to 'report_count'.")
     shape = loaded.observed.shape(loaded.observed)
@@ -427,6 +496,17 @@ def unshard(shares: Sequence[bytes], length: int, field: _Field = FIELDS[VDAF]) 
     if any(element >= modulus for share in elements for element in share):
         raise InputError(f"a share contains a number outside Field{8 * size}.")
     return [sum(cell) % modulus for cell in zip(*elements, strict=True)]
+
+
+def _length(policy: Policy, vdaf: str) -> int:
+    """Return the length of the task: the number of cells of all reports, or of bits."""
+    if vdaf == VDAF:
+        return _cells(policy)
+    if vdaf not in BITS:
+        raise InputError(f"'vdaf' must be {VDAF}, {' or '.join(BITS)}.")
+    if any(one.categories != (True, False) for one in policy.observed.variables) or policy.strata:
+        raise InputError(f"{vdaf} sums bits: each report must be true or false, as in a unary encoding.")
+    return len(policy.observed)
 
 
 def _cells(policy: Policy) -> int:
