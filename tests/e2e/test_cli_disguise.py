@@ -340,7 +340,7 @@ def test_an_empty_table_is_no_error(tmp_path):
 def test_a_channel_that_tells_nothing_draws_nothing(tmp_path):
     data, rules = world(tmp_path, policy=POLICY.replace("p: 0.25", "p: 0.5"))
     line = refused("disguise", data, "-p", rules, "-o", tmp_path / "out.csv")
-    assert "smoker: every report is as likely under any truth" in line
+    assert "smoker: every report is equally likely under every truth" in line
     assert not (tmp_path / "out.csv").exists()
 
 

@@ -149,5 +149,5 @@ def test_places_without_a_ledger_and_other_mistakes(folder, tmp_path):
 def test_an_empty_ledger(tmp_path):
     with State.open(tmp_path / "state") as state:
         in_state(state, KEY).close()
-    assert ok(tmp_path / "state") == "Nothing has left.\n"
+    assert ok(tmp_path / "state") == "Nothing was released.\n"
     assert "intact, 0 releases.\n" in ok(tmp_path / "state", "verify")

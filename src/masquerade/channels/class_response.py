@@ -1,11 +1,11 @@
 """Class response: each person is dealt a random block of a few variables and reports the class of its values.
 
 A block is dealt before the answer is known, and published: it reveals nothing. A *cells* block asks for the
-combination of k variables, a *difference* block which of k + 1 binary variables differ from the first. The
-class is reported through a symmetric channel over all classes of the block, so that every record has the same
-γ, however many variables there are. Variables that belong together, such as a question and its follow-up, are
-dealt as one *unit*. If variables have different numbers of categories, a *design* can list the blocks,
-instead of all blocks of one size.
+combination of k variables, a *difference* block asks which of k + 1 binary variables differ from the first.
+The class is reported through a symmetric channel over all classes of the block, so that every record has the
+same γ, however many variables there are. Variables that belong together, such as a question and its
+follow-up, are dealt as one *unit*. If variables have different numbers of categories, a *design* can list the
+blocks, instead of all blocks of one size.
 """
 
 from __future__ import annotations

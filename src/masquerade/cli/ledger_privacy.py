@@ -65,7 +65,7 @@ def show_ledger(place: str, policy: str | None, *, json: bool, plot: str | None,
         output.emit({"person": total.to_dict(limit), "recipients": seen})
         return
     if not releases:
-        output.emit("Nothing has left.\n")
+        output.emit("Nothing was released.\n")
         return
     parts: list[Any] = [
         *total.lines(limit),

@@ -141,7 +141,7 @@ class _Families:
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """The maximum of EM on one table: `agrees` has a row per cell of `counts`, and a column per answers."""
+    """The maximum of EM on one table: `agrees` has a row per cell of `counts`, one column per combination."""
 
     chances: dict[str, Floats]
     places: dict[str, list[int]]

@@ -122,7 +122,7 @@ class NoiseShares:
             raise QueryRefused([refusal])
         entry = {"scope": self._scope.hex(), "tables": tables, "terms": self.terms.to_dict()}
         claims = [Claim(SHARES, self._scope + name, json.dumps(entry).encode())]
-        # a process that spends at the same time has the same turn, and only one of both gets it
+        # a process that spends at the same time has the same turn, and only one of the two gets it
         claims.append(Claim(TURN, turn.to_bytes(8, "big"), b""))
         try:
             self._ledger.claim(claims)

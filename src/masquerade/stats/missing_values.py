@@ -22,7 +22,7 @@ TAKEN = {
     "answered": "Only people who answered are counted.",
     "category": "Missing answers are counted as categories of their own.",
     "at-random": "Missing answers are assumed to be at random given {given}.",
-    "bounds": "Nothing is assumed: the missing answers may be any.",
+    "bounds": "Nothing is assumed: missing answers may be any answer.",
 }
 
 

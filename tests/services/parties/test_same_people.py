@@ -273,5 +273,5 @@ def test_after_a_restore_a_session_keeps_its_text(tmp_path):
         deployment.consent_to(other)  # its operator has changed the file
         deployment.start("north")
         offer = say.encode(say.Begin(spec=other, epoch=os.urandom(16).hex()))
-        with pytest.raises(QueryRefused, match="data has left under a different text"):
+        with pytest.raises(QueryRefused, match="data was released under a different text"):
             deployment.say(MINER, "north", "begin", offer, session=SESSION)

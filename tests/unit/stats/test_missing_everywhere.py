@@ -216,7 +216,7 @@ def test_what_makes_no_sense_is_refused_with_what_to_do_instead(people: pd.DataF
         mq.stats.logistic(source, "b ~ g", missing="category")  # type: ignore[typeddict-item]
     with pytest.raises(InputError, match="bounds for shares"):
         mq.stats.logistic(source, "b ~ g", missing="bounds")  # type: ignore[typeddict-item]
-    with pytest.raises(InputError, match="Take v into the formula"):
+    with pytest.raises(InputError, match="Add v to the formula"):
         mq.stats.logistic(source, "b ~ g", missing="at-random", given="v")
     assert mq.stats.shares(source, "b").values.sum() == pytest.approx(1.0)
 

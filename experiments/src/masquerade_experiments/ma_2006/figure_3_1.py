@@ -136,7 +136,7 @@ EXPERIMENT = Experiment(
     shows=(
         "The conditional entropy of a value given its report, under a uniform prior: for a binary variable, "
         "for six categories, and for six categories that change only within two groups of three. With groups "
-        "less stays unknown at every p. This is computed exactly, nothing is drawn at random."
+        "less uncertainty remains at every p. This is computed exactly, nothing is drawn at random."
     ),
     settings=settings,
     measure=measure,

@@ -124,9 +124,9 @@ EXPERIMENT = Experiment(
     item="Figure 7.3",
     title="Items disguised together disclose less than items disguised one by one",
     shows=(
-        "γ over a whole group of two or three in-or-out items: once sent through one symmetric channel "
-        "over their combinations, once each through a channel of its own that changes a single item just "
-        "as often. For the same noise in every item, the group together has the smaller γ. This is "
+        "γ over a whole group of two or three in-or-out items: disguised together by one symmetric channel "
+        "over their combinations, or separately by channels that change a single item just as often. For "
+        "the same noise in every item, the group together has the smaller γ. This is "
         "computed exactly from the policies, nothing is drawn at random."
     ),
     settings=settings,

@@ -20,7 +20,7 @@ NOISE = 0.2
 K_MIN, LEAST_WIDTH = 500, 0.3
 
 DECLARED = (
-    "What MGAS was asked for is not printed: at least 500 records and a width of 0.3 in every group.",
+    "The parameters of MGAS are not printed: at least 500 records and a width of 0.3 in every group.",
 )
 
 

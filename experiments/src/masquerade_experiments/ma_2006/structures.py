@@ -41,7 +41,7 @@ CHOSEN = (
     "The levels of p are not given: we take p = 0 to 0.3. Every run draws "
     "its own 10,000 records. The distance is from the true joint distribution to the learnt one."
 )
-TURNED = "K2 with the true order cannot turn a link round: wrong links are extra or missing ones."
+TURNED = "K2 with the true order cannot reverse a link: wrong links are extra or missing links."
 
 
 def ours(_: float) -> Correction:

@@ -70,8 +70,8 @@ EXPERIMENT = Experiment(
     title="Seconds to learn a naive Bayes classifier privately, against the number of users",
     shows=(
         "A naive Bayes classifier needs one frequency for every value of every feature in every class, all "
-        f"in one round: {COUNTS} for the made-up people used here. Times are those of the primitive, so many "
-        "times; the shapes are the same."
+        f"in one round: {COUNTS} for the synthetic people used here. Times are those of the primitive, "
+        "multiplied by this number; the shapes are the same."
     ),
     settings=settings,
     measure=measure,

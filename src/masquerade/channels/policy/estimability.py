@@ -10,7 +10,7 @@ from masquerade.channels.policy.policy import Policy
 from masquerade.core.errors import PolicyError, SingularChannel
 from masquerade.estimate.inverse import UNRELATED
 
-NOTHING = "every report is as likely under any truth (γ = 1): nothing can be learnt."
+NOTHING = "every report is equally likely under every truth (γ = 1): nothing can be learnt."
 SMALLER = " Take a smaller probability of change, or leave the variable out of the policy."
 SAME = 1e-12  # probabilities of a report that differ by less are treated as equal
 LARGE = 2**16  # larger channels are not inverted before a release: their rows are compared

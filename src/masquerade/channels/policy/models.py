@@ -72,10 +72,10 @@ class VariableSpec(PolicyPart):
     )
     na: list[Label] = Item(default_factory=list, description="values that are read as missing")
     recode: dict[Label, list[Label]] = Item(
-        default_factory=dict, description="by category, or by a number in a bin: values that are read as it"
+        default_factory=dict, description="by category, or by a number in a bin: values that it replaces"
     )
     date: DateSpec | None = Item(
-        default=None, description="what the column's dates are read as, before categories or bins"
+        default=None, description="conversion of the column's dates, before categories or bins apply"
     )
     note: str | None = None
 
@@ -130,7 +130,7 @@ class BlocksSpec(PolicyPart):
     cells: Number = Item(default=Fraction(1), description="share of cells blocks; the rest are differences")
     order: int | None = Item(default=None, ge=1, description="tables of this many variables are estimable")
     report: ReportColumns | None = Item(
-        default=None, description="begins the names of the report columns, or all of them"
+        default=None, description="prefix of the names of the report columns, or all names"
     )
 
     @property

@@ -311,10 +311,9 @@ class Policy(PolicyOverview):
 
     @cached_property
     def id(self) -> str:
-        """Return the SHA-256 of the normalised policy.
+        """Return the SHA-256 of the normalised policy, the same for all files of one mechanism.
 
-        Files that describe the same mechanism have the same id. It does not depend on recoded values, which
-        do not change the meaning of reports.
+        It does not depend on recoded values, which do not change the meaning of reports.
         """
 
         def groups(listed: Iterable[Group]) -> list[Any]:

@@ -49,8 +49,8 @@ def describe_errors(
 ) -> dict[KeyPath, str]:
     """Return one sentence per wrong key; `describe` returns the key and the sentence of an error.
 
-    A value that was tried as several types has an error of each. The first is kept, and of keys within each
-    other the innermost, which says more.
+    A value that was tried as several types has one error per type; the first is kept. Of nested keys, the
+    innermost is kept, because its error is more specific.
     """
     sentences: dict[KeyPath, str] = {}
     for problem in error.errors(include_url=False, include_input=False):

@@ -362,8 +362,8 @@ def frequent_itemsets(
             if not levels or max_len is not None or codes != {NOT_ESTIMABLE}:
                 raise
             warnings.warn(
-                f"Sets of more than {counted(len(levels), 'item')} do not follow from the reports, which "
-                "tell of no more together: the search stops there.",
+                f"Supports of sets of more than {counted(len(levels), 'item')} cannot be estimated from "
+                "these reports: the search stops there.",
                 MasqueradeWarning,
                 stacklevel=2,
             )

@@ -85,7 +85,7 @@ class VoteHistory(History):
             refused = noise_refusals(terms, asked.questions, spent)
             if refused:  # another process has spent tables since the invitation
                 raise QueryRefused(refused)
-            # a process that spends at the same time claims the same tables, and only one of both gets them
+            # a process that spends at the same time claims the same tables, and only one of the two gets them
             tables = range(spent, spent + len(asked.questions))
             claims += [Claim(TABLE, terms.id + table.to_bytes(ROUND, "big")) for table in tables]
         if terms.asks_clear(asked.questions):

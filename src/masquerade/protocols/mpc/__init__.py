@@ -1,9 +1,9 @@
 """Secure multi-party computation (MPC): learn on secret shares, so that only the model opens, not the counts.
 
-`engine` is the interface of MPC engines; `dealer_engine` is two computing parties with a trusted dealer
-(`dealer`, the helper of a session), `mpyc_engine` three parties without one. `computation` relays rounds
-between members of a session. `family_counts` are hidden counts over several owners, `structure` finds the
-parents of every variable, `tree` grows ID3, and `k_means` clusters records whose cells are at any party,
+`engine` is the interface of MPC engines; `dealer_engine` is for two computing parties with a trusted dealer
+(`dealer`, the helper of a session), `mpyc_engine` for three parties without a dealer. `computation` relays
+rounds between members of a session. `family_counts` are hidden counts over several owners, `structure` finds
+the parents of every variable, `tree` grows ID3, and `k_means` clusters records whose cells are at any party,
 which `record_order` brings into a common order. `private_queries` answers queries that two servers do not
 learn.
 """

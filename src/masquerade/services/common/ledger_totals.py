@@ -296,7 +296,7 @@ def summary(entries: Sequence[Entry]) -> str:
             lines.append(
                 f"From release {entry.number} on, at {entry.time}, the end is signed; before, it was not."
             )
-    return "\n".join(lines) or "Nothing has left."
+    return "\n".join(lines) or "Nothing was released."
 
 
 def _gamma_text(gamma: Fraction | None) -> str:

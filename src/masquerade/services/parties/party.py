@@ -310,7 +310,7 @@ class Party:
         if differences:
             raise spec.refusal(f"its consent in this node's file differs in {', '.join(differences)}")
         if self.store.has_released_otherwise(spec):
-            raise spec.refusal("data has left under a different text; a changed text needs a new name")
+            raise spec.refusal("data was released under a different text; a changed text needs a new name")
         return consent
 
     def _answer(self, peer: str, part: SessionParticipant, name: str, body: bytes) -> bytes:

@@ -15,7 +15,7 @@ Vector = Mapping[Any, int]
 class LinearSpan:
     """The span of sparse integer vectors, by coordinate name.
 
-    Someone who knows the sums of some vectors over the same unknowns can compute another sum, by linear
+    A party that knows the sums of some vectors over the same unknowns can compute another sum, by linear
     algebra alone, if and only if the span contains its vector.
 
     Formula: reduced row echelon form modulo p = 2⁶¹ − 1.

@@ -48,7 +48,7 @@ class SpentTables:
     n: int
     tables_spent: int = 0
     answers: dict[Query, tuple[Cells, int]] = field(default_factory=dict)  # cells and number of the stage
-    repeats: list[tuple[Query, Cells, int]] = field(default_factory=list)  # of queries that were asked again
+    repeats: list[tuple[Query, Cells, int]] = field(default_factory=list)  # draws of repeated queries
     _turns: int = 0
     _waiting: dict[int, tuple[list[Query], int]] = field(default_factory=dict)
 

@@ -65,7 +65,7 @@ class AggregationTally(CountRounds):
         cells = sum(question.cells(self.sizes) for question in questions)
         if cells <= self.most_counts:
             return self.rounds.refusals()
-        reason = f"the batch has {cells:,} cells; a vote has at most {self.most_counts:,}"
+        reason = f"the batch has {cells:,} cells, more than the {self.most_counts:,} of a vote"
         return [Refusal("too_many_cells", reason), *self.rounds.refusals()]
 
     def hold_round(self, questions: Sequence[Question]) -> KnownCounts:

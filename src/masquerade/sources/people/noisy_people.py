@@ -244,9 +244,8 @@ class NoisyPeople(PeopleWithNoise):
                 return [Refusal("too_many_cells", "The table of a query has too many cells.", query)]
         cells = sum(self.question(query).cells(self.sizes) for query in queries)
         if cells > MOST_COUNTS:
-            return [
-                Refusal("too_many_cells", f"the batch has {cells:,} cells; a vote has at most {MOST_COUNTS:,}")
-            ]
+            reason = f"the batch has {cells:,} cells, more than the {MOST_COUNTS:,} of a vote"
+            return [Refusal("too_many_cells", reason)]
         return []
 
     def same_people(self, n: int) -> SamePeople:

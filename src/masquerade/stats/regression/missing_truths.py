@@ -115,7 +115,7 @@ def check_given(given: Sequence[str], outcome: str, names: Sequence[str], schema
         named = ", ".join(others or [outcome])
         raise InputError(
             f"{outcome!r} itself may be missing: its missing answers can depend on variables of the formula. "
-            f"Take {named} into the formula, or leave it out of 'given'."
+            f"Add {named} to the formula, or omit it from 'given'."
         )
 
 

@@ -35,9 +35,9 @@ QuestionType = Literal["choice", "scale", "number", "date", "multiple", "matrix"
 MOST_BINS: Final = 100
 MOST_ITEMS: Final = 50
 MOST_LONGEST: Final = 4_000
-MOST_POSITIONS: Final = 1000  # of a slider
+MOST_POSITIONS: Final = 1000  # most positions of a slider
 WITH_ITEMS: Final = ("multiple", "matrix")
-LARGEST: Final = 10**15  # of numbers in a survey file
+LARGEST: Final = 10**15  # largest number in a survey file
 Number = (
     Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
     | Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]

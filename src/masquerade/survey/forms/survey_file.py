@@ -562,7 +562,7 @@ def _revealing_problems(survey: Survey, entry: QuestionEntry) -> Iterator[str]:
     for name in revealed:
         if name not in accepted:
             yield (
-                f"{where}: {entry.name!r} is sent in clear, and tells the answer to {name!r}, which is "
+                f"{where}: {entry.name!r} is sent in clear, and reveals the answer to {name!r}, which is "
                 f"disguised. Disguise {entry.name!r} too; or accept that {name!r} counts as clear: "
                 f"'reveals: [{name}]'."
             )

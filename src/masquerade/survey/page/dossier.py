@@ -134,7 +134,7 @@ def dossier_words(language: str) -> dict[str, str]:
 
 
 def _risks(survey: Survey, words: dict[str, str]) -> list[tuple[str, str]]:
-    """Return beliefs before and bounds on them after everything was seen."""
+    """Return prior beliefs, and their bounds after everything that is sent was seen."""
     rows = []
     for before in BELIEFS:
         after = percent_after(survey.record_gamma, before)

@@ -63,7 +63,7 @@ def test_should_one_draw_have_two_gammas_the_larger_holds(tmp_path):
 
 
 def test_a_summary_can_be_read(tmp_path):
-    assert summary(()) == "Nothing has left."
+    assert summary(()) == "Nothing was released."
     entries = ledger_of(tmp_path, {}, {}, {"recipient": "helper", "gamma": Fraction(1), "variables": ()})
     assert summary(entries).split("\n") == [
         f"One person: {describe_gamma(Fraction(9, 2))}",

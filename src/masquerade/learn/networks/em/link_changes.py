@@ -14,9 +14,9 @@ from masquerade.learn.networks.junction_tree import Codes
 
 MOST_JUDGED = 250  # changes whose gain is computed from the weights of draws, those with the largest bounds
 MOST_INFORMATION = 10.0  # assumed bound of the gain for the reports, relative to the gain for drawn records
-LEAST_GAIN = 1.0  # of the BIC, for a change to be tried
+LEAST_GAIN = 1.0  # least gain of the BIC for which a change is tried
 LEAST_CHANCE = 1e-5
-LONGEST_STEP = 20.0  # of the tables, relative to the step of EM
+LONGEST_STEP = 20.0  # longest step of the tables, relative to the step of EM
 NEWTON_STEPS = 4
 
 Change = tuple[tuple[int, Family], ...]  # variables with their new parents: two if a link is reversed
@@ -51,8 +51,8 @@ class LinkChanges:
     Formula: a change of tables from θ to θ' raises the log-likelihood of a report by log E[θ'(x) / θ(x)], the
     expectation over its posterior distribution, here over its draws. The new tables are those of one step of
     EM, and of a second step that is lengthened until the likelihood is largest along it. The complete data
-    likelihood of `CompletedRecords` promises less for additions, and fears more from removals: the draws
-    follow the present structure.
+    likelihood of `CompletedRecords` underestimates the gain of additions and overestimates the loss by
+    removals, because the draws follow the present structure.
     Cost: as many numbers as there are drawn records, about ten times for each change that is judged.
     """
 

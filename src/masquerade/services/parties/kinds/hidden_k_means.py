@@ -136,7 +136,7 @@ class HiddenKMeans(HiddenKind):
     convener = Convener.OUTSIDER
     opens = "k-means"
     roles = (_PlacesRole(), ComputationRole())
-    too_few = "Clusters on shares need cells of at least two parties; one computes alone."
+    too_few = "Clusters on shares need cells of at least two parties: a single party computes alone."
 
     def terms(self, part: SessionParticipant) -> _ClusterComputation:
         """Return the parameters of the computation."""
