@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import masquerade as mq
+from masquerade.channels.noise.redraws import RedrawTerms
 from masquerade.core.errors import InputError
 from masquerade.sources.noise.noisy import Noisy
 
@@ -96,6 +97,11 @@ def test_far_too_little_noise_shows_in_epsilon():
     result = mq.audit.audit_noise(make, QUERIES, *COUNTS, mq.NoiseTerms(1, 2), runs=RUNS)
     assert result.lower > 1
     assert any("above the claimed 1" in problem for problem in result.problems)
+
+
+def test_redrawn_votes_are_not_audited_as_added_noise():
+    with pytest.raises(InputError, match="redrawn"):
+        audit(Noisy, terms=RedrawTerms(3, 2, contributors=500, cells=2))
 
 
 def test_audits_need_runs_and_a_difference():

@@ -77,7 +77,8 @@ def _clones(people: int, chance: float) -> tuple[Integers, Floats, float]:
     beyond = 0.0 if is_whole else 2 * math.exp(-(width**2) / 2 / (variance + width / 3))
     step = max(1, int(math.sqrt(variance) / _BUCKETS))
     buckets = (counts - low) // step
-    return low + step * np.unique(buckets), np.bincount(buckets, weights=masses), beyond
+    floors: Integers = np.asarray(low + step * np.unique(buckets), dtype=np.int64)
+    return floors, np.asarray(np.bincount(buckets, weights=masses), dtype=float), beyond
 
 
 def _log_ratios(counts: Integers, number: int, chance: float) -> Floats:
@@ -140,7 +141,7 @@ def redraw_weight(epsilon: float, delta: float, tables: int, honest: int, cells:
     while high / low > 1.0005:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if is_private(middle) else (middle, high)
-    return math.ceil(high * 2**BITS)
+    return math.ceil(high * (1 << BITS))
 
 
 @dataclass(frozen=True)

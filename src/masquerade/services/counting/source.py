@@ -100,8 +100,8 @@ class _MinerRounds(Generic[NoisyTerms]):
     def __init__(
         self, operator: Callable[[], Operator], terms: NoisyTerms, rounds: Sequence[CountedRound], lost: int
     ) -> None:
-        self.terms, self._operator, self._rounds = terms, operator, list(rounds)
-        self._lost = lost
+        self.terms: NoisyTerms = terms
+        self._operator, self._rounds, self._lost = operator, list(rounds), lost
 
     @property
     def guarantee(self) -> Guarantee:

@@ -168,7 +168,7 @@ def _spanning_tree(pairs: Sequence[Pair], strengths: Mapping[Pair, float]) -> li
             name = root[name]
         return name
 
-    links = []
+    links: list[Pair] = []
     for first, second in sorted(pairs, key=lambda pair: -strengths[pair]):
         one, two = find(first), find(second)
         if one != two:

@@ -96,7 +96,7 @@ class RedrawnTables(TableFusion):
         ]
         found = np.concatenate(rows, axis=1) if rows else np.zeros((math.prod(shape), 1))
         if found.shape[1] > len(found):  # no more rows than cells: RᵀR stays the same
-            found = np.linalg.qr(found.T, mode="r").T
+            found = np.asarray(np.linalg.qr(found.T, mode="r")).T
         return LinearNoise(np.ascontiguousarray(found.T).reshape(-1, *shape), names)
 
     def _deviations(self, table: NoisyTable) -> Floats:

@@ -211,7 +211,7 @@ class NoisyPeople(PeopleWithNoise):
         if terms.policy.id != check_policy(policy).id:
             raise InputError("The users agreed to a different policy.")
         self.guarantee = aggregation_guarantee(terms)
-        held = cast(NoisySums, rounds) if hasattr(rounds, "hold") else _LocalRounds(cast(Rounds, rounds))
+        held = cast(NoisySums, rounds) if hasattr(rounds, "hold") else _LocalRounds(rounds)
         super().__init__(held, policy, terms.noise, terms.sizes, terms.parameters.users)
 
     def tables_to_count(self, queries: Sequence[Query], latest: SamePeople | None) -> list[list[Query]]:
