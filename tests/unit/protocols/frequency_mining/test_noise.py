@@ -184,8 +184,8 @@ def test_answers_are_drawn_as_often_as_stated():
 def attacked(weight, people):
     """Return the ε that an attacker shows on three tables, who knows all people but one.
 
-    The attacker takes differences of two cells. Half of the runs choose the threshold. The limit is wrong with
-    probability 1e-6.
+    The attacker takes differences of two cells. Half of the runs choose the threshold. The limit is wrong
+    with probability 1e-6.
     """
     sizes = {"a": 3, "b": 3, "c": 3}
     questions = tuple(Question((name,)) for name in sizes)
