@@ -116,7 +116,7 @@ def many_records(frame: pd.DataFrame) -> Iterator[Comparison]:
             kind="claim as read",
             read_as="“Both good privacy and good accuracy” with many records, read as: a smaller distance.",
             why=scattered(predicted(node, hardest, most), predicted(node, GOOD, GOOD_RECORDS)),
-            check=f"masquerade reproduce {ID} --runs 60",
+            check=f"masquerade reproduce {ID} --runs 1000",
         )
         parties = over_runs(
             chosen,
