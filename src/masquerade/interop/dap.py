@@ -152,8 +152,8 @@ class BitCounts(KnownCounts):
 
     def __init__(self, policy: Policy, sums: Sequence[int], n: int, variance: float) -> None:
         tables = {
-            Question.about([name], {}, policy.observed): np.array([own, n - own], dtype=np.int64)
-            for name, own in zip(policy.observed, sums, strict=True)
+            Question.about([name], {}, policy.observed): np.array([count, n - count], dtype=np.int64)
+            for name, count in zip(policy.observed, sums, strict=True)
         }
         super().__init__(policy, tables, n)
         self._variance = variance

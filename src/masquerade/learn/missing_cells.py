@@ -100,8 +100,8 @@ def network_with_missing(
     joint: JointFit | None = None
     fits: dict[str, _Fit] = {}
     if families.joint is not None:
-        whole = _fit(families.joint, {it.child.name: parents[it.child.name] for it in start.tables}, prior)
-        joint, fits = whole.joint_fit(), dict.fromkeys(parents, whole)
+        fit = _fit(families.joint, {it.child.name: parents[it.child.name] for it in start.tables}, prior)
+        joint, fits = fit.joint_fit(), dict.fromkeys(parents, fit)
     else:
         for name, table in families.tables.items():
             # a chain over the variables of the family is saturated, so EM fits their whole table
@@ -172,17 +172,17 @@ class _Fit:
 
     def joint_fit(self) -> JointFit | None:
         """Return the fit with the covariance of all parameters, None if it is not known."""
-        found = self.observed_errors
-        if found is None or not all(np.isfinite(own).all() for own in found.tables().values()):
+        errors = self.observed_errors
+        if errors is None or not all(np.isfinite(table).all() for table in errors.tables().values()):
             return None
         chances = self.agrees @ self.joint.ravel()
         return JointFit(
             tables={name: keep_inside(table) for name, table in self.chances.items()},
             log_likelihood=float(self.counts @ np.log(np.maximum(chances, 1e-300))),
-            dimension=len(found.covariance),
+            dimension=len(errors.covariance),
             n=float(self.counts.sum()),
             counts={},
-            covariance=found.covariance,
+            covariance=errors.covariance,
             has_converged=True,
         )
 
@@ -210,11 +210,11 @@ def _fit(table: CountTable, parents: Mapping[str, Sequence[str]], prior: float) 
     names = [axis.name for axis in axes]
     # in the order of the structure, which is the order of the tables of a network
     places = {name: [names.index(it) for it in (*parents[name], name)] for name in parents}
-    chances = {name: np.full([sizes[at] for at in own], 1 / sizes[own[-1]]) for name, own in places.items()}
+    chances = {name: np.full([sizes[at] for at in it], 1 / sizes[it[-1]]) for name, it in places.items()}
     for _ in range(MOST_STEPS):
         joint = _joint(chances, places, sizes).ravel()
         expected = (counts / np.maximum(flat @ joint, 1e-300)) @ flat * joint
-        new = {name: _conditional(expected.reshape(sizes), own, prior) for name, own in places.items()}
+        new = {name: _conditional(expected.reshape(sizes), it, prior) for name, it in places.items()}
         change = max(float(np.abs(new[name] - chances[name]).max()) for name in places)
         chances = new
         if change < SETTLED:
@@ -233,9 +233,9 @@ def _agreement(axis: Variable) -> Floats:
 def _joint(chances: Mapping[str, Floats], places: Mapping[str, Sequence[int]], sizes: list[int]) -> Floats:
     """Return the joint distribution of all variables."""
     joint = np.ones(sizes)
-    for name, own in places.items():
-        shape = [size if at in own else 1 for at, size in enumerate(sizes)]
-        joint = joint * chances[name].transpose(np.argsort(own)).reshape(shape)
+    for name, axes in places.items():
+        shape = [size if at in axes else 1 for at, size in enumerate(sizes)]
+        joint = joint * chances[name].transpose(np.argsort(axes)).reshape(shape)
     return joint
 
 

@@ -57,9 +57,9 @@ class ObservedErrors:
         posterior /= np.maximum(posterior.sum(axis=1, keepdims=True), 1e-300)
         expected = counts @ posterior
         self.records = {
-            name: _family(expected.reshape(joint.shape), own).sum(axis=-1) for name, own in places.items()
+            name: _family(expected.reshape(joint.shape), axes).sum(axis=-1) for name, axes in places.items()
         }
-        scores = np.concatenate([_scores(chances[name], own, joint.shape) for name, own in places.items()])
+        scores = np.concatenate([_scores(chances[name], axes, joint.shape) for name, axes in places.items()])
         means = scores @ posterior.T
         complete = _information(chances, self.records)
         observed = complete - (scores * expected) @ scores.T + (means * counts) @ means.T
@@ -68,12 +68,13 @@ class ObservedErrors:
             {name: prior * table.shape[-1] * np.ones(table.shape[:-1]) for name, table in chances.items()},
         )
         values, vectors = np.linalg.eigh(complete)
-        kept = values > LEAST_VALUE * max(float(values.max(initial=0.0)), 1.0)
-        self._complete = vectors[:, kept] / np.sqrt(values[kept])  # times its transpose, it is the inverse
+        informed = values > LEAST_VALUE * max(float(values.max(initial=0.0)), 1.0)
+        # times its transpose, it is the inverse
+        self._complete = vectors[:, informed] / np.sqrt(values[informed])
         shares, turns = np.linalg.eigh(self._complete.T @ observed @ self._complete)
-        known = self._complete @ turns[:, shares > LEAST_SHARE]
-        self._unknown = self._complete @ turns[:, shares <= LEAST_SHARE]
-        inverse = known @ np.linalg.pinv(known.T @ pulled @ known, hermitian=True) @ known.T
+        estimable = self._complete @ turns[:, shares > LEAST_SHARE]
+        self._unestimable = self._complete @ turns[:, shares <= LEAST_SHARE]
+        inverse = estimable @ np.linalg.pinv(estimable.T @ pulled @ estimable, hermitian=True) @ estimable.T
         self.covariance = np.asarray(inverse @ observed @ inverse)
 
     def tables(self) -> dict[str, Floats]:
@@ -84,11 +85,11 @@ class ObservedErrors:
             free = rows.shape[-1] - 1
             errors = np.empty(rows.shape)
             for i, row in enumerate(rows):
-                slope, own = np.diag(row)[:, :free] - np.outer(row, row[:free]), slice(at, at + free)
-                variance = np.einsum("kf,fg,kg->k", slope, self.covariance[own, own], slope)
-                lost = ((slope @ self._unknown[own]) ** 2).sum(axis=1)
-                whole = ((slope @ self._complete[own]) ** 2).sum(axis=1)
-                is_unknown = (lost > LEAST_SHARE * whole) | (records[i] <= LEAST_SHARE)
+                slope, part = np.diag(row)[:, :free] - np.outer(row, row[:free]), slice(at, at + free)
+                variance = np.einsum("kf,fg,kg->k", slope, self.covariance[part, part], slope)
+                lost = ((slope @ self._unestimable[part]) ** 2).sum(axis=1)
+                complete = ((slope @ self._complete[part]) ** 2).sum(axis=1)
+                is_unknown = (lost > LEAST_SHARE * complete) | (records[i] <= LEAST_SHARE)
                 errors[i] = np.where(is_unknown, np.inf, np.sqrt(np.maximum(variance, 0.0)))
                 at += free
             result[name] = errors.reshape(table.shape)
@@ -96,7 +97,15 @@ class ObservedErrors:
 
 
 def is_small_enough(chances: Mapping[str, Floats], combinations: int, cells: int) -> bool:
-    """Return True if the matrices of the observed information fit into memory."""
+    """Return True if the matrices of the observed information fit into memory.
+
+    Parameters
+    ----------
+    chances : mapping of str to array
+        P(node | parents).
+    combinations, cells : int
+        Number of combinations of answers, and of cells of the table.
+    """
     free = sum(table.size - prod(table.shape[:-1]) for table in chances.values())
     return free * max(combinations, cells, free) <= MOST_NUMBERS
 
