@@ -200,7 +200,7 @@ variables:
 
 def test_a_follow_up_in_clear_gives_its_question_away_and_is_refused_unless_named(tmp_path):
     """The attack: b = yes is only sent by people who answered yes to a, whose γ is 3 on paper."""
-    with pytest.raises(InputError, match=r"'b' is sent in clear, and tells .* 'a'.*reveals: \[a\]"):
+    with pytest.raises(InputError, match=r"'b' is sent in clear, and reveals .* 'a'.*reveals: \[a\]"):
         loaded(tmp_path, policy=ONE_IN_CLEAR)
     with pytest.raises(InputError, match=r"questions.1.reveals: 'a' is not revealed"):
         loaded(tmp_path, clear_follow_up(["a"]))  # both are disguised: there is nothing to accept
