@@ -68,7 +68,9 @@ def test_regressions_of_counts_are_those_of_the_records():
         reports = mq.simulate(PEOPLE, policy, seed=6)
         source = Counted(reports, policy)
         source.likelihood_rows = lambda over, own=source: likelihood_rows.likelihood_rows_of_joint(own, over)
-        found, expected = (mq.stats.logistic(it, "d[v] ~ a + c") for it in (source, mq.tally(reports, policy)))
+        found, expected = (
+            mq.stats.logistic(it, "d[v] ~ a + c") for it in (source, mq.tally(reports, policy))
+        )
         assert found.values == pytest.approx(expected.values, abs=1e-6)
         assert found.bse.to_numpy() == pytest.approx(expected.bse.to_numpy(), rel=1e-5)
 
