@@ -112,7 +112,7 @@ def test_a_copy_of_a_state_is_not_called_intact(folder, tmp_path):
 
 def test_a_ledger_without_receipts_says_what_would_not_be_noticed(folder):
     said = ok(folder, "verify")
-    assert "No peer holds a receipt of its release ledger: a snapshot of the whole disk, put back" in said
+    assert "No peer holds a receipt of its release ledger: a restored snapshot of the whole disk" in said
     assert json.loads(ok(folder, "verify", "--json"))["receipts"] == []
 
 
@@ -143,7 +143,7 @@ def test_places_without_a_ledger_and_other_mistakes(folder, tmp_path):
     assert "there is no release ledger here" in refused(tmp_path / "missing")
     assert "verify" in refused(folder, "check")
     (folder / FILE).unlink()
-    assert "is gone, with 3 releases in it" in refused(folder)
+    assert "is missing, with 3 releases" in refused(folder)
 
 
 def test_an_empty_ledger(tmp_path):

@@ -171,7 +171,7 @@ def test_a_failing_run_ends_the_processes(tmp_path):
 
 
 def test_a_process_ended_from_outside_is_no_riddle():
-    with pytest.raises(MasqueradeError, match="ended from outside"), crew(2) as workers:
+    with pytest.raises(MasqueradeError, match="was killed, perhaps"), crew(2) as workers:
         list(workers.each(os._exit, [1]))
 
 

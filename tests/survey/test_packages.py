@@ -316,12 +316,12 @@ def test_a_code_that_the_package_does_not_have_is_refused_by_row_without_its_val
         ({"columns": []}, "use masquerade survey export"),
         ({"columns": [7]}, "columns.0: must have a column"),
         ({"columns": [{"column": "a", "reports": ["x"], "codes": {}}]}, "not a report of the policy"),
-        ({"columns": [{"column": "a", "reports": ["age"], "codes": {"A1": [9]}}]}, "not one of its report"),
+        ({"columns": [{"column": "a", "reports": ["age"], "codes": {"A1": [9]}}]}, "a code is not a code"),
         (
             {"columns": [{"column": "a", "reports": ["age"], "codes": {"A1": [0]}}]},
             "each report of the policy",
         ),
-        ({"mode": "guess"}, "mode: is not a way"),
+        ({"mode": "guess"}, "mode: is not a mode"),
     ],
 )
 def test_a_layout_that_does_not_fit_is_refused(tmp_path, changed, message):

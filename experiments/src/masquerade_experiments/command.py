@@ -159,5 +159,5 @@ def notes(outcomes: Sequence[Outcome]) -> list[str]:
         lines += [f"- {outcome.about.id} differs: {why}" for why in outcome.whys]
         if outcome.verdict == "undecided" and outcome.findings is not None:
             more = f"masquerade reproduce {outcome.about.id} --runs {RAISED * outcome.findings.runs}"
-            lines.append(f"- {outcome.about.id} is undecided, which more runs may end. Try: {more}")
+            lines.append(f"- {outcome.about.id} is undecided; more runs may decide it. Try: {more}")
     return lines

@@ -44,8 +44,8 @@ def crew(jobs: int) -> Iterator[Crew]:
             process.kill()
         if isinstance(error, BrokenProcessPool):
             raise MasqueradeError(
-                "A process that ran an experiment was ended from outside, perhaps for want of memory. What "
-                "is finished is saved: run the command again, with fewer --jobs."
+                "A process that ran an experiment was killed, perhaps because memory ran out. Finished runs "
+                "are saved: run the command again, with fewer --jobs."
             ) from None
         raise
     finally:

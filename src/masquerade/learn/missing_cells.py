@@ -199,7 +199,7 @@ def _fit(table: CountTable, parents: Mapping[str, Sequence[str]], prior: float) 
     seen = np.argwhere(table.values > 0)
     if len(seen) * prod(sizes) > MOST_PRODUCTS:
         listed = ", ".join(axis.name for axis in axes)
-        raise InputError(f"The table of {listed} is too large for EM: take tables='families'.")
+        raise InputError(f"The table of {listed} is too large for EM: use tables='families'.")
     counts = table.values[tuple(seen.T)]
     agrees = np.ones((len(seen), *sizes), dtype=bool)
     for place, axis in enumerate(axes):

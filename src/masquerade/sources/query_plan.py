@@ -29,7 +29,7 @@ from masquerade.estimate.reports import Reports
 from masquerade.sources.untold_tables import describe_blocks_needed, describe_untold
 
 MOST_CELLS = 2**27
-MOST_PLANS = 10_000  # kept when a batch begins
+MOST_PLANS = 10_000  # most cached plans when a batch begins
 MOST_IN_BATCH = 1 << 18
 MOST_UNDONE = 4096  # truths of a group whose whole channel is inverted for a few of its variables
 
@@ -90,7 +90,7 @@ class Factor:
     `given` are the indexes and codes of the queried truths. Without a `channel` the columns are clear.
     """
 
-    # as of axes: thousands of plans share the factor of a condition
+    # as for axes: thousands of plans share the factor of a condition
 
     columns: tuple[str, ...]
     sizes: tuple[int, ...]

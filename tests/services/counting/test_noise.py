@@ -217,7 +217,7 @@ def test_device_of_a_count_with_noise_loads_numpy_and_no_more():
     "described", [{"tables": 2}, {"questions": [{"columns": ["a"], "conditions": []}] * 2}]
 )
 def test_tables_of_rounds_without_counts_are_known_after_a_restart(described):
-    """A miner stores that votes may leave; counts that never came have spent their tables."""
+    """A miner stores that votes may be sent; counts that never came have spent their tables."""
     notes = {}
     state = SimpleNamespace(
         notes=SimpleNamespace(

@@ -105,7 +105,7 @@ def test_em_is_part_of_the_digest_and_needs_exact_tables_that_exist():
     spec = SessionSpec.model_validate(text)
     assert spec.digest != SessionSpec.model_validate(text | {"learn": goal("answered").model_dump()}).digest
     joint = text | {"learn": goal("em-joint").model_dump()}
-    with pytest.raises(ValidationError, match="take missing: em"):
+    with pytest.raises(ValidationError, match="use missing: em"):
         SessionSpec.model_validate(joint)
     with_miner = SessionSpec.model_validate(joint | {"protocol": "vertical-with-miner"})
     # a table of all variables is needed by EM on it, and by nothing else

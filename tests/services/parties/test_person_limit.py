@@ -67,7 +67,7 @@ def test_a_second_draw_beyond_the_limit_is_refused_before_anything_leaves(tmp_pa
         status = deployment.run(spec)
         assert status["state"] == "interrupted"
         assert BEYOND in status["reason"]
-        assert "136" not in status["reason"]  # the convener learns no figure of what has left before
+        assert "136" not in status["reason"]  # the convener learns no figure of what was released before
         assert drawn(deployment) == before
 
         session, node = deployment.folder / "second.yaml", deployment.files["north"]

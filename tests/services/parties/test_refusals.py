@@ -366,7 +366,7 @@ def crossing(tmp_path_factory):
 def test_only_cross_parents_cross(crossing, refuses, names):
     """E is the parent of a node of the registry; A of nobody's."""
     body = CellRequest(crossing.epoch, "registry", names, 0, 1).encode()
-    refuses(crossing, "registry", "cells", body, QueryRefused, "no need of these variables")
+    refuses(crossing, "registry", "cells", body, QueryRefused, "does not require that")
     crossing.say("registry", "north", "cells", CellRequest(crossing.epoch, "registry", ("E",), 0, 1).encode())
 
 

@@ -1,4 +1,4 @@
-"""Parameters by the composite likelihood of pairs and families, where a source knows tables only."""
+"""Parameters by the composite likelihood of pairs and families, where a source has tables only."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_the_distinct_rows_are_fetched_only_if_a_sample_promises_that_they_are_f
     # of 2,000 rows over 59,049 combinations nearly all differ: one sample, then a scan for each question
     assert [sql for sql in spy.sent if "LIMIT 131072" in sql] == spy.sent[1:2]
     assert len(spy.sent) == 5
-    assert "every batch of questions is a scan" in caplog.text
+    assert "every batch of queries needs a scan" in caplog.text
 
 
 def test_few_distinct_rows_are_found_out_and_fetched(tmp_path, caplog):

@@ -279,4 +279,4 @@ def test_a_structure_without_links_says_what_was_decided_and_by_what():
     frame = pd.DataFrame({name: draw.choice(labels, 400) for name, labels in SCHEMA.items()})
     found = mq.learn.structure(mq.tally(frame, schema=mq.Schema(SCHEMA)))
     assert found.links == []
-    assert "no link raised the score; that is not a test" in found.summary()
+    assert "no link raised the score, which is not a test" in found.summary()

@@ -82,7 +82,7 @@ def compare(frame: pd.DataFrame) -> Sequence[Comparison]:
             groups.value,
             groups.stderr,
             paper_stderr=groups.spread,
-            why="The paper shows one run; the number varies with the sample, and several runs tell how much.",
+            why="The paper shows one run; the number varies with the sample; several runs show how much.",
         ),
         Comparison(
             "Squared error of the moment counts over the variance that Theorem 2 claims",

@@ -73,9 +73,9 @@ EXPERIMENT = Experiment(
     declared=(
         *two_triangles.DECLARED,
         (
-            "What MGAS asks of other sample sizes than 100,000 is not printed: 1.5% of the records in every "
-            "group, and a width of 0.25. With 1,500 records for all sizes the smallest sample would make "
-            "about ten groups, and a value kept with probability 0.1 among ten groups tells nothing."
+            "What MGAS requires at sample sizes other than 100,000 is not printed: 1.5% of the records in "
+            "every group, and a width of 0.25. With 1,500 records for all sizes the smallest sample would "
+            "make about ten groups, and a value kept with probability 0.1 among ten groups tells nothing."
         ),
         "Which sample sizes between 25,000 and 400,000 were used is lost: doublings.",
     ),

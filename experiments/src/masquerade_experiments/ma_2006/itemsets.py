@@ -56,13 +56,13 @@ DECLARED = (
     ),
     (
         "The text says that a candidate's subsets are all frequent; the printed Apriori-Gen joins any two "
-        "sets that share all items but one, and checks nothing else. What is printed is run, beside it what "
-        "the text says (“pruned”)."
+        "sets that share all items but one, and checks nothing else. Both are run: the search as printed, "
+        "and the search of the text (“pruned”)."
     ),
     (
         f"Beyond p = {UNBOUNDED} the search as printed finds more sets of every size than of the one before, "
-        "far beyond any that a record can hold. There all searches stop at sets of so many items as stand in "
-        "the column “longest”, and are held against the frequent itemsets of so many."
+        "many more than a record can contain. There all searches stop at the number of items in the column "
+        "“longest”, and are compared with the frequent itemsets of up to that size."
     ),
     (
         "The values of the four graphs are lost. The text says that results are reasonable for p below "

@@ -46,8 +46,8 @@ def traded(frame: pd.DataFrame, often: tuple[float, int], rarely: tuple[float, i
         f"{rarely[1]:,}, kept with {rarely[0]:g}",
         distance(frame, *often),
         distance(frame, *rarely),
-        "“Both accuracy and privacy can be achieved”, read as: many records disguised often have a smaller "
-        "distance than few disguised rarely.",
+        "“Both accuracy and privacy can be achieved”, read as: many records of which many values "
+        "are changed have a smaller distance than few records of which few values are changed.",
     )
 
 

@@ -20,10 +20,10 @@ PUBLISHED, PROVED, PRODUCTION = "as published", "with proofs", "production"
 FORMS = (PUBLISHED, PROVED, PRODUCTION)
 DECLARED = (
     (
-        "The talk's figures are pictures, lost in the text that we have: no time of theirs is compared, only "
-        "what the protocol implies and the talk says. The miner's work is a product over all users, so its "
-        "time is a straight line through zero; each user sends one flow of data, whose cost does not depend "
-        "on the others."
+        "The talk's figures are pictures, which the text that we have lacks: their times are not "
+        "compared, only what the protocol implies and the talk says. The miner's work is a product over all "
+        "users, so its time is a straight line through zero; each user sends one flow of data, whose "
+        "cost does not depend on the others."
     ),
     (
         "Judged are the counts and the bytes that users send. Points that the miner adds and that a user "
@@ -32,13 +32,13 @@ DECLARED = (
         "additions for a frequency. Times stand beside them."
     ),
     (
-        "Making the keys, two pairs for every user and frequency, is not timed. Whether the talk's curves "
-        "contain it is not said."
+        "Making the keys, two pairs for every user and frequency, is not timed. The talk does not say "
+        "whether its curves contain it."
     ),
     (
         "Times are processor seconds on one core. A user's time in the form with proofs includes checking "
         "the keys of all others, which the talk does not have and without which a dishonest miner sees every "
-        "answer; that form is for n times counts up to 50,000."
+        "answer. That form is for at most 50,000 pairs of a user and a count."
     ),
     (
         "The production form is secure aggregation against a semi-honest server, with 10% colluding and "

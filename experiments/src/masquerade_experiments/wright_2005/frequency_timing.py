@@ -81,9 +81,9 @@ EXPERIMENT = Experiment(
     title="Seconds to count one frequency privately, against the number of users",
     shows=(
         "Users hold one bit each and send it masked; the miner multiplies what it gets and takes a small "
-        "logarithm. Its time is a straight line in the number of users, a user's does not depend on it. "
-        "Beside the protocol as published: with the proofs and checks that it needs against people who "
-        "cheat, and secure aggregation, which people may leave."
+        "logarithm. Its time is a straight line in the number of users; a user's time does not depend on "
+        "it. Shown beside the protocol as published: with the proofs and checks that it needs against people "
+        "who cheat, and secure aggregation, which people may leave."
     ),
     settings=settings,
     measure=measure,

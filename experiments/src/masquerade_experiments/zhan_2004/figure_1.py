@@ -54,7 +54,7 @@ EXPERIMENT = Experiment(
         *presentation.DECLARED,
         (
             "Cut at the middle of the range, the classifier from clear records would be right less often "
-            "than naming the commoner class always is; the median is shown for that reason."
+            "than a rule that always names the commoner class; therefore the median is shown."
         ),
     ),
     corrected=presentation.CORRECTED,

@@ -29,7 +29,7 @@ CSS_NAMES: Mapping[str, str] = {
     **{colour: f"series-{i}" for i, colour in enumerate(palette.SERIES)},
 }
 
-POINTS_PER_INCH = 72  # of SVG, for which texts are measured
+POINTS_PER_INCH = 72  # resolution of SVG, at which texts are measured
 
 
 @contextmanager

@@ -130,7 +130,7 @@ def _component(table: CountTable, names: Sequence[str]) -> _Component:
     if found is None or any(len(factor.names) > 1 for factor in found.factors):
         raise InputError(
             f"The table of {', '.join(names)} is not a count of reports of single variables: it has noise or "
-            "weights, or variables were disguised together. Take method='counts'."
+            "weights, or variables were disguised together. Use method='counts'."
         )
     order = [[factor.names[0] for factor in found.factors].index(name) for name in names]
     factors = [found.factors[place] for place in order]
@@ -150,7 +150,7 @@ def _shared_channels(components: Sequence[_Component]) -> dict[str, Floats]:
             if not np.array_equal(channels.setdefault(name, channel), channel):
                 raise InputError(
                     f"Tables of {name!r} have different channels: the composite likelihood needs one channel "
-                    "for all records. Take method='counts'."
+                    "for all records. Use method='counts'."
                 )
     return channels
 

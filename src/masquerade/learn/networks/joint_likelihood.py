@@ -243,11 +243,11 @@ def reports_of(source: Tally, names: Sequence[str]) -> tuple[ReportFactors, ...]
         return source.report_factors(names)
     if isinstance(source, AnsweredTally):
         raise InputError(
-            "The joint likelihood needs all people, and some answers are missing: take missing='category'."
+            "The joint likelihood needs all people, and some answers are missing: use missing='category'."
         )
     raise InputError(
-        "This source knows tables, not the reports of each record: networks have no joint likelihood there. "
-        "Without polish=True a structure is found by the composite score of its tables. For parameters take "
+        "This source has tables, but not the reports of each record, which a joint likelihood needs. Without "
+        "polish=True a structure is found by the composite score of its tables. For parameters use "
         "method='composite', the composite likelihood of pairs and families, or method='counts', each table "
         "by itself."
     )

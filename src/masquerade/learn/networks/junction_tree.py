@@ -57,7 +57,7 @@ class JunctionTree:
         if sum(self.cells) > MOST_CELLS:
             raise InputError(
                 f"The network is too wide for its exact likelihood: {sum(self.cells):,} cells a record, "
-                f"of at most {MOST_CELLS:,}. Allow fewer parents, or take method='counts'."
+                f"of at most {MOST_CELLS:,}. Allow fewer parents, or use method='counts'."
             )
 
     def home(self, scope: Scope) -> int:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 LARGEST = sys.float_info.max
 NO_LINK = (
-    "no link raised the score; that is not a test: `masquerade stats associations` tests every pair, and "
+    "no link raised the score, which is not a test: `masquerade stats associations` tests every pair, and "
     "`masquerade enough` lists the pairs that these records can show"
 )
 
@@ -297,7 +297,7 @@ def _both(values: object) -> tuple[float, float]:
         raise TypeError("'bic' must be two numbers")
     before, after = values
     if not -LARGEST <= before <= after <= LARGEST:
-        raise TypeError("'bic' must be two finite numbers that do not fall")
+        raise TypeError("'bic' must be two finite numbers in ascending order")
     return before, after
 
 
@@ -323,7 +323,7 @@ def strength_of(values: Mapping[str, Any]) -> Strength:
         if not isinstance(samples, list) or [type(number) for number in samples] != [int, int]:
             raise TypeError("'samples' must be two whole numbers")
         if not 0 <= samples[0] <= samples[1]:
-            raise TypeError("'samples' must be two whole numbers that do not fall")
+            raise TypeError("'samples' must be two whole numbers in ascending order")
         samples = (samples[0], samples[1])
     numbers = {name: float(figure) for name, figure in figures.items()}
     return Strength(parent, child, **numbers, samples=samples)

@@ -125,7 +125,7 @@ def association_rules(
     [6]  {year=3}     => {sleep=good}   0.2133 (0.0167)      0.6400 (0.0340)   0.965 ?
     [7]  {exams=many} => {sleep=good}   0.3133 (0.0190)      0.6267 (0.0279)   0.945 ?
     Errors and intervals are those of one rule by itself. Rules are picked by their estimates: those near
-    a threshold are too good on average, and of their 95% intervals some 81 to 89% hold the truth.
+    a threshold are too good on average, and about 81 to 89% of their 95% intervals contain the truth.
     """
     check_source(source)
     check_share(min_confidence, "min_confidence")

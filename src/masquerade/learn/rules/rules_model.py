@@ -39,7 +39,7 @@ KIND = "association_rules"
 
 PICKED = (
     "Errors and intervals are those of one rule by itself. Rules are picked by their estimates: those near\n"
-    "a threshold are too good on average, and of their 95% intervals some 81 to 89% hold the truth."
+    "a threshold are too good on average, and about 81 to 89% of their 95% intervals contain the truth."
 )
 
 

@@ -5,8 +5,8 @@ users. A bit d is sent as m_i = d·G + y·X and h_i = x·Y. Since Σ y_i·X = Σ
 Σ h_i = (Σ d_i)·G, and in no smaller sum.
 
 Reference: Yang, Zhong, Wright, "Privacy-preserving classification of customer data without loss of accuracy"
-(SIAM SDM 2005), as told in Wright's talk of 2005. The proofs are an addition: the paper assumes that users do
-not cheat.
+(SIAM SDM 2005), as described in Wright's talk of 2005. The proofs are an addition: the paper assumes that
+users do not cheat.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class VoteHistory(History):
         gone = [q for q in asked.questions if self.ledger.find(QUESTION, self._question(q)) is not None]
         if gone:
             names = ", ".join(" × ".join(question.names) for question in gone[:3])
-            found.append(Refusal("already_spent", f"a vote on {names} has left already in this epoch"))
+            found.append(Refusal("already_spent", f"a vote on {names} was already sent in this epoch"))
         # cheaters know their own votes, so counts with and without them reveal the same
         earlier = [
             frozenset(select_flagged(flags, terms.roster.names)) - cheats

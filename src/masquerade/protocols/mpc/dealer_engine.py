@@ -53,13 +53,13 @@ from masquerade.protocols.mpc.masked_bits import (
     words_of,
 )
 
-Secret = NDArray[np.unsignedinteger[Any]]  # a share; programs use it as the number
+Secret = NDArray[np.unsignedinteger[Any]]  # a share, which programs use like the number
 BOTH = 2**16  # instead of an owner: numbers of which only the computing parties have shares
 AT_ONCE = 2048  # unit vectors expanded in one batch
 MOST_SHOWN = 1 << 23  # numbers of a round; if a step needs more, it takes several rounds
-MOST_MULTIPLIED = 1 << 20  # in a round: 16 MiB per party; a message may have the numbers of two
-MOST_LOOKED_UP = 1 << 15  # in a round, since keys are dealt for each of them
-FEW_COMPARED, MOST_COMPARED = 1 << 12, 1 << 20  # comparisons by keys in a round; by bits in a batch
+MOST_MULTIPLIED = 1 << 20  # products of a round: 16 MiB per party; a message may contain those of two parties
+MOST_LOOKED_UP = 1 << 15  # lookups of a round: keys are dealt for each of them
+FEW_COMPARED, MOST_COMPARED = 1 << 12, 1 << 20  # most comparisons by keys in a round, and by bits in a batch
 MOST_RECORDS = 2**31
 
 

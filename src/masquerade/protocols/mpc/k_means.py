@@ -425,7 +425,7 @@ def _quotients(
 
 
 def _draw_centres(engine: SecretEngine[Any], tables: Sequence[Any], plan: Lloyd, draw: Draw) -> Steps[Any]:
-    """Return first centres, in fractions of a unit: a record unknown to all from each k-th of the table.
+    """Return first centres, in fractions of a unit: a record from each of k parts, known to no party.
 
     The position is the sum of two parties' draws, so neither knows it. Positions are arranged in a square:
     the secret flag of a position is the product of a flag of its row and a flag of its column.

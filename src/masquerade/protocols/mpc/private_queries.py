@@ -70,7 +70,7 @@ class Questions:
         self._shape = tuple(len(schema[name]) + 1 for name in schema)
         if prod(self._shape) > MOST_QUESTIONS:
             raise InputError(
-                f"{prod(self._shape):,} questions are more than {MOST_QUESTIONS:,}: take fewer variables."
+                f"{prod(self._shape):,} questions are more than {MOST_QUESTIONS:,}: use fewer variables."
             )
         most = len(self._shape) if most_variables is None else most_variables
         if most < 1:

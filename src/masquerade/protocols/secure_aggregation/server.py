@@ -349,7 +349,7 @@ class Server:
         threshold, name = self.terms.parameters.threshold, self.terms.roster.names[place]
         if len(shares) < threshold:
             raise RoundAborted(
-                f"Only {len(shares)} neighbours of {name!r} answered, unmasking the sum takes {threshold}.",
+                f"Only {len(shares)} neighbours of {name!r} answered; unmasking the sum needs {threshold}.",
                 spent=True,
             )
         try:

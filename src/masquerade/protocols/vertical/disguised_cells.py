@@ -114,9 +114,7 @@ def combine_policies(policies: Sequence[Policy], order: Sequence[str] = ()) -> P
                 and known.reports == group.reports
             )
             if name in fields and not (same and fields[name] == field):
-                raise PolicyError(
-                    f"two parties have {name!r} with other categories or through other channels."
-                )
+                raise PolicyError(f"two parties have {name!r} with different categories or channels.")
             fields[name] = field
         groups |= {group.names: group for group in policy.groups}
     names = {own: name for policy in policies for own, name in policy.report_names.items()}
@@ -457,7 +455,7 @@ class Site(Responder):
             for group in policy.groups:
                 if 0 < len(set(group.names) & set(block.codes)) < len(group.names):
                     raise InputError(
-                        f"{', '.join(group.names)} are disguised together: a cell of one needs all."
+                        f"{', '.join(group.names)} are disguised together: a record needs the cells of all."
                     )
         self.released: dict[str, frozenset[str]] = {}
         self.handlers = {

@@ -46,7 +46,7 @@ class Transport(Protocol):
 
 
 class LocalTransport:
-    """Parties in this process, each a function from message to reply; messages are bytes all the same.
+    """Parties in this process, each a function from message to reply; messages are bytes, as over a network.
 
     >>> LocalTransport({"hospital": bytes.upper}).exchange("hospital", b"hello")
     b'HELLO'

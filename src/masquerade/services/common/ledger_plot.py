@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from masquerade.services.common.release_ledger import Release
 
 MOST_BARS = 24  # number of latest releases with a bar of their own; earlier releases share one bar
-MOST_EPSILON = 300  # up to which γ is written as a number
+MOST_EPSILON = 300  # largest ε for which γ is written as a number
 
 
 def ledger_plot(releases: Sequence[Release], limit: PrivacyLimit, ax: Axes | None = None) -> Axes:

@@ -181,7 +181,7 @@ class OutputRecord:
             if entry["decision"] is not None:
                 raise InputError(f"Output {number} was decided before: check it again for another decision.")
             if not by.strip():
-                raise InputError("A decision needs the name of who decides.")
+                raise InputError("A decision needs the name of the person who decides.")
             if accept and entry["status"] == PASS:
                 rules = Rules.from_dict(entry["rules"], magnitudes=True)
                 check = _doubt(check_output(entry["output"], rules, find_accepted(existing)), problem)

@@ -192,7 +192,7 @@ class PinnedContext(ssl.SSLContext):
         if mark not in self.peer.fingerprints:
             raise NotAdmitted(
                 f"The server at {self.peer.url} shows the certificate {mark}, which is not pinned for "
-                f"{self.peer.name!r}. Nothing was sent. If it was rotated, get the new fingerprint from them."
+                f"{self.peer.name!r}. Nothing was sent. If it was rotated, ask that party for the new one."
             )
 
     def wrap_bio(self, *_: Any, **__: Any) -> ssl.SSLObject:
@@ -203,7 +203,7 @@ class PinnedContext(ssl.SSLContext):
 def client_context(peer: Peer, tls: TlsFiles) -> PinnedContext:
     """Return the TLS context of a client for a peer: it checks the authority and the pinned fingerprint."""
     if not peer.fingerprints:
-        raise InputError(f"Party {peer.name!r} has no pinned fingerprint: get it from them, and add it.")
+        raise InputError(f"Party {peer.name!r} has no pinned fingerprint: ask the party for it, and add it.")
     context = PinnedContext(ssl.PROTOCOL_TLS_CLIENT)  # checks the chain and the host's name
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.peer = peer

@@ -24,7 +24,7 @@ ENDS: Final = "ends of ledgers"  # the last end of each peer's ledger that this 
 SHOWN: Final = "a peer has seen a later end of the release ledger"
 MOST_BYTES: Final = 2000
 NOBODY: Final = (
-    "no peer holds a receipt of its release ledger: a snapshot of the whole disk, put back, would not be "
+    "no peer holds a receipt of its release ledger: a restored snapshot of the whole disk would not be "
     "noticed"
 )
 

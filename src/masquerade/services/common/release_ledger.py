@@ -350,7 +350,7 @@ class ReleaseLedger:
         known = None if self.known is None else self.known.mark
         entries, self._size = parse(path, data, known)
         self._last = entries[-1].mark if entries else START
-        # a line cut short by a crash was never acknowledged, so nothing left under it
+        # a line cut short by a crash was never acknowledged, so nothing was sent under it
         if self._size < len(data):
             os.ftruncate(handle, self._size)
             os.fsync(handle)
@@ -529,7 +529,7 @@ def check_known_end(ledger: ReleaseLedger, shown: SignedMark, identity: bytes) -
         return
     raise RoundAborted(
         f"The release ledger here lacks line {number:,}, which this node signed and others have seen: it was "
-        "rolled back. Its operator finds out why, or agrees to a restore.",
+        "rolled back. Its operator must find out why, or agree to a restore.",
         spent=False,
     )
 
@@ -549,7 +549,7 @@ def inspect(place: str | Path) -> tuple[tuple[Entry, ...], SignedMark | None]:
         data = file.read_bytes()
     except FileNotFoundError:
         if known is not None and known.number:
-            raise FileError(f"{file}: is gone, with {known.number} releases in it.") from None
+            raise FileError(f"{file}: is missing, with {known.number} releases.") from None
         raise FileError(f"{file}: there is no release ledger here.") from None
     except OSError as error:
         raise _access_error(file, error) from None

@@ -32,7 +32,7 @@ from masquerade.sources.people.count_rounds import CountedRound, KnownCounts
 from masquerade.sources.people.frequency import FrequencyTally
 
 SCOPE: Final = "count"
-_SPENT = "a round was aborted after votes had left, and clear votes are spent"
+_SPENT = "a round was aborted after votes were sent, and clear votes are spent"
 
 
 def question_values(question: Question) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class RoundBook:
         return [noisy_round_of(entry, self._sizes) for entry in self.of("noisy")]
 
     def lost_tables(self) -> int:
-        """Return the number of tables of rounds with noise whose votes may have left without counts."""
+        """Return the number of tables of noisy rounds whose votes may have been sent, but not counted."""
         lost = open_tables = 0
         for entry in self.entries:
             if entry["kind"] == "voting":
@@ -170,7 +170,7 @@ class ServedFrequency(FrequencyTally):
         return self._book.noisy_rounds()
 
     def lost_tables(self) -> int:
-        """Return the number of tables of rounds whose votes may have left without counts."""
+        """Return the number of tables of rounds whose votes may have been sent, but not counted."""
         return self._book.lost_tables()
 
     def hold(self, questions: Sequence[Question]) -> CountedRound:
@@ -277,7 +277,7 @@ class ServedAggregation:
         return self._book.noisy_rounds()
 
     def lost_tables(self) -> int:
-        """Return the number of tables of rounds whose votes may have left without counts."""
+        """Return the number of tables of rounds whose votes may have been sent, but not counted."""
         return self._book.lost_tables()
 
     def hold(self, questions: Sequence[Question]) -> CountedRound:
@@ -307,7 +307,7 @@ class ServedAggregation:
         return server.outcome
 
     def _before_votes(self, here: int) -> None:
-        """Raise QueryRefused if people would refuse after voting; else store that votes may leave."""
+        """Raise QueryRefused if people would refuse after voting; else store that votes may be sent."""
         if self.last is not None and not self.terms.bounded:
             before, least = len(self.last.survivors), self.terms.parameters.minimum
             refusal = against_another_list(here, before, least)

@@ -27,7 +27,7 @@ from masquerade.services.parties.settings import PartySettings, SessionNodeSetti
 
 @dataclass(frozen=True, slots=True)
 class PlannedOutflow:
-    """An expected release: recipient, kind, variables, γ, and whether the same data has left before.
+    """An expected release: recipient, kind, variables, γ, and whether the same data was released before.
 
     Reports that the recipient already has are sent again unchanged: they reveal nothing new.
     """

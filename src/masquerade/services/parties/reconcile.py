@@ -498,7 +498,7 @@ def _refusals(sides: Sequence[_Side]) -> Iterable[Relaxation]:
         if side.offer.withheld:
             yield Relaxation(side.name, f"withheld: {', '.join(side.offer.withheld)}", "these variables")
         if side.offer.least_records == k[-1] > k[-2]:
-            yield Relaxation(side.name, f"least_records: {k[-1]}", f"groups from {k[-2]} records on")
+            yield Relaxation(side.name, f"least_records: {k[-1]}", f"groups of at least {k[-2]} records")
         most = side.offer.most_variables
         rest = [it for it in widths if it is not most]
         if most is not None and widths.count(most) == 1 and all(it is None or it > most for it in rest):

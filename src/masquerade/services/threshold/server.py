@@ -50,7 +50,7 @@ class CollectServer(PeopleServer):
     def check_complete(self, is_complete: bool, file: str) -> None:  # noqa: FBT001
         """Treat a file with missing entries like a restore of the entire state."""
         if not is_complete:
-            self.restores.notice(f"{file} lacks what was in it")
+            self.restores.notice(f"{file} lacks earlier entries")
             self.persist_restore(self.settings, self.state)
         self._check_known()
 
@@ -72,7 +72,7 @@ class CollectServer(PeopleServer):
         if levels and not self.finished(levels[-1]):
             raise InputError(
                 f"Epoch {self.epoch!r} comes after {levels[-1]!r}, which has not ended here: set the level "
-                "of the epoch back, and end that one first."
+                "of the epoch back, and end the earlier epoch first."
             )
         if epoch.repeated:
             return

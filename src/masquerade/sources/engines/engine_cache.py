@@ -207,7 +207,7 @@ class Scanned:
             self.table.title,
             f"{int(expected):,}",
             f"{self.rows:,}",
-            "they are fetched once" if pays else "every batch of questions is a scan",
+            "they are fetched once" if pays else "every batch of queries needs a scan",
         )
         return pays
 

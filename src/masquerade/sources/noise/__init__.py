@@ -1,4 +1,4 @@
-"""Sources whose counts carry noise that nobody knows: differential privacy of tables over all questions."""
+"""Sources whose counts have noise that no party knows: differential privacy of all queried tables."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

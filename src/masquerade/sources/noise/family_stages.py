@@ -15,8 +15,8 @@ from masquerade.core.schema import Schema
 from masquerade.core.table import CountTable
 from masquerade.sources.noise.noisy import NoisyTally
 
-PAIRS_SHARE = 0.6  # of the budget for all pairs; the rest is for the tables of families
-TREE_SHARE = 0.5  # of the tables of a tree in two stages, for the pairs of the tree
+PAIRS_SHARE = 0.6  # share of the budget for all pairs; the rest is for the tables of families
+TREE_SHARE = 0.5  # share of the tables of a tree in two stages for the pairs of the tree
 Pair = tuple[str, ...]
 
 

@@ -1,9 +1,9 @@
 """Records joined from the cells of several parties, as a source of counts in memory or in a folder.
 
 A miner (Model II, and arbitrary partitions) joins the disguised cells of all parties and learns from them
-alone. Without a miner (Model I) each party learns its own nodes from its own clear columns. Only the columns
-that it needs of others are sent, disguised by their owner, and one disguise of a column serves all parties
-that need it.
+alone. Without a miner (Model I) each party learns its own nodes from its own clear columns. Only those
+columns of others that it needs are sent, disguised by their owner, and one disguise of a column serves all
+parties that need it.
 
 A folder contains ``session.json`` (whose records, in how many parts, under which policy) and one Parquet file
 per part, written atomically. No file contains a pseudonym, and the rows of a part are in random order.
@@ -83,7 +83,7 @@ class JoiningMiner:
         parts_ahead: int = 0,
         progress: Progress | None = None,
     ) -> Records | Engine:
-        """Fetch all cells, join them on their pseudonyms, delete these, and return a source of counts.
+        """Fetch all cells, join them on pseudonyms, delete the pseudonyms, and return a source of counts.
 
         Parameters
         ----------

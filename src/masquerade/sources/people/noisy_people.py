@@ -1,4 +1,4 @@
-"""Counts of people with noise that nobody knows, in rounds, as a source; here by secure aggregation."""
+"""Counts of people with noise that no party knows, in rounds, as a source; here by secure aggregation."""
 
 from __future__ import annotations
 

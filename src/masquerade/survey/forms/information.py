@@ -46,7 +46,7 @@ SECTIONS: Final = (
     "retention", "rights", "officer",
 )  # fmt: skip
 OPTIONAL: Final = ("funding", "approval", "recipients")
-EXPECTED: Final = tuple(name for name in SECTIONS if name not in OPTIONAL)  # a committee asks for these
+EXPECTED: Final = tuple(name for name in SECTIONS if name not in OPTIONAL)  # by ethics committees
 CONSENT_DIGITS: Final = 32
 
 
@@ -94,7 +94,7 @@ class ClosingSpec(SurveyPart):
 def consent_digest(spec: SurveySpec) -> str | None:
     """Return the digest of the consent that people tick, in all languages; None without a box to tick.
 
-    It is the same for everyone, so that it tells neither the language nor the time.
+    It is the same for everyone, so that it reveals neither the language nor the time.
     """
     if spec.agree is None:
         return None

@@ -137,7 +137,7 @@ class Responses:
             codes |= dict(zip(column.reports, drawn, strict=True))
         mode = self.mode if self.mode_column is None else str(cells[-1])
         if mode not in MODES:
-            raise UnknownValue(str(self.mode_column), row, "is not a way to draw")
+            raise UnknownValue(str(self.mode_column), row, "is not a mode of drawing")
         return MODES.index(mode), tuple(codes[name] for name in self.survey.policy.observed)
 
 
@@ -163,7 +163,7 @@ def _layout(values: Any, survey: Survey) -> tuple[tuple[_Column, ...], str, str 
         raise InputError("columns: must have each report of the policy once.")
     mode, by = values.get("mode", MODES[0]), values.get("mode_column")
     if mode not in MODES or not (by is None or isinstance(by, str)):
-        raise InputError("mode: is not a way to draw.")
+        raise InputError("mode: is not a mode of drawing.")
     return columns, mode, by
 
 
@@ -182,5 +182,5 @@ def _column(values: Any, place: int, survey: Survey) -> _Column:
         if not valid or not all(
             type(one) is int and 0 <= one < size for one, size in zip(drawn, sizes, strict=True)
         ):
-            raise InputError(f"{where}.codes: a code is not one of its report.")
+            raise InputError(f"{where}.codes: a code is not a code of its report.")
     return _Column(name, tuple(reports), {text: tuple(drawn) for text, drawn in codes.items()})

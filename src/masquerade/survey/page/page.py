@@ -46,7 +46,7 @@ PRINTED: Final = (
 )  # prefixes of texts that the script does not need
 LEAST_BODY: Final = 512
 STEP: Final = 256
-_MOST_WORDS: Final = 8  # per row, in the test vectors of the page
+_MOST_WORDS: Final = 8  # most words per row of the test vectors in the page
 _MOST_CHANNELS: Final = 3
 PLAIN_TYPES: Final = ("choice", "scale")
 _TOKEN_DIGITS: Final = 192  # 32 bytes of input and 64 of output
@@ -303,7 +303,7 @@ def _vectors(policy: Policy, words: int, rows: int | None) -> list[dict[str, Any
     by_channel = []
     for name, channel in _channels(policy).items():
         tests = vectors(channel, f"{policy.id} {name}", words, rows)
-        if rows is not None:  # in the page: only a few per row, including ends of intervals
+        if rows is not None:  # the page contains only a few vectors per row, including ends of intervals
             tests = [_few(row) for row in tests]
         by_channel.append({"channel": channel_rows(channel), "rows": tests})
     return by_channel

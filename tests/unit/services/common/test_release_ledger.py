@@ -360,7 +360,7 @@ def test_a_service_keeps_the_end_in_its_state(tmp_path):
     with pytest.raises(FileError, match="line 1 is missing"):
         inspect(folder)
     (folder / FILE).unlink()
-    with pytest.raises(FileError, match="is gone, with 1 releases"):
+    with pytest.raises(FileError, match="is missing, with 1 releases"):
         inspect(folder / FILE)
 
 

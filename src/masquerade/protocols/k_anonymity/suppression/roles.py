@@ -86,7 +86,7 @@ class KeyHolder(Leader):
             raise InputError("Reports are relayed by the first key holder, all together and once.")
         if len({len(one) for one in sealed}) > 1:
             raise InputError(
-                "Sealed reports must have the same length, which would reveal senders otherwise."
+                "Sealed reports must have the same length: different lengths would reveal senders."
             )
         self._passed = True
         order = list(sealed)
@@ -408,7 +408,7 @@ class Person(Enrolled):
         return self._agreed, self._notices
 
     def _make_clients(self, agreed: wire.SignedGroups, said: wire.Notices) -> list[Client]:
-        """Return a client per attribute, if by the notices only the whole group can open a value."""
+        """Return a client per attribute if the notices show that only the whole group can open a value."""
         group, width = agreed.group_of(self.name), len(self.terms.attributes)
         if said.agreement != agreed.digest or len(said.credentials) != len(agreed.names):
             raise DecodingError("they are about other groups.")

@@ -90,8 +90,8 @@ class AnyCellsWithoutMiner(WithoutMiner):
                 group = policy.group(name)
                 if (group.names, group.reports) != ((name,), (name,)):
                     yield (
-                        f"Several hold cells of {name!r}, which party {party!r} reports together with "
-                        "others or under another name: without a miner it must be reported by itself."
+                        f"Several parties hold cells of {name!r}, which party {party!r} reports together "
+                        "with others or under another name: without a miner it must be reported by itself."
                     )
 
     def model(self, run: Coordinator) -> dict[str, Any]:

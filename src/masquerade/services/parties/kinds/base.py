@@ -359,7 +359,7 @@ class SessionKind(ABC):
         """Yield problems with the convener, and with tables that no member can count."""
         parties, outsider = len(spec.parties), spec.convener not in spec.parties
         if spec.learn.options.get("missing") in {*EM} - {*self.em}:
-            yield f"{self.name} counts no table of all variables: take missing: {self.em[0]}"
+            yield f"{self.name} counts no table of all variables: use missing: {self.em[0]}"
         if self.convener is Convener.OUTSIDER and not outsider:
             yield f"the convener of {self.name} must not be a party: {self.why}"
         if self.convener is Convener.ONE_OF_TWO and (parties != 2 or outsider):

@@ -96,7 +96,7 @@ class HiddenKind(SessionKind):
     helped = True
     hides = True
     roles: ClassVar[tuple[Role, ...]] = (ComputationRole(),)
-    too_few = "Hidden counts need columns of at least two parties; one counts alone."
+    too_few = "Hidden counts need columns of at least two parties: a single party counts alone."
 
     def faults(self, spec: SessionSpec, joint: JointSchema) -> Iterator[str]:
         """Yield problems: too few parties that bring variables, or variables outside the limits."""

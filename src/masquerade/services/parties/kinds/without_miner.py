@@ -189,7 +189,7 @@ class CrossParentsRole(CellsRole):
         crossing = crossing_of(part.spec, part.require_joint_schema())
         names = decode_cell_request(message).names
         if not names or not set(names) <= set(crossing.get((part.node.name, peer), ())):
-            raise part.spec.refusal(f"the model gives {peer!r} no need of these variables")
+            raise part.spec.refusal(f"the model does not require that {peer!r} has these variables")
         consent = part.node.settings.consent(part.spec.session)
         if consent is not None and consent.rules is not None:
             received = {name for (_, to), columns in crossing.items() if to == peer for name in columns}
