@@ -190,7 +190,7 @@ def apply_changes(
 ) -> tuple[list[Family], list[JudgedChange]]:
     """Make the changes, the largest gain first, that have no variable in common and close no cycle."""
     families, touched = list(parents), set[int]()
-    made = []
+    made: list[JudgedChange] = []
     for one in judged:
         about = {x for x, _ in one.change}
         about |= {z for x, family in one.change for z in (*family, *parents[x])}
