@@ -32,7 +32,7 @@ from masquerade.learn.networks.junction_tree import MOST_CELLS, count_cells
 from masquerade.learn.networks.wide_likelihood import WideLikelihood
 
 PRICES = (
-    (0.3, 0.5, 0.7, 1.0),
+    (0.1, 0.3, 0.5, 1.0),
     (0.4, 1.0),
 )  # penalty of a parameter in each round, relative to BIC's: a low one lets links appear
 FEWEST_RECORDS = 20_000  # equal reports that weigh more than 1/20,000 of the records are drawn in parts
