@@ -569,4 +569,4 @@ def test_rules_from_dealt_blocks_are_as_wide_as_the_blocks(tmp_path):
     line = refused(*asked, "--max-len", "4")  # rules of four variables do not follow from blocks of three
     assert "Tables of up to 3 variables of q0, q1, q2, q3 follow." in line
     stopped = " ".join(ok(*asked).stderr.split())  # nobody asked for four by name
-    assert "Sets of more than 3 items do not follow from the reports" in stopped
+    assert "Supports of sets of more than 3 items cannot be estimated from these reports" in stopped

@@ -177,7 +177,7 @@ def test_anonymity_allows_only_reports_with_enough_behind_them():
         ({"gamma": 2, "prior": [1, 0, 0, 0, 0]}, "probabilities above 0"),
         ({"gamma": 2, "queries": "sums"}, "counts, cumulative, or rows"),
         ({"gamma": 2, "queries": [[1, 2]]}, "rows of 5 weights"),
-        ({"gamma": 4, "vulnerability": 0.1}, "guessing without a report is right with 0.2"),
+        ({"gamma": 4, "vulnerability": 0.1}, "a guess without a report is right with probability 0.2"),
         ({"gamma": 4, "anonymity": (5, 0.2)}, "ask for fewer"),
     ],
 )
