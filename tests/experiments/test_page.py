@@ -152,7 +152,7 @@ def test_one_run_has_no_error_which_is_shown_and_said():
 def test_who_is_left_undecided_is_told_how_to_decide(outcomes):
     (line,) = notes([compared(outcomes, MATCH, UNDECIDED)])
     runs, identity = outcomes[0].findings.runs, outcomes[0].about.id
-    assert line.endswith(f"more runs may end. Try: masquerade reproduce {identity} --runs {4 * runs}")
+    assert line.endswith(f"more runs may decide it. Try: masquerade reproduce {identity} --runs {4 * runs}")
 
 
 def test_all_verdicts_together(outcomes):
