@@ -33,8 +33,8 @@ from masquerade.learn.networks.wide_likelihood import WideLikelihood
 
 PRICES = (
     (0.1, 0.3, 0.5, 1.0),
-    (0.4, 1.0),
-)  # penalty of a parameter in each round, relative to BIC's: a low one lets links appear
+    (0.3, 0.5, 0.7, 1.0),
+)  # penalty of a parameter in each round of two searches, relative to BIC's: a low one lets links appear
 FEWEST_RECORDS = 20_000  # equal reports that weigh more than 1/20,000 of the records are drawn in parts
 DRAWN = (40_000, 120_000)  # records drawn for a search over structures, and to judge changes of links
 FEWEST_DRAWS = (1, 4)  # least number of draws of the truth of each record, for both purposes
@@ -295,7 +295,7 @@ def polish(
     sizes = {name: len(source.schema[name]) for name in source.schema}
     reports = reports_of(source, tuple(sizes))
     em = StructuralEM(reports, sizes, rules, seed)
-    steps, done = 1 + sum(1 + len(prices) for prices in PRICES), 0
+    steps, done = 2 + sum(map(len, PRICES)), 0
 
     def tell() -> None:
         nonlocal done
@@ -312,14 +312,15 @@ def polish(
     best = em.fit(narrow, inner_chances(_family_counts(source, narrow)), 2 * STEPS)
     first = best if narrow == start else em.estimate(start, inner_chances(counts))
     tell()
+    fitted = best
     for prices in PRICES:
-        current = best
+        current = fitted
         for price in prices:
             current = em.search(current, price)
             best = current if current.bic > best.bic + LEAST_GAIN else best
             tell()
-        best = em.change(best)
-        tell()
+    best = em.change(best)
+    tell()
     return (first if first.bic > best.bic else best), first
 
 
