@@ -48,7 +48,7 @@ def counted(folder, file, policy, query, *, epoch="spring", users=None):
 
 @pytest.mark.parametrize(("file", "policy"), [("votes.sqlite", "clear"), ("noised-votes.sqlite", "noised")])
 def test_a_vote_that_has_left_is_not_cast_again(folder, file, policy):
-    with pytest.raises((RoundAborted, QueryRefused), match="left already"):
+    with pytest.raises((RoundAborted, QueryRefused), match="was already sent in this epoch"):
         counted(folder, file, mq.Policy.load(folder / f"{policy}.yaml"), ILL)
 
 

@@ -126,7 +126,7 @@ def grid(size):
 
 def test_what_is_too_wide_is_refused_before_any_work_and_says_where_to_go():
     net = grid(30)
-    with pytest.raises(InputError, match="ask with engine='pyagrum'"):
+    with pytest.raises(InputError, match="use engine='pyagrum'"):
         net.query("g29_29")
     small = grid(4)
     wanted = small.query("g3_3")
