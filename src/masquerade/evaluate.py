@@ -119,8 +119,8 @@ def accuracy(model: Classifier, source: Tally, target: str | None = None) -> Acc
     `masquerade.sources.expectation.expect`. On clear records this is the plain share, with the binomial
     error.
     Reference: Zhan, Chang & Matwin (2004) §3.5, for any policy.
-    Error: unbiased. The standard error multiplies over the disguised variables that the model reads. Above
-    0.05 the estimate is useless, and a `MasqueradeWarning` says so.
+    Error: unbiased. The standard error is multiplied by a factor for each disguised variable that the model
+    reads. Above 0.05 the estimate is useless, and a `MasqueradeWarning` says so.
 
     Examples
     --------

@@ -101,7 +101,7 @@ class Subject:
 
     @staticmethod
     def largest(queries: Iterable[Query]) -> list[Query]:
-        """Return the query of most variables without a condition, and the one with a condition."""
+        """Return the queries with the most variables: one without and one with a condition."""
         listed = list(queries)
         plain = max((q for q in listed if not q.where), key=lambda q: len(q.by), default=None)
         conditioned = max((q for q in listed if q.where), key=lambda q: len(q.names), default=None)
@@ -288,7 +288,7 @@ def tables_are_values(subject: Subject) -> Iterator[str]:
         else:
             yield f"{query}: its values can be overwritten"
         again: CountTable = pickle.loads(pickle.dumps(table))  # noqa: S301  (made here)
-        asked = ASKED if query in largest else {"values": ASKED["values"]}  # fits take long
+        asked = ASKED if query in largest else {"values": ASKED["values"]}  # fits take a long time
         for title, ask in (asked | FITTED if query in largest and subject.fitted(query) else asked).items():
             yield from differs(f"{query}: {title} after pickling", ask(again), ask(table))
     if subject.messages is not None and subject.messages() != spoken:

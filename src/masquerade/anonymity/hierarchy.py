@@ -64,7 +64,8 @@ class Hierarchy:
         values : sequence
             Values to generalise.
         rows : callable
-            Returns the first row in the table of the value at an index, for the error message.
+            Returns, for an index in `values`, the first row of the table with that value, for the error
+            message.
 
         Returns
         -------

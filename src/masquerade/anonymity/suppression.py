@@ -5,12 +5,12 @@ the whole table. k-anonymity hides a row among at least k rows. It does not boun
 sensitive value that all rows of a group share is revealed.
 
 To find groups of at least k similar rows, a greedy cover of Meyerson & Williams is made disjoint. There are
-three covers; most have a bound on their stars (suppressed cells) relative to the minimum. Notation: m
-columns; H_j = 1 + ½ + … + 1/j; d(S) is the largest number of columns in which two rows of S differ. All
-bounds follow from two facts. A group S of an optimal partition (k to 2k − 1 rows, without loss of generality)
-needs at least k·d(S) stars. A group S of s rows needs at most s(s − 1)·d(S) stars, since each row differs
-from a fixed row in at most d(S) columns. Only the distances between rows are needed, so the groups can also
-be computed if no party sees the rows (`partition_distances`).
+three covers; two of them (`lean_cover` and `subset_cover`) have a bound on their stars (suppressed cells)
+relative to the minimum. Notation: m columns; H_j = 1 + ½ + … + 1/j; d(S) is the largest number of columns in
+which two rows of S differ. All bounds follow from two facts. A group S of an optimal partition (k to 2k − 1
+rows, without loss of generality) needs at least k·d(S) stars. A group S of s rows needs at most s(s − 1)·d(S)
+stars, since each row differs from a fixed row in at most d(S) columns. Only the distances between rows are
+needed, so the groups can also be computed if no party sees the rows (`partition_distances`).
 """
 
 from __future__ import annotations

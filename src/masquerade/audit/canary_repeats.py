@@ -127,7 +127,10 @@ def _repeat_finding(
 
 
 def _divergence(share: float, expected: float) -> float:
-    """Return KL(share ‖ expected), −ln of Chernoff's tail bound per trial; probabilities may differ."""
+    """Return KL(share ‖ expected), −ln of Chernoff's tail bound per trial.
+
+    The bound also holds if the trials have different probabilities with mean `expected`.
+    """
     divergence = 0.0
     if share > 0:
         divergence += share * math.log(share / max(expected, 1e-300))

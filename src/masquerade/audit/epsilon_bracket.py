@@ -196,7 +196,7 @@ def channel_p_value(counts: Counts, claimed: Floats) -> float:
 
 
 def one_run_bound(correct: int, guesses: int, alpha: float) -> float:
-    """Return a lower limit of ε from `correct` of `guesses` right guesses between two values in a single run.
+    """Return a lower limit of ε if `correct` of `guesses` guesses between two values in one run are right.
 
     Formula: under a mechanism with ε, right guesses are at most Binomial(guesses, e^ε/(1 + e^ε)):
     ε ≥ logit(Clopper–Pearson limit).

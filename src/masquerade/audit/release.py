@@ -403,7 +403,7 @@ def _earlier(
 
 
 def _draws_together(release: CodedRecords, earlier: Sequence[CodedRecords], policy: Policy) -> list[Finding]:
-    """Return the total ε of all releases if they are several draws; one memo and policy are one draw."""
+    """Return the total ε of all releases if they are several draws; equal memo and policy mean one draw."""
     about_same = [other for other in earlier if len(rows_of_persons(release, other)[0])]
     drawn = [(other.metadata.get(MEMO), other.metadata.get("policy")) for other in (release, *about_same)]
     by_memo = {draw for draw in drawn if draw[0] is not None}

@@ -61,7 +61,7 @@ def hmac_sha256(key: bytes, prefix: bytes, data: Rows, offsets: Offsets, size: i
     """Return the first `size` bytes of HMAC-SHA256(key, prefix ‖ text) for each row.
 
     Prefix and text have at most `LONGEST` bytes together, the key at most one block of 64. Many rows are
-    shared by threads.
+    divided among threads.
     """
     padded = _words_of(key.ljust(_BLOCK, b"\0"))
     inner, outer = (_after_block(padded ^ U4(pad * 0x01010101)) for pad in (0x36, 0x5C))
@@ -224,7 +224,7 @@ def _blake2b_rounds(words: LongWords, state: LongWords, orders: NDArray[np.int64
 def _blake2b_rows(
     known: tuple[LongWords, LongWords], orders: NDArray[np.int64], data: Rows, offsets: Offsets, out: Rows
 ) -> None:
-    """Write the tags of rows; `known`: the state after the key, and the state before everything."""
+    """Write the tags of rows; `known` has the state after the key, and the initial state."""
     begin, start = known
     words, state = np.zeros((16, LANES), U8), np.zeros((16, LANES), U8)
     for first in range(0, len(out), LANES):

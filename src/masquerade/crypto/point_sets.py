@@ -1,4 +1,4 @@
-"""Sets of ristretto255 points, 32 bytes per row: hashed to, masked and checked on all cores."""
+"""Hash to, mask and check sets of ristretto255 points, 32 bytes per row, on all cores."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def cells(found: DataSet, content: bytes) -> pd.DataFrame:
 
 
 def convert_types(frame: pd.DataFrame) -> pd.DataFrame:
-    """Convert columns of integers to int64 and of decimals to float64. Others (also with "?") stay text."""
+    """Convert columns of integers to int64 and of decimals to float64. A column with any "?" stays text."""
     return frame.apply(_typed_column)
 
 

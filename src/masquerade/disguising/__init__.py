@@ -1,4 +1,4 @@
-"""Disguise data frames and files, with fresh or memoised draws; `seeded` simulates it for studies."""
+"""Disguise data frames and files, with fresh or memoised draws; `seeded` simulates disguises for studies."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

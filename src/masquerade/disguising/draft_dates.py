@@ -15,7 +15,7 @@ from masquerade.core.schema import DateReading, DateUnit
 from masquerade.frames.label_codes import date_labels, days_of, kind_of
 
 UNITS: tuple[DateUnit, ...] = get_args(DateUnit)
-CHECKED = 1000  # number of texts of a batch that must all be dates for a column of dates
+CHECKED = 1000  # a column of texts contains dates if its first distinct texts, up to this number, are dates
 HINT = "dates: --date NAME=age, year, quarter or month reads them"
 
 
@@ -27,7 +27,7 @@ def parse_dates(texts: Iterable[str], today: dt.date | None = None) -> dict[str,
     texts : iterable of str
         NAME=age, NAME=age:2026-01-31, NAME=year, NAME=quarter or NAME=month.
     today : date, optional
-        Day of ages without a day. By default, the current day.
+        Day on which ages are computed if a text states no day. By default, the current day.
 
     Returns
     -------

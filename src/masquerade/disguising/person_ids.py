@@ -67,7 +67,7 @@ def _exact_numbers(ids: pa.Array, column: str) -> pa.Array:
 
 
 def person_tags(persons: Any, column: str, key: bytes, form: int = NORMAL) -> NDArray[np.uint8]:
-    """Return a keyed tag for every person, from ids in the form of the memo's format.
+    """Return a keyed tag for every person, from ids in the form that the memo's format requires.
 
     Raise UnknownValue with the row if an id is missing.
     """

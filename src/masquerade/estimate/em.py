@@ -72,8 +72,9 @@ def maximum_likelihood(
     Reference: Dempster, Laird & Rubin (1977); Varadhan & Roland (2008); Kim et al. (2020).
     Cost: O(J·ΣK_i) per contraction; some tens of contractions per accelerated EM or Newton step.
     Error: the log-likelihood is within `gap` of its maximum and never decreases on the way. A tolerance below
-    1e-14·n exceeds floating point and is raised to that. The estimate is biased where cells were negative. If
-    different truths give the same reports, it is one of several maxima with equal distributions of reports.
+    1e-14·n is beyond floating-point accuracy and is raised to 1e-14·n. The estimate is biased where cells
+    were negative. If different truths give the same reports, it is one of several maxima with equal
+    distributions of reports.
 
     Examples
     --------

@@ -12,7 +12,7 @@ RANGE = 1e-10  # eigenvalues below this share of the largest count as 0
 STIFF = 1e6  # weight of directions without variance, relative to the largest weight
 STEPS = 200
 STILL = 1e-12
-FAR = 20.0  # fitted counts stay below this above the logarithm of all records
+FAR = 20.0  # logarithms of fitted counts exceed that of the total by at most this
 
 
 def curvature(covariance: Floats) -> Floats:

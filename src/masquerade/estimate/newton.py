@@ -11,7 +11,7 @@ from masquerade.core.axes import Floats, contract
 from masquerade.estimate.likelihood import LikelihoodPoint, ReportLikelihood
 
 ACCURACY = 1e-3  # relative accuracy of linear systems: more would be wasted on an approximate model
-ROUNDS = 12  # limit of moving cells to zero within one step
+ROUNDS = 12  # number of times within one step that cells may be moved to zero
 HALVINGS = 12
 WRITTEN_OUT = 512  # largest table whose channel is formed as one matrix
 RIDGE = 1e-9  # relative ridge that keeps the root of a singular curvature solvable

@@ -93,7 +93,7 @@ def inner_product_covariance(
 def inner_product_covariance_from_estimates(
     reduction: RandomProjection, own: Floats | float, swapped: Floats | float, crossed: Floats | float
 ) -> Floats | float:
-    """Return the same covariance without bias from estimated cross products; those in `own` are known.
+    """Return `inner_product_covariance` without bias from estimated products; those in `own` are known.
 
     Formula: with q the products of estimates, E q_crossed = crossed + covariance and E q_swapped = swapped +
     f(own + crossed) + g·swapped; the equations are solved for the sum and the difference.

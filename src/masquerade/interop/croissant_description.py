@@ -63,7 +63,7 @@ class About:
     license: str = ""
     url: str = ""
     version: str = "1.0.0"
-    published: str = ""  # a date, as 2026-11-17
+    published: str = ""  # a date, such as 2026-11-17
 
     @property
     def full_description(self) -> str:

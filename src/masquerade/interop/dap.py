@@ -63,7 +63,7 @@ KEYS: Final = {"masquerade_dap", "policy", "vdaf", "report_count", "counts", "dr
 NOISE_KEYS: Final = {"noised_by", "dp_strategy"}
 FIELD64: Final = 2**32 * 4294967295 + 1  # the modulus of Field64
 MOST_DIGITS: Final = 4  # of 32 bits, in a numerator or denominator of ε
-BEYOND_CHANCE: Final = 6.0  # standard deviations of the noise between the sum of cells and the reports
+BEYOND_CHANCE: Final = 6.0  # tolerated difference of sums and reports, in standard deviations of the noise
 
 
 class _Field(NamedTuple):
@@ -202,8 +202,8 @@ def to_dap(policy: Policy, vdaf: str = VDAF) -> dict[str, Any]:
     -------
     dict
         Type and length of the VDAF, and the meaning of its cells. A person's report is one cell: their
-        reports of all `variables`, the last varying fastest. Of bits, it is the list of the bits of all
-        `variables`, 1 for true.
+        reports of all `variables`, the last varying fastest. If the reports are bits, it is the list of
+        the bits of all `variables`, 1 for true.
 
     Raises
     ------

@@ -321,7 +321,7 @@ def _interval(last: NDArray[np.uint64], low: int, high: int, word: np.uint64) ->
             low = middle + 1
         else:
             high = middle
-    # counting the last few intervals avoids a branch that random words would mispredict
+    # counting the last few intervals avoids a branch that is mispredicted for random words
     below = low
     for j in range(low, high):
         below += last[j] < word

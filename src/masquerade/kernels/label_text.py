@@ -74,7 +74,7 @@ def mark_texts(
 ) -> None:
     """Write the mark of each text's label to ``out``; unknown texts get the last mark.
 
-    Cost: two words and one slot are read per text, without a branch that texts could mispredict. A text
+    Cost: two words and one slot are read per text, without a branch that could be mispredicted. A text
     longer than two words is compared in full.
     """
     data, offsets = texts

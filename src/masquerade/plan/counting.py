@@ -1,7 +1,7 @@
 """Ways to count the same people at the same ε: disguised records, shuffled reports, and noise on sums.
 
-Sums that carry noise need contributors who are online and do not all collude. They have no policy: the
-comparison states who must do what, and the error of every way.
+Sums that carry noise need contributors who are online and do not all collude. Such sums have no policy:
+the comparison states who must do what, and the error of every way.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class CountingComparison(Printed):
     n : int
         Number of people.
     tables : int
-        Number of tables that sums with noise spend.
+        Number of tables among which sums with noise divide ε.
     ways : tuple of CountingWay
-        Ways in the order of their trust.
+        Ways to count, in the order of the trust that they require.
 
     Examples
     --------

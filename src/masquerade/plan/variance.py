@@ -57,7 +57,7 @@ def axis_moments(channel: Channel, shares: Floats) -> AxisMoments:
 
 
 def component_norms(sizes: Sequence[int], shares: Sequence[Floats]) -> dict[tuple[int, ...], float]:
-    """Return ‖θ_u‖² for every interaction u of a product distribution, its component that depends on u only.
+    """Return ‖θ_u‖² for every interaction u: θ_u is the component of a product distribution for u only.
 
     Formula: the components of a product multiply: ‖θ_i − 1/K_i‖² for i in u, 1/K_i for the others.
     """

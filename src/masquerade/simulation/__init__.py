@@ -5,7 +5,8 @@
 `hidden_tree` and `hidden_clusters` learn on secret shares of several owners (MPC). `private_answers` queries
 servers that do not learn the query. Every message is encoded as bytes.
 
-`synthetic_people` makes records for all of them. `ladder` and `timing_plot` show time against their number.
+`synthetic_people` makes records for all of them. `ladder` lists numbers of people, and `timing_plot`
+shows time against that number.
 """
 
 from masquerade.core.util.formatting import duration

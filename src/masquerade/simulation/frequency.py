@@ -1,7 +1,7 @@
 """Frequency mining of a population: all users answer or nobody is counted, and double votes are detected.
 
-`mine_frequencies` is the primitive as printed in the talk, for timing. It lacks the repairs of this package
-(proofs, checked rosters, signatures) and protects nobody against an active attacker.
+`mine_frequencies` is the primitive as printed in Wright's talk of 2005, for timing. It lacks the repairs of
+this package (proofs, checked rosters, signatures) and protects nobody against an active attacker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Simulated MPC: several owners learn a structure, a tree or clusters on shares, without any count."""
+"""Simulated MPC: several owners learn a structure, a tree or clusters on shares and see no counts."""
 
 from __future__ import annotations
 
@@ -185,8 +185,8 @@ def hidden_tree(
 ) -> HiddenModel[LabelTree]:
     """Grow a tree by ID3 on columns of several owners, who see splits and classes of leaves.
 
-    The result equals `mq.learn.decision_tree` without a significance test on the joined records, without its
-    counts (`LabelTree.of`).
+    The result equals that of `mq.learn.decision_tree` on the joined records without a significance test,
+    except that it has no counts (`LabelTree.of`).
 
     Parameters
     ----------

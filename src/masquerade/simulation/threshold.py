@@ -1,8 +1,8 @@
 """Formulation 1: rows open if their quasi-identifier occurs at least k times (threshold reporting).
 
 In the production form people query a randomness server once and report once, and the collector opens rows.
-The faithful form follows the talk: a dealer's polynomial, shares in the exponent, and a miner that
-interpolates.
+The faithful form follows Wright's talk of 2005: a dealer's polynomial, shares in the exponent, and a miner
+that interpolates.
 """
 
 from __future__ import annotations

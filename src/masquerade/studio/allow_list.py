@@ -221,7 +221,7 @@ RULES: Mapping[tuple[str, ...], Rule] = {
     ("survey", "export"): Rule((FILE,), {"out": COLLECTED, **JSON}, ("out",)),
 }
 REPEATED = frozenset({"where", "clear"})
-# not clear
+# commands whose results are stored; commands that only describe clear data are not among them
 KEPT = frozenset(
     {"estimate", "stats", "enough", "learn", "predict", "plan", "audit", "show", "disguise", "release"}
 )

@@ -110,7 +110,7 @@ def _safe_path() -> Iterator[None]:
 
 
 def _end_with_the_server() -> None:
-    """End this process when the server ends for any reason; else a release might be missing in the ledger."""
+    """End this process when the server ends for any reason; else the ledger might lack a release."""
     server = multiprocessing.parent_process()
     if server is not None:
         server.join()

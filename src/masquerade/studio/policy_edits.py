@@ -185,7 +185,7 @@ def _ungroup(values: MutableMapping[str, Any]) -> None:
 
 
 def _share_limit(values: MutableMapping[str, Any], names: Sequence[str]) -> None:
-    """Divide the part of the limit that the rest of the policy leaves evenly among variables."""
+    """Divide evenly among variables the part of the limit that the rest of the policy leaves."""
     shared = [name for name in names if name in values["variables"]]
     if not shared:
         return

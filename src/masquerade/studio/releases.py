@@ -219,7 +219,7 @@ def record_release(project: Project, job: StudioJob) -> None:
 
 
 def recover_releases(project: Project) -> None:
-    """Enter releases that are missing in the ledger because the studio ended before they were entered.
+    """Enter releases that are missing from the ledger because the studio ended before they were entered.
 
     Whether a memo drew such a release is unknown, so it counts as a separate draw.
     """

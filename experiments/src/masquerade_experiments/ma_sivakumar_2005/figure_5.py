@@ -95,7 +95,7 @@ def slope(rows: pd.DataFrame, spread: float) -> Measured:
 
 
 def many_records(frame: pd.DataFrame) -> Iterator[Comparison]:
-    """Compare the largest size at p = 0.4 with 10,000 records at p = 0.3, and the two models there."""
+    """Compare the largest size at p = 0.4 with 10,000 records at p = 0.3, and with itself without a miner."""
     most, hardest = FEWEST * 2 ** DOUBLINGS[-1], LEVELS[-1]
 
     def mean(rows: pd.DataFrame, p: float, n: int, column: str = "ckl") -> float:

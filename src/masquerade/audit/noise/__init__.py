@@ -1,4 +1,4 @@
-"""Audits of noise on counts, as a black box."""
+"""Black-box audits of the noise added to counts."""
 
 from masquerade.core.util.lazy_exports import public_modules
 
