@@ -342,7 +342,7 @@ class _Field:
             return
         digits = np.array(list(product(range(prime), repeat=power)))[
             :, ::-1
-        ]  # element e has its digits base p
+        ]  # row e: the digits of element e in base p
         place = prime ** np.arange(power)
         self.add = (((digits[:, None] + digits) % prime) @ place).astype(int)
         for low in digits[1:]:

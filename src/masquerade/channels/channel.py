@@ -178,7 +178,7 @@ class Channel:
 
     @cached_property
     def sampled_channel(self) -> SampledChannel | None:
-        """Return the channel by sample if the first report column is a random group, None otherwise.
+        """Return the channels of the samples if the first report column is a random group, None otherwise.
 
         The group must be assigned independently of the truth. The groups of a survey design are samples whose
         sizes are known, and need not be estimated.

@@ -247,7 +247,7 @@ def _try_on(
     *,
     json: bool,
 ) -> None:
-    """Read data by a policy and print all problems, one line per column and problem."""
+    """Read data according to a policy and print all problems, one line per column and problem."""
     from masquerade.disguising.files import check_files  # noqa: PLC0415  (loads Arrow)
     from masquerade.frames.dialect import Dialect  # noqa: PLC0415
 
@@ -288,7 +288,7 @@ def convert(
     from masquerade.channels.policy import text as policy_text  # noqa: PLC0415  (loads numpy)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MasqueradeWarning)  # it warns of the number that is converted here
+        warnings.simplefilter("ignore", MasqueradeWarning)  # loading warns of the number converted here
         values = mq.Policy.load(policy).to_dict()
     changed = [name for name in values["variables"] if _name_missing(values, name, label)]
     if not changed:

@@ -45,8 +45,8 @@ class LikelihoodRows:
     weights : array or None
         Survey weights.
     dealt : tuple of str
-        Hidden variables of a survey design that are reported as a whole: with the group that a person was
-        dealt into, or since no table of some of them follows from the report.
+        Hidden variables of a survey design that are reported as a whole: either together with the group
+        that a person was dealt into, or because the report determines no table of only some of them.
     is_ordered : bool
         The records are in the order of the data. An engine has no order: columns that are not its own cannot
         be matched to its records.

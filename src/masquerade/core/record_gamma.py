@@ -120,8 +120,8 @@ def record_gamma(
     -------
     Fraction or float
         The largest ratio of the chances of one report of a whole record, over all pairs of possible records
-        that agree on the clear variables. Infinite without a bound. Never below the truth; above it only
-        where conditions connect more answers than can be listed.
+        that agree on the clear variables. Infinite without a bound. Never below the exact ratio, and
+        above it only where conditions connect more answers than can be listed.
 
     Notes
     -----
@@ -182,7 +182,7 @@ def largest_record_gamma(
 
 
 def names_within(strata: Mapping[int, Sequence[RecordPart]], by: str | None, most: Gamma) -> frozenset[str]:
-    """Return the variables that are disguised within a bound all together; others count as clear.
+    """Return the variables whose joint γ stays within a bound; others count as clear.
 
     Parameters
     ----------
@@ -328,7 +328,7 @@ def _condition(one: FollowUp, parts: Sequence[RecordPart], owner: Mapping[str, i
 
 
 def _eliminate(index: int, factors: Sequence[Factor], parts: Sequence[RecordPart]) -> list[Factor]:
-    """Return the factors without one part: the largest product over its pairs, for the pairs of others."""
+    """Return the factors after eliminating one part: the product of its factors, maximised over its pairs."""
     rest = [factor for factor in factors if index not in factor[0]]
     bucket = [factor for factor in factors if index in factor[0]]
     scope = tuple(sorted({other for parts_of, _ in bucket for other in parts_of} - {index}))

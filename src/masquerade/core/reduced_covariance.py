@@ -18,8 +18,8 @@ from masquerade.core.linear_covariance import LinearCovariance
 class ReducedCovariance(BlockCovariance):
     """Covariance of a reduced table, computed from the covariance of the larger one.
 
-    For covariances that cannot be restricted to categories themselves. Cost: the cells of the larger table
-    for every cell.
+    It serves covariances whose own class cannot be restricted to categories. Cost: the cells of the larger
+    table for every cell.
     """
 
     term: Covariance

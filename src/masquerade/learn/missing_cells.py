@@ -62,9 +62,10 @@ def network_with_missing(
     Returns
     -------
     BayesianNetwork
-        Its standard errors are from the observed information, which counts what missing answers lose. With
-        "joint" it has the covariance of all parameters, so that queries have errors too. If there are very
-        many parameters and cells, errors are computed from the people who answered all of a family.
+        Its standard errors are from the observed information, which accounts for the information lost by
+        missing answers. With "joint" it has the covariance of all parameters, so that queries have errors
+        too. If there are very many parameters and cells, errors are computed from the people who answered
+        all variables of a family.
 
     Raises
     ------
@@ -165,7 +166,7 @@ class _Fit:
         )
 
     def replace_in(self, table: ConditionalTable) -> ConditionalTable:
-        """Return a table of people who answered with the probabilities and errors of this fit."""
+        """Return `table`, which counts people who answered, with this fit's probabilities and errors."""
         name = table.child.name
         errors = table.stderr if self.observed_errors is None else self.observed_errors.tables()[name]
         return replace(table, probabilities=self.chances[name], stderr=errors, evidence=None, unbiased=None)

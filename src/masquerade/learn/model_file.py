@@ -5,8 +5,8 @@ writes the other entries, and its `from_dict` reads them. Fields of models and o
 read by type: see `part_values` and `part_of`.
 
 A learner of another package is an entry point of the group ``masquerade.learners`` that refers to an entry of
-the catalogue. The kind in the files of its models is the entry point's name, and its `model` reads them.
-Nothing is imported until a file of that kind is read.
+the catalogue. The kind in its model files is the entry point's name, and the class that the entry's `model`
+returns reads these files. Nothing is imported until a file of that kind is read.
 """
 
 from __future__ import annotations

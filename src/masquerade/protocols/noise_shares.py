@@ -4,7 +4,7 @@ Every contributor adds its share to its counts before they are masked. Only the 
 noise. The order is: a durable claim that the tables are spent, then the draw, then the masked reply. After a
 crash between two steps the tables are spent, and no share is drawn again.
 Reference: Agarwal, Kairouz & Liu (2021), Skellam shares; Goryczka & Xiong (2015), Pólya shares.
-It stops protecting records if more contributors than agreed reveal or omit their shares.
+Records are no longer protected if more contributors than agreed reveal or omit their shares.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class NoiseShares:
         return self._refusal(count_tables(queries))
 
     def draw(self, name: bytes, queries: Sequence[Query], schema: Schema) -> Words:
-        """Return a share for each cell of queries, modulo 2^64, after they were spent durably.
+        """Spend the tables of queries durably, and return a share for each of their cells, modulo 2^64.
 
         Parameters
         ----------

@@ -368,7 +368,7 @@ def _difference(one: Prevalence, zero: Prevalence, error: float, other: float, r
     stderr = float(np.sqrt(max(error**2 + other**2 - 2 * rho * error * other, 0.0)))
     below = _both(one.value - one.lower, zero.upper - zero.value, rho)
     above = _both(one.upper - one.value, zero.value - zero.lower, rho)
-    # a difference of shares is between −1 and 1, as a share is between 0 and 1
+    # a difference of shares is in [−1, 1]; it is mapped to [0, 1], where `keep_inside` keeps shares
     ends = (np.array([(end + 1) / 2]) for end in (gap, gap - below, gap + above))
     lower, upper = (float(2 * end[0] - 1) for end in keep_inside(*ends))
     return Effect(gap, stderr, lower, upper)

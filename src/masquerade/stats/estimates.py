@@ -231,7 +231,7 @@ class Estimates(Shown):
 class TestResult(Shown):
     """A hypothesis test: statistic, degrees of freedom, p-value and a one-sentence verdict.
 
-    A statistic F also has the degrees of freedom of its denominator, `df2`.
+    An F statistic also has the degrees of freedom of its denominator, `df2`.
 
     Examples
     --------

@@ -168,8 +168,8 @@ def limit_intervals(table: CountTable, rows: RowShares, level: float) -> tuple[F
     Formula: if the estimate is in [0, 1], the interval is cut to [0, 1], which loses no possible share.
     Otherwise it consists of the shares θ in [0, 1] with 2(max ℓ over [0, 1] − ℓ(θ)) ≤ z². ℓ is the likelihood
     of the reports for two categories, else −(θ − θ̂)²/2σ², where zσ is the distance from the estimate to the
-    given limit. Both intervals contain all possible shares of the given interval, so they cover at least as
-    often.
+    given limit. In both cases the result contains all possible shares of the given interval, so it covers at
+    least as often.
     """
     lower, upper = keep_inside(rows.values, rows.lower, rows.upper)
     below, above = rows.values < 0, rows.values > 1

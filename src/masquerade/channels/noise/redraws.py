@@ -32,7 +32,7 @@ def redraw_losses(rate: float, honest: int, cells: int) -> LossAtoms:
 
     Formula: two cells differ. Each of the other `honest` − 1 people is drawn into one of them with
     probability q = 2·rate whatever the truth (a clone), C ~ Bin(honest − 1, q). The substituted answer is in
-    one of both cells with probability 1 − (K − 2)·rate under either truth, then in the true one with
+    one of these two cells with probability 1 − (K − 2)·rate under either truth, then in the true one with
     probability α = γ/(γ+1), γ = 1/rate − K + 1. The pair is (A + Δ, C − A + 1 − Δ), A ~ Bin(C, ½), Δ ~
     Bern(α), against its mirror image, and ln[(αx + β(c+1−x))/(βx + α(c+1−x))] the loss of x of c + 1.
     Reference: Feldman, McMillan & Talwar (2021, 2023).
@@ -114,7 +114,7 @@ def redraw_weight(epsilon: float, delta: float, tables: int, honest: int, cells:
     Raises
     ------
     InputError
-        If more than 98% of the answers had to be redrawn.
+        If more than 98% of the answers would have to be redrawn.
     """
 
     def is_private(rate: float) -> bool:
@@ -146,7 +146,7 @@ def redraw_weight(epsilon: float, delta: float, tables: int, honest: int, cells:
 
 @dataclass(frozen=True)
 class RedrawTerms(NoiseTerms):
-    """Privacy guarantee of votes that are redrawn for each table, for each record, over all tables together.
+    """Guarantee to each record, over all tables together, if votes are redrawn for each table.
 
     Data sets are neighbours if they differ in one record; their size is public. The guarantee holds against
     anyone who sees all sums and knows the votes of up to `colluders` people.

@@ -43,14 +43,14 @@ class DateSpec(PolicyPart):
 
     @model_validator(mode="after")
     def day_of_an_age(self) -> DateSpec:
-        """Raise ValueError unless an age, and nothing else, has its day."""
+        """Raise ValueError unless the day `on` is given for ages, and only for ages."""
         if (self.as_ == "age") != (self.on is not None):
             raise ValueError("'as: age' needs the day 'on', as 2026-01-31; the others have none.")
         return self
 
     @property
     def reading(self) -> DateReading:
-        """Return the reading of dates."""
+        """Return the rule by which dates are read."""
         return DateReading(self.as_, self.on)
 
 
@@ -148,7 +148,7 @@ class BlocksSpec(PolicyPart):
         if (self.gamma is None) == (self.epsilon is None):
             raise ChannelError("give either 'gamma' or 'epsilon'.")
         bound = self.gamma if self.epsilon is None else for_epsilon(2, self.epsilon).gamma
-        assert isinstance(bound, Fraction)  # noqa: S101  (for the type checker: one of both is given)
+        assert isinstance(bound, Fraction)  # noqa: S101  (for the type checker: one of the two is given)
         places = iter(range(len(variables)))
         units = tuple(tuple(next(places) for _ in unit) for unit in self.units)
         design = self._design()
@@ -236,7 +236,7 @@ def refuse_draft(spec: PolicySpec) -> None:
 
 
 def explain(error: ValidationError, values: object) -> str:
-    """Return the problems of a policy in one line; of many, the first and the number of others."""
+    """Return the problems of a policy in one line: the first few, and the number of any others."""
 
     def describe(problem: ErrorDetails) -> tuple[validation.KeyPath, str]:
         path, model, tags = place(problem["loc"], values)

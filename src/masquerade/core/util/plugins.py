@@ -57,7 +57,7 @@ class Plugin:
             raise self.make_error(f"{type(error).__name__}: {error}") from error
 
     def make_error(self, why: str) -> PluginError:
-        """Return the error that this plug-in cannot be used."""
+        """Return an error that states why this plug-in cannot be used."""
         return PluginError(f"{self.title} cannot be used: {why.rstrip('.')}.")
 
 

@@ -142,7 +142,7 @@ class Outcomes:
     ) -> Figure:
         """Return the ratio of two weighted sums of the counts, with an interval in [0, 1].
 
-        `value` is the ratio, if the weights of the part are the slopes of a sum that is not linear.
+        `value` is the ratio; it is needed if `part` has the slopes of a numerator that is not a weighted sum.
         Formula: see `masquerade.core.report_moments.share_interval`.
         """
         total = float(np.sum(denominator * self.counts))
@@ -208,7 +208,7 @@ def positive_code(target: Variable, positive: Category | None) -> int:
 
 
 def score_function(model: Any, code: int, *, probability: bool = False) -> Callable[[Codes], Floats]:
-    """Return a function from rows to the probability of a class, or to a discriminant of the same order."""
+    """Return a function from rows to a class's probability, or to a discriminant that ranks rows likewise."""
 
     def scores(rows: Codes) -> Floats:
         labels = {feature.name: labels_of(feature, rows[feature.name]) for feature in model.features}
@@ -245,7 +245,7 @@ def figure_columns(figures: Sequence[Figure]) -> FigureColumns:
 def _by_level(
     outcomes: Outcomes, classes: int
 ) -> tuple[CountTable | None, NDArray[np.intp] | None, Callable[[Floats], float] | None]:
-    """Return the parts of outcomes whose rows are summed over the predicted classes."""
+    """Return table, groups and `measured` of outcomes whose rows are summed over the predicted classes."""
     measured = outcomes.measured
     if outcomes.table is None:
         if measured is None:

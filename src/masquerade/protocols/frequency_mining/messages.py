@@ -48,11 +48,12 @@ class FrequencyTerms:
 
     `members` are the names of all enrolled people with their Ed25519 identities. It is assumed throughout
     that each member is one person. Within an epoch a record does not change, and no question is voted on
-    twice. A person who accepts new terms, with a new `epoch`, agrees to be counted again, but not that clear
-    counts of the two epochs differ by few people, which needs a separate agreement (`MiningUser`).
+    twice. A person who accepts new terms, with a new `epoch`, agrees to be counted again. Clear counts of the
+    two epochs may still not differ by few people: that needs a separate agreement (`MiningUser`).
 
-    `limit` is the limit of the reader of the terms, and not part of the agreement: variables whose reports
-    reveal more count as clear. People use the limit of their own device; a miner expects the default limit.
+    `limit` is chosen by each reader of the terms, and is not part of the agreement. Variables whose reports
+    reveal more than this limit count as clear. People use the limit of their own device. A miner expects the
+    default limit.
 
     The miner chooses who is counted, at least `minimum` people. At most `colluders` = minimum − 2 users may
     collude with it, so that any choice includes two honest users.
@@ -100,7 +101,7 @@ class FrequencyTerms:
 
     @cached_property
     def redraws(self) -> RedrawTerms | None:
-        """Return the terms of the accountant, None without noise: `minimum` users are sure to be counted."""
+        """Return the accountant's terms, None without noise. Only `minimum` users are sure to be counted."""
         return None if self.noise is None else self.noise.terms(self.minimum, self.sizes)
 
     @property

@@ -1,10 +1,10 @@
-"""Votes that are redrawn by chance for each table, so that sums are private although votes are one-hot.
+"""Votes that are redrawn at random for each table, so that sums are private although votes are one-hot.
 
 A user answers a table of K cells truthfully, or by a cell drawn uniformly. The order is: a durable claim that
 the tables are spent, then the draw, then the vote. After a crash between two steps the tables are spent, and
 no answer is drawn again.
 Reference: Feldman, McMillan & Talwar (2021, 2023).
-It stops protecting records if more users of a roster than agreed reveal their votes to the miner.
+Records are no longer protected if more users of a roster than agreed reveal their votes to the miner.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ BITS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class VoteNoise:
-    """Redrawn votes of frequency mining: the promise to each record over all tables of an epoch.
+    """Noise of redrawn votes in frequency mining, which protects each record over all tables of an epoch.
 
-    Every user answers each table by chance with a probability that the accountant computes. Nobody else knows
-    which answers were drawn.
+    Every user redraws each answer at random, with a probability that the accountant computes. Nobody else
+    knows which answers were redrawn.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class VoteNoise:
 
 
 def redrawn_cell(cell: int, cells: int, weight: int, word: int) -> int:
-    """Return the cell of a vote: the true one, or one that the 32-bit word draws; `weight` words draw each.
+    """Return the cell that the 32-bit `word` draws, or the true one; `weight` words draw each cell.
 
     >>> from masquerade.protocols.frequency_mining.vote_noise import redrawn_cell
     >>> [redrawn_cell(2, 3, 1 << 29, word << 29) for word in range(8)]

@@ -46,7 +46,7 @@ class Halving(NamedTuple):
     """One round: pairs of neighbours are combined by products of these planes.
 
     `left` and `right` are the indices of the masks of the factors. A left factor belongs to one or two right
-    factors; `of_left` has its index within the round.
+    factors; `of_left` has, for each right factor, the index of its left factor within the round.
     """
 
     pairs: int

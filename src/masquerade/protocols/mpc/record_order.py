@@ -1,6 +1,6 @@
 """Common order of records by pseudonym, where any owner may have any cell.
 
-The coordinator (convener) learns which cells each owner has, of which pseudonyms, sorts all people by
+The coordinator (convener) learns which cells each owner has, and for which pseudonyms. It sorts all people by
 pseudonym, and sends each owner the positions of its own records. An owner learns the number of people, and
 nothing about the others' people. Owners do not trust the order: before anything is computed they check
 together that every cell has exactly one owner, and that no record has cells of two pseudonyms.
@@ -25,7 +25,7 @@ from masquerade.protocols.wire import codec
 from masquerade.protocols.wire.session import Responder, Transport, ask
 
 MOST_BLOCKS, MOST_RECORDS = 1000, 2**28
-CHECKS = 3  # sums that are zero for a true order; for a false one, all of them with less than 2^-100
+CHECKS = 3  # sums that are zero for a true order; for a false one, all are zero with probability < 2^-100
 AT_ONCE = 1 << 16  # records
 Places = NDArray[np.unsignedinteger[Any]]
 Tags = NDArray[np.uint8]
@@ -72,7 +72,7 @@ class PlacesTaken(codec.SessionMessage, tag=b"masquerade hidden placed 1"):
 class PlacedOwner(Responder):
     """An owner that receives the positions of its records; `blocks` are its variables and pseudonyms.
 
-    `most` is the largest number of records of all owners: checking their order costs work for each.
+    `most` limits the number of records of all owners, since checking their order takes time for each record.
     """
 
     def __init__(
@@ -226,6 +226,6 @@ def refresh_shares(engine: SecretEngine[Any], secret: Any) -> Steps[Any]:
     """Return fresh, unpredictable shares of a secret, by multiplying it by one.
 
     If a computing owner shares a number, its share is the number itself. When a sum of three owners opens,
-    the third owner, who knows how its own number was split, could read it.
+    the third owner, who knows how its own number was split, could read that number.
     """
     return (yield from engine.product(secret, engine.constant(np.ones(len(secret), dtype=np.int64))))

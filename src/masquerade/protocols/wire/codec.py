@@ -284,7 +284,7 @@ def scalar_of(group: Group) -> FieldKind[int]:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Numbers as one little-endian array: at most `most` with the number of their bytes, or exactly `count`.
+    """Numbers as one little-endian array: exactly `count`, or at most `most` after their length in bytes.
 
     Floating-point numbers must be finite.
     """

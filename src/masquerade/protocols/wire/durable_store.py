@@ -244,7 +244,7 @@ class DurableStore:
         """Return rows of a file, even while a service has it open; an empty list if there is no file."""
         if not path.is_file():
             return []
-        # without these files no process has it open, so it can be read unchanged with read permission only
+        # if none of these exists, no process has it open: it is read as immutable, without write permission
         open_somewhere = any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm", "-journal"))
         address = f"{path.absolute().as_uri()}?{'mode=ro' if open_somewhere else 'immutable=1'}"
         try:

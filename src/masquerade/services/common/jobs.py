@@ -144,7 +144,10 @@ class Jobs:
         return not self._jobs
 
     async def _job(self, call: Call, handler: Handler) -> MessageJob:
-        """Return the running job with the key of a message, or start one; raise `KeyReused` if it differs."""
+        """Return the running job with the key of a message, or start one.
+
+        Raise `KeyReused` if the job with this key is for a different message.
+        """
         if call.key is None:
             return self._start(call, handler, "")
         digest = await in_thread(lambda: "sha256:" + sha256(call.body).hexdigest())

@@ -42,7 +42,7 @@ OUTPUT: Final = "output"  # kind of the ledger's lines
 FORMAT: Final = 1
 MOST_OUTPUTS: Final = 10_000
 MOST_BYTES: Final = 1 << 27  # most bytes of a file: enough for an output of 64 MiB with indentation
-STATE: Final = "state"  # folder within the record, which notices a restore
+STATE: Final = "state"  # folder within the record that shows whether it was restored
 DECIDED: Final = {True: "output accepted", False: "output rejected"}
 _RESTORED: Final = "output record restored"
 

@@ -44,7 +44,8 @@ class Progress:
 class CollectionRun:
     """People who participate in a collection: their rows, credentials, and the folder of their records.
 
-    `words` is the agreement to several epochs. `key` is the column with the names of people.
+    `words` is the text that the user entered to agree to several epochs. `key` is the column with the names
+    of people.
     """
 
     settings: CollectionSettings
@@ -106,7 +107,7 @@ class CollectionRun:
     def _start_submission(
         self, to: Collection, item: Person, levels: GeneralisedForm | None, level: int
     ) -> Submission:
-        """Return the submission of a person at a level; records of other levels do not count as other epochs.
+        """Return the submission of a person at a level; records of other levels do not mean another epoch.
 
         The notice in a record identifies its epoch, since an earlier epoch may have the same name as a level.
         """

@@ -80,7 +80,8 @@ class CellSpace:
     def closure(self, names: Collection[str]) -> frozenset[str]:
         """Return the variables of all cells that a sum over cells of these variables can depend on.
 
-        They include those that impossible cells connect with them, and those with a single value.
+        These include the variables that impossible cells connect with the given ones, and all variables with
+        a single value.
         """
         connected = (self._factors[self._factor_of[name]].names for name in names)
         return self._constant.union(*connected)

@@ -1,7 +1,7 @@
 """Growing tables: files that arrive in a folder, rows that are added to a database table.
 
-A source over them answers about one state, like every source. `newer` returns the next state and the new
-rows.
+A source over a growing table answers from one state of the table, like every source. `newer` returns the next
+state and the new rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from masquerade.sources.engines.sql import EngineColumn
 
 
 class GrowingFiles(DuckFiles):
-    """Files that match patterns. Arriving files are new; existing files must not change."""
+    """Files that match patterns. New files may arrive; existing files must not change."""
 
     def __init__(self, files: Batches, patterns: Sequence[str] = (), *, watch: Watch | None = None) -> None:
         super().__init__(files, watch=watch)

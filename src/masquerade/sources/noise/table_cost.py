@@ -10,7 +10,7 @@ from masquerade.core.query import Query
 from masquerade.core.schema import Schema
 
 MOST_CELLS = 1 << 20  # cells of one table with noise
-MOST_AXES = 10  # variables of one table: its contrasts are 2^variables
+MOST_AXES = 10  # variables of one table, which has 2^variables contrasts
 
 
 def tables_to_ask(

@@ -1,6 +1,6 @@
 """Sources over columns of several parties: a query is answered from the full table of its variables.
 
-Exact counts from sums of products are a mode that reveals counts, and is named accordingly.
+A source of exact counts from sums of products reveals these counts, and is named accordingly.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class WholeTables(ABC):
         ]
 
     def likelihood_rows(self, over: Sequence[str]) -> LikelihoodRows:
-        """Return every record, listed again from the exact table of some variables."""
+        """Return one row per record, generated from the exact table of some variables."""
 
         def count(names: tuple[str, ...]) -> Floats:
             (table,) = self.answer([Query(by=names)])

@@ -1,4 +1,4 @@
-"""Counts taken by others, of reports that this side never sees: which tables to count, and their sums.
+"""Tables of reports that others count and this side never sees: which tables to request, and their sums.
 
 People who vote and parties that pool count tables of reports. A query plan needs the same from both: a
 `Question` for every stratum of the policy, and the sums of its table.
@@ -40,9 +40,9 @@ class _Stratum(NamedTuple):
     def question(self, plan: QueryPlan) -> Question:
         """Return the table to count for a plan.
 
-        A factor on clear columns is a condition: other people are not counted. Any other factor weighs all
-        reports, so these are counted and weighed afterwards. All strata are counted in one table, with one
-        more column.
+        A factor on clear columns is a condition: people who do not meet it are not counted. Any other factor
+        weighs all reports, so these are counted and weighed afterwards. All strata are counted in one table,
+        with one more column.
         """
         conditions: dict[str, int] = {}
         for factor in plan.factors:

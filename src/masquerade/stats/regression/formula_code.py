@@ -186,7 +186,7 @@ def _is_bounded(node: Any) -> bool:
 
 
 def _is_number(node: Any, most: float) -> bool:
-    """Return True for None or a number as written, with its sign, of at most `most`."""
+    """Return True for None, or for a literal number, with or without a sign, of magnitude at most `most`."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
         node = node.operand
     if not isinstance(node, ast.Constant):

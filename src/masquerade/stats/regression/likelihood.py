@@ -91,7 +91,7 @@ class RegressionLikelihood:
         return result
 
     def _find_equal_rows(self) -> bool:
-        """Return True if all rows have the same predictors: without clear covariates, few rows."""
+        """Return True if the rows are few and have equal predictors, as without clear covariates."""
         if (
             self.whole_design is None
             or self.n < 2
@@ -275,7 +275,7 @@ class RegressionLikelihood:
         self, eta: Floats, rows: slice, slope: Floats, observed: Floats, complete: Floats | None
     ) -> float:
         """Add the derivatives for few records, with a minimum of array operations."""
-        assert self.whole_design is not None  # noqa: S101  (for the type checker: asked before)
+        assert self.whole_design is not None  # noqa: S101  (for the type checker: the caller has checked it)
         log_q, post, s, h = self._posterior(eta, rows)
         w = self.weights[rows]
         design = self.whole_design[rows]

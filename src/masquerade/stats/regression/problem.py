@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Codes = NDArray[np.intp]
 MOST_NUMBERS = 1 << 27  # rows times truths that are held in memory
 MOST_HIDDEN = 64  # combinations of disguised covariates
-FEW_CELLS = 12  # most cells of clear covariates for which each has its own distribution of items
+FEW_CELLS = 12  # with at most this many cells of clear covariates, each has its own distribution of items
 
 
 class NotByLikelihood(InputError):
@@ -128,7 +128,7 @@ def build_problem(  # noqa: PLR0917  (a problem has these inputs)
     options : ModelOptions
         Type of regression and its settings.
     groups : sequence of arrays, optional
-        Codes of the records that must not be merged: clusters.
+        Codes of the records, such as their clusters. Records with different codes are not merged.
 
     Returns
     -------

@@ -503,7 +503,7 @@ class Regression(Shown):
     def _averages(
         self, title: str, changes: Mapping[str, Mapping[str, Any]], level: float, *, is_difference: bool
     ) -> Estimates:
-        """Return averages over the records of predictions, or of their differences."""
+        """Return predictions, or their differences, averaged over the records."""
         weights, frame = record_frame(self._likelihood)
         share = weights / weights.sum()
         covariates = self._likelihood.problem.covariates

@@ -387,7 +387,7 @@ def check_consent(values: Mapping[str, Any], consents: Collection[str | None]) -
 
 
 def parse_report(values: Mapping[str, Any], versions: Mapping[str, Policy], *, own_chance: bool) -> Report:
-    """Parse a report and check it against the policies of the survey; without its token and texts."""
+    """Parse a report, except its token and texts, and check it against the policies of the survey."""
     if set(values) - {AGREED, TEXTS} != FIELDS:
         raise InputError("A report contains policy, id, mode, reports and token, and nothing else.")
     policy = versions.get(values["policy"]) if isinstance(values["policy"], str) else None

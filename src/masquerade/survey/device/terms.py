@@ -194,7 +194,7 @@ class DeviceTerms:
         return codes
 
     def summary(self) -> str:
-        """Describe for the device's owner who asks, what leaves the device, and how much it can reveal."""
+        """Describe, for the device's owner, who asks, what leaves the device, and how much it can reveal."""
         lines = [self.title, "", self.consent.strip(), "", f"Contact: {self.contact}"]
         lines.append(
             f"Reports are sent to {self.collector}" + (" with an invitation." if self.issuer else ".")

@@ -100,7 +100,7 @@ def free_text_problems(
 
 
 def longest_of(spec: QuestionSpec) -> int:
-    """Return the most characters of a text."""
+    """Return the maximum number of characters of a text."""
     return DEFAULT_LONGEST if spec.longest is None else spec.longest
 
 
@@ -112,7 +112,7 @@ def parse_texts(values: object, longest: Mapping[str, int]) -> dict[str, str]:
     values : object
         Parsed JSON; None if the report has no texts.
     longest : mapping of str to int
-        The most characters of each question in free text.
+        Maximum number of characters for each question in free text.
 
     Returns
     -------

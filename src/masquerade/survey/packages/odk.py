@@ -127,7 +127,7 @@ def _sheets(survey: Survey) -> tuple[list[Any], list[Any], list[dict[str, Any]]]
 
 
 def _label(survey: Survey, group: Group, language: str, *, together: bool) -> str:
-    """Return the text of a question; of several that are drawn together, with their numbered answers."""
+    """Return a question's text, or the texts and numbered answers of questions that are drawn together."""
     questions = [question for question in survey.questions if question.name in group.names]
     texts = [question_text(question, language) for question in questions]
     if not together:

@@ -1,7 +1,7 @@
 """A folder for another survey tool: what every package has, and the choice of the tool.
 
 Every package contains the survey, its policy, and `responses.json`, which states how the tool stores reports:
-`responses` reads the tool's own export by it.
+`responses` needs it to read the tool's own export.
 """
 
 from __future__ import annotations

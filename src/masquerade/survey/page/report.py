@@ -21,7 +21,7 @@ def write_report(figures: Mapping[str, Any], survey: Survey) -> str:
     figures : mapping
         Figures of the survey, in the language of the report (`collector.figures`).
     survey : Survey
-        The survey; its words format numbers and days.
+        The survey, with the texts that format numbers and days.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Rows of categories as bytes, with quasi-identifiers and sensitive variables; and the disclosures."""
+"""Rows of quasi-identifiers and sensitive variables as bytes, and the disclosures of threshold reporting."""
 
 from __future__ import annotations
 

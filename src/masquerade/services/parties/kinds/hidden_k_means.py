@@ -122,7 +122,7 @@ class _ClusterComputation:
 
 def cluster_terms(spec: SessionSpec) -> ClusterTerms:
     """Return the terms of a session's clusters, or the defaults."""
-    from masquerade.services.parties.session import ClusterTerms  # noqa: PLC0415  (sessions know their kinds)
+    from masquerade.services.parties.session import ClusterTerms  # noqa: PLC0415  (sessions import kinds)
 
     return spec.clusters or ClusterTerms()
 

@@ -132,7 +132,7 @@ class LocalNodes:
             others = {p: q for p, q in part.require_joint_schema().policies.items() if p != part.node.name}
             crossing = crossing_of(part.spec, part.require_joint_schema())
             needed = [n for (_, to), names in crossing.items() if to == part.node.name for n in names]
-            # a structure in which one local node has all needed columns as parents fetches all of them
+            # with all needed columns as the parents of one local node, all of them are fetched
             family = {self._own[0]: tuple(needed), **dict.fromkeys(needed, ())}
             site = LearningSite(self._site, others, room=part.room)
             self._view = site.source(members("cells"), family)
@@ -238,7 +238,7 @@ class WithoutMiner(SessionKind):
             yield spec.convener, Outflow(kind, names, None)
 
     def learner(self, part: SessionParticipant) -> LocalNodes:
-        """Return the object that learns this party's nodes; raise InputError before `Arrange` arrived."""
+        """Return the object that learns this party's nodes; raise InputError if `Arrange` has not arrived."""
         if part.joint is None:
             super().learner(part)
         found: LocalNodes = part.player("cells")
