@@ -105,7 +105,8 @@ def among_organisations() -> list[Case]:
         Case(
             "columns without a miner (Model I)",
             seen_without_miner(JointSchema(by_name), {("north", "south"): ("smoker",)}, "convener"),
-            "a second draw: γ²; own nodes are learnt from clear own columns, and their parameters are told",
+            "a second draw: γ²; own nodes are learnt from clear own columns, and all parties receive their "
+            "parameters",
         ),
         Case(
             "any cells without a miner",
