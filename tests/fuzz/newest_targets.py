@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+import masquerade as mq
 from masquerade.channels.noise.terms import NoiseTerms
 from masquerade.channels.policy import Policy
 from masquerade.cli.output_check import _read_outputs, _read_rules
@@ -32,6 +33,7 @@ YES_NO = Policy.from_dict(
         "variables": {"a": {"categories": ["yes", "no"], "channel": {"kind": "binary", "p": 0.25}}},
     }
 )
+BITS = mq.channels.unary_encoding(mq.Variable("home", ["a", "b"]), gamma=5)
 TOWNS: dict[str, Any] = {
     "by": ["town"],
     "n": 100,
@@ -81,6 +83,9 @@ def newest_texts(target: Callable[..., Any]) -> Iterator[Any]:
     noise = '"dp_strategy": {"dp_strategy": "PureDpDiscreteLaplace", "budget": {"epsilon": [[1], [2]]}}, '
     counts = start % (YES_NO.id, "Prio3Histogram", 2) + noise + '"counts": [4, -1]}'
     yield target("interop-dap-noise", _noisy_histogram, counts.encode())
+    bits = start % (BITS.id, "Prio3SumVec", 2) + noise + '"counts": [4, -1]}'
+    exact = start % (BITS.id, "Prio3MultihotCountVec", 0) + '"counts": [2, 1]}'
+    yield target("interop-dap-bits", _sums_of_bits, bits.encode(), exact.encode())
     vector = start % (YES_NO.id, "Prio3SumVec", 1) + noise + '"counts": [3, 2]}'
     share = "01" + "00" * 15
     shares = f'"draft": 18, "shares": ["{share * 2}", "{share * 2}"]}}'
@@ -149,6 +154,10 @@ def _export(folder: Path, file: Callable[..., Any]) -> Any:
 
 def _noisy_histogram(text: str) -> None:
     from_dap(parse_json(text), YES_NO)
+
+
+def _sums_of_bits(text: str) -> None:
+    from_dap(parse_json(text), BITS)
 
 
 def _sums(text: str) -> None:
