@@ -41,7 +41,7 @@ CURVES = {
     "anonymize": ("rows", (10_000, 30_000, 100_000, 300_000, 1_000_000)),
     "draft": ("rows", (100_000, 300_000, 1_000_000)),
     "wide": ("columns", (100, 300, 1000, 3000)),
-    "limit": ("columns", (10, 30, 100)),
+    "limit": ("columns", (10, 30, 100, 300, 1000)),
 }
 REGRESSED = {"trees": "nodes", "itemsets": "sets"}  # what seconds are regressed on, if not on x
 
@@ -141,6 +141,8 @@ def time_command(folder, line):
     complaint = process.stderr.read()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode == -signal.SIGKILL and used.ru_utime + used.ru_stime > PATIENCE - 1:
+        os.kill(os.getpid(), signal.SIGKILL)  # a command has the limit of its point: the point is stopped
     if process.returncode:
         raise SystemExit(f"{line}: {complaint}")
     return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024

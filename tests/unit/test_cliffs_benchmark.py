@@ -77,3 +77,11 @@ def test_a_wide_file_goes_from_draft_to_estimate_in_less_time_than_memory_and_co
     for x, figures in wide.items():
         assert max(value for name, value in figures.items() if name.startswith("mb_")) < 1024, x
     assert wide[3000]["seconds"] < 4 * wide[1000]["seconds"]
+
+
+def test_a_limit_for_the_whole_record_is_drafted_for_a_thousand_columns():
+    after, before = points("limit"), points("limit", "before")
+    assert after[1000]["seconds"] < cliffs.PATIENCE / 5
+    assert 1000 not in before  # stopped
+    for x in (100, 300):
+        assert after[x]["seconds"] < 0.5 * before[x]["seconds"]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement, groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,16 +55,24 @@ class BlockSearch:
         size = np.log2(np.array(self.sizes, dtype=float))
         asked = self._asked_first(rng)
         limits = rng.uniform(1.0, math.log2(MOST_CLASSES), POOL)
+        smallest, log_sizes = float(size.min()), size.tolist()
         blocks = np.zeros((POOL, len(self.sizes)), dtype=bool)
-        for block, limit, first in zip(blocks, limits, asked, strict=True):
-            room = limit
-            for unit in (*first, *rng.permutation(len(self.sizes)).tolist()):
-                if not block[unit] and (size[unit] <= room + 1e-9 or unit in first):
-                    block[unit] = True
-                    room -= size[unit]
+        for block, limit, first in zip(blocks, limits.tolist(), asked, strict=True):
+            room, units = limit, dict.fromkeys(first)
+            for unit in units:
+                room -= log_sizes[unit]
+            for unit in rng.permutation(len(self.sizes)).tolist():
+                if smallest > room + 1e-9:
+                    break  # no further unit fits
+                if unit not in units and log_sizes[unit] <= room + 1e-9:
+                    units[unit] = None
+                    room -= log_sizes[unit]
+            block[list(units)] = True
         classes = (blocks * size).sum(axis=1)
         fitting = blocks[classes <= math.log2(MOST_CLASSES) + 1e-9]
-        return np.unique(fitting, axis=0)
+        packed = np.packbits(fitting, axis=1)  # in the same order as the rows, and faster to sort
+        _, kept = np.unique(packed.view(f"S{packed.shape[1]}").ravel(), return_index=True)
+        return np.asarray(fitting[kept])
 
     def _asked_first(self, rng: np.random.Generator) -> list[tuple[int, ...]]:
         """Return the table that each block of the pool starts with; every table starts some block."""
@@ -88,8 +96,13 @@ class BlockSearch:
         """Indicator of the interactions that each block of the pool contains (blocks × interactions)."""
         from scipy.sparse import csr_array  # noqa: PLC0415  (scipy is slow to import)
 
-        parts = [np.flatnonzero(self.pool[:, list(part)].all(axis=1)) for part in self.interactions]
-        ends = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+        parts, counts = [], []
+        for prefix, group in groupby(self.interactions, key=lambda part: part[:-1]):
+            blocks = np.flatnonzero(self.pool[:, list(prefix)].all(axis=1))
+            held = self.pool[blocks][:, [part[-1] for part in group]]
+            counts.append(np.count_nonzero(held, axis=0))
+            parts.append(blocks[held.T.nonzero()[1]])
+        ends = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
         rows = np.concatenate(parts)
         shape = (len(self.interactions), len(self.pool))
         return csr_array((np.ones(len(rows)), rows, ends), shape=shape).T.tocsr()
@@ -115,7 +128,27 @@ class BlockSearch:
     @property
     def possible(self) -> bool:
         """Return True if every table is within some block."""
+        if not self._pairs_possible:
+            return False
+        if max(map(len, self.tables)) <= 2:
+            return True
         return bool((self._membership.sum(axis=0) > 0).all())
+
+    @cached_property
+    def _pairs_possible(self) -> bool:
+        """Return True if the two units of every pair within a table are within some block."""
+        from scipy.sparse import csr_array  # noqa: PLC0415  (scipy is slow to import)
+
+        held = csr_array(self.pool.astype(np.int32))
+        first, second = (held.T @ held).nonzero()  # a unit is paired with itself too
+        known = np.unique(first.astype(np.int64) * len(self.sizes) + second)
+        for width in {len(table) for table in self.tables}:
+            members = np.array([table for table in self.tables if len(table) == width])
+            for i, j in combinations_with_replacement(range(width), 2):
+                asked = members[:, i] * len(self.sizes) + members[:, j]
+                if not np.isin(asked, known).all():
+                    return False
+        return True
 
     def weigh(self, gamma: float) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Return the blocks to deal at γ, and their integer weights.
@@ -194,14 +227,51 @@ class ListedDeal:
         return np.asarray(self.weights / self.weights.sum())
 
     @cached_property
+    def _class_codes(self) -> tuple[list[int], NDArray[np.int64]]:
+        """The numbers of classes that occur, and the index of each block's number."""
+        numbers, codes = np.unique(self.classes, return_inverse=True)
+        return numbers.tolist(), codes
+
+    @cached_property
+    def _squared_scales(self) -> dict[int, float]:
+        """The squared scale of a block, by its number of classes."""
+        return {
+            number: ((self.gamma - 1) / (self.gamma + number - 1)) ** 2 for number in self._class_codes[0]
+        }
+
+    @cached_property
+    def _rows(self) -> list[NDArray[np.int64]]:
+        """The blocks that contain each variable."""
+        return [np.flatnonzero(column) for column in self.blocks.T]
+
+    @cached_property
+    def _within(self) -> dict[tuple[str, ...], dict[int, float]]:
+        """Results of `holding` for the interactions that several tables share."""
+        return {}
+
+    @cached_property
     def _column(self) -> dict[str, int]:
         return {name: index for index, name in enumerate(self.sizes)}
 
     def holding(self, names: Sequence[str]) -> dict[int, float]:
         """Return the probability of blocks with all of these variables, by their number of classes."""
-        held = self.blocks[:, [self._column[name] for name in names]].all(axis=1)
-        numbers, places = np.unique(self.classes[held], return_inverse=True)
-        return dict(zip(numbers.tolist(), np.bincount(places, self.chances[held]).tolist(), strict=True))
+        columns = [self._column[name] for name in names]
+        held = self._rows[columns[0]]
+        for column in columns[1:]:
+            held = held[self.blocks[held, column]]
+        numbers, codes = self._class_codes
+        codes = codes[held]
+        counts = np.bincount(codes, minlength=len(numbers)).tolist()
+        chances = np.bincount(codes, self.chances[held], minlength=len(numbers)).tolist()
+        return {
+            number: chance for number, chance, count in zip(numbers, chances, counts, strict=True) if count
+        }
+
+    def _holding_within(self, names: tuple[str, ...]) -> dict[int, float]:
+        """Return `holding`, stored for the next table that contains these variables."""
+        if names not in self._within:
+            self._within[names] = self.holding(names)
+        return self._within[names]
 
     def variance(self, table: Sequence[str], shares: Mapping[str, Floats]) -> float:
         """Return the summed variance of a table's cells for one record; infinite if it is not estimable."""
@@ -210,12 +280,13 @@ class ListedDeal:
         joint, total = math.prod(sizes), 0.0
         for part, norm in norms.items():
             freedom = math.prod(sizes[i] - 1 for i in part)
-            holding = self.holding([table[i] for i in part])
+            names = tuple(table[i] for i in part)
+            holding = self._holding_within(names) if len(part) < len(table) else self.holding(names)
             if not holding:
                 return math.inf
-            scales = {number: (self.gamma - 1) / (self.gamma + number - 1) for number in holding}
-            information = sum(chance * scales[number] ** 2 for number, chance in holding.items())
+            squares = self._squared_scales
+            information = sum(chance * squares[number] for number, chance in holding.items())
             for number, chance in holding.items():
-                weight = chance * scales[number] ** 2 / information
-                total += weight**2 * (freedom / (joint * scales[number] ** 2) - norm) / chance
+                weight = chance * squares[number] / information
+                total += weight**2 * (freedom / (joint * squares[number]) - norm) / chance
         return total

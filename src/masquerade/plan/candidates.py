@@ -22,7 +22,7 @@ from masquerade.core.util.formatting import counted
 from masquerade.plan.block_search import BlockSearch, ListedDeal
 from masquerade.plan.power import PairReports, pair_of_axes, symmetric_matrix
 from masquerade.plan.questions import Table
-from masquerade.plan.split import best_split
+from masquerade.plan.split import split_among_tables
 from masquerade.plan.variance import BlockDeal, axis_moments, best_moment
 
 MOST_JOINT = 1024  # most combinations in one joint channel
@@ -70,7 +70,35 @@ class Task:
     def squares(self) -> Floats:
         """Return ‖θ‖² of every table under the prior."""
         norms = {name: float((self.shares[name] ** 2).sum()) for name in self.variables}
-        return np.array([math.prod(norms[name] for name in table) for table in self.tables])
+        return self.multiply_by_table(norms)
+
+    @cached_property
+    def by_width(self) -> list[tuple[Whole, Whole]]:
+        """Return the tables by their number of variables, fewest first.
+
+        Each entry has the indices of the tables, and the indices of their variables (tables × width).
+        """
+        place = {name: index for index, name in enumerate(self.variables)}
+        found: dict[int, tuple[list[int], list[int]]] = {}
+        for index, table in enumerate(self.tables):
+            indices, members = found.setdefault(len(table), ([], []))
+            indices.append(index)
+            members.extend(map(place.__getitem__, table))
+        return [
+            (np.array(indices), np.array(members).reshape(len(indices), width))
+            for width, (indices, members) in sorted(found.items())
+        ]
+
+    def multiply_by_table(self, values: Mapping[str, float]) -> Floats:
+        """Return the product of the variables' values for each table."""
+        known = np.array([values[name] for name in self.variables])
+        products = np.empty(len(self.tables))
+        for indices, members in self.by_width:
+            product = known[members[:, 0]]
+            for column in members.T[1:]:  # in the order of the table: floating-point products depend on it
+                product = product * known[column]
+            products[indices] = product
+        return products
 
     @cached_property
     def cells(self) -> Floats:
@@ -106,6 +134,10 @@ class Candidate(ABC):
     @abstractmethod
     def variances(self, epsilon: float) -> Floats:
         """Return the variance of a cell's share from one record, averaged over the cells of each table."""
+
+    def least_variance(self, epsilon: float) -> float:  # noqa: ARG002  (designs that take long need it)
+        """Return a lower bound of the largest of `variances` that takes little time."""
+        return 0.0
 
     @abstractmethod
     def per_variable(self, epsilon: float) -> dict[str, float]:
@@ -151,10 +183,9 @@ class Split(Candidate):
         if self.even:
             return np.full(len(names), epsilon / len(names))
         if epsilon not in self._found:
-            place = {name: i for i, name in enumerate(names)}
-            tables = [[place[name] for name in table] for table in self.task.tables]
             sizes = [self.task.sizes[name] for name in names]
-            self._found[epsilon] = best_split(sizes, tables, epsilon, symmetric=self.symmetric)
+            groups = [members for _, members in self.task.by_width]
+            self._found[epsilon] = split_among_tables(sizes, groups, epsilon, symmetric=self.symmetric)
         return self._found[epsilon]
 
     def variances(self, epsilon: float) -> Floats:
@@ -163,8 +194,44 @@ class Split(Candidate):
             name: self._moment(name, math.exp(min(value, 500.0)))
             for name, value in zip(self.task.variables, self.epsilons(epsilon), strict=True)
         }
-        totals = np.array([math.prod(moments[name] for name in table) for table in self.task.tables])
-        return np.asarray((totals - self.task.squares) / self.task.cells)
+        return np.asarray((self.task.multiply_by_table(moments) - self.task.squares) / self.task.cells)
+
+    def least_variance(self, epsilon: float) -> float:
+        """Return a lower bound for any division of ε.
+
+        Formula: of p variables, some variable gets at most ε/p, and each other one in its tables at most ε.
+        Two variables get at most ε/(p−1) each; if all pairs are asked, so is theirs.
+        """
+        task = self.task
+        asked = [name for name in task.variables if task.sizes[name] > 1]
+        if self.even or task.per == "variable" or not asked:
+            return 0.0
+
+        def moments(each: float) -> Floats:
+            gamma = math.exp(min(each, 300.0))  # moments no longer fall, and their squares are numbers
+            of_size = {size: best_moment(size, gamma) for size in set(task.sizes.values())}
+            return np.array([of_size[task.sizes[name]] for name in task.variables])
+
+        if math.exp(min(epsilon / len(asked), 1.0)) <= 1:
+            return 0.0
+
+        apart = np.array([task.sizes[name] > 1 for name in task.variables])
+        low, high = moments(epsilon / len(asked)), moments(epsilon)
+        of_pairs = 0.0
+        largest = np.zeros(len(task.variables))
+        for indices, members in task.by_width:
+            for place in range(members.shape[1]):
+                product = low[members[:, place]]
+                for other in range(members.shape[1]):
+                    product = product if other == place else product * high[members[:, other]]
+                bounds = (product - task.squares[indices]) / task.cells[indices]
+                np.maximum.at(largest, members[:, place], bounds)
+            pairs = apart[members].all(axis=1)
+            if members.shape[1] == 2 and pairs.any() and np.count_nonzero(pairs) == math.comb(len(asked), 2):
+                product = moments(epsilon / (len(asked) - 1))[members].prod(axis=1)
+                bounds = (product - task.squares[indices]) / task.cells[indices]
+                of_pairs = float(bounds[pairs].min())
+        return max(float(largest[apart].min()), of_pairs) * (1 - 1e-9)
 
     def _moment(self, name: str, gamma: float) -> float:
         size = self.task.sizes[name]
@@ -334,13 +401,10 @@ class Blocks(Candidate):
         for k in range(1, names + 1):
             wide_enough = k >= self.widest or (self.widest == 2 and k == 1 and self._differences(1))
             most = math.prod(classes[:k])
+            if most > MOST_CLASSES:
+                return  # larger blocks have no fewer classes
             blocks = math.comb(names, k)
-            if (
-                wide_enough
-                and most <= MOST_CLASSES
-                and blocks <= MOST_BLOCKS
-                and blocks * most <= MOST_REPORTS
-            ):
+            if wide_enough and blocks <= MOST_BLOCKS and blocks * most <= MOST_REPORTS:
                 yield k
 
     def _differences(self, k: int) -> bool:
@@ -435,6 +499,7 @@ class DesignedBlocks(Candidate):
         tables = {tuple(sorted({place[name] for name in table})) for table in task.tables}
         self._search = BlockSearch(sizes, tuple(sorted(tables)))
         self._found: dict[float, tuple[Flags, Whole]] = {}
+        self._variances: dict[float, Floats] = {}
 
     @property
     def possible(self) -> bool:
@@ -455,9 +520,11 @@ class DesignedBlocks(Candidate):
 
     def variances(self, epsilon: float) -> Floats:
         """Return the mean cell variances of the tables, from the explicit blocks."""
-        deal, task = self._deal(epsilon), self.task
-        totals = [deal.variance(table, task.shares) for table in task.tables]
-        return np.array(totals) / task.cells
+        if epsilon not in self._variances:
+            deal, task = self._deal(epsilon), self.task
+            totals = [deal.variance(table, task.shares) for table in task.tables]
+            self._variances[epsilon] = np.array(totals) / task.cells
+        return self._variances[epsilon]
 
     def per_variable(self, epsilon: float) -> dict[str, float]:
         """Return the record's ε for each variable, because a block may contain any of them."""

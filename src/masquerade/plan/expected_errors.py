@@ -61,28 +61,93 @@ def expected_errors(
     Variables are assumed independent with these shares. The second moments depend on nothing else if each
     variable is disguised symmetrically.
     """
-    parts: dict[tuple[str, ...], AxisMoments | None] = {}
-    found = []
-    for table in tables:
-        sizes = policy.schema.shape(table)
-        dealt = _block_deal(policy, table)
-        if dealt is not None:
-            total = dealt.variance(table, shares)
-            mean = total / math.prod(sizes)
-            found.append(ExpectedError(table, math.prod(sizes), mean, mean))
-            continue
-        axes = [_part(policy, names, shares, parts) for names in _split_by_group(policy, table)]
-        known = [axis for axis in axes if axis is not None]
-        if len(known) < len(axes):
-            found.append(ExpectedError(table, math.prod(sizes), math.inf, math.inf))
-            continue
+    known = _KnownErrors(policy, shares)
+    return [known.error(table) for table in tables]
+
+
+class _KnownErrors:
+    """Expected errors that are computed once for all tables whose variables are disguised equally.
+
+    A key names the equal parts in the order of the table, so that stored numbers are those of the table
+    itself to the last bit.
+    """
+
+    def __init__(self, policy: Policy, shares: Mapping[str, Floats]) -> None:
+        self.policy, self.shares = policy, shares
+        self._parts: dict[tuple[str, ...], AxisMoments | None] = {}
+        self._part_kinds: dict[tuple[str, ...], int] = {}
+        self._moments: dict[tuple[object, ...], int] = {}
+        self._by_kind: list[AxisMoments | None] = []
+        self._alone: dict[str, tuple[Group, int]] = {}
+        self._shares_seen: dict[bytes, int] = {}
+        self._deals: dict[tuple[str, ...], BlockDeal | ListedDeal | None] = {}
+        self._found: dict[tuple[object, ...], tuple[int, float, float]] = {}
+
+    def error(self, table: Table) -> ExpectedError:
+        """Return the expected error of a table."""
+        about = [self._about(name) for name in table]
+        group = about[0][0]
+        if all(owner is group for owner, _ in about):
+            deal = self._deal(group)
+            if isinstance(deal, BlockDeal):
+                key: tuple[object, ...] = (group.names, *(kind for _, kind in about))
+                if key not in self._found:
+                    self._found[key] = self._dealt(deal, table)
+                return ExpectedError(table, *self._found[key])
+            if deal is not None:
+                return ExpectedError(table, *self._dealt(deal, table))
+        if len({id(owner) for owner, _ in about}) == len(about):
+            kinds = tuple([self._kind((name,)) for name in table])
+        else:
+            kinds = tuple([self._kind(names) for names in _split_by_group(self.policy, table)])
+        if kinds not in self._found:
+            self._found[kinds] = self._apart(kinds, math.prod(self.policy.schema.shape(table)))
+        return ExpectedError(table, *self._found[kinds])
+
+    def _about(self, name: str) -> tuple[Group, int]:
+        """Return the group of a variable, and the number of its kind: its size and shares."""
+        if name not in self._alone:
+            shares = np.asarray(self.shares[name]).tobytes()
+            kind = self._shares_seen.setdefault(shares, len(self._shares_seen))
+            self._alone[name] = (self.policy.group(name), kind)
+        return self._alone[name]
+
+    def _deal(self, group: Group) -> BlockDeal | ListedDeal | None:
+        if group.names not in self._deals:
+            self._deals[group.names] = _block_deal(group)
+        return self._deals[group.names]
+
+    def _dealt(self, deal: BlockDeal | ListedDeal, table: Table) -> tuple[int, float, float]:
+        """Return cells, mean and largest variance of a table whose variables are dealt in the same blocks."""
+        cells = math.prod(self.policy.schema.shape(table))
+        mean = deal.variance(table, self.shares) / cells
+        return cells, mean, mean
+
+    def _kind(self, names: tuple[str, ...]) -> int:
+        """Return the number of the moments of variables of one group; equal moments have the same number."""
+        if names not in self._part_kinds:
+            axis = _part(self.policy, names, self.shares, self._parts)
+            if axis is None:  # of tables that cannot be estimated only the number of cells is known
+                key: tuple[object, ...] = self.policy.schema.shape(names)
+            else:
+                key = (axis.cells.tobytes(), axis.shares.tobytes())
+            if key not in self._moments:
+                self._moments[key] = len(self._by_kind)
+                self._by_kind.append(axis)
+            self._part_kinds[names] = self._moments[key]
+        return self._part_kinds[names]
+
+    def _apart(self, kinds: tuple[int, ...], cells: int) -> tuple[int, float, float]:
+        """Return cells, mean and largest variance of a table from the moments of its parts."""
         second, first = np.ones(1), np.ones(1)
-        for axis in known:
+        for kind in kinds:
+            axis = self._by_kind[kind]
+            if axis is None:
+                return cells, math.inf, math.inf
             second = np.multiply.outer(second, axis.cells).ravel()
             first = np.multiply.outer(first, axis.shares).ravel()
         variance = second - first**2
-        found.append(ExpectedError(table, len(variance), float(variance.mean()), float(variance.max())))
-    return found
+        return len(variance), float(variance.mean()), float(variance.max())
 
 
 def _split_by_group(policy: Policy, table: Table) -> list[tuple[str, ...]]:
@@ -157,11 +222,10 @@ def _joint(policy: Policy, names: tuple[str, ...], shares: Mapping[str, Floats])
     return AxisMoments(np.asarray((theta @ channel.matrix) @ weights**2), own)
 
 
-def _block_deal(policy: Policy, table: Table) -> BlockDeal | ListedDeal | None:
-    """Return the blocks that the table's variables are dealt in, or None."""
-    group = policy.group(table[0])
+def _block_deal(group: Group) -> BlockDeal | ListedDeal | None:
+    """Return the blocks that a group's variables are dealt in, or None."""
     response = group.channel
-    if not isinstance(response, ClassResponse) or not set(table) <= set(group.names):
+    if not isinstance(response, ClassResponse):
         return None
     sizes = dict(zip(group.names, group.sizes, strict=True))
     if not response.design and len(response.units) == len(sizes):

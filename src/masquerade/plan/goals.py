@@ -94,7 +94,15 @@ def people(way: Candidate, task: Task, goal: PlanGoal, epsilon: float) -> float:
     """Return the number of records that a design needs for the goal; without a goal, its largest variance."""
     if goal.detect is not None:
         return people_to_detect(way, task, goal.detect, epsilon)
-    largest = float(way.variances(epsilon).max())
+    return _people_for_variance(float(way.variances(epsilon).max()), goal)
+
+
+def least_people(way: Candidate, goal: PlanGoal, epsilon: float) -> float:
+    """Return a lower bound of `people` that takes little time; 0 if none is known."""
+    return 0.0 if goal.detect is not None else _people_for_variance(way.least_variance(epsilon), goal)
+
+
+def _people_for_variance(largest: float, goal: PlanGoal) -> float:
     return largest if goal.error is None else largest * (two_sided_quantile(LEVEL) / goal.error) ** 2
 
 

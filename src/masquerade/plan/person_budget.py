@@ -11,6 +11,7 @@ from masquerade.channels.policy import Policy
 from masquerade.channels.privacy_level import DEFAULT_LIMIT, PrivacyLimit
 from masquerade.core.record_gamma import describe_gamma
 from masquerade.core.util.formatting import counted, gamma_words
+from masquerade.plan.expected_errors import ExpectedError
 from masquerade.plan.planner import plan, plan_at
 from masquerade.plan.questions import Questions, title
 from masquerade.plan.result import Plan
@@ -53,7 +54,9 @@ class LimitSpending:
     @cached_property
     def unanswerable(self) -> list[str]:
         """Return the requested tables whose intervals are wider than ±20 points."""
-        return [title(item.table) for item in self.made.errors if not item.margin(self.made.n) <= WIDEST]
+        of_kind = {item.variance: item for item in self.made.errors}  # equal variances have equal margins
+        wide = {variance: not item.margin(self.made.n) <= WIDEST for variance, item in of_kind.items()}
+        return [title(item.table) for item in self.made.errors if wide[item.variance]]
 
     def lines(self) -> list[str]:
         """Describe the guarantee for one person and the errors, one sentence or row per line."""
@@ -147,11 +150,12 @@ def compare_limits(made: Plan) -> LimitSpending:
 
 
 def _widest_errors(made: Plan) -> dict[int, float]:
-    widest: dict[int, float] = {}
+    widest: dict[int, ExpectedError] = {}
     for item in made.errors:
         width = len(item.table)
-        widest[width] = max(widest.get(width, 0.0), item.margin(made.n))
-    return widest
+        if width not in widest or item.variance > widest[width].variance:
+            widest[width] = item
+    return {width: item.margin(made.n) for width, item in widest.items()}
 
 
 def _points(margin: float) -> str:

@@ -15,7 +15,7 @@ from masquerade.core.schema import Schema, Variable
 from masquerade.plan.candidates import Candidate, Task, candidates
 from masquerade.plan.counting import CountedBy
 from masquerade.plan.expected_errors import LEVEL
-from masquerade.plan.goals import PlanGoal, people
+from masquerade.plan.goals import PlanGoal, least_people, people
 from masquerade.plan.priors import Prior, expected_shares
 from masquerade.plan.questions import Questions, tables_of
 from masquerade.plan.result import Plan
@@ -131,7 +131,12 @@ def plan(
 
 def _best(ways: Sequence[Candidate], task: Task, goal: PlanGoal, epsilon: float) -> Candidate:
     """Return the design that needs the fewest people; ties up to rounding error go to the first design."""
-    return min(ways, key=lambda way: float(f"{people(way, task, goal, epsilon):.9g}"))
+    least = {way: least_people(way, goal, epsilon) for way in ways}
+    takes: dict[Candidate, float] = {}
+    for way in sorted(ways, key=lambda way: least[way] > 0):
+        if least[way] <= min(takes.values(), default=math.inf) * (1 + 1e-6):  # it may need the fewest
+            takes[way] = float(f"{people(way, task, goal, epsilon):.9g}")
+    return min((way for way in ways if way in takes), key=takes.__getitem__)
 
 
 def plan_at(made: Plan, limit: PrivacyLimit) -> Plan:

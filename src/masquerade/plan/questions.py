@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from math import comb
 
@@ -48,10 +48,13 @@ def tables_of(questions: Questions, schema: Schema, clear: Collection[str] = ())
                 found.append(part.names if isinstance(part, Query) else tuple(part))
     if not found:
         raise InputError("queries: no table is named; try 'pairs', or tables such as 'smoker×region, age'.")
-    return tuple(dict.fromkeys(_checked_table(names, schema, clear) for names in found))
+    order = {name: place for place, name in enumerate(schema)}
+    return tuple(dict.fromkeys(_checked_table(names, schema, order, clear) for names in found))
 
 
-def _checked_table(listed: Sequence[str], schema: Schema, clear: Collection[str]) -> Table:
+def _checked_table(
+    listed: Sequence[str], schema: Schema, order: Mapping[str, int], clear: Collection[str]
+) -> Table:
     """Return the disguised variables of a table in the schema's order; raise InputError for other names."""
     names = [name for name in listed if name not in clear]
     for name in names:
@@ -61,7 +64,7 @@ def _checked_table(listed: Sequence[str], schema: Schema, clear: Collection[str]
         raise InputError(f"queries: {title(tuple(listed))} is released in clear: there is nothing to plan.")
     if not names or len(set(names)) < len(names):
         raise InputError("queries: a table needs at least one variable, and none twice.")
-    return tuple(sorted(names, key=list(schema).index))
+    return tuple(sorted(names, key=order.__getitem__))
 
 
 def _known_names(name: str, schema: Schema) -> str:
