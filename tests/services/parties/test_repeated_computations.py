@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.services.parties.deployments import Deployment, deployed, started
 from tests.services.parties.test_hidden_k_means import people, planned
+from tests.services.parties.test_hidden_structure import GOAL
+from tests.services.parties.test_hidden_structure import planned as planned_structure
 
 from masquerade.core.errors import InputError, RoundAborted
 from masquerade.protocols.mpc.computation import Continuation
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.common.state import peek_claims
-from masquerade.services.parties.kinds import hidden_k_means
+from masquerade.services.parties.kinds import hidden_k_means, hidden_structure
 from masquerade.services.parties.session_store import OPENED, RUNS, SessionStore
 
 AGAIN = 3
@@ -31,7 +33,8 @@ def read(monkeypatch):
         texts.append(run_computation(run, terms, guarantee)[0])
         raise RoundAborted("The line went dead.", spent=True)
 
-    monkeypatch.setattr(hidden_k_means, "run_computation", stopping)
+    for kind in (hidden_k_means, hidden_structure):
+        monkeypatch.setattr(kind, "run_computation", stopping)
     return texts
 
 
@@ -165,3 +168,26 @@ def test_what_is_drawn_opens_once_whatever_a_consent_says(tmp_path):
     deployment.consent_to(deployment.spec, openings=2)
     with pytest.raises(InputError, match="draws a different start"):
         deployment.settings("north")
+
+
+def counting():
+    """A session that opens counts of two families, and no winner before: no variable can have parents."""
+    goal = GOAL.model_copy(update={"max_parents": 0})
+    return planned_structure(goal=goal, n=60, open_counts=["L", "X"])
+
+
+def test_without_burning_the_opening_a_convener_reads_counts_again_and_again(tmp_path, monkeypatch, read):
+    monkeypatch.setattr(SessionStore, "burn_opening", lambda *_: None)
+    with deployed(tmp_path, counting()) as deployment:
+        for _ in range(AGAIN):
+            assert "The line went dead" in deployment.run()["reason"]
+    assert len(read) == AGAIN
+
+
+def test_a_convener_that_has_read_counts_without_parents_is_refused_another_run(tmp_path, read):
+    with deployed(tmp_path, counting()) as deployment:
+        assert "The line went dead" in deployment.run()["reason"]
+        for _ in range(AGAIN - 1):
+            assert OVER in deployment.run()["reason"]
+        for party in ("north", "south"):
+            assert len(peek_claims(deployment.settings(party).state, OPENED)) == len(read) == 1

@@ -168,14 +168,21 @@ def with_counts(
 
     The counts of a child are the counts of its family in the order of the names, the last varying fastest.
     `admit` receives the families before any party opens their counts, and may raise. `before_opening` is
-    called before the first parents open.
+    called once, before anything opens: the first parents, or the counts if no variable can have parents.
     """
     counts = FamilyCounts(engine, columns)
     found = yield from parents(engine, columns, search, score, counts, before_opening=before_opening)
     families = {child: tuple(sorted((child, *found[child]))) for child in opened}
     if not families:
         return found, {}
-    yield from agree_to_open(engine, lambda: admit(list(families.values())))
+    opens_first = not search.hide_order and search.bits_opened == 0  # no parents: nothing has opened yet
+
+    def check() -> None:
+        admit(list(families.values()))
+        if opens_first:
+            before_opening()
+
+    yield from agree_to_open(engine, check)
     cells = yield from counts.cells(list(families.values()))
     told = {}
     for child, family in families.items():
