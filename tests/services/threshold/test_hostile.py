@@ -8,7 +8,11 @@ import pytest
 from tests.services.threshold.world import K, World, labels
 
 from masquerade.core.errors import InputError, QueryRefused, UnknownValue
+from masquerade.crypto.class_secrets import TAG_SIZE, key_of, secret_of
+from masquerade.crypto.errors import SealBroken
 from masquerade.crypto.keys import SigningKey
+from masquerade.crypto.oprf import output_of
+from masquerade.crypto.symmetric import unseal
 from masquerade.protocols.k_anonymity.threshold.messages import (
     Closing,
     Credential,
@@ -17,7 +21,7 @@ from masquerade.protocols.k_anonymity.threshold.messages import (
     Notice,
     read_reply,
 )
-from masquerade.protocols.k_anonymity.threshold.roles import Client
+from masquerade.protocols.k_anonymity.threshold.roles import Client, tag_in
 from masquerade.services.common.client import HttpTransport
 from masquerade.services.common.peers import Peer, TlsFiles
 from masquerade.services.common.problems import NotAdmitted, PartyUnreachable
@@ -129,6 +133,40 @@ def test_a_stolen_record_tells_the_row_to_a_dictionary_until_it_is_delivered(tmp
         again = world.submission(rows[0], credentials[rows[0]["person"]], to)
         assert again.deliver()  # as before, and nothing is sent
         assert world.operate("collector", "open")["received"] == K
+
+
+def opened_by_a_member(layout, secret, report):
+    """Return the row that a member of a class reads in a stolen report of its class, None if it cannot."""
+    tag, sealed = layout.read(report)["tag"][0].tobytes(), layout.read(report)["sealed"][0].tobytes()
+    try:
+        return unseal(key_of(secret), sealed, layout.bound_to(tag))
+    except SealBroken:
+        return None
+
+
+def test_a_stolen_record_shows_the_row_to_a_member_of_the_class_until_it_is_delivered(tmp_path):
+    """Also of a class that never opens: every member knows what its reports are sealed with."""
+    world = World(tmp_path / "world")
+    row, member = world.rows[-1], row_of(world, "member", -1)
+    with world.served(), world.collection() as to:
+        credentials = world.enrol(row["person"], "member")
+        one = world.submission(row, credentials[row["person"]], to)
+        one.ask()
+        quasi, sensitive = to.form.fill(labels(row))
+        client = asker(to, credentials["member"])
+        [reply] = evaluated(to, client.request(to.form.fill(labels(member))[0]))
+        unblinded = client._unblind(reply.encode())
+        secret, layout = secret_of(output_of(to.terms.input_of(quasi), unblinded)), world.layout(to)
+        stolen = ClientRecord.load(world.record(row["person"])).report
+        assert sensitive in opened_by_a_member(layout, secret, stolen)  # the attack
+        world.operate("randomness", "close")
+        assert one.deliver()
+        left = ClientRecord.load(world.record(row["person"])).report
+        assert opened_by_a_member(layout, secret, left) is None
+        assert tag_in(layout, left) == tag_in(layout, stolen)  # by which the person knows whether it opened
+        assert left.count(0) >= len(left) - TAG_SIZE  # and nothing by which a collector would know the report
+        assert one.deliver()
+        assert world.operate("collector", "open")["received"] == 1
 
 
 def test_without_a_credential_nothing_is_evaluated(world, to):

@@ -17,7 +17,6 @@ from masquerade.services.threshold.client import Collection, Submission
 from masquerade.services.threshold.collector import CollectorService
 from masquerade.services.threshold.example import FORM as EXAMPLE
 from masquerade.services.threshold.example import write_collection
-from masquerade.services.threshold.messages import ClientRecord
 from masquerade.services.threshold.randomness_server import RandomnessService
 from masquerade.services.threshold.settings import (
     CollectionSettings,
@@ -73,6 +72,19 @@ def labels(row):
     return {name: value for name, value in row.items() if name != "person"}
 
 
+class WatchedSubmission(Submission):
+    """A submission whose report is noted in `reports`."""
+
+    def __init__(self, reports, row, credential, to, record):
+        super().__init__(labels(row), credential, to, record)
+        self._reports, self._person = reports, row["person"]
+
+    def _save(self, record):
+        super()._save(record)
+        if record.report and not record.delivered:
+            self._reports[self._person] = record.report
+
+
 class World:
     """The folders of a deployment, and what runs in them."""
 
@@ -84,6 +96,7 @@ class World:
         )
         self.running = {}
         self.collections = []
+        self.reports = {}  # by person, as they left: a record of a delivered report has its tag alone
 
     def settings(self, name):
         settings = load(self.files[name], MODELS[name], environment={})
@@ -139,10 +152,10 @@ class World:
         return self.folder / f"{person}.record"
 
     def report(self, person):
-        return ClientRecord.load(self.record(person)).report
+        return self.reports[person]
 
     def submission(self, row, credential, to):
-        return Submission(labels(row), credential, to, self.record(row["person"]))
+        return WatchedSubmission(self.reports, row, credential, to, self.record(row["person"]))
 
     def everybody(self, to, rows=None):
         """Enrol people and have them ask; return their submissions."""

@@ -80,8 +80,9 @@ class ClientRecord(Message, tag=b"collect record 1"):
 
     It is durable before anything is sent, so that a retry never makes a second request. Until the report is
     made, `kept` has the blinding secret of the request. The record never contains the row itself; `mark`
-    detects that a different row is used. Until the report is delivered and the mark removed, anyone who has
-    the record and the credential can test guesses of the row.
+    detects that a different row is used. Until the report is delivered, anyone who has the record and the
+    credential can test guesses of the row, and a member of the class who has the record can open its report.
+    Then the mark is removed, and of the report only the tag of its class is kept.
     """
 
     notice: NoticeBytes

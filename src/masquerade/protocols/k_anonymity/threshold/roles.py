@@ -20,6 +20,8 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NoReturn
 
+import numpy as np
+
 from masquerade.core.errors import InputError, QueryRefused, Refusal
 from masquerade.crypto import oprf, symmetric
 from masquerade.crypto.class_secrets import key_of, random_place, secret_of, share_of, tag_of
@@ -183,6 +185,13 @@ def tag_in(layout: wire.ReportLayout, report: bytes) -> bytes:
     """Return the tag of a report's class."""
     tag: bytes = layout.read(report)["tag"][0].tobytes()
     return tag
+
+
+def keep_tag(layout: wire.ReportLayout, report: bytes) -> bytes:
+    """Return a report in which all fields except the tag are zero: nobody can open or recognise it."""
+    kept = np.zeros((), dtype=layout.dtype)
+    kept["tag"] = layout.read(report)["tag"][0]
+    return kept.tobytes()
 
 
 def report_of(
