@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+from masquerade.core.errors import FileError
 from masquerade.survey.collector.file_store import Key, NewReport
 from masquerade.survey.collector.postgres_tables import PostgresTables
 
@@ -30,7 +31,12 @@ class PostgresReports(PostgresTables):
 
     def __init__(self, url: str, accept: Collection[str]) -> None:
         super().__init__(url, REPORT_TABLES, POOLED, accept)
-        self._count_days_apart()
+        try:
+            self._count_days_apart()
+            self._check_whole()
+        except BaseException:
+            self.close()
+            raise
 
     def adding(self, reports: Sequence[NewReport]) -> AbstractContextManager[object]:  # noqa: ARG002
         """Open a transaction in which these reports can be looked up and stored."""
@@ -45,7 +51,13 @@ class PostgresReports(PostgresTables):
         return self.transaction()
 
     def make_room(self, longest: Key) -> None:
-        """Do nothing: rows can have any length."""
+        """Raise FileError if people may write what the database cannot store; rows can have any length."""
+        encoding = self.value("SHOW server_encoding")
+        if longest[2].endswith("}]") and encoding != "UTF8":  # one such text would stop its whole group
+            raise FileError(
+                f"store: the database has the encoding {encoding}, which lacks characters that people may "
+                "write in their own words. Create it with ENCODING 'UTF8'."
+            )
 
     def find_contents(self, ids: Sequence[bytes]) -> dict[bytes, Key]:
         """Return the contents of the reports with these ids."""
@@ -115,6 +127,22 @@ class PostgresReports(PostgresTables):
             "SET number = days.number + EXCLUDED.number",
             (day, number),
         )
+
+    def _check_whole(self) -> None:
+        """Raise FileError if there are fewer reports than arrived.
+
+        A dump that starts while rows are rewritten lacks them without an error: to a snapshot that is older
+        than a TRUNCATE the table is empty.
+        """
+        with self.transaction():
+            arrived = int(self.value("SELECT coalesce(sum(number), 0) FROM days"))
+            missing = arrived - sum(self.totals())
+        if missing > 0:
+            raise FileError(
+                f"store: {missing:,} of {arrived:,} reports are missing. The database was restored from a "
+                "copy that was made while the collector wrote: restore one that was made while it was "
+                "stopped. To continue without these reports, empty the table 'days'."
+            )
 
     def _count_days_apart(self) -> None:
         """Remove the day from the rows of an older survey, where it revealed the order of reports."""

@@ -26,7 +26,10 @@ from masquerade.survey.collector.postgres_checks import POOL, check_address, che
 
 LEAST_HIDDEN: Final = 128
 # With a larger threshold, a server with `wal_level = minimal` would log small tables instead of syncing them.
-_SESSION: Final = "SET synchronous_commit = on; SET client_min_messages = warning; SET wal_skip_threshold = 0"
+_SESSION: Final = (
+    "SET synchronous_commit = on; SET client_min_messages = warning; SET wal_skip_threshold = 0; "
+    "SET client_encoding = 'UTF8'"
+)
 _LOCK: Final = 0x6D717376  # "mqsv", an advisory lock: one writer per database at a time
 
 
