@@ -6,11 +6,13 @@ import base64
 import hashlib
 import json
 import re
+import subprocess
 from fractions import Fraction
 from itertools import permutations
 
 import numpy as np
 import pytest
+from tests.survey.programs import node
 from tests.survey.vectors import POLICIES
 from tests.survey.world import example
 
@@ -93,6 +95,20 @@ def test_manifest_letter_worker_and_digest_speak_of_the_same_page(built):
 
 def test_texts_cannot_end_the_script():
     assert literal({"a": "</script><!--"}) == '{"a":"\\u003c/script>\\u003c!--"}'
+
+
+def test_a_variable_named_as_the_prototype_keeps_its_conditions():
+    """Before, a question with a condition on such a variable was asked of everybody."""
+    values = {"shown": {"__proto__": [0], "b": ['"__proto__":', '{"__proto__":']}, 'x"__proto__': 1}
+    naive = json.dumps(values)
+
+    def read(text):
+        script = f"console.log(JSON.stringify({text}))"
+        done = subprocess.run([node(), "-e", script], capture_output=True, check=True)  # noqa: S603
+        return json.loads(done.stdout)
+
+    assert "__proto__" not in read(naive)["shown"]
+    assert read(literal(values)) == values
 
 
 def test_scripts_lose_blanks_and_long_names_and_nothing_else():

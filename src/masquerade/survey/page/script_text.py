@@ -59,6 +59,8 @@ def script_of(names: Iterable[str], values: Any) -> str:
 def literal(values: Any) -> str:
     """Return JSON values as JavaScript that is safe inside an HTML script element."""
     text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    # the key "__proto__" would set the prototype of an object, not a property; quotes in texts are escaped
+    text = re.sub(r'(?<=[{,])"__proto__":', '["__proto__"]:', text)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 

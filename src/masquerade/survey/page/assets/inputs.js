@@ -83,7 +83,8 @@ const grid = (names, changed) => names.map((name) => {
 
 // A text in people's own words.
 function written(q) {
-  const input = h("textarea", { name: "answer", rows: 4, maxlength: q.most, autocomplete: "off", "aria-describedby": "range", oninput: () => {
+  // Some browsers send what is typed to their makers, to check its spelling or to suggest words.
+  const input = h("textarea", { name: "answer", rows: 4, maxlength: q.most, autocomplete: "off", spellcheck: "false", writingsuggestions: "false", "aria-describedby": "range", oninput: () => {
     answers[q.name] = input.value.replace(/[\u0000-\u0009\u000b-\u001f]|\p{Cs}/gu, " ").trim();
   } });
   input.value = answers[q.name] ?? "";
