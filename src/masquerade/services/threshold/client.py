@@ -232,7 +232,11 @@ class Submission:
         record = self._record
         if record is None or not record.report:
             raise InputError("There is no report before the evaluation: ask first.")
+        # a member of the class could open the report, and the collector recognise it: only the tag is kept
+        left = keep_tag(ReportLayout.of(Notice.decode(record.notice)), record.report)
         if record.delivered:
+            if record.report != left:  # by an earlier version
+                self._save(replace(record, report=left))
             return True
         closing = self._to.closing(record.notice)
         if closing is None:
@@ -244,9 +248,6 @@ class Submission:
                 raise
             self._to.exchange(COLLECTOR, closing, place="begin")
             self._to.exchange(COLLECTOR, record.report, place="reports")
-        # a member of the class could open the report, and the collector could recognise it
-        layout = ReportLayout.of(Notice.decode(record.notice))
-        left = keep_tag(layout, record.report)
         self._save(replace(record, delivered=True, mark=bytes(len(record.mark)), report=left))
         return True
 
