@@ -66,7 +66,7 @@ def expected_errors(
 
 
 class _KnownErrors:
-    """Expected errors that are computed once for all tables whose variables are disguised equally.
+    """Expected errors that are shared by tables whose variables are disguised equally.
 
     A key names the equal parts in the order of the table, so that stored numbers are those of the table
     itself to the last bit.
@@ -92,16 +92,16 @@ class _KnownErrors:
             if isinstance(deal, BlockDeal):
                 key: tuple[object, ...] = (group.names, *(kind for _, kind in about))
                 if key not in self._found:
-                    self._found[key] = self._dealt(deal, table)
+                    self._found[key] = self._sum_dealt(deal, table)
                 return ExpectedError(table, *self._found[key])
             if deal is not None:
-                return ExpectedError(table, *self._dealt(deal, table))
+                return ExpectedError(table, *self._sum_dealt(deal, table))
         if len({id(owner) for owner, _ in about}) == len(about):
             kinds = tuple([self._kind((name,)) for name in table])
         else:
             kinds = tuple([self._kind(names) for names in _split_by_group(self.policy, table)])
         if kinds not in self._found:
-            self._found[kinds] = self._apart(kinds, math.prod(self.policy.schema.shape(table)))
+            self._found[kinds] = self._multiply_parts(kinds, math.prod(self.policy.schema.shape(table)))
         return ExpectedError(table, *self._found[kinds])
 
     def _about(self, name: str) -> tuple[Group, int]:
@@ -117,7 +117,7 @@ class _KnownErrors:
             self._deals[group.names] = _block_deal(group)
         return self._deals[group.names]
 
-    def _dealt(self, deal: BlockDeal | ListedDeal, table: Table) -> tuple[int, float, float]:
+    def _sum_dealt(self, deal: BlockDeal | ListedDeal, table: Table) -> tuple[int, float, float]:
         """Return cells, mean and largest variance of a table whose variables are dealt in the same blocks."""
         cells = math.prod(self.policy.schema.shape(table))
         mean = deal.variance(table, self.shares) / cells
@@ -137,7 +137,7 @@ class _KnownErrors:
             self._part_kinds[names] = self._moments[key]
         return self._part_kinds[names]
 
-    def _apart(self, kinds: tuple[int, ...], cells: int) -> tuple[int, float, float]:
+    def _multiply_parts(self, kinds: tuple[int, ...], cells: int) -> tuple[int, float, float]:
         """Return cells, mean and largest variance of a table from the moments of its parts."""
         second, first = np.ones(1), np.ones(1)
         for kind in kinds:

@@ -63,7 +63,7 @@ def test_equal_tables_of_blocks_are_computed_once(columns, monkeypatch):
 @pytest.mark.parametrize("columns", [12, 40])
 def test_equal_tables_of_variables_apart_are_computed_once(columns, monkeypatch):
     policy = policy_of(columns, {})
-    calls = counted_calls(monkeypatch, _KnownErrors, "_apart")
+    calls = counted_calls(monkeypatch, _KnownErrors, "_multiply_parts")
     errors, tables, even = errors_of(policy)
     assert len(calls) <= 4 + 4 * 4
     monkeypatch.undo()

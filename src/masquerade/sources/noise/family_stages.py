@@ -156,7 +156,7 @@ def ask_tree(source: NoisyTally) -> dict[str, tuple[str, ...]]:
     times = source.tables_left // len(links) if links else 0
     if times:
         source.ask_again([Query(by=link) for link in links], times)
-    return _rooted(tuple(source.schema), links)
+    return _orient_links(tuple(source.schema), links)
 
 
 def _spanning_tree(pairs: Sequence[Pair], strengths: Mapping[Pair, float]) -> list[Pair]:
@@ -177,7 +177,7 @@ def _spanning_tree(pairs: Sequence[Pair], strengths: Mapping[Pair, float]) -> li
     return links
 
 
-def _rooted(names: tuple[str, ...], links: Sequence[Pair]) -> dict[str, tuple[str, ...]]:
+def _orient_links(names: tuple[str, ...], links: Sequence[Pair]) -> dict[str, tuple[str, ...]]:
     """Return the parents of each variable, if each tree of links starts from its first variable."""
     next_to: dict[str, list[str]] = {name: [] for name in names}
     for first, second in links:

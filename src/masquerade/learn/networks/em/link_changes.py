@@ -76,7 +76,7 @@ class LinkChanges:
             bound = self._promise(change) - self._cost(change)
             if bound > 0:
                 hopeful.append((-bound, change))
-        judged = [self._judged(change) for _, change in sorted(hopeful)[:MOST_JUDGED]]
+        judged = [self._judge_change(change) for _, change in sorted(hopeful)[:MOST_JUDGED]]
         found = [one for one in judged if one.gain > LEAST_GAIN]
         return sorted(found, key=lambda one: (-one.gain, one.change))
 
@@ -129,7 +129,8 @@ class LinkChanges:
         shaped = {x: table.reshape(records.shape(x, families[x])) for x, table in tables.items()}
         return value, shaped
 
-    def _judged(self, change: Change) -> JudgedChange:
+    def _judge_change(self, change: Change) -> JudgedChange:
+        """Return a change with its estimated gain and the tables that it brings."""
         value, tables = self.gain(change)
         return JudgedChange(value - self._cost(change), change, tables)
 
