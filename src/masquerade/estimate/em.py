@@ -14,9 +14,9 @@ from masquerade.estimate.likelihood import LikelihoodPoint, ReportLikelihood, li
 from masquerade.estimate.newton import WRITTEN_OUT, newton_step, quadratic_step
 
 MIXED_IN = 0.1  # share of the uniform table in the start: EM cannot leave a zero
-ROUNDING = 1e-14  # relative error of g: a gap below n times this cannot be proven
+ROUNDING = 1e-14  # relative rounding error of the EM factor g; a gap below n times this cannot be proven
 WARM_UP = 4  # accelerated EM steps before the first Newton step
-PATIENCE = 4  # Newton steps by conjugate gradients before exact ones
+PATIENCE = 4  # Newton steps with approximate solutions (conjugate gradients) before exact solutions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ def maximum_likelihood(
     channels : sequence of array or None
         Truths × reports matrix of each axis; None if the axis was not disguised.
     start : array, optional
-        Starting table.
+        True counts from which EM starts. By default, the moment estimate without negative counts.
     tolerance : float
         Largest gap to the maximum of the log-likelihood.
     max_steps : int
-        Most work, counted in EM steps.
+        Limit of the work, counted in EM steps.
 
     Returns
     -------
@@ -63,18 +63,19 @@ def maximum_likelihood(
     Raises
     ------
     NotConverged
-        If the limit is reached.
+        If `max_steps` is reached before the tolerance.
 
     Notes
     -----
     Formula: θ ← θ∘P(Ñ/Pᵀθ)/n (EM), accelerated; stops when n(max_l g_l − 1) < tolerance with g = P(Ñ/Pᵀθ)/n,
     which bounds the distance to the maximum. The moment estimate is returned if it has no negative cell.
     Reference: Dempster, Laird & Rubin (1977); Varadhan & Roland (2008); Kim et al. (2020).
-    Cost: O(J·ΣK_i) per contraction; some tens of contractions per accelerated EM or Newton step.
-    Error: the log-likelihood is within `gap` of its maximum and never decreases on the way. A tolerance below
-    1e-14·n is beyond floating-point accuracy and is raised to 1e-14·n. The estimate is biased where cells
-    were negative. If different truths give the same reports, it is one of several maxima with equal
-    distributions of reports.
+    Cost: O(J·ΣK_i) per contraction of a table of J cells with K_i categories on axis i; dozens of
+    contractions per accelerated EM or Newton step.
+    Error: the log-likelihood is within `gap` of its maximum and never decreases between steps. A tolerance
+    below 1e-14·n is beyond floating-point accuracy and is raised to 1e-14·n. The estimate is biased if the
+    moment estimate has negative cells. If different truths give the same reports, it is one of several
+    maxima with equal distributions of reports.
 
     Examples
     --------

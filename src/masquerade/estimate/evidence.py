@@ -53,7 +53,7 @@ class ReportEvidence:
     """Evidence from reports: their likelihood under their channels.
 
     `parts` are the reports of one or more strata, whose tables add up. `values` are the unbiased counts of
-    the queried table, and `view` is the reduction of it that is used.
+    the queried table, and `view` reduces that table to the margin or slice in use.
     """
 
     parts: tuple[Reports, ...]
@@ -86,16 +86,16 @@ class ReportEvidence:
         return self.view.apply(reduce(np.add, [part.table(part.most_likely()) for part in self.parts]))
 
     def deviance(self, expected: Floats) -> float:
-        """Return 2[ℓ(saturated reports) − ℓ(expected)], maximized over the true values left open.
+        """Return 2[ℓ(saturated reports) − ℓ(expected)].
 
-        True values that were summed over or are outside a slice are left open. Without a slice, `expected` is
-        scaled to the number of records.
+        True values that are summed over or outside a slice are free: ℓ is maximized over them. Without a
+        slice, `expected` is scaled to the number of records.
         """
         total = sum(part.total for part in self.parts)
         reductions = [part.reduction.follow(self.view) for part in self.parts]
         sliced = any(reduction.at or reduction.among for reduction in reductions)
         fixed = expected if sliced or expected.sum() <= 0 else expected * (total / expected.sum())
-        if len(self.parts) == 1 and not self._open(self.parts[0]):
+        if len(self.parts) == 1 and not self._has_free_truths(self.parts[0]):
             (part,) = self._view_parts(self.parts)
             cells = np.transpose(fixed / part.weight, np.argsort(part.reduction.keep)).reshape(part.latent)
             return 2 * likelihood(part.observed, part.channels).at(cells).deviance
@@ -108,7 +108,7 @@ class ReportEvidence:
         is replaced by the model's fit to it, and true values within a cell keep their proportions. Then
         Newton steps on the model's parameters, if they are few and nothing is summed over.
         Reference: Haberman (1974, 1977) for indirectly observed tables; Dempster, Laird & Rubin (1977).
-        Cost: some contractions and proportional fits per step, accelerated by squared extrapolation.
+        Cost: a few contractions and proportional fits per step, accelerated by squared extrapolation.
         Error: the saturated fit is proven to be optimal. Other fits are the best from several starts: the
         most likely table, one with weaker dependence, and `start` if given. `converged` means that the
         log-likelihood is stationary (to 1e-7).
@@ -122,8 +122,8 @@ class ReportEvidence:
     def contrast_variances(self, fit: Fit, contrasts: Floats) -> Floats:
         """Return the variance of each contrast of a fitted model, from the information of the reports.
 
-        If true values are outside the table, or there are several strata, it is computed from the covariance
-        of the counts.
+        If true values are outside the table, or strata have different channels, the variance is computed from
+        the covariance of the counts.
         """
         if self.joint_reports is None or not self.joint_reports.observed.sum():
             return loglinear_variances(
@@ -155,7 +155,8 @@ class ReportEvidence:
     def take(self, codes: Mapping[int, Sequence[int]]) -> ReportEvidence:
         """Return the evidence of the cells with the given codes on some axes.
 
-        Records whose reports show that they are outside are dropped. Other true values outside stay free.
+        Records whose reports show that they are outside these cells are dropped. If the reports do not show
+        it, the true values outside the cells stay free.
         """
         parts, values, view, hidden = self.parts, self.values, self.view, {}
         for axis, chosen in codes.items():
@@ -169,16 +170,17 @@ class ReportEvidence:
         return ReportEvidence(parts, values, take_covariance(self.covariance, codes), view.take(hidden))
 
     def restrict_to_table(self) -> Evidence:
-        """Return itself, or values and covariance if the likelihood has true values outside the table."""
-        if any(self._open(part) for part in self.parts):
+        """Return this evidence, or Gaussian evidence if the likelihood has true values outside the table."""
+        if any(self._has_free_truths(part) for part in self.parts):
             return GaussianEvidence.of(self.view.apply(self.values), self.covariance)
         return self
 
     def independence(self, given: Sequence[int], first: int, second: int) -> tuple[float, float] | None:
-        """Test independence of two axes given others on the disguised table itself.
+        """Test independence of two axes given other axes, directly on the table of reports.
 
-        Channels that act on each variable separately preserve independence, and invertible ones also
-        dependence. The axes in `given` must not be disguised. With survey weights see `second_order`.
+        Separate channels preserve independence, and invertible channels preserve dependence, too. Return None
+        unless each axis has its own channel, `given` is not disguised, and both channels are invertible. With
+        survey weights, the statistic is corrected by `second_order`.
         """
         part = self.joint_reports
         if part is None:
@@ -199,8 +201,9 @@ class ReportEvidence:
     def pearson(self, expected: Floats, generators: Iterable[Iterable[int]]) -> tuple[float, float] | None:
         """Return Pearson's statistic of the reports under a fitted model, and its degrees of freedom.
 
-        With survey weights, small tables use `second_order`. If true values are outside the table, the
-        statistic is the distance from the model by the covariance of the weighted counts.
+        With survey weights, the statistic of a small table is corrected by `second_order`. If there is no
+        joint table of reports, return None, or with survey weights the distance between the weighted counts
+        and the model by their covariance.
         """
         model = generators_of(generators, expected.ndim)
         part = self.joint_reports
@@ -230,9 +233,10 @@ class ReportEvidence:
         return marginal_gains(reports, prior)
 
     def resample(self, draws: ResamplingDraws, expected: Floats | None = None) -> Evidence | None:
-        """Return evidence of an equal number of newly drawn records, from the reports or from true counts.
+        """Return evidence of an equal number of records, newly drawn from the reports or from true counts.
 
-        Weighted records are drawn from the normal distribution of their estimate.
+        With survey weights, the counts are drawn from the normal distribution of their estimate instead.
+        Return None if `expected` is given but reports cannot be drawn from it.
         """
         chances = [part.observed for part in self.parts]
         if expected is not None:
@@ -258,7 +262,7 @@ class ReportEvidence:
         return ReportEvidence.of(parts, estimates_of(covariance), covariance)
 
     def __add__(self, other: Evidence) -> Evidence:
-        """Return the evidence of both; each part keeps its own true values."""
+        """Return the evidence of the sum of two tables; each part keeps its own true values."""
         if isinstance(other, ReportEvidence) and other.view == self.view:
             both = SumCovariance((self.covariance, other.covariance))
             return ReportEvidence(self.parts + other.parts, self.values + other.values, both, self.view)
@@ -287,7 +291,7 @@ class ReportEvidence:
             return list(parts)
         return [replace(part, reduction=part.reduction.follow(self.view)) for part in parts]
 
-    def _open(self, part: Reports) -> bool:
+    def _has_free_truths(self, part: Reports) -> bool:
         """Return True if true values are summed over or outside the current view."""
         return not part.reduction.follow(self.view).is_complete(len(part.truths))
 
@@ -376,7 +380,8 @@ class GaussianEvidence:
 
         Notes
         -----
-        Formula: min over E of the model of (N̂ − E)ᵀΣ⁻(N̂ − E), Σ on its range; Gauss–Newton on log E.
+        Formula: minimize (N̂ − E)ᵀΣ⁻(N̂ − E) over the tables E of the model, with Σ⁻ the inverse of Σ on its
+        range; Gauss–Newton on log E.
         Reference: Neyman (1949); Wald (1943).
         """
         del start
@@ -387,19 +392,19 @@ class GaussianEvidence:
         return Fit(expected, distance, df, distance, -distance / 2, converged, model, self)
 
     def distance(self, generators: Iterable[Iterable[int]], enough: float) -> float:
-        """Return the minimum distance of a model's tables, or any distance found that is at most `enough`.
+        """Return the distance between the values and the nearest table of a model.
 
         Parameters
         ----------
         generators : iterable of iterable of int
             Highest terms of the model.
         enough : float
-            The search stops at a distance of at most this.
+            The search stops as soon as it finds a table at most this far away.
 
         Returns
         -------
         float
-            The distance.
+            Distance (N̂ − E)ᵀΣ⁻(N̂ − E).
         """
         values = self.view.apply(self.values)
         return loglinear_distance(values, generators_of(generators, values.ndim), self.weights(), enough)[1]
@@ -453,7 +458,7 @@ class GaussianEvidence:
         return replace(self, covariance=take_covariance(self.covariance, codes), view=self.view.take(codes))
 
     def restrict_to_table(self) -> GaussianEvidence:
-        """Return itself."""
+        """Return this evidence, which has no true values outside the table."""
         return self
 
     def independence(self, given: Sequence[int], first: int, second: int) -> None:
@@ -507,7 +512,7 @@ class GaussianEvidence:
         return GaussianEvidence.of(centre + noise.reshape(centre.shape), self.covariance)
 
     def __add__(self, other: Evidence) -> Evidence:
-        """Return the evidence of both; values and covariances add up."""
+        """Return the evidence of the sum of two tables; values and covariances add up."""
         if isinstance(other, GaussianEvidence):
             if other.view == self.view:
                 return GaussianEvidence(
@@ -541,10 +546,10 @@ class GaussianEvidence:
 def pool(samples: Sequence[Sample]) -> Pool:
     """Combine samples of one population: by their joint likelihood, or as means weighted by precision.
 
-    Formula: counts of equally disguised samples add up; otherwise the likelihood as in `pool_reports`.
-    Without a joint likelihood, n·Σ w_i N̂_i/n_i with one weight per sample, w_i ∝ 1/Σ Var(N̂_i/n_i) over the
-    cells. The agreement is then the p-value of the most deviating cell times the number of cells and samples
-    (Bonferroni).
+    Formula: counts of equally disguised samples add up; other samples have the joint likelihood of
+    `pool_reports`. Without a joint likelihood, the result is n·Σ w_i N̂_i/n_i with one weight per sample,
+    w_i ∝ 1/Σ Var(N̂_i/n_i) over the cells. The agreement is then the p-value of the most deviating cell times
+    the number of cells and samples (Bonferroni).
     Reference: Cochran (1937).
     Error: the weights are estimated, which matters only to second order.
     """

@@ -1,4 +1,4 @@
-"""Tables known by values and a covariance: the nearest nonnegative table, or the nearest of a model."""
+"""The nearest nonnegative table, or the nearest table of a model, to values with a covariance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RANGE = 1e-10  # eigenvalues below this share of the largest count as 0
 STIFF = 1e6  # weight of directions without variance, relative to the largest weight
 STEPS = 200
 STILL = 1e-12
-FAR = 20.0  # logarithms of fitted counts exceed that of the total by at most this
+FAR = 20.0  # the logarithm of a fitted count exceeds the logarithm of the total by at most this
 
 
 def curvature(covariance: Floats) -> Floats:
@@ -49,8 +49,8 @@ def loglinear_distance(
     The search stops as soon as the distance is at most `enough`. Tables of the saturated model may have
     zeros.
 
-    Formula: Newton steps on β of E = exp(Xβ), damped until the distance falls; Gauss–Newton where that is not
-    convex.
+    Formula: Newton steps on β of E = exp(Xβ), damped until the distance falls; Gauss–Newton steps where the
+    distance is not convex.
     """
     if len(generators) == 1 and len(generators[0]) == values.ndim:
         nearest = nearest_nonnegative(values.ravel(), weights)
@@ -108,7 +108,9 @@ def _downhill(curved: Floats, normal: Floats, pull: Floats, damping: float) -> F
 def loglinear_variances(
     covariance: Floats, generators: Generators, expected: Floats, contrasts: Floats
 ) -> Floats:
-    """Return the variances of contrasts (m, *table) of a model's table nearest to values with a covariance.
+    """Return the variances of contrasts (m, *table) of the table E that a model fits to some values.
+
+    `covariance` is the covariance of the values, which E approximates by minimum distance.
 
     Formula: (cE)ᵀX I⁻ Xᵀ(cE), I = (EX)ᵀΣ⁻(EX).
     """
@@ -120,7 +122,7 @@ def loglinear_variances(
 
 
 def geometric(values: Floats, method: Projection) -> Floats:
-    """Return a table projected to nonnegative counts without likelihood; its total is kept."""
+    """Return a table projected to nonnegative counts, which needs no likelihood; its total is kept."""
     if not np.any(values < 0):
         return values
     project = onto_simplex if method == "simplex" else clip_and_rescale

@@ -1,4 +1,4 @@
-"""Fits of models whose true values are observed only through the reports of one or more groups."""
+"""Fits of models of true values that are observed only through reports."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ FAR = 20.0  # maximum change of a cell's logarithm in one extrapolation
 class IndirectFit:
     """The most likely true counts whose table satisfies a model.
 
-    If the likelihood may have several maxima, it is maximized from several starts. `model` maps a table to
-    the nearest table that the model allows. `generators` are the generators of a log-linear model,
-    None for other models. A `start` may be given.
+    If the likelihood may have several maxima, it is maximized from several starting tables. `model` maps a
+    table to the nearest table that the model allows. `generators` are the generators of a log-linear model,
+    None for other models. `start` is a further starting table. With `fixed_total`, true values outside the
+    table are scaled so that the total of all records is kept.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class IndirectFit:
         return Fit(expected, 2 * total_deviance(points), df, pearson, log_likelihood, converged)
 
     def starts(self, likely: Sequence[Floats]) -> list[list[Floats]]:
-        """Return the starts: the most likely truths, and for log-linear models less dependent ones."""
+        """Return the starting points: the most likely truths, weaker dependence, and the given start."""
         first = [(1 - MIXED_IN) * cells + MIXED_IN * cells.sum() / cells.size for cells in likely]
         starts = [first]
         if self.generators is not None:
@@ -105,7 +106,7 @@ class IndirectFit:
         return climbing, False
 
     def design(self) -> Floats | None:
-        """Return the design matrix of the true values if it is small enough; None if some are summed over.
+        """Return the design matrix of the true values; None if it is too large or values are summed over.
 
         True values outside the table have one parameter each.
         """

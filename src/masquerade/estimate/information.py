@@ -10,7 +10,7 @@ from masquerade.estimate.likelihood import ReportLikelihood, likelihood
 from masquerade.estimate.loglinear import Generators, design
 from masquerade.estimate.reports import Reports
 
-EMPTY = 1e-9  # expected counts below this share count as 0: the error of their logarithm does not matter
+EMPTY = 1e-9  # counts below this share of the mean count as 0: the error of their logarithm does not matter
 FLAT = 1e-10  # directions with a curvature below this share of the largest are undetermined
 
 
@@ -37,8 +37,8 @@ def contrast_covariance(
 ) -> Floats:
     """Return the covariance of Σ contrast·E for contrasts (m, *table) of a model fitted to reports.
 
-    `expected` is the fitted table. A contrast is the derivative of a function of it, such as 1 in the cells
-    of a margin. The records are a sample of fixed size n, so the total does not vary.
+    `expected` is the fitted table. A contrast is the derivative of a quantity by the cells of the table, such
+    as 1 in the cells of a margin. The records are a sample of fixed size n, so the total does not vary.
 
     Formula: (aE)ᵀX I⁻ Xᵀ(aE), a = c − Σ cE/ΣE, with the observed `information` I (delta method); cells with
     expectation 0 are omitted. With survey weights I⁻BI⁻ replaces I⁻, where B = Σ over reports of squared

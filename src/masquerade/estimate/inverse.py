@@ -13,7 +13,7 @@ UNRELATED = (
 )
 SMALLEST_RATIO = 1e-12  # smaller singular values, relative to categories × the largest one, are treated as 0
 ESTIMABLE = 1e-9  # a query is estimable if |P·G − L| is at most this: its weights are in the span of P
-SAME_ROW = 1e-8  # two truths whose reports differ by less are called equal in a refusal
+SAME_ROW = 1e-8  # truths whose report probabilities differ by less count as equal in the error message
 
 
 def unbiased_map(P: Floats, prior: Floats | None = None) -> Floats:
@@ -22,7 +22,7 @@ def unbiased_map(P: Floats, prior: Floats | None = None) -> Floats:
     Formula: G = P⁻¹ if P is square, else W⁻¹Pᵀ(PW⁻¹Pᵀ)⁻¹, W = diag(Pᵀθ0), where θ0 is the prior (uniform by
     default). Rows of G sum to 1, so totals are preserved; a report that no truth gives has a row of zeros.
     Reference: Agrawal & Haritsa (2005) for the inverse; Gauss–Markov (Aitken 1935) for W.
-    Cost: O(M·K²), once per variable.
+    Cost: O(M·K²) for M reports and K truths, once per variable.
     Error: exact up to rounding times the condition of P. G is unbiased for any truth, and has the least
     variance among the maps with PG = I if the truths are distributed as θ0.
 
@@ -54,10 +54,11 @@ def unbiased_map(P: Floats, prior: Floats | None = None) -> Floats:
 def generalised_map(P: Floats, prior: Floats | None = None) -> Floats:
     """Return W⁻¹Pᵀ(PW⁻¹Pᵀ)⁺ (reports × truths): `unbiased_map` for a channel of any rank.
 
-    Formula: through the singular values of P·W^−½; values below 1e-12·K of the largest are treated as 0. For
-    the summing matrix L of a query, G = (this)·L answers it exactly if PG = L (`estimable`).
+    Formula: through the singular values of P·W^−½; values below 1e-12·K times the largest are treated as 0.
+    For the summing matrix L of a query, G = W⁻¹Pᵀ(PW⁻¹Pᵀ)⁺L answers the query without bias if PG = L
+    (`estimable`).
     Reference: Rao (1973) §4a for estimable functions; Gauss–Markov (Aitken 1935) for W.
-    Cost: O(M·K²), once per channel.
+    Cost: O(M·K²) for M reports and K truths, once per channel.
     Error: of the maps with PG = L, G has the least variance when the truths are distributed as the prior.
 
     >>> P = np.array([[0.75, 0.25], [0.25, 0.75], [0.25, 0.75]])

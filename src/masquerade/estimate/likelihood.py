@@ -1,4 +1,4 @@
-"""The likelihood of a table of disguised records, its gradient, and a bound on what it can still gain."""
+"""The likelihood of a table of disguised records, its gradient, and a bound on its possible rise."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ VANISHING = 1e-140  # smaller ratios of expected to observed count as 0: 1/ratio
 
 @dataclass(frozen=True)
 class LikelihoodPoint:
-    """A table of true counts and its likelihood.
+    """A table of true counts N and its likelihood, given observed counts Ñ.
 
-    `expected` is PᵀN; `ratio` is Ñ/PᵀN (0/0 = 0); `pull` is g = P(Ñ/PᵀN), so that N∘g is one EM step;
-    `deviance` is the log-likelihood of the observed table itself minus that of N.
+    `expected` is PᵀN and `ratio` is Ñ/PᵀN, with 0/0 = 0. `pull` is g = P(Ñ/PᵀN), so that N∘g is one EM step.
+    `deviance` is the saturated log-likelihood (reports expected as observed) minus the log-likelihood of N.
     """
 
     counts: Floats
@@ -64,7 +64,7 @@ class ReportLikelihood:
         return tuple(None if P is None else P**2 for P in self.transposed_channels)
 
     @cached_property
-    def written_out(self) -> Floats:
+    def full_channel(self) -> Floats:
         """The channel of the full table as one matrix (reports × truths), for small tables."""
         whole: Floats = np.ones((1, 1))
         for P, size in zip(self.transposed_channels, self.observed.shape, strict=True):

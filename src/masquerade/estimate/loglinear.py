@@ -96,5 +96,5 @@ def _known_design(generators: Generators, shape: tuple[int, ...]) -> Floats:
 
 
 def effects(size: int) -> Floats:
-    """Return the effect coding of a variable: one column per category but the last, whose row is all −1."""
+    """Return the effect coding of a variable: a column per category except the last, whose row is all −1."""
     return np.vstack([np.eye(size - 1), -np.ones((1, size - 1))])

@@ -10,7 +10,7 @@ from masquerade.core.axes import Floats
 from masquerade.estimate.information import information
 from masquerade.estimate.likelihood import LikelihoodPoint, ReportLikelihood
 
-ENOUGH = 1e-9  # a fit is stationary when a step promises less log-likelihood than this
+ENOUGH = 1e-9  # a fit is stationary when the predicted gain of a step in log-likelihood is below this
 STEPS = 50
 HALVINGS = 20
 FARTHEST = 4.0  # maximum change of a cell's logarithm in one step
@@ -33,11 +33,11 @@ def is_small(cells: int, parameters: int) -> bool:
 
 
 def newton_climb(model: ReportLikelihood, point: LikelihoodPoint, X: Floats) -> Stationary:
-    """Return the stationary point of the model log N = Xβ reached from a point.
+    """Climb from a point towards a stationary point of the likelihood of the model log N = Xβ.
 
-    Formula: β ← β + |I|⁻¹Xᵀ(N(g − 1)), where I is the observed information with its eigenvalues made
-    positive, so that saddles are left; shortened until the likelihood rises. Ends when ½sᵀ|I|⁻¹s < 1e-9, s
-    the slope.
+    Formula: β ← β + |I|⁻¹s with the slope s = Xᵀ(N(g − 1)), where |I| is the observed information with its
+    eigenvalues made positive, so that the steps escape saddle points. Each step is shortened until the
+    likelihood rises. Ends when ½sᵀ|I|⁻¹s < 1e-9.
     Reference: Haberman (1977); Nocedal & Wright (2006), ch. 3.4.
     Cost: one contraction of a table per parameter and O(parameters³) per step.
     Error: the likelihood never falls. Cells with expectation 0 stay empty.

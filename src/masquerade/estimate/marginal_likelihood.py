@@ -18,9 +18,10 @@ SMALLEST = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class LinkReports:
-    """Reports about (other parents, new parent, child), and the channels of the three.
+    """A table of reports with the axes (other parents, new parent, child), and the channel of each axis.
 
-    Channels are truths × reports matrices; those of several parents form a Kronecker product.
+    Channels are truths × reports matrices; the channels of several parents form a Kronecker product. `clear`
+    means that nothing is disguised.
     """
 
     observed: Floats
@@ -29,7 +30,7 @@ class LinkReports:
 
     @classmethod
     def of(cls, part: Reports, places: Sequence[int]) -> LinkReports | None:
-        """Return the reports of a table; None if the three were not disguised separately."""
+        """Return the reports of a table; None if the three axes were not disguised separately."""
         groups = part.groups
         by_variable = {variable: i for i, group in enumerate(groups) for variable in group}
         *given, parent, child = (by_variable[part.reduction.keep[place]] for place in places)
@@ -53,7 +54,7 @@ class LinkReports:
 
 
 def marginal_gains(reports: Sequence[LinkReports | None], prior: Callable[[int], float]) -> Floats:
-    """Return the gain in `log_marginals` that each link brings; NaN where there are no reports."""
+    """Return each link's gain in log marginal likelihood (`log_marginals`); NaN without reports."""
     found = np.full(len(reports), np.nan)
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, each in enumerate(reports):
@@ -80,12 +81,13 @@ def marginal_gains(reports: Sequence[LinkReports | None], prior: Callable[[int],
 def log_marginals(reports: Sequence[LinkReports], parents: float, child: float, *, linked: bool) -> Floats:
     """Return the log marginal likelihood of the reports of links of one shape.
 
-    Truths have the probabilities P(j, z)·P(x | j, z), or P(j, z)·P(x | j) without the link, with `parents`
-    and `child` as pseudo-counts per cell.
+    Truths have the probabilities P(j, z)·P(x | j, z), or P(j, z)·P(x | j) without the link, where j are the
+    other parents, z is the new parent and x is the child. `parents` and `child` are the pseudo-counts per
+    cell of the two factors.
 
     Formula: ln m(N̂) + ℓ(reports | θ̂) − ℓ(N̂ | θ̂), where θ̂ is the posterior mode of the log-odds, N̂ are
-    the true counts expected there, and m(N̂) is their Dirichlet–multinomial likelihood, the ordinary score.
-    If nothing is disguised, N̂ = N and only that score remains. Exact integration would add ½
+    the true counts expected at θ̂, and m(N̂) is their Dirichlet–multinomial likelihood, the ordinary score.
+    If nothing is disguised, N̂ = N and only that score remains. Laplace's approximation would add ½
     ln(|I(N̂)|/|I(reports)|) with the information I about θ. That term is larger the less the reports reveal:
     a model that they cannot contradict loses little by its extra parameters. It is omitted, so that a lack of
     information never adds a link. BIC's penalty, too, depends on the number of records and not on their
@@ -135,11 +137,11 @@ class _Mode:
         height = self.height(theta)
         open_links = np.arange(len(theta))
         for _ in range(MOST_ROUNDS):
-            some = self.some(open_links)
+            some = self.select(open_links)
             start = theta[open_links]
             first = some.maximize(some.expect(start)[0])
             second = some.maximize(some.expect(first)[0])
-            far = some.beyond(start, first, second)
+            far = some.extrapolate(start, first, second)
             heights = np.stack([some.height(second), some.height(far)])
             farther = heights[1] > heights[0]
             theta[open_links] = np.where(farther[:, None, None, None], far, second)
@@ -151,12 +153,12 @@ class _Mode:
         counts, likelihood = self.expect(theta)
         return theta, counts, likelihood
 
-    def some(self, chosen: NDArray[np.intp]) -> _Mode:
-        """Return the state of some of the tables."""
+    def select(self, chosen: NDArray[np.intp]) -> _Mode:
+        """Return the state of the chosen tables."""
         channels = [channel[chosen] for channel in self.channels]
         return _Mode(self.observed[chosen], channels, self.parents, self.child, linked=self.linked)
 
-    def through(self, cells: Floats, channels: Sequence[Floats]) -> Floats:
+    def apply_channels(self, cells: Floats, channels: Sequence[Floats]) -> Floats:
         """Return all tables multiplied by their channels, axis by axis."""
         for channel in channels:
             rest = cells.shape[2:]
@@ -167,9 +169,9 @@ class _Mode:
 
     def expect(self, theta: Floats) -> tuple[Floats, Floats]:
         """Return the expected true counts given the reports, and the log-likelihood of the reports."""
-        expected = np.maximum(self.through(theta, self.channels), SMALLEST)
+        expected = np.maximum(self.apply_channels(theta, self.channels), SMALLEST)
         likelihood = np.sum(self.observed * np.log(expected), axis=(1, 2, 3))
-        return theta * self.through(self.observed / expected, self.back), likelihood
+        return theta * self.apply_channels(self.observed / expected, self.back), likelihood
 
     def maximize(self, counts: Floats) -> Floats:
         """Return the most likely probabilities of the model given true counts and pseudo-counts."""
@@ -178,7 +180,7 @@ class _Mode:
         families = (counts if self.linked else counts.sum(axis=2, keepdims=True)) + self.child
         return np.asarray(margins * (families / families.sum(axis=3, keepdims=True)))
 
-    def beyond(self, start: Floats, first: Floats, second: Floats) -> Floats:
+    def extrapolate(self, start: Floats, first: Floats, second: Floats) -> Floats:
         """Return the extrapolation of two steps on the log scale."""
         logs = [np.log(np.maximum(theta, SMALLEST)) for theta in (start, first, second)]
         r, v = logs[1] - logs[0], logs[2] - 2 * logs[1] + logs[0]

@@ -100,10 +100,10 @@ def misfit(observed: Floats, channels: Sequence[Floats | None], samples: int = 1
     point = model.at(fit.counts)
     statistic = 2.0 * max(0.0, point.deviance - max(fit.gap, ROUNDING * model.n))
     expected = contract(fit.counts, model.channels)
-    # empty configurations and impossible reports have expectation 0; so may a possible cell
+    # empty configurations and impossible reports have expectation 0, as may some possible cells
     small = configurations * cells - int(np.count_nonzero(expected >= SMALL))
     reliable = small <= SMALL_SHARE * configurations * cells
-    # with one category everywhere the truth has no freedom: plain chi-square instead of the mixture
+    # if each disguised variable has one category, the truth has no freedom: chi-square, not the mixture
     mixture = any(P.shape[0] > 1 for _, P in disguised)
     return Misfit(statistic, degrees, _tail(statistic, degrees, mixture=mixture), reliable, mixture)
 

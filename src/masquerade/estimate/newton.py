@@ -11,18 +11,18 @@ from masquerade.core.axes import Floats, contract
 from masquerade.estimate.likelihood import LikelihoodPoint, ReportLikelihood
 
 ACCURACY = 1e-3  # relative accuracy of linear systems: more would be wasted on an approximate model
-ROUNDS = 12  # number of times within one step that cells may be moved to zero
+ROUNDS = 12  # how often cells may be moved to zero within one step
 HALVINGS = 12
 WRITTEN_OUT = 512  # largest table whose channel is formed as one matrix
 RIDGE = 1e-9  # relative ridge that keeps the root of a singular curvature solvable
 
 
 def newton_step(model: ReportLikelihood, point: LikelihoodPoint) -> tuple[LikelihoodPoint | None, int]:
-    """Minimize the second-order model of the deviance over N ≥ 0; go there, or part of the way.
+    """Step towards the minimum over N ≥ 0 of the second-order model of the deviance.
 
-    Formula: H = P diag(Ñ/(PᵀN)²)Pᵀ, slope 1 − g; on the free cells Hd = g − 1, on the others N + d = 0. Cells
-    that would become negative leave the free set, and the system is solved again. Both ends of d are
-    feasible, so all points between them are; the step is halved until the deviance falls.
+    Formula: H = P diag(Ñ/(PᵀN)²)Pᵀ, slope 1 − g; the step d solves Hd = g − 1 on the free cells and moves all
+    other cells to zero. Cells that would become negative leave the free set, and the system is solved again.
+    Both ends of d are feasible, so all points between them are; the step is halved until the deviance falls.
     Reference: Bertsekas (1982) for the choice of free cells; Kim et al. (2020), mix-SQP.
     Cost: some dozens of contractions (conjugate gradients; P is never formed).
     Error: the deviance of the result is below that of `point`; None if no such point was found. The work, in
@@ -47,10 +47,10 @@ def newton_step(model: ReportLikelihood, point: LikelihoodPoint) -> tuple[Likeli
 
 
 def quadratic_step(model: ReportLikelihood, point: LikelihoodPoint) -> tuple[LikelihoodPoint | None, int]:
-    """Minimize the second-order model of the deviance over N ≥ 0 exactly; go there, or part of the way.
+    """Step towards the exact minimum over N ≥ 0 of the second-order model of the deviance.
 
     Formula: min over N' ≥ 0 of |RN' − RN + R⁻ᵀ(1 − g)|² (non-negative least squares), R from the QR
-    decomposition of A = diag(√Ñ/PᵀN)Pᵀ; H = AᵀA is never formed, which would square the condition.
+    decomposition of A = diag(√Ñ/PᵀN)Pᵀ. Forming H = AᵀA would square the condition number.
     Reference: Lawson & Hanson (1974); Kim et al. (2020), mix-SQP.
     Cost: P as one matrix (reports × truths), its QR, and one least-squares problem of the size of the table.
     Error: as `newton_step`; also works where channels are too ill-conditioned for conjugate gradients.
@@ -60,7 +60,7 @@ def quadratic_step(model: ReportLikelihood, point: LikelihoodPoint) -> tuple[Lik
     cells = point.counts.size
     present = model.present.ravel()
     roots = point.ratio.ravel()[present] / np.sqrt(model.observed.ravel()[present])
-    A = roots[:, None] * model.written_out[present]
+    A = roots[:, None] * model.full_channel[present]
     lengths = np.sqrt(np.einsum("ij,ij->j", A, A))
     scale = 1.0 / np.where(lengths > 0, lengths, 1.0)
     R: Floats = np.asarray(np.linalg.qr(np.vstack([A * scale, RIDGE * np.eye(cells)]), mode="r"))
@@ -69,7 +69,7 @@ def quadratic_step(model: ReportLikelihood, point: LikelihoodPoint) -> tuple[Lik
         found, _ = nnls(
             R, R @ (point.counts.ravel() / scale) - np.linalg.solve(R.T, slope), maxiter=20 * cells
         )
-    except RuntimeError:  # too many exchanges of cells
+    except RuntimeError:  # nnls reached its limit of iterations
         return None, cells
     better, tried = _towards(model, point, (found * scale).reshape(point.counts.shape))
     return better, cells + tried
@@ -78,7 +78,7 @@ def quadratic_step(model: ReportLikelihood, point: LikelihoodPoint) -> tuple[Lik
 def _towards(
     model: ReportLikelihood, point: LikelihoodPoint, target: Floats
 ) -> tuple[LikelihoodPoint | None, int]:
-    """Go to the target, or halve the way until the deviance falls; None if it does not."""
+    """Go to the target, halving the step until the deviance falls; return None if it does not fall."""
     if not target.any():
         return None, 0
     scale = 1.0
@@ -105,9 +105,9 @@ class Curvature:
         )
 
     def solve(self, free: NDArray[np.bool_], slope: Floats, step: Floats) -> tuple[Floats, int]:
-        """Solve H·step = −slope for the free cells, with the others given; return the step and the work.
+        """Solve H·step = −slope for the free cells; return the step and the work in EM steps.
 
-        Conjugate gradients, scaled by the diagonal of H.
+        The steps of all other cells are given. Uses conjugate gradients, scaled by the diagonal of H.
         """
         cells = slope.size
         inverse = np.zeros_like(self.diagonal)

@@ -17,7 +17,7 @@ from masquerade.estimate.reports import Reports
 
 # most entries of the joint channel of the variables that are disguised in different ways
 MOST_ENTRIES = 2**23
-MOST_TRUTHS = 2048  # most combinations of their categories
+MOST_TRUTHS = 2048  # most combinations of the categories of those variables
 SAME = 1e-11  # singular values below this share of the largest count as 0
 LEAST = 0.5  # minimum count of each truth, so that no report has probability 0
 WELL_EXPECTED = 5.0  # cells with fewer expected reports are omitted from the test of agreement
@@ -37,7 +37,10 @@ class PooledReports:
 
 
 def add_reports(samples: Sequence[Reports | None]) -> Reports | None:
-    """Return the summed reports of all samples; None unless all exist and have the same channels."""
+    """Return the summed reports of all samples; None unless all exist and have the same channels.
+
+    Samples dealt in the same blocks are summed, too, if only the sizes of the blocks differ.
+    """
     first, *others = samples
     for each in others:
         if first is None or each is None or _question(each) != _question(first):
@@ -57,7 +60,7 @@ def _add_squares(samples: Sequence[Reports]) -> Floats | None:
 
 
 def _add_dealt(samples: Sequence[Reports], number: int) -> Reports | None:
-    """Return samples with the same dealt blocks, in different numbers, as one sample; None for others."""
+    """Return samples dealt in the same blocks, of different sizes, as one sample; None for other samples."""
     first = samples[0]
     if len(samples) < number or any(_question(each) != _question(first) for each in samples):
         return None
@@ -98,7 +101,7 @@ def _same_shares(one: Floats, other: Floats) -> bool:
 
 
 def pool_reports(samples: Sequence[Reports]) -> PooledReports | None:
-    """Return samples of one population as one sample; None if the system is too large to solve.
+    """Return samples of one population as one sample; None if queries differ or the system is too large.
 
     Formula: a record of the pool is in sample i with probability n_i/n, whatever its truth. So the pool went
     through the channel A = (n_1/n·A_1, n_2/n·A_2, …), whose reports also identify the sample, and its

@@ -48,7 +48,7 @@ class Posterior(Shown):
     ess : float
         Smallest effective number of draws of any cell.
     rhat : float
-        Largest R̂ of any cell: the ratio of spreads between and within chains.
+        Largest R̂ of any cell: the spread over all chains relative to the spread within chains.
     prior : float
         Parameter of the Dirichlet prior for each true value.
     """
@@ -140,8 +140,8 @@ def posterior_of(
     -----
     Formula: with θ the shares of all true values, Z_·m ~ Multinomial(Ñ_m, θ_l P[l, m]/Σ) for each report m,
     then θ ~ Dirichlet(α + Z·); four chains, until 1,000 draws are effective and R̂ is below 1.01. If reports
-    name the person's group, of a size fixed in advance, the likelihood, a product of (π_g (θP_g)_m)^Ñ_gm, is
-    the same up to a constant.
+    name the person's group g, whose share π_g of the records is fixed in advance, the likelihood
+    Π(π_g (θP_g)_m)^Ñ_gm is the same up to a constant factor.
     Reference: Tanner & Wong (1987); Gelman & Rubin (1992); Geyer (1992) for the effective number.
     Cost: truths × reports random numbers per step; strong disguises mix slowly.
     """
@@ -155,7 +155,7 @@ def posterior_of(
             "The table has too many categories and reports for a posterior. Query fewer variables."
         )
     ends = np.cumsum([0, *(len(matrix) for matrix in matrices)])
-    seen = [_Seen.of(part, matrix) for part, matrix in zip(parts, matrices, strict=True)]
+    seen = [_ObservedReports.of(part, matrix) for part, matrix in zip(parts, matrices, strict=True)]
     theta = generator.dirichlet(np.ones(ends[-1]), CHAINS)
     steps: list[Floats] = []
     kept: list[Floats] = []
@@ -175,7 +175,7 @@ def posterior_of(
             steps.clear()
             draws = np.concatenate(kept)
             chains = draws.swapaxes(0, 1).reshape(CHAINS, len(draws), -1)
-            ess, rhat = effective(chains), mixing(chains)
+            ess, rhat = effective_draws(chains), largest_rhat(chains)
             if ess >= ENOUGH and rhat < MIXED:
                 return Posterior(axes, draws.reshape(-1, *draws.shape[2:]), n, ess, rhat, prior)
     raise NotConverged(
@@ -207,14 +207,14 @@ def _joint(part: Reports) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """The reports of a part that occurred, (reports,), and their probabilities, (reports, truths)."""
+class _ObservedReports:
+    """The distinct reports of a part: their counts (reports,) and probabilities (reports, truths)."""
 
     counts: NDArray[np.int64]
     chances: Floats
 
     @classmethod
-    def of(cls, part: Reports, matrix: Floats) -> _Seen:
+    def of(cls, part: Reports, matrix: Floats) -> _ObservedReports:
         counts = part.observed.ravel().astype(np.int64)
         used = np.flatnonzero(counts)
         return cls(counts[used], np.ascontiguousarray(matrix[:, used].T))
@@ -228,7 +228,7 @@ class _Seen:
         return np.asarray(generator.multinomial(self.counts, chances / total).sum(axis=1), dtype=float)
 
 
-def effective(chains: Floats) -> float:
+def effective_draws(chains: Floats) -> float:
     """Return the smallest effective number of draws over the columns of (chains, steps, columns)."""
     count, steps, _ = chains.shape
     centred = chains - chains.mean(axis=1, keepdims=True)
@@ -242,7 +242,7 @@ def effective(chains: Floats) -> float:
     return float((count * steps / time)[lags[0] > 0].min(initial=np.inf))
 
 
-def mixing(chains: Floats) -> float:
+def largest_rhat(chains: Floats) -> float:
     """Return the largest R̂ over the columns of (chains, steps, columns)."""
     steps = chains.shape[1]
     within = chains.var(axis=1, ddof=1).mean(axis=0)

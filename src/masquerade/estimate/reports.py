@@ -35,7 +35,7 @@ class Reports:
     samples : int
         Number of samples, if the reports identify their sample.
     squares : array or None
-        Sums of squared weights over weight²; None without survey weights.
+        Sums of squared survey weights per cell, divided by `weight`²; None without survey weights.
     told : int or None
         Number of combinations of truths that lossy channels distinguish; None means all.
     dealt : Samples or None
@@ -114,7 +114,10 @@ class Reports:
         return result.reshape(latent.shape)
 
     def report_factors(self, over: Sequence[str]) -> ReportFactors | None:
-        """Return the reports as factors over the axes of a complete table; None with dealt samples."""
+        """Return the reports as factors over the axes of a complete table.
+
+        Return None if the reports are of several samples or of dealt samples.
+        """
         if self.dealt is not None or self.samples > 1:
             return None
         names = {place: over[axis] for axis, place in enumerate(self.reduction.keep)}

@@ -21,7 +21,7 @@ def conditional_pearson(blocks: Floats, squares: Floats | None = None) -> tuple[
     """Return Pearson's statistic of independence within many two-way tables, and its degrees of freedom.
 
     Rows and columns without reports are omitted and lower the degrees of freedom. With the `squares` of
-    survey weights both are corrected to second order.
+    survey weights, the statistic and the degrees of freedom are corrected to second order.
     """
     rows, columns, totals = blocks.sum(axis=2), blocks.sum(axis=1), blocks.sum(axis=(1, 2))
     safe = np.where(totals > 0, totals, 1.0)
@@ -50,7 +50,7 @@ def is_invertible(channel: Floats | None) -> bool:
 
 
 def redraw(chances: Floats, records: float, draws: ResamplingDraws, dealt: Samples | None = None) -> Floats:
-    """Return `records` reports drawn with these chances; dealt samples keep their sizes."""
+    """Draw `records` reports in proportion to `chances`; dealt samples keep their sizes."""
     if dealt is not None:
         fresh = np.zeros_like(chances)
         for sample in range(len(dealt.sizes)):
@@ -69,7 +69,7 @@ def redraw_covariance(
     fresh: Sequence[Floats],
     dealt: Sequence[Samples | None] = (),
 ) -> Covariance | None:
-    """Return the covariance of estimates from new reports; None unless it is linear in plain counts."""
+    """Return the covariance of estimates from new reports; None unless it is linear in unweighted counts."""
     left = list(zip(observed, fresh, dealt or [None] * len(fresh), strict=True))
     terms = list(covariance.terms) if isinstance(covariance, SumCovariance) else [covariance]
     redrawn: list[Covariance] = []
@@ -99,6 +99,6 @@ def redraw_covariance(
 
 
 def estimates_of(covariance: Covariance) -> Floats:
-    """Return the estimates of a covariance that is linear in plain counts."""
+    """Return the sum of the estimates that the linear terms of a covariance contain."""
     terms = covariance.terms if isinstance(covariance, SumCovariance) else (covariance,)
     return np.asarray(np.sum([term.values for term in terms if isinstance(term, LinearCovariance)], axis=0))

@@ -28,7 +28,7 @@ def rotate(columns: Floats, normals: Normals) -> Floats:
     for direction in directions(records, normals):
         tail = turned[:, records - len(direction) :]
         sign = 1.0 if direction[0] >= 0 else -1.0
-        direction[0] += sign * np.linalg.norm(direction)  # the stable one of the two reflections
+        direction[0] += sign * np.linalg.norm(direction)  # of the two reflections, the stable one
         tail -= np.outer(tail @ direction * (2 / (direction @ direction)), direction)
         tail *= -sign
     return turned
@@ -60,9 +60,10 @@ class RandomProjection:
         return 2 / (self.k * self.p) / self.trials
 
     def project(self, columns: Floats, normals: Normals) -> Floats:
-        """Return columns (one per row) in trials · k dimensions; their inner products are unbiased.
+        """Project columns (one per row) to trials · k dimensions; their inner products stay unbiased.
 
-        Cost: O(trials · p · n) random numbers, times columns in time; one block of them in memory.
+        Cost: O(trials · p · n) random numbers, O(trials · p · n · columns) time, and memory for one block of
+        random numbers.
         """
         records = columns.shape[1]
         rows = max(BLOCK // max(records, 1), 1)
@@ -85,7 +86,7 @@ def inner_product_covariance(
     Formula: f(own + swapped) + g·crossed with own = (x·x′)(y·y′), swapped = (x·y′)(x′·y) and
     crossed = (x·y)(x′·y′); f = 1/k + 1/p + 1/kp, g = 2/kp, both over the number of trials. For x = x′ and
     y = y′ this is [ab + c² + (ab + 3c²)/p]/k + (ab + c²)/p with a = ‖x‖², b = ‖y‖², c = x·y.
-    Reference: second moments of two Wishart matrices, one inside the other.
+    Reference: second moments of two nested Wishart matrices.
     """
     return reduction.pairing * (own + swapped) + reduction.scaling * crossed
 
@@ -93,7 +94,7 @@ def inner_product_covariance(
 def inner_product_covariance_from_estimates(
     reduction: RandomProjection, own: Floats | float, swapped: Floats | float, crossed: Floats | float
 ) -> Floats | float:
-    """Return `inner_product_covariance` without bias from estimated products; those in `own` are known.
+    """Estimate `inner_product_covariance` without bias from estimated products; `own` must be exact.
 
     Formula: with q the products of estimates, E q_crossed = crossed + covariance and E q_swapped = swapped +
     f(own + crossed) + g·swapped; the equations are solved for the sum and the difference.

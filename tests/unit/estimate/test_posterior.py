@@ -11,7 +11,7 @@ from tests.statistical.checks import normal_bound
 
 import masquerade as mq
 from masquerade.core.errors import InputError
-from masquerade.estimate.posterior import effective, mixing
+from masquerade.estimate.posterior import effective_draws, largest_rhat
 from masquerade.sources.records import Records
 
 
@@ -51,9 +51,9 @@ def test_the_effective_number_is_that_of_an_autoregression():
     chains = np.zeros((4, 20_000, 1))
     for step in range(1, 20_000):
         chains[:, step] = 0.8 * chains[:, step - 1] + draw.normal(size=(4, 1))
-    assert effective(chains) == pytest.approx(80_000 / 9, rel=0.15)
-    assert mixing(chains) < 1.01
-    assert mixing(chains + np.arange(4)[:, None, None]) > 1.1
+    assert effective_draws(chains) == pytest.approx(80_000 / 9, rel=0.15)
+    assert largest_rhat(chains) < 1.01
+    assert largest_rhat(chains + np.arange(4)[:, None, None]) > 1.1
 
 
 def test_a_posterior_is_a_value_that_shows_itself_and_can_be_repeated():
