@@ -29,7 +29,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from importlib.resources import files
-from itertools import combinations
+from itertools import combinations, count
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +130,7 @@ class Case:
         self.clear = mq.tally(self.frame, schema=SCHEMA)
         self.exact = [table.values for table in self.clear.answer(PAIRS)]
         self.truth = [table / n for table in self.exact]
+        self.seeds = count()  # of the other programs' noise
 
     def source(self, who: str, tables: int) -> mq.Tally:
         """Return the counts by a way of adding noise."""
@@ -210,7 +211,7 @@ class Case:
             print(f"{name}: the package {PEERS[name]!r} is not installed; left out", flush=True)
             return None
         exact = {query.by: table for query, table in zip(PAIRS, self.exact, strict=True)}
-        [(_, released)] = peer_tables(exact, self.n, (self.epsilon, DELTA), 0, [name])
+        [(_, released)] = peer_tables(exact, self.n, (self.epsilon, DELTA), next(self.seeds), [name])
         return [distance([np.asarray(released[query.by]) for query in PAIRS], self.truth)]
 
 
@@ -235,7 +236,7 @@ def main() -> None:
                 if not chosen or measure in results.get(method, {}):
                     continue
                 started = time.process_time()
-                runs = [run() for _ in range(options.repeats if method in NOISY else 1)]
+                runs = [run() for _ in range(options.repeats if method in (*NOISY, *PEERS) else 1)]
                 if None in runs:
                     continue
                 took = round((time.process_time() - started) / len(runs), 1)

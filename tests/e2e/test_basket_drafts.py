@@ -25,7 +25,7 @@ def test_a_draft_from_baskets_is_usable_end_to_end(market):
     ok("policy", "init", market / "market.dat", "--out", policy)
     text = policy.read_text()
     assert "blocks:" in text
-    assert "which no .baskets file holds: disguise into .parquet or .csv" in " ".join(
+    assert "which .baskets files cannot contain: disguise into .parquet or .csv" in " ".join(
         text.replace("#", "").split()
     )
     assert mq.Policy.load(policy).record_gamma <= 19

@@ -47,7 +47,7 @@ def test_a_person_can_read_it(tmp_path):
     _, rules = world(tmp_path)
     text = flat(ok("privacy", rules).stdout)
     assert "smoker kept with 75%, else swapped 3 1.10 13.6% 75% (50%)" in text
-    assert "region kept with 70%, else one of 3 others alike 7 1.95 26.9% 70% (25%)" in text
+    assert "region kept with 70%, else one of 3 others, equally likely 7 1.95 26.9% 70% (25%)" in text
     assert "smoker 0.81 of 1.00 bits 2 0.19 bits" in text
     assert "Whole record, all disguised variables together: γ = 189 (ε = 5.24)" in text
     assert "Disclosed in clear: visits." in text
@@ -66,7 +66,7 @@ def test_what_is_unbounded_joint_grouped_and_useless_is_said(tmp_path):
     assert "Disguised together, through one channel: i1, i2." in text
     assert "coin: nothing can be estimated from the reports." in text
     assert "Of grade, coin, i1, i2, cards alone, together: γ = " in text
-    assert "grade kept with 90.5%, else one of 2 others alike 19 2.94 50% 82.6%" in text
+    assert "grade kept with 90.5%, else one of 2 others, equally likely 19 2.94 50% 82.6%" in text
     assert "cards 2 truths reported as one of 4 codes" in text
 
 
@@ -142,7 +142,7 @@ def test_bad_options(tmp_path, monkeypatch, options, said):
 def test_channels_in_words():
     assert channel_words(binary(0, 0)) == "not disguised"
     assert channel_words(binary("0.1", "0.25")) == "kept with 75% to 90%, else swapped"
-    assert channel_words(symmetric(5, "0.4")) == "kept with 60%, else one of 4 others alike"
+    assert channel_words(symmetric(5, "0.4")) == "kept with 60%, else one of 4 others, equally likely"
 
 
 def test_hundreds_of_variables_do_not_overflow(tmp_path):

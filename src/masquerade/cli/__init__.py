@@ -1,6 +1,6 @@
-"""The command line: a module for every command of `masquerade`.
+"""The command line, with one module per command of `masquerade`.
 
-Other packages may add commands. Their output goes through the functions exported here.
+Other packages may add commands, which print through the functions exported here.
 """
 
 import gc
@@ -23,8 +23,8 @@ __all__ = ["Json", "as_json", "emit", "main", "plain_table", "progress", "render
 
 __getattr__, __dir__, _ = lazy_exports(__name__)
 
-# Garbage is collected after this number of new objects: with Python's default of 700, a fifth of the time of
-# a report is spent on collections.
+# Thresholds of the garbage collector: with Python's default of 700 new objects, collections take a fifth of
+# the time of a report.
 COLLECT_AFTER = (50_000, 20, 20)
 
 
@@ -32,8 +32,8 @@ def main() -> None:
     """Run the `masquerade` command."""
     gc.set_threshold(*COLLECT_AFTER)
     try:
-        # SIGTERM ends the program like an error, so that partly written files are removed
-        signal.signal(signal.SIGTERM, _leave)
+        # SIGTERM raises SystemExit, so that partly written files are removed
+        signal.signal(signal.SIGTERM, _exit_on_signal)
         from masquerade.cli.app import app  # noqa: PLC0415  (so that an interrupt while loading prints one line)
 
         app(prog_name="masquerade")
@@ -42,5 +42,5 @@ def main() -> None:
         sys.exit(130)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  (signature of signal handlers)
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  (signature of signal handlers)
     sys.exit(128 + number)

@@ -86,7 +86,7 @@ def command(
     hierarchies: Annotated[
         str | None, option("How values may be generalised before they are suppressed (YAML or JSON).", "FILE")
     ] = None,
-    keep: Annotated[list[str] | None, option("Also pass these columns on unchanged.", "COLUMNS")] = None,
+    keep: Annotated[list[str] | None, option("Also copy these columns unchanged.", "COLUMNS")] = None,
     out: Annotated[
         str | None,
         option(
@@ -101,8 +101,8 @@ def command(
 ) -> None:
     """Make every combination of quasi-identifiers occur at least K times, suppressing as little as possible.
 
-    A suppressed value is written as a star (*); a missing value stays missing. Sensitive columns are passed
-    on in clear; all other columns are omitted.
+    A suppressed value is written as a star (*); a missing value stays missing. Sensitive columns are copied
+    in clear; all other columns are omitted.
 
     k-anonymity is not differential privacy: it does not bound what an attacker can infer. If all rows of a
     class share a sensitive value, that value is revealed. --diverse and --close prevent this, at the cost of
@@ -118,23 +118,23 @@ def command(
         raise InputError(f"{missing[0]} is missing. See: masquerade anonymize --help")
     assert data is not None and k is not None and out is not None  # noqa: S101, PT018  (just checked)
     output.check_streams(out, json=json)
-    by, told = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
+    by, sensitive_names = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
     kept = columns_in("--keep", keep)
-    _disjoint(by, told, kept)
-    required = _parse_requirements(diverse, close, told)
+    _disjoint(by, sensitive_names, kept)
+    required = _parse_requirements(diverse, close, sensitive_names)
     output.refuse((k < 1, f"-k is a whole number, at least 1. Got {k} instead."))
     levels = None if hierarchies is None else mq.anonymity.load_hierarchies(hierarchies)
-    table, columns, paths = _read(data, [*by, *told, *kept])
+    table, columns, paths = _read(data, [*by, *sensitive_names, *kept])
     from masquerade.frames.file_writer import AtomicWriter  # noqa: PLC0415  (loads Arrow)
 
     how: dict[str, Any] = {"overwrite": overwrite, "inputs": [path for path in paths if path != "-"]}
     AtomicWriter(out, table.schema, {}, **how)  # refuses a target that cannot be written
     with output.progress("anonymizing"):
-        typed = _cast_numbers(table, told)  # so that numbers written as text are ordered as numbers
+        typed = _cast_numbers(table, sensitive_names)
         result = mq.anonymity.anonymize(typed, by, k, hierarchies=levels, sensitive=required)
-    report = mq.anonymity.check(result.frame, by, told or None)
+    report = mq.anonymity.check(result.frame, by, sensitive_names or None)
     shown = result.frame
-    for name in told:
+    for name in sensitive_names:
         shown = shown.set_column(shown.schema.get_field_index(name), table.schema.field(name), table[name])
     if shuffle:
         from masquerade.disguising.columns import permutation  # noqa: PLC0415  (loads Arrow)
@@ -143,7 +143,7 @@ def command(
     with AtomicWriter(out, shown.schema, {}, **how) as target:
         for batch in shown.to_batches():
             target.write(batch)
-    passed, left_out = [*told, *kept], [name for name in columns if name not in table.column_names]
+    passed, left_out = [*sensitive_names, *kept], [name for name in columns if name not in table.column_names]
     if json:
         output.emit(_plain(result, report, out, passed, left_out) | {"shuffled": shuffle})
         return
@@ -174,13 +174,13 @@ def check(
     Example: masquerade anonymize check shown.csv --quasi age,sex,zip --sensitive illness --report shown.html
     """
     output.refuse((not quasi, "--quasi COLUMNS is missing. See: masquerade anonymize check --help"))
-    by, told = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
-    _disjoint(by, told)
+    by, sensitive_names = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
+    _disjoint(by, sensitive_names)
     if report is not None and not report.lower().endswith((".html", ".htm")):
         raise InputError(f"{report}: a report is a page: its name must end in .html.")
     output.check_target(report, overwrite=overwrite)
-    table, _, paths = _read(data, [*by, *told])
-    found = mq.anonymity.check(_cast_numbers(table, told), by, told or None)
+    table, _, paths = _read(data, [*by, *sensitive_names])
+    found = mq.anonymity.check(_cast_numbers(table, sensitive_names), by, sensitive_names or None)
     if report is not None:
         from masquerade.report.anonymity import anonymity_html  # noqa: PLC0415  (loads matplotlib)
 
@@ -229,7 +229,7 @@ def risk(
         columns = {"risk": found.records, "frequency": found.frequencies, "population": found.estimated}
         if found.households is not None:
             columns["household_risk"] = found.households
-        batch = pa.record_batch({name: pa.array(own) for name, own in columns.items()})
+        batch = pa.record_batch({name: pa.array(values) for name, values in columns.items()})
         inputs = [path for path in paths if path != "-"]
         with AtomicWriter(out, batch.schema, {}, overwrite=overwrite, inputs=inputs) as target:
             target.write(batch)
@@ -238,9 +238,9 @@ def risk(
 
 
 def _parse_requirements(
-    diverse: list[str] | None, close: list[str] | None, told: Sequence[str]
+    diverse: list[str] | None, close: list[str] | None, sensitive_names: Sequence[str]
 ) -> dict[str, list[Requirement]]:
-    """Parse the requirements on classes, by column, from texts like ``illness=3``."""
+    """Parse requirements on classes, such as ``illness=3``, and return them by column."""
     kinds: dict[str, dict[str, Any]] = {
         "--diverse": {
             "": lambda l: mq.anonymity.DistinctDiversity(int(l)),
@@ -257,7 +257,7 @@ def _parse_requirements(
         for text in texts or []:
             column, sign, rule = text.rpartition("=")
             kind, *numbers = rule.split(":") if ":" in rule else ("", rule)
-            if not sign or column not in told:
+            if not sign or column not in sensitive_names:
                 raise InputError(
                     f"{name}: {column or text!r} is not among --sensitive; give COLUMN=L for one that is."
                 )
@@ -266,16 +266,16 @@ def _parse_requirements(
             except (KeyError, TypeError, ValueError) as error:
                 if isinstance(error, InputError):
                     raise
-                words = " or ".join(f"{column}={word}{':' if word else ''}…" for word in kinds[name])
+                forms = " or ".join(f"{column}={word}{':' if word else ''}…" for word in kinds[name])
                 raise InputError(
-                    f"{name}: {rule!r} cannot be read; give {words}, numbers after it."
+                    f"{name}: {rule!r} cannot be read; give {forms}, with numbers in place of the dots."
                 ) from None
             found.setdefault(column, []).append(made)
     return found
 
 
 def columns_in(option: str, texts: list[str] | None) -> list[str]:
-    """Parse the columns in texts like ``age,sex``; a name with a comma needs double quotes."""
+    """Parse lists of columns such as ``age,sex``; a name with a comma needs double quotes."""
     names = [
         name.strip() for text in texts or [] for name in next(csv.reader([text], skipinitialspace=True), [])
     ]
@@ -287,11 +287,11 @@ def columns_in(option: str, texts: list[str] | None) -> list[str]:
     return names
 
 
-def _disjoint(by: Sequence[str], told: Sequence[str], kept: Sequence[str] = ()) -> None:
-    for name in (*told, *kept):
+def _disjoint(by: Sequence[str], sensitive_names: Sequence[str], kept: Sequence[str] = ()) -> None:
+    for name in (*sensitive_names, *kept):
         if name in by:
             raise InputError(f"{name!r} is a quasi-identifier and cannot be passed on unchanged.")
-        if name in told and name in kept:
+        if name in sensitive_names and name in kept:
             raise InputError(f"{name!r} is sensitive, and passed on already; --keep is for other columns.")
 
 
@@ -328,27 +328,27 @@ def _cast_numbers(table: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def _plain(
-    result: Anonymized, report: AnonymityReport, out: str, told: list[str], left_out: list[str]
+    result: Anonymized, report: AnonymityReport, out: str, in_clear: list[str], left_out: list[str]
 ) -> dict[str, Any]:
     return {
         "out": out,
         "k": result.k,
         "quasi_identifiers": list(result.quasi_identifiers),
-        "required": {name: [str(one) for one in own] for name, own in result.required.items()},
-        "disclosed_in_clear": told,
+        "required": {name: [str(item) for item in items] for name, items in result.required.items()},
+        "disclosed_in_clear": in_clear,
         "left_out": left_out,
         "utility": result.utility.to_dict(),
         "check": report.to_dict(),
     }
 
 
-def _line(result: Anonymized, out: str, told: list[str], left_out: list[str]) -> str:
+def _line(result: Anonymized, out: str, in_clear: list[str], left_out: list[str]) -> str:
     target = "standard output" if out == "-" else out
     if not result.utility.rows:
         return f"{target} has no rows, since there are none to anonymize."
     parts = [f"{target} is {result.summary()}"]
-    if told:
-        parts.append(f"in clear: {output.join_names(told)}")
+    if in_clear:
+        parts.append(f"in clear: {output.join_names(in_clear)}")
     if left_out:
         parts.append(f"omitted: {output.join_names(left_out)}")
     return "; ".join(parts) + "."
@@ -357,8 +357,8 @@ def _line(result: Anonymized, out: str, told: list[str], left_out: list[str]) ->
 def _warnings(report: AnonymityReport) -> list[str]:
     """Return a warning for each sensitive column that has a single value in some class."""
     return [
-        f"warning: {own.name}: {counted(own.homogeneous_rows, 'row')} in classes with only one value, which "
-        f"is thereby revealed ({counted(own.homogeneous_classes, 'such class', 'such classes')})."
-        for own in report.sensitive
-        if own.homogeneous_classes
+        f"warning: {item.name}: {counted(item.homogeneous_rows, 'row')} in classes with only one value, "
+        f"which is thereby revealed ({counted(item.homogeneous_classes, 'such class', 'such classes')})."
+        for item in report.sensitive
+        if item.homogeneous_classes
     ]

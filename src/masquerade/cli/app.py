@@ -1,4 +1,4 @@
-"""The `masquerade` command: its subcommands, and errors as one line on standard error with an exit code."""
+"""The `masquerade` command: its subcommands, one-line error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
 ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
 SERVICES: Final = "services"
 SERVICE_PACKAGES: Final = ("masquerade.services", "masquerade.survey.collector", "masquerade.survey.device")
-# the extra that installs each module if no service is run
+# the extra that installs each module; for modules of services, see `missing_package`
 EXTRAS: Final = {
     "coincurve": "crypto",
     "fastapi": SERVICES,
@@ -53,11 +53,12 @@ EXTRAS: Final = {
 
 ELSEWHERE = {"reproduce": "masquerade-experiments"}  # commands in separate packages of this project
 
-# built-in commands: location, and help line in the list; a module is loaded when its command is run
+# built-in commands: module and object, and the help line in the list of commands
+# (a module is loaded when its command is run)
 OWN = {
     "plan": (
         "plan:command",
-        "Plan a survey: from two of privacy, people and error find the third, and the best policy.",
+        "Plan a survey: given two of privacy, people and error, find the third, and the best policy.",
     ),
     "disguise": (
         "disguise:command",
@@ -69,7 +70,7 @@ OWN = {
     ),
     "stats": (
         "stats:app",
-        "Estimate percentages, differences and odds ratios; test; fit regressions, with uncertainty.",
+        "Estimate percentages, differences and odds ratios, run tests, and fit regressions.",
     ),
     "learn": ("learn:app", "Learn a model from disguised (or clear) records."),
     "predict": (
@@ -169,8 +170,8 @@ def own_command(name: str) -> Any:
     """Load a built-in command."""
     module, _, attribute = OWN[name][0].partition(":")
     # a command in a higher layer is listed with its full module path, and imported when it is run
-    place = module if "." in module else f"masquerade.cli.{module}"
-    part = getattr(import_module(place), attribute)
+    path = module if "." in module else f"masquerade.cli.{module}"
+    part = getattr(import_module(path), attribute)
     if not isinstance(part, typer.Typer):
         return command_of(name, part)
     group = typer.main.get_group(part)  # a group even if it has a single command
@@ -243,11 +244,11 @@ class Commands(PluginGroup):
             say(f"{error.filename}: {reason}." if error.filename else f"{reason}.")
             raise typer.Exit(BAD_INPUT) from None
         except ImportError as error:
-            told = missing_package(error)
-            if told is None:
+            advice = missing_package(error)
+            if advice is None:
                 _report_bug(error)
                 raise typer.Exit(INTERNAL) from None
-            say(told)
+            say(advice)
             raise typer.Exit(BAD_INPUT) from None
         except MemoryError:
             say("not enough memory.")
@@ -283,11 +284,11 @@ def _usage(error: Any) -> int:
         return BAD_INPUT
     command = error.ctx.command_path if getattr(error, "ctx", None) else "masquerade"
     message = error.format_message().rstrip(".")
-    say(f"{message}{'' if message.endswith('?') else '.'}{_instead(error)} See: {command} --help")
+    say(f"{message}{'' if message.endswith('?') else '.'}{_hint(error)} See: {command} --help")
     return BAD_INPUT
 
 
-def _instead(error: Any) -> str:
+def _hint(error: Any) -> str:
     """Return a hint: the commands of a small group, or the options that a command requires."""
     context = getattr(error, "ctx", None)
     if context is None:
@@ -312,7 +313,7 @@ def missing_package(error: ImportError) -> str | None:
         step = step.__cause__ or step.__context__
     if name not in EXTRAS:
         return None
-    # a service needs its whole extra; this was only the first of its modules to be imported
+    # a service needs all packages of its extra: the missing module is only the first that was imported
     extra = SERVICES if served and EXTRAS[name] == "crypto" else EXTRAS[name]
     what = "Services need packages that are" if extra == SERVICES else f"This needs {name}, which is"
     return f"{what} not installed: pip install 'masquerade[{extra}]'"

@@ -179,12 +179,12 @@ def read(
 
     check_page(out, overwrite=overwrite)
     _check_alpha(alpha)
-    said: list[Claim] = []
+    claims: list[Claim] = []
     if memo:
-        said.append("memo")
+        claims.append("memo")
     if shuffled:
-        said.append("shuffled")
-    found = read_canaries(data, policy, key, second=second, claims=tuple(said), alpha=alpha)
+        claims.append("shuffled")
+    found = read_canaries(data, policy, key, second=second, claims=tuple(claims), alpha=alpha)
     show(found, json=json, out=out, overwrite=overwrite)
 
 
@@ -197,7 +197,7 @@ def release(
         str | None, option("The clear records, in the same order or with --id, to measure linkage.", "FILE")
     ] = None,
     earlier: Annotated[
-        list[str] | None, option("An earlier release about the same people; repeat for more.", "FILE")
+        list[str] | None, option("An earlier release about the same people; may be repeated.", "FILE")
     ] = None,
     person: Annotated[str | None, option("Column that names the person.", "COLUMN", "--id")] = None,
     network: Annotated[
@@ -236,7 +236,7 @@ def release(
 
 
 def _check_importable(sampler: str, folder: str | None) -> None:
-    """Put the folder given by the user on the import path; without one, require an installed module."""
+    """Put the folder given by the user on the import path; without a folder, require an installed module."""
     module, colon, _ = sampler.partition(":")
     package = module.partition(".")[0]
     if not colon or not package.isidentifier():

@@ -32,7 +32,7 @@ def answers(
     out: Page = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Find the cells that can be computed by adding and subtracting the counts that parties have answered.
+    """Find the cells that can be computed by adding and subtracting the counts in the parties' answers.
 
     Queries are read from the state folders, even while parties run. Answers are neither stored nor needed.
     Exit code 1 if a protected cell can be computed.
@@ -73,7 +73,7 @@ def projection(
     out: Page = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Rotate synthetic columns as their owners would, and guess one column from others known in clear.
+    """Rotate synthetic columns as their owners would, and guess a column from columns known in clear.
 
     Example: masquerade audit session projection --records 60 --known 5,15,30
     """

@@ -29,8 +29,8 @@ UNFINISHED = 1
 collect_app = group(
     "Collect rows from people who trust no server: a row opens if at least k share its quasi-identifier."
 )
-randomness_app = group("The randomness server. Its operator must not be the collector's.")
-collector_app = group("The collector. Its operator must not be the randomness server's.")
+randomness_app = group("The randomness server. Its operator must not also operate the collector.")
+collector_app = group("The collector. Its operator must not also operate the randomness server.")
 collect_app.add_typer(randomness_app, name="randomness")
 collect_app.add_typer(collector_app, name="collector")
 
@@ -44,8 +44,8 @@ AtNode = Annotated[
 def serve_randomness(file: SettingsFile) -> None:
     """Run the randomness server until it is stopped; the epoch in the file is opened with a new key.
 
-    Unless the file names a secret that encrypts the stored key, the key is in memory only: if the server
-    stops before the epoch is closed, the epoch ends, and a new epoch needs a new name.
+    The key is in memory only, unless the file names a secret that encrypts a stored copy. If a server without
+    a stored key stops before the epoch is closed, the epoch ends, and a new epoch needs a new name.
 
     Example: masquerade collect randomness serve randomness.yaml
     """
@@ -116,9 +116,9 @@ def submit(
 ) -> None:
     """Participate: ask the randomness server once, and report to the collector after the epoch is closed.
 
-    Run it again to continue: it stores what was sent, and sends nothing twice. A report leaves only when the
-    randomness server has signed that the key is destroyed. If the form has hierarchies, a row whose class did
-    not open is sent again, one level coarser, once the servers collect that level.
+    Run the command again to continue: it stores what was sent, and sends nothing twice. A report leaves only
+    when the randomness server has signed that the key is destroyed. If the form has hierarchies, a row whose
+    class did not open is sent again, one level coarser, once the servers collect that level.
 
     Example: masquerade collect submit row.json --collection collection.yaml --credential anna.credential
     """
@@ -157,18 +157,16 @@ def close(
 
     Example: masquerade collect close --node randomness.yaml
     """
-    (said,) = ask_server(
+    (reply,) = ask_server(
         load_settings(node, "randomness"), wait, close={} if epoch is None else {"epoch": epoch}
     )
     if json:
-        emit(said)
+        emit(reply)
         return
-    served = counted(said["evaluations"], "evaluation")
-    emit(f"epoch {said['epoch']!r} is closed after {served}; its key is destroyed.\n")
-    if said["problem"]:
-        say(
-            f"the collector was not notified: {said['problem']} It will receive the closing with the reports."
-        )
+    served = counted(reply["evaluations"], "evaluation")
+    emit(f"epoch {reply['epoch']!r} is closed after {served}; its key is destroyed.\n")
+    if reply["problem"]:
+        say(f"the collector was not notified: {reply['problem']} Clients that report will notify it.")
 
 
 @collect_app.command("open")
@@ -210,13 +208,13 @@ def status(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
 
     Example: masquerade collect status --node collector.yaml
     """
-    (said,) = ask_server(load_settings(node, _kind_of(node)), wait, status={})
+    (reply,) = ask_server(load_settings(node, _server_type(node)), wait, status={})
     if json:
-        emit(said)
+        emit(reply)
         return
-    reports = f", {counted(said['reports'], 'report')}" if "reports" in said else ""
-    asked_for = "" if said["evaluations"] is None else f", {counted(said['evaluations'], 'evaluation')}"
-    emit(f"epoch {said['epoch']!r}: {said['state']}{asked_for}{reports}; notice {said['notice']}\n")
+    reports = f", {counted(reply['reports'], 'report')}" if "reports" in reply else ""
+    served = "" if reply["evaluations"] is None else f", {counted(reply['evaluations'], 'evaluation')}"
+    emit(f"epoch {reply['epoch']!r}: {reply['state']}{served}{reports}; notice {reply['notice']}\n")
 
 
 @collect_app.command("restored")
@@ -231,7 +229,7 @@ def restored_command(*, node: AtNode, agree: AgreeToRestore = None, wait: Wait =
     from masquerade.services.threshold.collector import CollectorService  # noqa: PLC0415
     from masquerade.services.threshold.randomness_server import RandomnessService  # noqa: PLC0415
 
-    kind = _kind_of(node)
+    kind = _server_type(node)
     server = CollectorService if kind == "collector" else RandomnessService
     confirm_restore(server, load_settings(node, kind), node, agree, wait)
 
@@ -256,7 +254,7 @@ def example(
     emit("\n".join(commands(folder, files)) + "\n")
 
 
-def _kind_of(file: Path) -> str:
+def _server_type(file: Path) -> str:
     """Return the type of server that a settings file is for."""
     from masquerade.services.common.settings_file import read  # noqa: PLC0415
 

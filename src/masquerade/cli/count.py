@@ -82,7 +82,7 @@ def take_part(
     ] = None,
     count: Annotated[str | None, option("The count, if the file is admitted to several.", "NAME")] = None,
     wait: Annotated[
-        float | None, option("Seconds to stay; by default until the count is over.", min=0)
+        float | None, option("Seconds to participate; by default until the count is over.", min=0)
     ] = None,
     limit: OwnLimit = DEFAULT,
     accept_clear: Annotated[
@@ -96,8 +96,8 @@ def take_part(
 ) -> None:
     """Participate in a count from this machine until the count is over; run it again to continue.
 
-    What the reports reveal is shown first, and nothing is drawn above the limit. The file stores what
-    was sent, and nothing is sent twice. Queries that would single the person out are refused.
+    What the reports reveal is shown first, and nothing is drawn above the limit. The person's file stores
+    what was sent, and nothing is sent twice. Queries that would single the person out are refused.
     Example: masquerade count take-part anna.person --record anna.json
     """
     if not file.is_file():
@@ -187,16 +187,17 @@ def _server(file: Path) -> tuple[Any, Any]:
     return MinerService, load_settings(file, "count-miner")
 
 
-def _show(said: dict[str, Any], *, json: bool) -> None:
+def _show(reply: dict[str, Any], *, json: bool) -> None:
+    """Print the reply of a server."""
     if json:
-        emit(said)
+        emit(reply)
         return
     shown = {
-        name: value for name, value in said.items() if name not in ("count", "protocol", "state", "terms")
+        name: value for name, value in reply.items() if name not in ("count", "protocol", "state", "terms")
     }
-    told = [
+    facts = [
         f"{name} {', '.join(value) if isinstance(value, list) else value}"
         for name, value in shown.items()
         if value not in (None, [])
     ]
-    emit(f"count {said['count']!r} by {said['protocol']}: {'; '.join([said['state'], *told])}\n")
+    emit(f"count {reply['count']!r} by {reply['protocol']}: {'; '.join([reply['state'], *facts])}\n")

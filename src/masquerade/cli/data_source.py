@@ -49,13 +49,13 @@ READ: Final[dict[str, tuple[Any, Any]]] = {
 }
 
 
-def own_option(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
+def keyword_option(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
     """Return a keyword parameter that Typer turns into an option."""
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
 def over_records(
-    run: Callable[..., None], own: Sequence[Parameter] | None = None, told: str | None = None
+    run: Callable[..., None], declared: Sequence[Parameter] | None = None, help_text: str | None = None
 ) -> Callable[..., None]:
     """Return a command that reads records and passes them to `run` as its parameter `records`.
 
@@ -65,18 +65,18 @@ def over_records(
     ----------
     run : callable
         Function that runs the command.
-    own : sequence of Parameter, optional
+    declared : sequence of Parameter, optional
         Parameters of the command. By default the parameters of `run`.
-    told : str, optional
+    help_text : str, optional
         Help text of the command. By default the docstring of `run`.
     """
     reports = Parameter("data", Parameter.POSITIONAL_OR_KEYWORD, annotation=options.Reports)
-    parameters = [reports, own_option("policy", options.CarriedPolicy, None)]
-    own = own or list(signature(run, eval_str=True).parameters.values())
-    taken = {item.name for item in own}  # a command may define an option of the same name itself
-    for item in own:
+    parameters = [reports, keyword_option("policy", options.CarriedPolicy, None)]
+    declared = declared or list(signature(run, eval_str=True).parameters.values())
+    taken = {item.name for item in declared}  # a command may itself define an option of the same name
+    for item in declared:
         named = [pair for pair in READ.items() if pair[0] not in taken] if item.name == "records" else ()
-        parameters += [own_option(name, *kind) for name, kind in named] or [item]
+        parameters += [keyword_option(name, *kind) for name, kind in named] or [item]
 
     def command(data: list[str], policy: str | None, **typed: Any) -> None:
         read: dict[str, Any] = {name: None if name in taken else typed.pop(name) for name in READ}
@@ -84,15 +84,15 @@ def over_records(
 
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    command.__doc__ = told or run.__doc__
+    command.__doc__ = help_text or run.__doc__
     return command
 
 
 @dataclass
 class RecordOptions:
-    """Options that select the records to count, the engine that counts them, and how they are read.
+    """Options that select the records to count and the engine that counts them, and how files are read.
 
-    After `open_source`, `unsure` is a note about records that do not state their policy, or None.
+    After `open_source`, `origin_note` is a note about records that do not state their policy, or None.
     """
 
     data: list[str]
@@ -116,7 +116,7 @@ class RecordOptions:
     replicates: str | None = None
     replicate_method: Literal["bootstrap", "jackknife", "brr"] = "bootstrap"
     replicate_scale: float | None = None
-    unsure: str | None = None
+    origin_note: str | None = None
     _watch: Watch | None = None
 
     @cached_property
@@ -161,7 +161,7 @@ class RecordOptions:
             if self.verbose:
                 stack.enter_context(_print_log())
             self._watch = watch
-            records, self.unsure = self._open_records(stack, what)
+            records, self.origin_note = self._open_records(stack, what)
             read: dict[str, Any] = {"schema": self.policy} if self.clear else {"policy": self.policy}
             read |= {"weights": self.weights, "id": self.person, "accept_incomplete": self.accept_incomplete}
             read |= {"counts": self.counts}
@@ -244,7 +244,10 @@ class RecordOptions:
         )
 
     def _open_records(self, stack: ExitStack, what: str) -> tuple[Any, str | None]:
-        """Open the files, a table of the engine, or the source of another package; return it with a note."""
+        """Open the files, a table of the engine, or a source of another package.
+
+        Returns the records for `mq.tally`, and a note if their policy is unknown.
+        """
         from masquerade.frames.dialect import Dialect  # noqa: PLC0415  (these load Arrow)
         from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
         from masquerade.frames.streams import is_duckdb_file  # noqa: PLC0415
@@ -252,14 +255,15 @@ class RecordOptions:
 
         if self.engine in ELSEWHERE:
             files = self.engine == "spark" and all(Path(name).is_file() for name in self.data)
-            table = None if self.clear else _unsure(f"the {TITLES[self.engine]} table", what)
+            table = None if self.clear else _unknown_policy_note(f"the {TITLES[self.engine]} table", what)
             note = self._note_of_files(what) if files else table
             return self._table(stack), note
         paths = self.data[0] if len(self.data) == 1 else self.data
         if opener_of(paths, self.engine) is not None or is_duckdb_file(paths):
-            return paths, None if self.clear else _unsure(f"the source {join_names(self.data)}", what)
-        written = Dialect(self.sep, self.decimal, self.encoding)
-        batches = stack.enter_context(open_batches(self.data, [], dialect=written))
+            source = f"the source {join_names(self.data)}"
+            return paths, None if self.clear else _unknown_policy_note(source, what)
+        dialect = Dialect(self.sep, self.decimal, self.encoding)
+        batches = stack.enter_context(open_batches(self.data, [], dialect=dialect))
         for note in batches.notes:
             say(note)
         return batches, origin_note(batches, what, clear=self.clear)
@@ -272,8 +276,8 @@ class RecordOptions:
 
         with open_batches(self.data, []) as batches:
             note = origin_note(batches, what, clear=self.clear)
-            said = check_origin(batches, None if self.clear else self.policy)
-        missing = missing_from(said, accepted=self.accept_incomplete)
+            origin = check_origin(batches, None if self.clear else self.policy)
+        missing = missing_from(origin, accepted=self.accept_incomplete)
         if missing is not None:
             raise_refusals(missing.refusals([None]))
         say_missing(missing)
@@ -286,7 +290,7 @@ class RecordOptions:
         if self.engine == "postgres":
             return stack.enter_context(postgres_table(self.data[0], url))
         fields = self.policy.fields if self.clear else self.policy.report_fields
-        with _quiet(wanted=not self.verbose):
+        with _silence_children(wanted=not self.verbose):
             return stack.enter_context(spark_table(self.data, url, fields))
 
 
@@ -295,16 +299,18 @@ def origin_note(batches: Batches, what: str = "results are", *, clear: bool) -> 
     origin = batches.metadata.get("policy")
     if clear and origin is not None:
         raise InputError(f"{batches.file}: was disguised under policy {origin[:12]}; omit --clear.")
-    return None if clear or origin is not None or "-" in batches.paths else _unsure(batches.file, what)
+    if clear or origin is not None or "-" in batches.paths:
+        return None
+    return _unknown_policy_note(batches.file, what)
 
 
 def say_missing(missing: Missing | None) -> None:
-    """Print which rows are missing from records that the user accepted as incomplete."""
+    """Print which rows are missing, if the user accepted the records as incomplete."""
     if missing is not None and missing.accepted:
         say(f"note: rows are missing, not at random: {missing.what}.")
 
 
-def _unsure(name: str, what: str) -> str:
+def _unknown_policy_note(name: str, what: str) -> str:
     return (
         f"note: {name} does not say under which policy it was disguised; the {what} right only if it was "
         "this one."
@@ -315,7 +321,7 @@ def _unsure(name: str, what: str) -> str:
 def _print_log() -> Iterator[None]:
     """Print the log messages of sources about their choices, one per line."""
     log = logging.getLogger("masquerade.sources")
-    handler, level = _Said(), log.level
+    handler, level = _LineHandler(), log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
@@ -325,7 +331,7 @@ def _print_log() -> Iterator[None]:
         log.setLevel(level)
 
 
-class _Said(logging.Handler):
+class _LineHandler(logging.Handler):
     """Log handler that prints messages in the same form as the command does."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -333,7 +339,7 @@ class _Said(logging.Handler):
 
 
 @contextmanager
-def _quiet(*, wanted: bool) -> Iterator[None]:
+def _silence_children(*, wanted: bool) -> Iterator[None]:
     """Silence standard error of child processes, because Java prints long logs that may quote data."""
     if not wanted:
         yield

@@ -58,7 +58,7 @@ def command(
     ] = None,
     keep: Annotated[
         list[str] | None,
-        option("Pass this column on in clear, though the policy does not list it.", "COLUMN"),
+        option("Copy this column in clear, although the policy does not list it.", "COLUMN"),
     ] = None,
     shuffle: Annotated[
         bool, flag("Shuffle the rows (within batches), so that their order reveals nothing.", "--shuffle")
@@ -83,7 +83,7 @@ def command(
         raise InputError("--new-memo creates the file of --memo: give --memo FILE and --id COLUMN.")
     passed_on = list(dict.fromkeys(keep or []))
     loaded = mq.Policy.load(policy)
-    if new_memo or not _has_served(memo, loaded):
+    if new_memo or not _was_used_before(memo, loaded):
         confirm_record_gamma(loaded, accept_gamma)
     announce = _Announcement(out, loaded, passed_on, memo, json=json)
 
@@ -116,15 +116,15 @@ def command(
         raise
 
 
-def _has_served(memo: str | None, policy: Policy) -> bool:
-    """Return True if a memo has released under this policy before: its γ was accepted then."""
+def _was_used_before(memo: str | None, policy: Policy) -> bool:
+    """Return True if a memo was used with this policy before; then its γ has already been accepted."""
     from masquerade.disguising.memo import Memo  # noqa: PLC0415  (loads Arrow)
 
     return memo is not None and policy.id in Memo.open(memo).releases
 
 
 class _Announcement:
-    """Announces a release just before its file is renamed into place. If this fails, nothing is released.
+    """Announces a release just before its file is renamed into place. If printing fails, nothing is released.
 
     The numbers in the announcement are computed before the first row is written.
     """
@@ -204,22 +204,22 @@ class _Announcement:
         """Describe the earlier draws."""
         parts = []
         if release.earlier_policies:
-            served = join_names(other[:12] for other in release.earlier_policies)
+            policies = join_names(other[:12] for other in release.earlier_policies)
             parts.append(
-                f"{self._memo} was used with another policy before ({served}): this is a further release "
+                f"{self._memo} was used with another policy before ({policies}): this is a further release "
                 "about the same people, and the γ of the releases multiply"
             )
         files = [draw for draw in release.earlier if draw.file is not None]
         if files:
-            drawn = join_names((f"{Path(str(draw.file)).name} ({_drawn_by(draw)})" for draw in files), 4)
+            draws = join_names((f"{Path(str(draw.file)).name} ({_describe_memo(draw)})" for draw in files), 4)
             parts.append(
-                f"other draws were found here: {drawn}; they are assumed to be about the same people, so γ "
+                f"other draws were found here: {draws}; they are assumed to be about the same people, so γ "
                 "multiplies"
             )
         return "; ".join(parts) + "."
 
 
-def _drawn_by(draw: EarlierDraw) -> str:
+def _describe_memo(draw: EarlierDraw) -> str:
     by = "without a memo" if draw.memo is None else f"memo {draw.memo}"
     return by if draw.epsilon is not None else f"{by}, its policy cannot be read"
 

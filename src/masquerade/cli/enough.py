@@ -38,5 +38,5 @@ def command(
     with records.open_source("counting", "figures are") as source:
         result = visible_pairs(source, records.chosen_variables or None, power=power, level=level)
     give(result, json=json, out=out, overwrite=overwrite, plot=plot)
-    if records.unsure is not None:
-        output.say(records.unsure)
+    if records.origin_note is not None:
+        output.say(records.origin_note)

@@ -121,8 +121,8 @@ def command(
     if misfit and form == "csv":
         for answer in found:
             output.say(answer.misfit_words)
-    if records.unsure is not None:
-        output.say(records.unsure)
+    if records.origin_note is not None:
+        output.say(records.origin_note)
 
 
 def _tables_asked(by: Sequence[str], where: Mapping[str, Category], schema: Schema) -> list[tuple[str, ...]]:
@@ -147,13 +147,13 @@ def _conditions(texts: Sequence[str], schema: Schema) -> dict[str, Category]:
 
 def _split(text: str, schema: Schema) -> tuple[Variable, str]:
     """Split a condition; a variable's name may contain "="."""
-    places = [place for place, character in enumerate(text) if character == "="]
-    for place in places:
-        if text[:place].strip() in schema:
-            return schema[text[:place].strip()], text[place + 1 :].strip()
-    if not places or not text[: places[0]].strip():
+    positions = [position for position, character in enumerate(text) if character == "="]
+    for position in positions:
+        if text[:position].strip() in schema:
+            return schema[text[:position].strip()], text[position + 1 :].strip()
+    if not positions or not text[: positions[0]].strip():
         raise InputError(f"--where {text!r}: a condition is given as VARIABLE=CATEGORY.")
-    return variable_named(text[: places[0]].strip(), schema, "--where"), ""
+    return variable_named(text[: positions[0]].strip(), schema, "--where"), ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -184,7 +184,7 @@ class CellResult(Shown):
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A table to show, with the errors and intervals of the unbiased estimate."""
+    """The answer to a query: the table to show, with the errors and intervals of the unbiased estimate."""
 
     query: Query
     unbiased: CountTable
@@ -275,7 +275,7 @@ class _Answer:
         for name in ("count", "std. error", f"{self.level * 100:g}% interval"):
             shown.add_column(name, justify="right", no_wrap=True)
         table = self.table
-        # exact counts, if no variable of the table is disguised
+        # counts are exact if no variable of the table is disguised
         exact = not self.unbiased.stderr("given_records").any() and not table.adjusted
         cells = [
             (
@@ -316,9 +316,9 @@ class _Answer:
 
     def csv_text(self) -> str:
         """Return the table as CSV with all digits."""
-        taken = next((name for name in self.query.by if name in FIGURES), None)
-        if taken is not None:
-            raise InputError(f"A CSV would have two columns called {taken!r}; use --json.")
+        duplicate = next((name for name in self.query.by if name in FIGURES), None)
+        if duplicate is not None:
+            raise InputError(f"A CSV would have two columns called {duplicate!r}; use --json.")
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow([*self.query.by, *FIGURES])

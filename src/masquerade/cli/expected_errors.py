@@ -21,7 +21,7 @@ Priors = Mapping[str, Sequence[float]]
 
 
 def expected_table(policy: Policy, priors: Priors, n: int) -> list[Table]:
-    """Return a table with the expected error of each disguised variable; empty if the policy has strata."""
+    """Return a table with the expected error of each disguised variable, or no table for strata."""
     items = _errors(policy, priors)
     if not items:
         return []
@@ -43,15 +43,14 @@ def expected_table(policy: Policy, priors: Priors, n: int) -> list[Table]:
 
 
 def expected_words(policy: Policy) -> list[str]:
-    """Describe in one line how many people the disguised variables need."""
+    """Describe in one line the number of people for ±3 points (`MARGIN`) in every disguised variable."""
     items = [item for item in _errors(policy, {}) if math.isfinite(item.variance)]
     if not items:
         return []
     most = max(items, key=lambda item: item.variance)
     needed = math.ceil(most.people_needed(MARGIN))
     people = counted(needed, "person", "people")
-    told = f"±{100 * MARGIN:g} points at 95% for every variable: {people} ({most.table[0]} needs the most)."
-    return [told]
+    return [f"±{100 * MARGIN:g} points at 95% for every variable: {people} ({most.table[0]} needs the most)."]
 
 
 def expected_values(policy: Policy, priors: Priors | None = None, n: int = PEOPLE) -> list[dict[str, Any]]:
@@ -71,10 +70,10 @@ def expected_values(policy: Policy, priors: Priors | None = None, n: int = PEOPL
 
 
 def unusable_groups(policy: Policy, *, joint: bool = False) -> list[str]:
-    """Describe the variables that cannot be estimated from their reports, and why.
+    """Describe the variables whose counts cannot be estimated from their reports, and why.
 
-    If `joint`, describe groups of variables that are disguised together: some tables of several of them may
-    still be estimated, but no single variable.
+    If `joint`, describe instead the groups of variables that are disguised together. Counts of a single
+    variable of such a group cannot be estimated, but some of its joint tables may be.
     """
     from masquerade.channels.policy.estimability import unusable  # noqa: PLC0415  (loads NumPy)
 

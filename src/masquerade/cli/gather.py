@@ -28,7 +28,7 @@ def init(
     *,
     policy: Annotated[
         str | None,
-        option("The policy that devices disguise by; by default an example.", "FILE", "--policy", "-p"),
+        option("The policy under which devices disguise; by default an example.", "FILE", "--policy", "-p"),
     ] = None,
     address: Annotated[
         str,
@@ -115,7 +115,7 @@ def take_part(
     """Participate: disguise the row on this device, store the drawn report, and send it once.
 
     What the whole report reveals is shown first, and nothing is drawn above the limit.
-    Run it again to continue: nothing is drawn twice under one policy, and nothing is counted twice.
+    Run the command again to continue: nothing is drawn twice under one policy, or counted twice.
     Example: masquerade gather take-part terms.json --row row.json
     """
     from masquerade.survey.device.participation import Participation, read_row  # noqa: PLC0415
@@ -154,7 +154,7 @@ def withdraw(terms: TermsFile, *, record: RecordFile = None, patience: Patience 
     say("the report is deleted." if found else "the collector has no report of this device.")
 
 
-# the server is the collector of surveys
+# the server is the same as for surveys
 for _name, _command in (
     ("serve", survey.serve),
     ("invite", survey.invite),
@@ -162,5 +162,5 @@ for _name, _command in (
     ("close", survey.close),
     ("export", survey.export_reports),
 ):
-    _told = (inspect.getdoc(_command) or "").replace("masquerade survey", "masquerade gather")
-    gather_app.command(_name, help=_told)(_command)
+    _help = (inspect.getdoc(_command) or "").replace("masquerade survey", "masquerade gather")
+    gather_app.command(_name, help=_help)(_command)

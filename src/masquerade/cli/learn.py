@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import masquerade as mq
 from masquerade.cli import options as declared
 from masquerade.cli import output
-from masquerade.cli.data_source import RecordOptions, over_records, own_option
+from masquerade.cli.data_source import RecordOptions, keyword_option, over_records
 from masquerade.cli.options import Overwrite, PluginGroup, flag, group
 from masquerade.core.errors import InputError
 from masquerade.learn.catalogue import LEARNERS, learner
@@ -25,19 +25,19 @@ def command_of(entry: Learner) -> Callable[..., None]:
     needed = {names[0] for names in entry.needs if len(names) == 1}
 
     def run(records: RecordOptions, **typed: Any) -> None:
-        own = {option.name: typed.pop(option.name) for option in entry.options}
-        _run(entry, own, records, **typed)
+        values = {option.name: typed.pop(option.name) for option in entry.options}
+        _run(entry, values, records, **typed)
 
     example = f"masquerade learn {entry.name} disguised.csv -p policy.yaml {entry.example}".rstrip()
     return over_records(
         run,
         [
             *(_parameter_of(option, needed=option.name in needed) for option in entry.options),
-            own_option("records", RecordOptions),
-            own_option("json", Json, default=False),
-            *([] if entry.draw is None else [own_option("plot", Plot, None)]),
-            own_option("out", Out, None),
-            own_option("overwrite", Overwrite, default=False),
+            keyword_option("records", RecordOptions),
+            keyword_option("json", Json, default=False),
+            *([] if entry.draw is None else [keyword_option("plot", Plot, None)]),
+            keyword_option("out", Out, None),
+            keyword_option("overwrite", Overwrite, default=False),
         ],
         f"{entry.help}\n\nExample: {example}",
     )
@@ -48,13 +48,13 @@ def _parameter_of(option: Option, *, needed: bool) -> Parameter:
     default = None if option.kind.typed == list[str] else option.default
     typed = option.kind.typed | None if default is None and not needed else option.kind.typed
     metavar, least = option.metavar or option.kind.metavar, option.kind.least
-    told = declared.option(option.help, metavar, option.flag, min=least, show_default=not needed)
-    return own_option(option.name, Annotated[typed, told], Parameter.empty if needed else default)
+    typer_option = declared.option(option.help, metavar, option.flag, min=least, show_default=not needed)
+    return keyword_option(option.name, Annotated[typed, typer_option], Parameter.empty if needed else default)
 
 
 def _run(
     entry: Learner,
-    own: dict[str, Any],
+    values: dict[str, Any],
     records: RecordOptions,
     *,
     json: bool,
@@ -63,7 +63,7 @@ def _run(
     plot: str | None = None,
 ) -> None:
     """Learn a model, then print it and write its files; write no file if learning or drawing fails."""
-    options = entry.read(own, records.policy.schema, lambda option: option.flag)
+    options = entry.read(values, records.policy.schema, lambda option: option.flag)
     if out is not None and not out.lower().endswith(".json"):
         raise InputError(f"{out}: a model is saved as JSON: its name must end in .json.")
     output.check_plot(plot, overwrite=overwrite)
@@ -83,8 +83,8 @@ def _run(
         output.write_whole(plot, picture, overwrite=overwrite)
         output.say(f"the plot is in {plot}.")
     output.emit(shown)
-    if records.unsure is not None:
-        output.say(records.unsure)
+    if records.origin_note is not None:
+        output.say(records.origin_note)
 
 
 class _Learners(PluginGroup):

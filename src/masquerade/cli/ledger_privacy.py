@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PLOT_ENDINGS = (".png", ".svg")
 PROJECT = "releases"  # folder of the ledger in a project of the studio
-EVERYBODY = "all together"
+ALL_RECIPIENTS = "all together"
 
 
 def show_ledger(place: str, policy: str | None, *, json: bool, plot: str | None, overwrite: bool) -> None:
@@ -36,11 +36,13 @@ def show_ledger(place: str, policy: str | None, *, json: bool, plot: str | None,
         A ledger file, the state folder of a service, a ledger of noise, a project of the studio, or a folder
         of disguised files.
     policy : str or None
-        A policy file with the limit. The default is 5%:50%, also if the policy states no limit.
+        A policy file with the limit. Without a policy, or if it states no limit, the limit is 5%:50%.
     json : bool
+        Print JSON instead of text.
     plot : str or None
         File for a plot.
     overwrite : bool
+        Replace the plot's file if it exists.
     """
     from masquerade.channels.policy import Policy  # noqa: PLC0415  (loads numpy)
     from masquerade.channels.privacy_level import DEFAULT_LIMIT  # noqa: PLC0415
@@ -70,8 +72,8 @@ def show_ledger(place: str, policy: str | None, *, json: bool, plot: str | None,
     parts: list[Any] = [
         *total.lines(limit),
         "",
-        _table({**by_recipient, EVERYBODY: total}, limit),
-        _each(releases),
+        _recipient_table({**by_recipient, ALL_RECIPIENTS: total}, limit),
+        _release_table(releases),
     ]
     output.emit(output.render(*parts))
 
@@ -110,9 +112,9 @@ def read_releases(place: Path) -> list[Release]:
 
 
 def _read_noise(folder: Path) -> list[Release]:
-    """Return the promise of a ledger of noise as one release; empty if the folder is not such a ledger.
+    """Return the budget of a noise ledger as one release; an empty list if the folder is not a noise ledger.
 
-    ε and δ hold for all of its tables together. They are counted in full, as the curator may spend the rest.
+    The ε and δ of all tables together count in full, because the curator may still spend what is left.
     """
     from masquerade.services.common.noise_ledger import NoiseLedger  # noqa: PLC0415  (loads numpy)
     from masquerade.services.common.release_ledger import Release  # noqa: PLC0415
@@ -135,7 +137,7 @@ def _query_variables(query: Mapping[str, Any]) -> list[str]:
 
 
 def _read_folder(folder: Path) -> list[Release]:
-    """Return the releases that the files of a folder state; a file whose policy is unknown has no bound."""
+    """Return the releases of the disguised files in a folder; a file whose policy is unknown has no bound."""
     from masquerade.disguising.earlier_draws import disguised_files  # noqa: PLC0415  (loads Arrow)
     from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
     from masquerade.services.common.ledger_totals import ANYBODY, DISGUISED, releases_of_file  # noqa: PLC0415
@@ -149,18 +151,18 @@ def _read_folder(folder: Path) -> list[Release]:
             releases.append(Release(name, "disguise", ANYBODY, *unknown))
             continue
         with open_batches(file.path) as batches:
-            listed = {*file.policy.schema, *file.policy.observed}
-            others = [column for column in batches.file_names if column not in listed]
+            in_policy = {*file.policy.schema, *file.policy.observed}
+            others = [column for column in batches.file_names if column not in in_policy]
         releases += releases_of_file(file.policy, name, 0, memo=file.memo, digest=None, other_columns=others)
     if not releases:
         raise FileError(f"{folder}: there is no release ledger here, and no disguised file.")
     return releases
 
 
-def _table(totals: dict[str, PersonTotal], limit: PrivacyLimit) -> Table:
+def _recipient_table(totals: dict[str, PersonTotal], limit: PrivacyLimit) -> Table:
     """Return a table with one row per recipient: releases, budget spent and budget left."""
     table = output.plain_table(
-        f"What is known about one person, of {limit}",
+        f"What is known about one person; the limit is {limit}",
         ["seen by", "in clear"],
         ["releases", "draws", "spent, γ", "ε", "left, γ"],
     )
@@ -173,8 +175,8 @@ def _table(totals: dict[str, PersonTotal], limit: PrivacyLimit) -> Table:
     return table
 
 
-def _each(releases: list[Release]) -> Table:
-    """Return a table with one row per release, with the total so far."""
+def _release_table(releases: list[Release]) -> Table:
+    """Return a table with one row per release, and the total γ up to that release."""
     from masquerade.services.common.ledger_totals import person_total  # noqa: PLC0415
 
     table = output.plain_table(

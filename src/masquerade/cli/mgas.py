@@ -1,4 +1,4 @@
-"""Numbers grouped by MGAS: `masquerade anonymize mgas`, and `--mgas` of `masquerade policy init`."""
+"""Grouping of numbers by MGAS: `masquerade anonymize mgas`, and `--mgas` of `masquerade policy init`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Wanted = Annotated[
     list[str],
     option(
-        "A numeric column, and the least number of records and least width of a group; may be repeated.",
+        "A numeric column, with the least number of records and the least width of a group; may be repeated.",
         "COLUMN=K,WIDTH",
     ),
 ]
@@ -30,25 +30,25 @@ class Requirement(NamedTuple):
     width: float
 
 
-def requirement(text: str, called: str) -> Requirement:
-    """Parse COLUMN=K,WIDTH; `called` is the name of the option."""
+def requirement(text: str, flag: str) -> Requirement:
+    """Parse COLUMN=K,WIDTH; `flag` is the name of the option, for the error message."""
     column, equals, numbers = text.rpartition("=")
     k_min, _, width = numbers.partition(",")
     try:
         return Requirement(column.strip() if equals else "", int(k_min), float(width))
     except ValueError:
-        raise InputError(f"{called} {text!r}: must have the form COLUMN=K,WIDTH, such as age=50,2.") from None
+        raise InputError(f"{flag} {text!r}: must have the form COLUMN=K,WIDTH, such as age=50,2.") from None
 
 
 def group_columns(data: str | list[str], wanted: Sequence[Requirement], dialect: Dialect) -> dict[str, Bins]:
     """Return the groups of every requested column."""
-    import numpy as np  # noqa: PLC0415  (help does not need them)
+    import numpy as np  # noqa: PLC0415  (slow to load)
     import pyarrow as pa  # noqa: PLC0415
 
     from masquerade.anonymity.mgas import mgas  # noqa: PLC0415
     from masquerade.frames.file_reader import open_batches  # noqa: PLC0415
 
-    names = list(dict.fromkeys(one.column for one in wanted))
+    names = list(dict.fromkeys(item.column for item in wanted))
     parts: dict[str, list[np.ndarray[tuple[int], np.dtype[np.float64]]]] = {name: [] for name in names}
     with open_batches(data, names, dialect=dialect) as batches:
         for batch in batches:
@@ -61,7 +61,7 @@ def group_columns(data: str | list[str], wanted: Sequence[Requirement], dialect:
                     ) from None
                 parts[name].append(np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64))
     columns = {name: np.concatenate(found) if found else np.zeros(0) for name, found in parts.items()}
-    return {one.column: mgas(columns[one.column], one.k_min, one.width) for one in wanted}
+    return {item.column: mgas(columns[item.column], item.k_min, item.width) for item in wanted}
 
 
 def command(

@@ -126,7 +126,7 @@ def ledger(
 
 
 def _format_verification(facts: dict[str, Any]) -> str:
-    """Format the result of a verification: lines, anchor, receipts, and limits."""
+    """Format the result of a verification: number of lines, receipts, and what could not be checked."""
     from masquerade.services.common.receipts import NOBODY  # noqa: PLC0415
 
     verdict = "its lines follow one another" if facts["problem"] else "intact"
@@ -197,8 +197,8 @@ def restored_command(*, node: AtNode, agree: AgreeToRestore = None, wait: Wait =
     """Show whether a party was restored from a backup, and agree to what the restore reveals.
 
     A restored party does not know its releases since the backup. Until its operator agrees, it refuses exact
-    results about people that may have changed, and draws with an unknown memo. The release ledger stores the
-    agreement.
+    results about people that may have changed, and reports from a memo that the backup does not know. The
+    release ledger stores the agreement.
 
     Example: masquerade party restored --node party.yaml
     """
@@ -209,13 +209,16 @@ def restored_command(*, node: AtNode, agree: AgreeToRestore = None, wait: Wait =
 
 
 def confirm_restore(
-    server: type[NodeServer], settings: Any, file: Path, words: str | None, wait: float
+    server: type[NodeServer], settings: Any, file: Path, agreement: str | None, wait: float
 ) -> None:
-    """Print whether a state was restored, or record the operator's agreement; the service need not run."""
+    """Print whether a state was restored, or record the operator's agreement, if one is given.
+
+    The service need not be running.
+    """
     from masquerade.services.common.client import Operator  # noqa: PLC0415
     from masquerade.services.common.problems import PartyUnreachable  # noqa: PLC0415
 
-    given, found = {} if words is None else {"words": words}, None
+    given, found = {} if agreement is None else {"words": agreement}, None
     if settings.address_file.exists():
         with suppress(PartyUnreachable), Operator(settings, wait=min(wait, 1.0)) as operator:
             found = operator.ask("restored", given)
@@ -224,7 +227,7 @@ def confirm_restore(
         output.emit(
             f'{found["doubt"]} To agree, run:\n{server.RESTORED} --node {file} --agree "{found["words"]}"\n'
         )
-    elif words is None:
+    elif agreement is None:
         receipts = ", ".join(found["receipts"]) or "no peer"
         output.emit(
             "There is nothing to agree to: the state is the latest. Receipts of the release ledger are held "
@@ -310,7 +313,7 @@ def plan(
         table.add_column(name, justify="right" if name == "γ" else "left")
     for item in found.items:
         channels = dict.fromkeys(
-            _channel(found.policy, name) for name in item.variables if name in found.policy.schema
+            _describe_channel(found.policy, name) for name in item.variables if name in found.policy.schema
         )
         reported = "values" in item.kind  # counts are computed from clear records: no channel applies
         table.add_row(
@@ -333,9 +336,9 @@ def plan(
     if found.differences:
         notes.append(f"its consent differs in {', '.join(found.differences)}: nothing leaves.")
     notes += [
-        f"γ spent before with {one.recipient} on {', '.join(one.variables) or 'no variable'}: "
-        f"{gamma_text(one.gamma)}"
-        for one in spent
+        f"γ spent before with {item.recipient} on {', '.join(item.variables) or 'no variable'}: "
+        f"{gamma_text(item.gamma)}"
+        for item in spent
     ]
     output.emit(output.render(*found.person.lines(), "", table, *notes))
 
@@ -357,8 +360,8 @@ def consent(
 ) -> None:
     """Print a node's consent to exactly this session, for `consents` in its file.
 
-    It names the digest of the session's text: what is learnt, from which variables, by whom. Any other text
-    under the same name is refused. First inspect what would leave (session plan). No file is changed.
+    The consent names the digest of the session's text: what is learnt, from which variables, by whom. Any
+    other text under the same name is refused. First inspect what would leave (session plan). No file changes.
     Example: masquerade session consent session.yaml --node party.yaml
     """
     from masquerade.services.common.settings import load  # noqa: PLC0415
@@ -372,15 +375,15 @@ def consent(
     output.emit(values if json else consent_text(spec, values, str(node), settings))
 
 
-def _channel(policy: Policy, name: str) -> str:
+def _describe_channel(policy: Policy, name: str) -> str:
     """Describe the channel of a variable."""
     from masquerade.cli.privacy import channel_words  # noqa: PLC0415
 
     group = policy.group(name)
     if group.response is not None:
         return f"{name} dealt in blocks of {group.response.k}"
-    beside = f" with {', '.join(it for it in group.names if it != name)}" if len(group.names) > 1 else ""
-    return f"{name}{beside} {channel_words(group.matrix_channel)}"
+    partners = f" with {', '.join(it for it in group.names if it != name)}" if len(group.names) > 1 else ""
+    return f"{name}{partners} {channel_words(group.matrix_channel)}"
 
 
 @session_app.command("run")
@@ -440,9 +443,9 @@ def _cancel_session(operator: Operator, session: str) -> dict[str, Any]:
 
 
 def _leave_or_cancel(operator: Operator, session: str, node: Path) -> None:
-    """Ask on a terminal whether an interrupted command leaves its session running; else print how to end it.
+    """Ask on a terminal whether to leave a session running; elsewhere, print the command that cancels it.
 
-    The session runs in the services, so it continues after the command ends.
+    The session runs in the services, so it continues after an interrupted command.
     """
     status = operator.ask("status", {"session": session})
     if status["state"] != "running":

@@ -34,7 +34,7 @@ def plan(
         option("Variables of a table, as A,B; may be repeated. By default all pairs.", "A,B"),
     ] = None,
     tables: Annotated[
-        int | None, option("Number of tables in the budget. By default as many as needed.", min=1)
+        int | None, option("Number of tables in the budget. By default the number of tables given.", min=1)
     ] = None,
     contributors: Annotated[int, option("Number of contributors that add noise; 1 is a curator.", min=1)] = 1,
     colluders: Annotated[int, option("Number of contributors that may reveal their noise.", min=0)] = 0,
@@ -69,7 +69,7 @@ def init(
     stage: Annotated[
         list[str] | None,
         option(
-            "Instead of --tables: a stage, with its number of tables and its share of the budget; may be "
+            "Instead of --tables: a stage of the budget, with its number of tables and its share; may be "
             "repeated.",
             "TABLES:SHARE",
         ),
@@ -90,7 +90,7 @@ def init(
         )
     stages = [_parse_stage(text) for text in stage or ()]
     terms = NoiseTerms(epsilon, stages if tables is None else tables, delta)
-    deviation = terms.deviation  # computed first: a budget that cannot be kept leaves no ledger
+    deviation = terms.deviation  # computed before the ledger is made, since it fails for an impossible budget
     with NoiseLedger(ledger) as opened:
         opened.promise(terms)
     if json:

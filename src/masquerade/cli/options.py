@@ -16,29 +16,29 @@ HELP = {"help_option_names": ["-h", "--help"]}
 POLICY_ENDINGS = (".yaml", ".yml", ".json")
 
 
-def group(told: str, **more: Any) -> typer.Typer:
-    """Return a group of commands; `told` is its help text."""
-    return typer.Typer(help=told, no_args_is_help=True, context_settings=HELP, **more)
+def group(text: str, **more: Any) -> typer.Typer:
+    """Return a group of commands; `text` is its help text."""
+    return typer.Typer(help=text, no_args_is_help=True, context_settings=HELP, **more)
 
 
-def argument(told: str, metavar: str) -> Any:
-    """Return an argument without a default; `told` is its help text."""
-    return typer.Argument(help=told, metavar=metavar, show_default=False)
+def argument(text: str, metavar: str) -> Any:
+    """Return an argument without a default; `text` is its help text."""
+    return typer.Argument(help=text, metavar=metavar, show_default=False)
 
 
-def option(told: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
-    """Return an option with the help text `told`; without names, it has the name of its parameter."""
-    return typer.Option(*names, help=told, metavar=metavar, **more)
+def option(text: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
+    """Return an option with the help text `text`; without `names`, it is named after its parameter."""
+    return typer.Option(*names, help=text, metavar=metavar, **more)
 
 
-def required_option(told: str, *names: str, metavar: str = "FILE") -> Any:
-    """Return an option without a default; `told` is its help text."""
-    return option(told, metavar, *names, show_default=False)
+def required_option(text: str, *names: str, metavar: str = "FILE") -> Any:
+    """Return an option without a default; `text` is its help text."""
+    return option(text, metavar, *names, show_default=False)
 
 
-def flag(told: str, *names: str) -> Any:
-    """Return an option without a value; `told` is its help text."""
-    return typer.Option(*names, help=told)
+def flag(text: str, *names: str) -> Any:
+    """Return an option without a value; `text` is its help text."""
+    return typer.Option(*names, help=text)
 
 
 _FILES = (
@@ -52,12 +52,12 @@ Reports = Annotated[
 ENGINES = ("auto", "memory", "duckdb", "spark", "postgres")
 
 
-def _engine_named(name: str) -> str:
-    """Return the name of an engine; raise BadParameter unless it is built in or from another package."""
+def _parse_engine(name: str) -> str:
+    """Return the name of an engine; raise BadParameter if it is neither built in nor a plug-in."""
     if name in ENGINES or name in plugins("sources"):
         return name
-    brought = ", ".join(("", *plugins("sources")))
-    raise typer.BadParameter(f"{name!r} is not one of {', '.join(ENGINES)}{brought}")
+    from_plugins = ", ".join(("", *plugins("sources")))
+    raise typer.BadParameter(f"{name!r} is not one of {', '.join(ENGINES)}{from_plugins}")
 
 
 Engine = Annotated[
@@ -66,7 +66,7 @@ Engine = Annotated[
         "Where to count. auto: small files in memory, large files in DuckDB, out of core. With spark or "
         "postgres, DATA is the name of a table.",
         f"<{'|'.join(ENGINES)}>",
-        parser=_engine_named,
+        parser=_parse_engine,
     ),
 ]
 Url = Annotated[
@@ -194,7 +194,7 @@ class PluginGroup(TyperGroup):
 
     def part(self, name: str) -> Any:
         """Load a plug-in: a Typer application or a function."""
-        return load_plugin(self.plugin_group, name, _problem)
+        return load_plugin(self.plugin_group, name, _type_problem)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the built-in commands, then those of other packages."""
@@ -232,6 +232,7 @@ def command_of(name: str, part: Any) -> Any:
     return command
 
 
-def _problem(part: Any) -> str | None:
+def _type_problem(part: Any) -> str | None:
+    """Return the reason why a plug-in cannot be a command; return None if it can."""
     known = isinstance(part, typer.Typer) or callable(part)
     return None if known else f"it leads to a {type(part).__name__}, not to a Typer application or a function"

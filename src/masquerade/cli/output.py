@@ -42,15 +42,15 @@ def say(message: str) -> None:
 
 @contextmanager
 def report_warnings() -> Iterator[None]:
-    """Print warnings of masquerade, one per line, when the work is done; pass other warnings on."""
+    """Print masquerade's warnings, one per line, when the context ends; issue other warnings again."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", MasqueradeWarning)
         yield
-    ours = [str(item.message) for item in caught if issubclass(item.category, MasqueradeWarning)]
+    messages = [str(item.message) for item in caught if issubclass(item.category, MasqueradeWarning)]
     for item in caught:
         if not issubclass(item.category, MasqueradeWarning):
             warnings.warn_explicit(item.message, item.category, item.filename, item.lineno)
-    for message in dict.fromkeys(ours):
+    for message in dict.fromkeys(messages):
         say(f"warning: {message}")
 
 
@@ -188,7 +188,7 @@ def write_whole(target: str, content: bytes, *, overwrite: bool) -> None:
 
 
 def picture_of(axes: Any, name: str) -> bytes:
-    """Render a plot as the bytes of a file, in the format of the file's suffix."""
+    """Return a plot as the bytes of an image file, in the format of the suffix of `name`."""
     buffer = io.BytesIO()
     axes.figure.savefig(buffer, format=Path(name).suffix[1:].lower(), dpi=160)
     return buffer.getvalue()
@@ -215,8 +215,8 @@ def report_progress_to(listener: Advance) -> Iterator[None]:
 
 @contextmanager
 def progress(doing: str) -> Iterator[Advance]:
-    """Yield a function that takes (done, total); on a terminal a bar appears after a second."""
-    if sys.stderr.isatty():  # only on a terminal: logs are the same whether or not code was compiled before
+    """Yield a function that shows progress as (done, total); on a terminal, a bar appears after a second."""
+    if sys.stderr.isatty():  # not in logs, which must not depend on whether code was compiled before
         announce_compilation(lambda: say("compiling once for this machine; later runs start without it."))
     listener = _listener.get()
     if listener is not None:
@@ -250,7 +250,7 @@ def progress(doing: str) -> Iterator[Advance]:
 
 @contextmanager
 def watch_progress(doing: str) -> Iterator[Watch | None]:
-    """Yield a function that takes the completed fraction of a scan; None if no progress is shown."""
+    """Yield a function that shows the completed fraction of a scan; None if no progress is shown."""
     with progress(doing) as advance:
 
         def watch(share: float | None) -> None:

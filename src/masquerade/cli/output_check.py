@@ -46,12 +46,12 @@ def check(
     """
     from masquerade.services.common.output_record import OutputRecord  # noqa: PLC0415  (loads scipy)
 
-    stated = _read_rules(rules)
-    entries = OutputRecord(record).add(_read_outputs(file), stated, exception)
+    loaded = _read_rules(rules)
+    entries = OutputRecord(record).add(_read_outputs(file), loaded, exception)
     if json:
         output.emit(entries)
     else:
-        lines = [f"Rules: {json_text.dumps(stated.to_dict(), ensure_ascii=False)}"]
+        lines = [f"Rules: {json_text.dumps(loaded.to_dict(), ensure_ascii=False)}"]
         for entry in entries:
             reasons = f" ({'; '.join(entry['reasons'])})" if entry["reasons"] else ""
             lines.append(f"{entry['id']}: {entry['status']}: {entry['question']}{reasons}")
@@ -68,10 +68,12 @@ def decide(
     accept: Annotated[bool, flag("The result may be published.", "--accept")] = False,
     reject: Annotated[bool, flag("The result may not be published.", "--reject")] = False,
     by: Annotated[str, required_option("Who decides.", "--by", metavar="NAME")],
-    reason: Annotated[str, option("Why; required unless a result that passed is accepted.", "TEXT")] = "",
+    reason: Annotated[
+        str, option("The reason; required unless a result that passed is accepted.", "TEXT")
+    ] = "",
     json: Json = False,
 ) -> None:
-    """Decide about a result. The decision is a line of kind `output` in the ledger of the record.
+    """Accept or reject a result. The decision becomes a line of kind `output` in the ledger of the record.
 
     Example: masquerade output decide outputs 3 --accept --by officer-1 --reason "published elsewhere"
     """

@@ -1,4 +1,4 @@
-"""`masquerade plan`: from a purpose to a policy, with its errors and the number of people it needs."""
+"""`masquerade plan`: the best policy for a purpose, its errors, and the number of people needed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def command(
     counted_by: Annotated[
         str | None,
         option(
-            "Compare with parties that add noise to their sums: their number, and how many may collude.",
+            "Compare with parties that add noise to their sums: the number of parties, and how many may "
+            "collude.",
             "PARTIES:COLLUDERS",
         ),
     ] = None,
@@ -76,7 +77,7 @@ def command(
         Literal["error", "needed", "queries", "detectable", "counting"],
         option(
             "The plot: error or people needed by ε, errors of tables, smallest detectable associations, or "
-            "ways to count."
+            "methods of counting."
         ),
     ] = "error",
     report: Annotated[
@@ -85,7 +86,7 @@ def command(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Plan a survey: from two of privacy, people and error find the third, and the best policy.
+    """Plan a survey: given two of privacy, people and error, find the third, and the best policy.
 
     Without a bound on privacy, the limit is 5%:50% (γ = 19) for each person.
 
@@ -143,7 +144,7 @@ def _parties(text: str) -> dict[str, int]:
 
 
 def cost_values(spending: LimitSpending | None) -> dict[str, Any]:
-    """Return for JSON the half-widths by limit and size of the table, and the unusable tables."""
+    """Return the half-widths by limit and by size of the table, and the unusable tables, for JSON."""
     if spending is None:
         return {}
     costs = [
@@ -155,7 +156,7 @@ def cost_values(spending: LimitSpending | None) -> dict[str, Any]:
 
 
 def _curve(made: Plan) -> dict[str, Any]:
-    """Return for JSON the data of a plan's plots: errors by ε, and detectable associations."""
+    """Return the data of a plan's plots for JSON: errors by ε, and detectable associations."""
     rows = made.curve().to_dict(orient="records")
     found = [
         {"pair": list(pair), "phi": phi if math.isfinite(phi) else None}
@@ -260,7 +261,7 @@ def _variables(path: str) -> Policy:
     from masquerade.channels.policy import text as policy_text  # noqa: PLC0415
 
     if Path(path).suffix.lower() not in POLICY_ENDINGS:
-        return _of_data(path)
+        return _variables_of_data(path)
     values = policy_text.read(Path(path))
     entries = values.get("variables") if isinstance(values, dict) else None
     if not isinstance(entries, dict):
@@ -277,8 +278,8 @@ def _variables(path: str) -> Policy:
         raise InputError(f"{path}: {error}") from None
 
 
-def _of_data(path: str) -> Policy:
-    """Return the variables of a data file: names and categories that occur, without frequencies."""
+def _variables_of_data(path: str) -> Policy:
+    """Return the variables of a data file, with the categories that occur in it."""
     from masquerade.channels.policy import Policy  # noqa: PLC0415
     from masquerade.disguising.column_summary import summaries  # noqa: PLC0415  (loads Arrow)
     from masquerade.disguising.policy_draft import draft_variables  # noqa: PLC0415

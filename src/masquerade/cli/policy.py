@@ -78,8 +78,8 @@ def init(
     per_answer: Annotated[
         bool,
         flag(
-            "Use one channel per variable, without a limit for the record: --epsilon is for each answer, "
-            "and without it every channel remains to be decided.",
+            "Use one channel per variable, without a limit for the record: --epsilon then bounds each "
+            "answer. Without --epsilon, every channel is left for you to decide.",
             "--per-answer",
         ),
     ] = False,
@@ -94,7 +94,8 @@ def init(
     mgas: Annotated[
         list[str] | None,
         option(
-            "Group this number: every group has at least K records and is WIDTH wide; may be repeated.",
+            "Group a numeric column: every group has at least K records and is at least WIDTH wide; may be "
+            "repeated.",
             "COLUMN=K,WIDTH",
         ),
     ] = None,
@@ -127,11 +128,11 @@ def init(
         _check_per_answer(limit, gamma, sensitive, clear, count)
     check_target(out, overwrite=overwrite)
     dates = parse_dates(date or ())
-    written = Dialect(sep, decimal, encoding)
+    dialect = Dialect(sep, decimal, encoding)
     asked = [requirement(text, "--mgas") for text in mgas or ()]
     if asked and data in ("-", ["-"]):
         raise InputError("--mgas reads the data twice: give a file.")
-    with open_batches(data, dialect=written) as batches, progress("reading") as advance:
+    with open_batches(data, dialect=dialect) as batches, progress("reading") as advance:
         for note in batches.notes:
             say(note)
         columns = summaries(
@@ -143,7 +144,7 @@ def init(
         )
     with report_warnings():
         groups = (
-            {one: bins.policy_bins() for one, bins in group_columns(data, asked, written).items()}
+            {name: bins.policy_bins() for name, bins in group_columns(data, asked, dialect).items()}
             if asked
             else {}
         )
@@ -165,14 +166,14 @@ def init(
 
 
 def _notes_on_baskets(data: object) -> tuple[str, ...]:
-    """Return a note for drafts from basket files, which cannot contain reports of class response (blocks)."""
+    """Return a note for drafts from basket files, which cannot contain reports of class response."""
     from masquerade.frames.formats import Format, format_of  # noqa: PLC0415
 
     paths = data if isinstance(data, list) else [data]
     if not any(isinstance(path, (str, Path)) and format_of(path) is Format.BASKETS for path in paths):
         return ()
     return (
-        "Reports of dealt blocks are numbers, which no .baskets file holds: disguise into .parquet or .csv.",
+        "Reports of blocks are numbers, which .baskets files cannot contain: disguise into .parquet or .csv.",
     )
 
 
@@ -216,17 +217,15 @@ def check(
     table = plain_table(f"{policy} is a valid policy", ["variable", "categories", "disguise"])
     for field in loaded.fields:
         group = loaded.group(field.variable.name)
-        beside = [name for name in group.names if name != field.variable.name]
-        words = f"together with {', '.join(beside)}" if beside else ""
+        partners = [name for name in group.names if name != field.variable.name]
+        text = f"together with {', '.join(partners)}" if partners else ""
         if group.response is not None:
-            words = dealing_words(group.response)
-        elif not beside:
-            words = channel_words(group.matrix_channel)
+            text = dealing_words(group.response)
+        elif not partners:
+            text = channel_words(group.matrix_channel)
         if field.variable.name in loaded.disguised and not group.disguised:
-            words = "by stratum"
-        table.add_row(
-            field.variable.name, join_names(map(category_text, field.variable.categories), 6), words
-        )
+            text = "by stratum"
+        table.add_row(field.variable.name, join_names(map(category_text, field.variable.categories), 6), text)
     over, person = "NOTHING IS DISGUISED", list[str]()
     if loaded.disguised:
         person = [describe_clear_missing(loaded.clear_missing)] if loaded.clear_missing else []
@@ -243,17 +242,20 @@ def _try_on(
     policy: Policy,
     name: str,
     data: list[str],
-    written: tuple[str | None, str | None, str | None],
+    dialect: tuple[str | None, str | None, str | None],
     *,
     json: bool,
 ) -> None:
-    """Read data according to a policy and print all problems, one line per column and problem."""
+    """Read data according to a policy; print a summary, or all problems, one line per column and problem.
+
+    `name` is the policy file, for messages; `dialect` is the separator, decimal mark and encoding.
+    """
     from masquerade.disguising.files import check_files  # noqa: PLC0415  (loads Arrow)
     from masquerade.frames.dialect import Dialect  # noqa: PLC0415
 
     with progress("reading"):
         try:
-            rows, left_out, notes, missing = check_files(data, policy, dialect=Dialect(*written))
+            rows, left_out, notes, missing = check_files(data, policy, dialect=Dialect(*dialect))
         except UnknownValue as error:
             for problem in error.problems:
                 say(f"{problem.file}: {problem}.")
@@ -265,10 +267,10 @@ def _try_on(
         say(note)
     shares = [{"variable": name, "share": number / max(rows, 1)} for name, number in missing.items()]
     found = {"policy": policy.id, "rows": rows, "left_out": list(left_out), "missing": shares}
-    told = [f"{name} {percent(number / max(rows, 1))}" for name, number in missing.items()]
-    absent = f" Missing answers: {join_names(told, 12)}." if told else ""
-    beside = f" Omitted, not in the policy: {join_names(left_out)}." if left_out else ""
-    emit(found if json else f"{counted(rows, 'record')} can be read by {name}.{absent}{beside}\n")
+    texts = [f"{name} {percent(number / max(rows, 1))}" for name, number in missing.items()]
+    absent = f" Missing answers: {join_names(texts, 12)}." if texts else ""
+    omitted = f" Omitted, not in the policy: {join_names(left_out)}." if left_out else ""
+    emit(found if json else f"{counted(rows, 'record')} can be read by {name}.{absent}{omitted}\n")
 
 
 @app.command("convert")
@@ -301,30 +303,30 @@ def convert(
 def _name_missing(values: dict[str, Any], name: str, label: str) -> bool:
     """Name the numbers that represent missing values of a variable; return True if there were any.
 
-    Data may contain the numbers: from now on they are read as missing.
+    Data may still contain the numbers: the new policy reads them as missing.
     """
     entry = values["variables"][name]
     listed_labels = entry.get("missing")
     absent = listed_labels if isinstance(listed_labels, list) else [listed_labels]
-    numbers = [one for one in absent if type(one) is int]
+    numbers = [item for item in absent if type(item) is int]
     if not numbers:
         return False
-    names = {number: label if place == 0 else f"{label} {place + 1}" for place, number in enumerate(numbers)}
+    names = {number: label if index == 0 else f"{label} {index + 1}" for index, number in enumerate(numbers)}
 
-    def renamed(labels: list[Any]) -> list[Any]:
-        return [names.get(one, one) if type(one) is int else one for one in labels]
+    def rename(labels: list[Any]) -> list[Any]:
+        return [names.get(item, item) if type(item) is int else item for item in labels]
 
-    new = renamed(absent)
+    new = rename(absent)
     entry["missing"] = new if isinstance(listed_labels, list) else new[0]
     if "categories" in entry:
-        entry["categories"] = renamed(entry["categories"])
+        entry["categories"] = rename(entry["categories"])
         recode = {names.get(key, key): read for key, read in entry.get("recode", {}).items()}
         for number, text in names.items():
             recode[text] = [*recode.get(text, []), number]
         entry["recode"] = recode
     channel = entry.get("channel", {})
     if "groups" in channel:
-        channel["groups"] = [renamed(labels) for labels in channel["groups"]]
+        channel["groups"] = [rename(labels) for labels in channel["groups"]]
     strata = values.get("strata", {})
     if strata.get("by") == name:
         strata["channels"] = {names.get(key, key): specs for key, specs in strata["channels"].items()}

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from masquerade.plan.person_budget import LimitSpending
 
 Answer = TypeVar("Answer")
-MOST_CATEGORIES = 12  # most categories of a variable that the user did not name, so that pairs have few cells
+# the most categories of a variable that the user did not name; with more, tables of pairs have many cells
+MOST_CATEGORIES = 12
 
 
 @dataclass(frozen=True)
 class Choice:
     """The user's choice of sensitive and clear variables, tables to count, and number of people.
 
-    Initially, names are as the user typed them: one text may contain several, separated by commas.
+    Initially, names are as the user typed them: a string may contain several names, separated by commas.
     """
 
     sensitive: tuple[str, ...] = ()
@@ -36,7 +37,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class DraftWithinLimit:
-    """A draft whose channels spend one limit, and its cost."""
+    """A draft whose channels spend one limit, with its cost.
+
+    `head` has the entries of the policy that precede its variables, such as the limit. `notes` are comments
+    on class response.
+    """
 
     draft: Draft
     spending: LimitSpending
@@ -89,7 +94,7 @@ def draft_within_limit(
     choice : Choice
         The user's choice. If it is empty, the user is asked on a terminal.
     notes : tuple of str, optional
-        Sentences about reports of class response, included if the draft uses it.
+        Comments on class response, included if the draft uses it.
     """
     from masquerade.channels.policy import Policy  # noqa: PLC0415  (loads numpy)
     from masquerade.disguising import policy_draft  # noqa: PLC0415  (loads Arrow)
@@ -141,7 +146,7 @@ def _names(texts: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
 
 
 def _select(draft: Draft, choice: Choice) -> Draft:
-    """Return the draft with only the variables that the user named; with all if none is named sensitive."""
+    """Return the draft with the variables that the user named; with all, if none is named sensitive."""
     for name in (*choice.sensitive, *choice.clear):
         if name in draft.left_out:
             raise InputError(f"{name!r} cannot be a variable: {draft.left_out[name]}.")

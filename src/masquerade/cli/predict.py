@@ -80,8 +80,8 @@ def command(
     from masquerade.frames.file_reader import open_batches  # noqa: PLC0415  (loads Arrow)
 
     with report_warnings(), open_batches(data, []) as batches:
-        unsure = _note_of(batches, rules, clear=clear)
-        used = _reading(loaded, rules, clear=clear) if out is not None or not test else None
+        note = _note_of(batches, rules, clear=clear)
+        used = _choose_predictor(loaded, rules, clear=clear) if out is not None or not test else None
         tested = None
         if test:
             source = _records(batches, loaded, rules, clear=clear, accept_incomplete=accept_incomplete)
@@ -92,12 +92,12 @@ def command(
         say(f"{counted(rows, 'row')} predicted into {out}.")
     if tested is not None:
         emit(tested)
-    if unsure is not None:
-        say(unsure)
+    if note is not None:
+        say(note)
 
 
 def _note_of(batches: Batches, policy: Policy | None, *, clear: bool) -> str | None:
-    """Raise an error if the rows are of a different policy; return a note if their policy is unknown."""
+    """Raise an error if rows were disguised under a different policy; return a note if theirs is unknown."""
     from masquerade.sources.tally import check_origin  # noqa: PLC0415  (loads Arrow)
 
     note = None if policy is None else origin_note(batches, clear=clear)
@@ -111,8 +111,8 @@ def _note_of(batches: Batches, policy: Policy | None, *, clear: bool) -> str | N
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    """The predictor, and the fields of the columns that it uses."""
+class _Predictor:
+    """A model that predicts, and the fields of the columns that it uses."""
 
     model: Any
     fields: tuple[Field, ...]
@@ -133,14 +133,14 @@ class _Reading:
         return found
 
 
-def _reading(model: Any, policy: Policy | None, *, clear: bool) -> _Reading:
-    """Return the predictor: the model itself for clear rows, its view for disguised rows."""
+def _choose_predictor(model: Any, policy: Policy | None, *, clear: bool) -> _Predictor:
+    """Return the predictor: the model itself for clear rows, its `disguised_view` for disguised rows."""
     from masquerade.channels.policy.missing_reports import report_field  # noqa: PLC0415  (loads numpy)
 
     names = getattr(model, "used", ()) or tuple(feature.name for feature in model.features)
     if policy is None:
-        own = {feature.name: feature for feature in model.features}
-        return _Reading(model, tuple(report_field(own[name]) for name in names), disguised=False)
+        features = {feature.name: feature for feature in model.features}
+        return _Predictor(model, tuple(report_field(features[name]) for name in names), disguised=False)
     for variable in (*model.features, model.target):
         if policy.schema[variable.name] != variable:
             raise InputError(
@@ -148,16 +148,16 @@ def _reading(model: Any, policy: Policy | None, *, clear: bool) -> _Reading:
             )
     if clear:
         fields = {field.variable.name: field for field in policy.fields}
-        return _Reading(model, tuple(fields[name] for name in names), disguised=False)
+        return _Predictor(model, tuple(fields[name] for name in names), disguised=False)
     view = mq.evaluate.disguised_view(model, policy)
     seen = {variable.name: variable for variable in view.features if variable.name in names}
     if getattr(view, "stratum", None) is not None:
         seen.setdefault(view.stratum.name, view.stratum)
-    return _Reading(view, tuple(map(report_field, seen.values())), disguised=True)
+    return _Predictor(view, tuple(map(report_field, seen.values())), disguised=True)
 
 
 def _write_predictions(
-    batches: Batches, used: _Reading, out: str, person: str | None, *, overwrite: bool
+    batches: Batches, used: _Predictor, out: str, person: str | None, *, overwrite: bool
 ) -> int:
     """Write the predictions of all rows, batch by batch; return the number of rows."""
     from masquerade.frames.file_writer import AtomicWriter  # noqa: PLC0415  (loads Arrow)
@@ -185,16 +185,18 @@ def _write_predictions(
     return rows
 
 
-def _predict_batch(used: _Reading, labels: dict[str, Any], person: tuple[str, Any] | None) -> pa.RecordBatch:
+def _predict_batch(
+    used: _Predictor, labels: dict[str, Any], person: tuple[str, Any] | None
+) -> pa.RecordBatch:
     """Return the prediction of every row, and the probability of every class."""
     import pyarrow as pa  # noqa: PLC0415
 
     target = used.model.target
     found = used.model.predict(labels)
     heads = [target.name, *(f"P({target.name}={category_text(label)})" for label in target.categories)]
-    taken = [] if person is None else [person[0]]
-    if set(taken) & set(heads):
-        raise InputError(f"--id {taken[0]!r} is the name of a column of predictions; rename it.")
+    id_names = [] if person is None else [person[0]]
+    if set(id_names) & set(heads):
+        raise InputError(f"--id {id_names[0]!r} is the name of a column of predictions; rename it.")
     arrays = [] if person is None else [person[1]]
     kinds = {type(label) for label in target.categories}
     plain = pa.bool_() if kinds == {bool} else pa.int64() if kinds == {int} else pa.string()
@@ -202,7 +204,7 @@ def _predict_batch(used: _Reading, labels: dict[str, Any], person: tuple[str, An
     arrays.append(pa.array(values, plain))
     if used.probabilities:
         arrays += [pa.array(column) for column in used.model.predict_proba(labels).T]
-    return pa.record_batch(arrays, names=[*taken, *heads][: len(arrays)])
+    return pa.record_batch(arrays, names=[*id_names, *heads][: len(arrays)])
 
 
 def _records(
@@ -218,7 +220,7 @@ def _records(
 
 
 def _test_model(model: Any, source: Records, positive: str | None, *, json: bool) -> str:
-    """Return the test of a model as text; only its accuracy if the model reads too many variables."""
+    """Return the test of a model as text; only its accuracy if the model uses too many variables."""
     from masquerade.sources.group_counts import TooManyTruths  # noqa: PLC0415  (loads numpy)
 
     label = None if positive is None else category_called(model.target, positive, "--positive")

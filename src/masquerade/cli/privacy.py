@@ -39,7 +39,7 @@ whatever an attacker already knows about the person.
 - Belief: a belief with this probability before the report has at most that probability after it.
 - Right guess: how often the best guess from a report is right, compared with guessing without it.
 - Uncertainty left: entropy in bits that remains after the report, out of the entropy before it.
-- K: the number of values that remain possible after any report, at least; unevenness: how far the worst \
+- K: the least number of values that remain possible after a report; unevenness: how far the worst \
 report is from making them equally likely, in bits."""
 
 
@@ -120,8 +120,8 @@ def command(
             "",
         ]
         tables = _tables(figures, loaded, priors, beliefs, threshold)
-        telling: list[Any] = [*expected_table(loaded, priors, n), *_sentences(figures, loaded)]
-        output.emit(output.render(*head, *tables, *telling, *_who_learns(figures)))
+        notes: list[Any] = [*expected_table(loaded, priors, n), *_sentences(figures, loaded)]
+        output.emit(output.render(*head, *tables, *notes, *_who_learns(figures)))
 
 
 def _load_policy(path: str) -> Policy:
@@ -154,7 +154,7 @@ def plain_figures(figures: PolicyPrivacy, policy: Policy) -> dict[str, Any]:
     values = figures.to_dict()
     for kind in ("variables", "groups"):
         for entry, item in zip(values[kind], getattr(figures, kind), strict=True):
-            entry["channel"] = _words_of(item, policy)
+            entry["channel"] = _describe_channel(item, policy)
     return values
 
 
@@ -186,7 +186,7 @@ def _share(text: str) -> float:
 
 
 def _person(figures: PolicyPrivacy, policy: Policy, beliefs: Sequence[float]) -> list[str]:
-    """Describe what a whole record reveals, as a sentence and as γ, and the limit."""
+    """Describe what a whole record reveals, in a sentence and as γ, and state the limit."""
     if not policy.disguised:
         return []
     limit = "none is stated" if policy.limit is None else f"{policy.limit}"
@@ -235,7 +235,7 @@ def _protection(
         rises = [percent(bound) for _, bound in item.breach]
         table.add_row(
             _title(item),
-            _words_of(item, policy),
+            _describe_channel(item, policy),
             gamma_text(item.gamma),
             "–" if item.gamma == math.inf else epsilon_text(item.epsilon),
             *rises,
@@ -245,15 +245,15 @@ def _protection(
 
 
 def _title(item: ChannelPrivacy) -> str:
-    """Return the variables of a row, the first few if there are many."""
+    """Return the names of a row's variables, shortened if there are many."""
     return item.title if len(item.variables) <= MOST_NAMED else output.join_names(item.variables, MOST_NAMED)
 
 
 def _uncertainty(items: Sequence[ChannelPrivacy], threshold: float) -> Table:
     """Return the table for statisticians: entropy and probabilistic anonymity."""
-    alike = "K" if not threshold else f"K (truths over {percent(threshold)})"
+    anonymity = "K" if not threshold else f"K (truths over {percent(threshold)})"
     table = output.plain_table(
-        "What stays uncertain", ["variable"], ["uncertainty left", alike, "unevenness"]
+        "What stays uncertain", ["variable"], ["uncertainty left", anonymity, "unevenness"]
     )
     for item in items:
         if item.entropy is None or item.prior_entropy is None or item.distance is None:
@@ -319,23 +319,24 @@ def _describe_disclosed_groups(item: ChannelPrivacy) -> str:
 
 
 def _describe_blocks(response: ClassResponse, group: Group) -> list[str]:
-    """Describe the blocks of a group, and the tables that can be estimated."""
-    kinds = f"{percent(float(response.cells))} of {response.k}"
+    """Describe the blocks of class response of a group, and the tables that can be estimated."""
+    kinds = f"{percent(float(response.cells))} of {response.k} variables"
     if response.cells < 1:
-        kinds += f", the rest of differences among {response.k + 1}"
+        kinds += f", the others of differences among {response.k + 1}"
     tables = "single variables" if response.order == 1 else f"up to {response.order} of them"
     sentence = (
         f"{', '.join(group.names)} are dealt in {response.blocks:,} public blocks ({kinds}); each record "
-        f"reports its class in one of them with {gamma_words(response.gamma)}, and so does every variable in "
-        f"it. Tables of {tables} can be estimated. Fresh blocks in a later wave add as much again."
+        f"reports its class in one block with {gamma_words(response.gamma)}, which also holds for every "
+        f"variable in it. Tables of {tables} can be estimated. Fresh blocks in a later wave reveal as much "
+        "again."
     )
     return [sentence]
 
 
 def _unusable(channel: Channel, group: Group) -> list[str]:
-    """Describe a channel from whose reports some or all counts cannot be estimated."""
+    """Describe the tables that can be estimated if a channel has no inverse; return nothing if it has one."""
     try:
-        channel.inverse  # noqa: B018  (computed to see whether it exists)
+        channel.inverse  # noqa: B018  (raises an error if it does not exist)
     except SingularChannel as error:
         from masquerade.sources.untold_tables import tables_told  # noqa: PLC0415  (loads the sources)
 
@@ -347,15 +348,15 @@ def _unusable(channel: Channel, group: Group) -> list[str]:
     return []
 
 
-def _words_of(item: ChannelPrivacy, policy: Policy) -> str:
+def _describe_channel(item: ChannelPrivacy, policy: Policy) -> str:
     groups = policy.groups_of(item.stratum)
     group = next(group for group in groups if set(item.variables) <= set(group.names))
     if group.response is not None:
         return dealing_words(group.response)
     channel: Channel | None = group.matrix_channel
     if item.variables != group.names:
-        places = [group.names.index(name) for name in item.variables]
-        channel = group.matrix_channel.marginal(group.sizes, group.report_sizes, places)
+        axes = [group.names.index(name) for name in item.variables]
+        channel = group.matrix_channel.marginal(group.sizes, group.report_sizes, axes)
     return "" if channel is None else channel_words(channel)
 
 
@@ -375,7 +376,7 @@ def gamma_words(gamma: Fraction | float) -> str:
 
 
 def dealing_words(response: ClassResponse) -> str:
-    """Describe how variables are dealt; listed blocks may have different sizes."""
+    """Describe the blocks of class response by their size, or largest size if the policy lists blocks."""
     return f"dealt in blocks of {'up to ' if response.design else ''}{response.k}"
 
 
@@ -385,8 +386,8 @@ def channel_words(channel: Channel) -> str:
         return "not disguised"
     if channel.truths != channel.reports or channel.labels is not None:
         return f"{channel.truths} truths reported as one of {channel.reports} codes"
-    own = channel.outcomes == [[truth] for truth in range(channel.truths)]
-    kept = (channel.weights * own).sum(axis=1) / channel.denominators
+    unchanged = channel.outcomes == [[truth] for truth in range(channel.truths)]
+    kept = (channel.weights * unchanged).sum(axis=1) / channel.denominators
     low, high = float(min(kept)), float(max(kept))
     often = f"kept with {percent(low)}" + ("" if low == high else f" to {percent(high)}")
     if len(channel.blocks) > 1:
@@ -394,7 +395,7 @@ def channel_words(channel: Channel) -> str:
     others = channel.truths - 1
     if others == 1:
         return f"{often}, else swapped"
-    return f"{often}, else one of {others} others" + (" alike" if _is_even(channel) else "")
+    return f"{often}, else one of {others} others" + (", equally likely" if _is_even(channel) else "")
 
 
 def _is_even(channel: Channel) -> bool:

@@ -1,4 +1,4 @@
-"""`masquerade session reconcile`: one proposal that all parties of a planned session can accept."""
+"""`masquerade session reconcile`: a proposal that all parties of a planned session can accept."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def reconcile(
 ) -> None:
     """Compute the strictest common consent of parties whose policies, limits and rules differ.
 
-    Shows the disguise of every variable, who may receive which model, which learner is still possible at what
-    error, and what each party would have to relax for more. Nothing is sent, and no record is read.
+    Shows the disguise of every variable, who may receive which model, which learners are still possible and
+    their errors, and what each party would have to relax for more. Nothing is sent, and no record is read.
 
     Example: masquerade session reconcile north.yaml south.yaml
     """

@@ -69,7 +69,7 @@ def confirm_total(
     accepted : str, optional
         The γ that the user accepts, from `--accept-gamma`.
     instead : str, optional
-        What the user can do instead, without a full stop.
+        Advice for the error message, without a full stop.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def confirm_total(
     beyond = f"{meaning} This is beyond the limit ({limit})."
     if _may_ask() and bound is None and _agrees(beyond):
         return
-    needed = _rounded_up(math.inf if gamma == math.inf else Fraction(gamma))
+    needed = _round_up(math.inf if gamma == math.inf else Fraction(gamma))
     raise InputError(f"{beyond} Nothing was released. {instead}, or accept it with --accept-gamma {needed}.")
 
 
@@ -115,12 +115,12 @@ def _agrees(meaning: str) -> bool:
 def confirm_record_gamma(
     policy: Policy, accepted: str | None = None, follow_ups: Iterable[FollowUp] = ()
 ) -> None:
-    """Raise InputError if the γ of a record is high and neither a limit nor the user accepts it.
+    """Raise InputError if the γ of a record is above 5%:50% and neither the policy nor the user accepts it.
 
     Parameters
     ----------
     policy : Policy
-        If it states a limit, that was checked when the policy was loaded, and the user is not asked.
+        If it states a limit, γ was checked against it when the policy was loaded, and the user is not asked.
     accepted : str, optional
         The γ that the user accepts, from `--accept-gamma`.
     follow_ups : iterable of FollowUp, optional
@@ -148,7 +148,7 @@ def confirm_record_gamma(
     )
     if _may_ask() and bound is None and _agrees(f"{meaning}{clear}"):
         return
-    needed = f"--accept-gamma {_rounded_up(gamma)}"
+    needed = f"--accept-gamma {_round_up(gamma)}"
     raise InputError(
         f"{meaning}{clear} Nothing was released. State a limit in the policy, such as "
         "'limit: {breach: 5%:50%}' ('masquerade policy init' spends it on all variables), or accept it with "
@@ -157,7 +157,7 @@ def confirm_record_gamma(
 
 
 def confirm_consents(settings: SessionNodeSettings, accepted: str | None = None) -> SessionNodeSettings:
-    """Confirm the γ of the records that a party's consents allow to leave.
+    """Ask the operator to accept the γ of the records that a party's consents allow to leave.
 
     Parameters
     ----------
@@ -187,14 +187,13 @@ def confirm_consents(settings: SessionNodeSettings, accepted: str | None = None)
     if not sent.disguised or (settings.limit is not None and gamma <= parse_limit(settings.limit).gamma):
         return settings
     confirm_record_gamma(sent, accepted)
-    if gamma <= DEFAULT_LIMIT.gamma or not isinstance(
-        gamma, Fraction
-    ):  # an unbounded γ can only be allowed by the consent
+    # an unbounded γ can only be allowed by the consent
+    if gamma <= DEFAULT_LIMIT.gamma or not isinstance(gamma, Fraction):
         return settings
     return settings.model_copy(update={"limit": f"gamma={gamma}"})
 
 
-def _rounded_up(gamma: Gamma) -> str:
+def _round_up(gamma: Gamma) -> str:
     """Return a short decimal that is not below γ."""
     if not isinstance(gamma, Fraction):
         return "inf"

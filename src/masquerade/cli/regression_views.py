@@ -26,12 +26,13 @@ def view_of(result: Regression, show: str, level: float) -> Shown:
 
 def add_tests(result: Regression, tests: Sequence[str], others: Sequence[Regression]) -> Regression:
     """Return a regression with notes on tests of variables and on comparisons with other regressions."""
-    notes = [*(_test_note(result, text) for text in tests), *(_compare_note(result, one) for one in others)]
+    comparisons = (_compare_note(result, other) for other in others)
+    notes = [*(_test_note(result, text) for text in tests), *comparisons]
     return replace(result, notes=(*result.notes, *notes))
 
 
 def _test_note(result: Regression, text: str) -> str:
-    """Return the likelihood-ratio test of some variables in one line."""
+    """Return the likelihood-ratio test of the variables named in a text, in one line."""
     names = [name.strip() for name in text.split(",")]
     test = result.lr_test(*names)
     p = p_text(test.p_value)
@@ -42,7 +43,7 @@ def _test_note(result: Regression, text: str) -> str:
 
 
 def _compare_note(result: Regression, other: Regression) -> str:
-    """Return the test of a regression against another, with AIC and BIC of the other, in one line."""
+    """Return the test of a regression against `other`, with the AIC and BIC of `other`, in one line."""
     row = result.compare(other).iloc[1]
     test = f"LR {row['chi2']:.2f}, df {row['df']:g}, p {p_text(row['p_value'])}; " if row["df"] else ""
     return f"Against {other.formula}: {test}AIC {row['aic']:.1f}, BIC {row['bic']:.1f}."

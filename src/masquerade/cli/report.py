@@ -36,7 +36,7 @@ def command(
         (not 0 < level < 1, f"--level must be between 0 and 1, such as 0.95. Got {level:g} instead.")
     )
     output.check_target(out, overwrite=overwrite)
-    from masquerade.report.records_page import survey_findings, survey_page  # noqa: PLC0415  (draws)
+    from masquerade.report.records_page import survey_findings, survey_page  # noqa: PLC0415  (slow to load)
 
     classifier = None if model is None else mq.learn.load(model)
     if classifier is not None and not hasattr(classifier, "predict"):
@@ -60,5 +60,5 @@ def command(
         f"{out}: {found.n:,} records, {len(found.shares)} variables, {beyond} of "
         f"{len(found.associations)} pairs significant at 5% (Pearson's test, Holm's correction)."
     )
-    if records.unsure is not None:
-        output.say(records.unsure)
+    if records.origin_note is not None:
+        output.say(records.origin_note)

@@ -22,12 +22,12 @@ def example(
     people: Annotated[int, option("Number of synthetic people.", None, "--n", min=10)] = 2000,
     epsilon: Annotated[
         float | None,
-        option("For pooled-counts: two hospitals pool counts with noise of this ε, without the registry."),
+        option("For pooled-counts: two hospitals, without the registry, pool counts with noise of this ε."),
     ] = None,
     learn: Annotated[
         list[str] | None,
         option(
-            "A further session: its name, and what it learns as in a session file; may be repeated.",
+            "A further session: its name, and what it learns, written as in a session file; may be repeated.",
             "NAME={model: …}",
         ),
     ] = None,
@@ -40,9 +40,9 @@ def example(
 
     A protocol for exactly two parties runs between the hospitals.
 
-    It consists of certificates, identities, settings, policies and synthetic records, and the commands to
-    start it. With --hosts, the folder of each node goes to its own machine: it has the only copy of the key,
-    a unit for systemd and a compose file.
+    The deployment consists of certificates, identities, settings, policies and synthetic records. The
+    commands that start it are printed. With --hosts, each node has a complete folder for its own machine,
+    with the only copy of its key, a systemd unit and a compose file.
 
     Example: masquerade session example try
     """
@@ -60,17 +60,18 @@ def example(
         plan = two_hospitals_with_noise(protocol, people, epsilon)
     plan = replace(plan, more=_goals(learn or ()))
     files = write_deployment(folder, plan, hosts=None if hosts is None else _hosts(hosts))
-    convener = files.get(MINER, files[next(iter(files))])
+    coordinator = files.get(MINER, files[next(iter(files))])
     output.say(f"wrote a deployment of {len(files)} nodes into {folder}. To run it:")
     if hosts is not None:
         output.say(
             f"move each folder to its machine and delete it here; {folder / 'tls'} stays with the authority. "
-            f"Run each command where its files are; {folder / 'session.yaml'} goes to {convener.parent.name}."
+            f"Run each command where its files are; {folder / 'session.yaml'} goes to "
+            f"{coordinator.parent.name}."
         )
     lines = [f"masquerade {file.stem} serve {file} &" for file in files.values()]
     lines += [
-        f"masquerade session create {folder / 'session.yaml'} --node {convener}",
-        f"masquerade session run example --node {convener} --out model.json",
+        f"masquerade session create {folder / 'session.yaml'} --node {coordinator}",
+        f"masquerade session run example --node {coordinator} --out model.json",
         f"masquerade party ledger {folder / 'north' / 'state'}",
     ]
     output.emit("\n".join(lines) + "\n")

@@ -29,7 +29,7 @@ def load_settings(file: Path, kind: str) -> Any:
 
 
 def read_settings(file: Path, kind: str) -> Any:
-    """Read the settings of a service; raise InputError that names the type if the file is for another one."""
+    """Read the settings of a service; for a file of another type, the error message names its type."""
     from masquerade.services.common.settings import load  # noqa: PLC0415
 
     try:
@@ -42,7 +42,7 @@ def read_settings(file: Path, kind: str) -> Any:
 
 
 def recognise_type(file: Path) -> str:
-    """Return the type of settings whose keys match the keys of a file best."""
+    """Return the type of settings whose keys best match the keys of a file."""
     from masquerade.services.common.settings_file import read  # noqa: PLC0415
 
     keys = set(read(file))
@@ -67,7 +67,7 @@ def settings_types() -> Mapping[str, type[BaseModel]]:
 
 
 def rules_of_consents(settings: Any) -> tuple[dict[str, str], list[str]]:
-    """Return the rules of each consent, written out, and warnings of consents to exact counts without rules.
+    """Return the full rules of each consent, and warnings about consents to exact counts without rules.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ProtocolName = Literal["frequency", "aggregation", "mix"]
 PEOPLE_BY_DEFAULT = {"frequency": 100, "aggregation": 1000, "mix": 100}
-LEAST_ON_A_LADDER, FEWEST = 50, 12
+LEAST_PEOPLE, FEWEST_PEOPLE = 50, 12  # in the smallest run of a plot; the second for slow protocols
 
 app = group("Simulate a protocol with many people in this process: its result, its cost, and who is caught.")
 
@@ -91,9 +91,9 @@ def users(
 ) -> None:
     """Count people who each keep their own record, learn from the counts, and compare with clear records.
 
-    People are objects that exchange bytes with the server. The time of a device is measured on users that
-    share no work with others. Cheaters stuff votes: frequency mining and the mix identify them, aggregation
-    cannot.
+    People are objects that exchange bytes with the server. To be fast, most of them share work; the time of
+    a device is measured on users that share none. Cheaters stuff votes: frequency mining and the mix identify
+    them, aggregation cannot.
 
     Example: masquerade simulate users --n 1000 --dropouts 0.05 --learn naive-bayes --plot time.png
     """
@@ -102,7 +102,7 @@ def users(
     _only_for("--protocol mix", protocol == "mix", leaders=leaders)
     _only_for("--learn network", entry.name == "network", structure=structure)
     output.check_plot(plot, overwrite=overwrite)
-    from masquerade.cli.simulation_report import BY, users_text  # noqa: PLC0415  (loads much)
+    from masquerade.cli.simulation_report import BY, users_text  # noqa: PLC0415  (slow to load)
     from masquerade.simulation import Lesson, Trouble  # noqa: PLC0415
     from masquerade.simulation import users as simulated  # noqa: PLC0415
     from masquerade.simulation.people import FEW, TARGET  # noqa: PLC0415
@@ -128,7 +128,7 @@ def users(
     drawing = _Drawing(
         f"{learnt} by {BY[protocol]}",
         "Below 300 people, each person is a neighbour of all others." if protocol == "aggregation" else "",
-        LEAST_ON_A_LADDER if protocol == "aggregation" else FEWEST,
+        LEAST_PEOPLE if protocol == "aggregation" else FEWEST_PEOPLE,
     )
     with output.report_warnings():
         result, rungs = _run_ladder(run, len(people), plot, drawing, overwrite=overwrite)
@@ -182,13 +182,13 @@ def k_anonymity(
 
     Example: masquerade simulate k-anonymity --n 1000 --k 10 --cheaters 0.01
     """
-    by, told = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
+    by, opened = columns_in("--quasi", quasi), columns_in("--sensitive", sensitive)
     _only_for("formulation 1", formulation == 1, mode=mode, sensitive=sensitive)
     _only_for("formulation 2", formulation == 2, accept_cost=accept_cost or None)
-    if data is not None and not (by and (told or formulation == 2)):
+    if data is not None and not (by and (opened or formulation == 2)):
         raise InputError("With --data, name the columns with --quasi and (formulation 1) --sensitive.")
     output.check_plot(plot, overwrite=overwrite)
-    from masquerade import simulation  # noqa: PLC0415  (loads much)
+    from masquerade import simulation  # noqa: PLC0415  (slow to load)
     from masquerade.simulation.people import QUASI, SENSITIVE  # noqa: PLC0415
 
     people, records = _population(
@@ -201,12 +201,12 @@ def k_anonymity(
         if formulation == 2:
             return simulation.suppression(some, k, by or QUASI, trouble=trouble, accept_cost=accept_cost)
         return simulation.k_anonymity(
-            some, k, by or QUASI, told or SENSITIVE, mode or "production", trouble=trouble
+            some, k, by or QUASI, opened or SENSITIVE, mode or "production", trouble=trouble
         )
 
     form = f", {mode or 'production'}" if formulation == 1 else ""
     title = f"k-anonymity, formulation {formulation}{form}, k = {k}"
-    least = max(LEAST_ON_A_LADDER, k) if formulation == 1 else max(2 * k, 8)
+    least = max(LEAST_PEOPLE, k) if formulation == 1 else max(2 * k, 8)
     result, rungs = _run_ladder(run, len(people), plot, _Drawing(title, "", least), overwrite=overwrite)
     from masquerade.cli.simulation_report import k_anonymity_text, suppression_text  # noqa: PLC0415
 
@@ -243,7 +243,8 @@ def simulate_hidden(
         int | None, option("Largest number of parents of a variable.", min=0, show_default="2")
     ] = None,
     hide_order: Annotated[
-        bool, flag("Open only the final parents, not the winner of each step; scores every set of parents.")
+        bool,
+        flag("Open only the final parents, not the winner of each step; every set of parents is scored."),
     ] = False,
     engine: Annotated[
         Literal["dealer", "mpyc"] | None,
@@ -280,7 +281,9 @@ def simulate_hidden(
     steps: Annotated[
         int | None,
         option(
-            "With k-means: largest number of steps; with --hide-steps their number.", min=1, show_default="30"
+            "With k-means: largest number of steps; with --hide-steps the exact number.",
+            min=1,
+            show_default="30",
         ),
     ] = None,
     hide_steps: Annotated[
@@ -296,7 +299,7 @@ def simulate_hidden(
 
     Example: masquerade simulate hidden --n 10000 --max-parents 2
     """
-    from masquerade.simulation import people_from  # noqa: PLC0415  (loads much)
+    from masquerade.simulation import people_from  # noqa: PLC0415  (slow to load)
 
     _only_for(
         "--model structure", model == "structure",
@@ -326,14 +329,14 @@ def simulate_hidden(
         wanted = tuple(schema)[-1] if target is None else variable_named(target, schema, "--target").name
         _hidden_tree(people, held, wanted, 2 if max_depth is None else max_depth, json=json)
     else:
-        told = {
+        clustering = {
             "k": k or 2,
             "start": CENTRES.read(start, schema, "--start") if start else None,
             "least_size": least_size or 10,
             "steps": steps or 30,
             "hide_steps": hide_steps,
         }
-        _hidden_clusters(people, partition or "cells", seed, told, json=json)
+        _hidden_clusters(people, partition or "cells", seed, clustering, json=json)
 
 
 def _hidden_structure(
@@ -345,7 +348,7 @@ def _hidden_structure(
     *,
     json: bool,
 ) -> None:
-    from masquerade.cli.simulation_report import hidden_text  # noqa: PLC0415  (loads much)
+    from masquerade.cli.simulation_report import hidden_text  # noqa: PLC0415  (slow to load)
     from masquerade.simulation import hidden_structure  # noqa: PLC0415
 
     schema = people.policy.schema
@@ -384,7 +387,7 @@ def control(
 
     Example: masquerade simulate control --ask smoke=yes --ask smoke=yes,bronc=yes
     """
-    from masquerade.cli.simulation_report import control_text  # noqa: PLC0415  (loads much)
+    from masquerade.cli.simulation_report import control_text  # noqa: PLC0415  (slow to load)
     from masquerade.protocols.mpc.private_queries import OverlapRules  # noqa: PLC0415
     from masquerade.simulation import people_from, private_answers  # noqa: PLC0415
     from masquerade.simulation.private_queries import random_questions  # noqa: PLC0415
@@ -422,18 +425,20 @@ def _cell(text: str, schema: Schema) -> dict[str, Category]:
 def _hidden_tree(
     people: People, held: dict[str, tuple[str, ...]], target: str, depth: int, *, json: bool
 ) -> None:
-    from masquerade.simulation import hidden_tree  # noqa: PLC0415  (loads much)
+    from masquerade.simulation import hidden_tree  # noqa: PLC0415  (slow to load)
 
     with output.progress("learning on shares"):
         found = hidden_tree(people.codes, people.policy.schema, held, target, max_depth=depth)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they are about empty nodes, which a tree on shares does not reveal
+        warnings.simplefilter("ignore")  # warnings of empty nodes, which a tree on shares does not reveal
         grown = mq.learn.decision_tree(people.in_the_open(), target, max_depth=depth, significance=None)
     clear = mq.learn.LabelTree.of(grown)
     _show_hidden(found, f"A tree for {target}", same=clear.to_dict() == found.model.to_dict(), json=json)
 
 
-def _hidden_clusters(people: People, partition: str, seed: int, told: dict[str, Any], *, json: bool) -> None:
+def _hidden_clusters(
+    people: People, partition: str, seed: int, options: dict[str, Any], *, json: bool
+) -> None:
     import numpy as np  # noqa: PLC0415  (help does not need it)
 
     from masquerade.simulation import hidden_clusters  # noqa: PLC0415
@@ -441,21 +446,21 @@ def _hidden_clusters(people: People, partition: str, seed: int, told: dict[str, 
     schema = people.policy.schema
     shape = (len(people), len(schema))
     rows, columns = np.indices(shape)
-    anywhere = np.random.default_rng(seed).integers(0, 2, shape)
-    holder = {"rows": rows % 2, "columns": columns % 2, "cells": anywhere}[partition]
+    random_cells = np.random.default_rng(seed).integers(0, 2, shape)
+    holder = {"rows": rows % 2, "columns": columns % 2, "cells": random_cells}[partition]
     with output.progress("learning on shares"):
-        found = hidden_clusters(people.codes, schema, holder, ("north", "south"), **told)
+        found = hidden_clusters(people.codes, schema, holder, ("north", "south"), **options)
     # start at the same centres, or at the final centres if the first centres are secret
-    start = found.model.centres if told["start"] is None else told["start"]
+    start = found.model.centres if options["start"] is None else options["start"]
     clear = mq.learn.k_means(people.in_the_open(), len(start), start=start)
     same = len(clear.centres) == len(found.model.centres) and np.allclose(
         clear.centres, found.model.centres, rtol=0, atol=1e-9
     )
-    _show_hidden(found, f"{counted(told['k'], 'cluster')}", same=bool(same), json=json)
+    _show_hidden(found, f"{counted(options['k'], 'cluster')}", same=bool(same), json=json)
 
 
 def _show_hidden(found: HiddenModel[Any], what: str, *, same: bool, json: bool) -> None:
-    from masquerade.cli.simulation_report import hidden_model_text  # noqa: PLC0415  (loads much)
+    from masquerade.cli.simulation_report import hidden_model_text  # noqa: PLC0415  (slow to load)
 
     if json:
         output.emit({**found.to_dict(), "same_as_clear": same})
@@ -466,34 +471,35 @@ def _show_hidden(found: HiddenModel[Any], what: str, *, same: bool, json: bool) 
 def _owner_parts(names: tuple[str, ...], engine: str | None) -> dict[str, tuple[str, ...]]:
     """Distribute variables in turn to as many owners as the engine needs."""
     owners = ("north", "south", "registry") if engine == "mpyc" else ("north", "south")
-    return {owner: names[place :: len(owners)] for place, owner in enumerate(owners)}
+    return {owner: names[start :: len(owners)] for start, owner in enumerate(owners)}
 
 
-def _only_for(what: str, due: bool, **given: object) -> None:  # noqa: FBT001
-    """Raise InputError if `due` is False and an option that is only for `what` is given."""
+def _only_for(what: str, applies: bool, **given: object) -> None:  # noqa: FBT001
+    """Raise InputError if `applies` is False and an option that is only for `what` is given."""
     for name, value in given.items():
-        if value is not None and not due:
+        if value is not None and not applies:
             raise InputError(f"--{name.replace('_', '-')} is for {what}.")
 
 
 def _population(
     data: str | None, disguise: str | None, n: int, seed: int, *, exact: bool
 ) -> tuple[People, int]:
-    """Return n people, from a file in random order or synthetic, and the number of records.
+    """Return n people, synthetic or from a file in random order, and the number of records of the file.
 
-    If `exact`, raise InputError if there are fewer than n. Otherwise print a note if records are omitted.
+    If the file has fewer than n records, raise InputError if `exact`, and return fewer people otherwise. If
+    it has more and `exact` is False, print a note.
     """
     from masquerade.simulation import people_from, synthetic_people  # noqa: PLC0415
 
     policy = None if disguise is None else mq.Policy.load(disguise)
     if data is None:
         return synthetic_people(n, policy, seed=seed), n
-    everybody = people_from(data, policy, seed=seed)
-    if exact and len(everybody) < n:
-        raise InputError(f"{data}: has {counted(len(everybody), 'record')}, fewer than --n {n:,}.")
-    if not exact and len(everybody) > n:
-        output.say(f"a random {n:,} of the {len(everybody):,} records participate; --n changes the number.")
-    return everybody.first(min(n, len(everybody))), len(everybody)
+    population = people_from(data, policy, seed=seed)
+    if exact and len(population) < n:
+        raise InputError(f"{data}: has {counted(len(population), 'record')}, fewer than --n {n:,}.")
+    if not exact and len(population) > n:
+        output.say(f"a random {n:,} of the {len(population):,} records participate; --n changes the number.")
+    return population.first(min(n, len(population))), len(population)
 
 
 def _show(

@@ -59,7 +59,7 @@ def k_anonymity_text(result: KAnonymity) -> list[RenderableType]:
         ),
         *_caught_lines(result.faults),
     ]
-    unnamed = result.cheated - len({one.name for one in result.faults})
+    unnamed = result.cheated - len({fault.name for fault in result.faults})
     if unnamed > 0:
         why = "their classes stay closed, and there a bad share looks like any other"
         lines.append(f"Not identified: {counted(unnamed, 'more cheater')}; {why}.")
@@ -124,7 +124,7 @@ def hidden_model_text(result: HiddenModel[Any], what: str, *, same: bool) -> lis
     compared = (
         "As on joined records."
         if same
-        else "Not as on joined records: steps may be too few, or clusters too small."
+        else "Different from the result on joined records: steps may be too few, or clusters too small."
     )
     lines = [
         f"{what} over {people(result.n)} of {join_names(list(result.owners))}, on shares. {compared}",
@@ -147,7 +147,7 @@ def suppression_text(result: SuppressionRunResult) -> list[RenderableType]:
             f"{result.suppressed:,} of {counted(cells, 'cell')} suppressed{_left(result)}."
         ),
         (
-            f"The table is {'' if result.as_expected else 'not '}the one that the algorithm makes from "
+            f"The table is {'' if result.as_expected else 'not '}the table that the algorithm makes from "
             "all clear rows."
         ),
         *_caught_lines(result.faults),
@@ -158,7 +158,7 @@ def suppression_text(result: SuppressionRunResult) -> list[RenderableType]:
 def _add_costs(
     lines: list[str], middle: list[RenderableType], result: Census | KAnonymity | SuppressionRunResult
 ) -> list[RenderableType]:
-    """Append the sections that all simulations have: costs, and who learns what."""
+    """Combine the sections of a report, and append those of all simulations: costs, and who learns what."""
     learns = "\n".join(["Who learns what", *(f"- {line}" for line in result.guarantee.summary().split("\n"))])
     return ["\n".join(lines), "", *middle, _cost_table(result.cost), _cost_note(result.cost), "", learns]
 
@@ -197,9 +197,10 @@ def _compared_text(found: CensusComparison, number: int) -> str:
 
 
 def _caught_lines(caught: Sequence[Culprit]) -> list[str]:
-    reasons = dict.fromkeys(one.why for one in caught)
+    reasons = dict.fromkeys(culprit.why for culprit in caught)
     return [
-        f"Caught: {join_names([one.name for one in caught if one.why == why])} ({why})." for why in reasons
+        f"Caught: {join_names([culprit.name for culprit in caught if culprit.why == why])} ({why})."
+        for why in reasons
     ]
 
 
@@ -217,7 +218,7 @@ def _cost_note(cost: PopulationCost) -> str:
     whom = f"{people(cost.measured_on)} who shared no work"
     rounds = counted(cost.rounds, "round")
     clock = f"{duration(cost.wall)} of wall-clock time, all in one process"
-    return f"{rounds}, {clock}. A person’s time is that of {whom}."
+    return f"{rounds}, {clock}. A person’s time was measured on {whom}."
 
 
 def _size(count: float) -> str:

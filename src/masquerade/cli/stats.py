@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import masquerade as mq
 from masquerade.cli import output
-from masquerade.cli.data_source import RecordOptions, over_records, own_option
+from masquerade.cli.data_source import RecordOptions, keyword_option, over_records
 from masquerade.cli.options import Json, Out, Overwrite, group, option, required_option
 from masquerade.cli.regression_views import add_tests, view_of
 from masquerade.core.errors import InputError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from masquerade.core.schema import Category, Schema, Variable
 
-app = group("Estimate percentages, differences and odds ratios; test; fit regressions, with uncertainty.")
+app = group("Estimate percentages, differences and odds ratios, run tests, and fit regressions.")
 
 Where = Annotated[
     list[str] | None, option("Only records with this category; may be repeated.", "VARIABLE=CATEGORY")
@@ -41,10 +41,10 @@ Outcome = Annotated[str, required_option("The variable whose categories are coun
 Groups = Annotated[
     str, required_option("The variable whose categories are compared.", "--group", metavar="B")
 ]
-Picked = Annotated[str | None, option("The category of the outcome; by default the one that means yes.")]
+Picked = Annotated[str | None, option("The category of the outcome; by default the category that means yes.")]
 Base = Annotated[str | None, option("The category that others are compared with; by default the first.")]
 Scores = Annotated[str | None, option("Numbers for the categories, in their order.", "1,2,3")]
-Adjust = Annotated[Literal["holm", "bh"], option("How p-values are adjusted for their number.")]
+Adjust = Annotated[Literal["holm", "bh"], option("Adjustment of p-values for multiple tests.")]
 
 
 def command(run: Callable[..., Shown]) -> Callable[..., Shown]:
@@ -52,7 +52,7 @@ def command(run: Callable[..., Shown]) -> Callable[..., Shown]:
     every = signature(run, eval_str=True).parameters
     own = [p for p in every.values() if p.name not in ("source", "schema", "overwrite")]
 
-    def given(records: RecordOptions, **typed: Any) -> None:
+    def run_on(records: RecordOptions, **typed: Any) -> None:
         kept = {name: typed.pop(name) for name in ("json", "out", "overwrite", "plot")}
         output.check_plot(kept["plot"], overwrite=kept["overwrite"])
         output.check_target(kept["out"], overwrite=kept["overwrite"])
@@ -67,19 +67,19 @@ def command(run: Callable[..., Shown]) -> Callable[..., Shown]:
         with records.open_source("counting", "figures are") as source:
             result = run(source=source, schema=records.policy.schema, **typed)
         give(result, **kept)
-        if records.unsure is not None:
-            output.say(records.unsure)
+        if records.origin_note is not None:
+            output.say(records.origin_note)
 
     parameters = [
         *own,
-        own_option("records", RecordOptions),
-        own_option("json", Json, default=False),
-        own_option("plot", Plot, None),
-        own_option("out", Out, None),
-        own_option("overwrite", Overwrite, default=False),
+        keyword_option("records", RecordOptions),
+        keyword_option("json", Json, default=False),
+        keyword_option("plot", Plot, None),
+        keyword_option("out", Out, None),
+        keyword_option("overwrite", Overwrite, default=False),
     ]
     name = run.__name__.strip("_").replace("_", "-")
-    app.command(name)(over_records(given, parameters, run.__doc__))
+    app.command(name)(over_records(run_on, parameters, run.__doc__))
     return run
 
 
@@ -203,8 +203,8 @@ def _effect(verb: Callable[..., Shown], source: Any, schema: Schema, typed: Mapp
     )
 
 
-def _effect_command(name: str, told: str) -> None:
-    """Register a comparison of groups as a command."""
+def _effect_command(name: str, text: str) -> None:
+    """Register a comparison of groups as a command with a help text."""
 
     def run(
         *,
@@ -231,7 +231,7 @@ def _effect_command(name: str, told: str) -> None:
     flags = "--outcome smoker --group region"
     run.__name__ = name
     run.__doc__ = (
-        f"{told}\n\nExample: masquerade stats {name.replace('_', '-')} disguised.csv -p policy.yaml {flags}"
+        f"{text}\n\nExample: masquerade stats {name.replace('_', '-')} disguised.csv -p policy.yaml {flags}"
     )
     command(run)
 
@@ -278,7 +278,9 @@ def independence(
     missing: Answers = "answered",
     power: Annotated[
         float | None,
-        option("Also estimate the number of records that detects this association with this power.", "SHARE"),
+        option(
+            "Also estimate the number of records needed to detect this association with this power.", "SHARE"
+        ),
     ] = None,
 ) -> Shown:
     """Test whether two variables are independent, optionally within categories of other variables.
@@ -292,12 +294,12 @@ def independence(
     if power is None:
         return found
     n = found.sample_size(power)
-    said = (
+    note = (
         "The estimated association is zero: no number of records detects it."
         if n is None
         else f"An association of this strength is detected with power {percent(power)} in {n:,} records."
     )
-    return replace(found, notes=(*found.notes, said))
+    return replace(found, notes=(*found.notes, note))
 
 
 def _pair(text: str, schema: Schema) -> tuple[str, str]:
@@ -428,11 +430,11 @@ def regress(
     ] = None,
     scores: Annotated[
         list[str] | None,
-        option("Numbers for the categories of a variable; repeat for more.", "VARIABLE=1,2,3"),
+        option("Numbers for the categories of a variable; may be repeated.", "VARIABLE=1,2,3"),
     ] = None,
     method: Annotated[
         Literal["auto", "likelihood", "score"],
-        option("Likelihood of the reports, or corrected score."),
+        option("Estimator: likelihood of the reports, or corrected score."),
     ] = "auto",
     link: Annotated[
         Literal["logit", "probit", "cloglog", "log"], option("Link of a logistic regression.")
@@ -446,32 +448,33 @@ def regress(
     ] = None,
     nuisance: Annotated[
         list[str] | None,
-        option("Terms of another component of the model, by category or variable; repeat.", "NAME='~ A + B'"),
+        option(
+            "Terms of another component of the model, by category or variable; may be repeated.",
+            "NAME='~ A + B'",
+        ),
     ] = None,
     missing: Annotated[
         Literal["answered", "at-random"],
-        option("Fit the people who answered, or assume missing covariates at random given --given."),
+        option("Use the people who answered, or assume missing covariates at random given --given."),
     ] = "answered",
     given: Drivers = None,
     errors: Annotated[
         Literal["observed", "expected", "outer", "sandwich"] | None,
-        option("Information that standard errors are computed from."),
+        option("Information matrix for the standard errors."),
     ] = None,
     penalty: Annotated[
         Literal["jeffreys"] | None, option("Penalty that keeps estimates finite, and shrinks them.")
     ] = None,
     within: Annotated[
-        str | None, option("Column of --covariates with clusters of records: CR2 errors.", "COLUMN")
+        str | None, option("Column of --covariates with the clusters, for CR2 standard errors.", "COLUMN")
     ] = None,
     test: Annotated[
         list[str] | None,
-        option(
-            "Likelihood-ratio test that all terms of these variables are 0; repeat for more tests.", "A,B"
-        ),
+        option("Likelihood-ratio test that all terms of these variables are 0; may be repeated.", "A,B"),
     ] = None,
     against: Annotated[
         list[str] | None,
-        option("Another formula to compare with: test, AIC and BIC; repeat for more.", "'Y ~ A'"),
+        option("Another formula to compare with: test, AIC and BIC; may be repeated.", "'Y ~ A'"),
     ] = None,
     show: Annotated[
         Literal["coefficients", "effects", "shares", "nuisance"],
@@ -570,12 +573,16 @@ def survival(
     *,
     source: Any,
     schema: Any,
-    time: Annotated[str, required_option("The time of the event or of censoring.", "--time", metavar="A")],
-    event: Annotated[str, required_option("Whether the event happened.", metavar="B")],
+    time: Annotated[
+        str, required_option("The variable with the time of the event or censoring.", "--time", metavar="A")
+    ],
+    event: Annotated[
+        str, required_option("The variable that states whether the event happened.", metavar="B")
+    ],
     by: By = None,
     given: Given = None,
     category: Annotated[
-        str | None, option("The category of an event; by default the one that means yes.")
+        str | None, option("The category of an event; by default the category that means yes.")
     ] = None,
     where: Where = None,
     missing: Answers = "answered",

@@ -105,7 +105,7 @@ def init(
         say(f"sent in clear: {join_names(survey.policy.clear_variables)}")
     if form is not None:
         for line in form.left_out:
-            say(f"not as in {source}: {line}")
+            say(f"differs from {source}: {line}")
         say(f"{counted(len(form.questions), 'question')} of {source}.")
     say(
         f"wrote a survey into {folder}: edit policy.yaml and survey.yaml, try it with masquerade survey try "
@@ -185,18 +185,18 @@ def serve(settings: Settings, *, accept_gamma: AcceptGamma = None) -> None:
 
 
 def _confirm_versions(chosen: SurveySettings, survey: Survey, accepted: str | None) -> None:
-    """Confirm what all versions of an amended survey reveal, for people who answer each of them.
+    """Ask the operator to accept what all versions of an amended survey reveal about a person.
 
-    An invitation admits one report, under one version. Anyone else may answer every version, and each is
-    another draw.
+    An invitation admits one report, under one version. In an open survey a person may answer every version,
+    and each answer is another draw.
     """
     from masquerade.disguising.earlier_draws import epsilon_of  # noqa: PLC0415  (loads Arrow)
     from masquerade.survey.collector.store import SurveyStore, is_postgres  # noqa: PLC0415
 
-    place = chosen.place
-    if survey.spec.issuer is not None or not (is_postgres(place) or Path(place).exists()):
+    location = chosen.place
+    if survey.spec.issuer is not None or not (is_postgres(location) or Path(location).exists()):
         return
-    with SurveyStore(place, chosen.invitations, chosen.accept) as store:
+    with SurveyStore(location, chosen.invitations, chosen.accept) as store:
         answered, versions = store.count_reports(), store.versions()
     earlier = [versions[name] for name in answered if name != survey.policy.id and versions[name].disguised]
     if earlier:
@@ -213,7 +213,7 @@ def invite(
     *,
     number: Annotated[int, option("Number of links.", None, "--n", min=1)] = 1,
     uses: Annotated[
-        int, option("Number of reports that each link admits, such as those of a class.", min=1)
+        int, option("Number of reports that each link admits, such as one per member of a class.", min=1)
     ] = 1,
     out: Annotated[
         str | None, option("Write the links to this file, one per line.", "FILE", "--out", "-o")
@@ -423,19 +423,19 @@ def dossier(
     check_language(loaded, language)
     announce_survey(loaded)
     emit(write_dossier(loaded, language), out, overwrite=overwrite)
-    say(f"wrote the dossier to {out}: read it as the committee will, and complete what it calls missing.")
+    say(f"wrote the dossier to {out}: read it as the committee will, and fill in what it lists as missing.")
 
 
 @survey_app.command("try")
 @survey_app.command("demo", hidden=True)
 def try_survey(
-    own: Annotated[
+    file: Annotated[
         Path | None, argument("A survey file (YAML) to try; by default an example.", "[SURVEY]")
     ] = None,
     *,
     port: Annotated[
         int | None,
-        option("The port; by default 8765, or another if that is in use.", None, "--port", min=1),
+        option("The port; by default 8765, or a free port if that is in use.", None, "--port", min=1),
     ] = None,
     people: Annotated[
         int, option("Number of synthetic people who answer.", "N", "--people", "--n", min=0)
@@ -458,7 +458,7 @@ def try_survey(
     address = f"http://{LOCAL}:{_free_port() if port is None else port}"
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "survey"
-        write_example(folder, address, copied=None if own is None else Survey.load(own))
+        write_example(folder, address, copied=None if file is None else Survey.load(file))
         values = {
             **load(folder / "collector.yaml", SurveySettings).model_dump(),
             "limits": {"per_minute": 10**9},
@@ -491,7 +491,7 @@ def try_survey(
 
 
 def announce_survey(survey: Survey, *, quiet: bool = False) -> list[str]:
-    """Print the bound on everything that a person sends, and the remarks on a survey; return the remarks."""
+    """Print the bound on everything that a person sends, and remarks on the survey; return the remarks."""
     from masquerade.survey.forms.remarks import survey_remarks  # noqa: PLC0415
 
     remarks = survey_remarks(survey)
@@ -509,14 +509,14 @@ def announce_survey(survey: Survey, *, quiet: bool = False) -> list[str]:
 
 def collector_settings(file: Path) -> SurveySettings:
     """Load and check the settings of a collector."""
-    from masquerade.cli.settings_files import load_settings  # noqa: PLC0415  (devices have too little memory for it)
+    from masquerade.cli.settings_files import load_settings  # noqa: PLC0415  (too large for the memory of devices)
 
     found: SurveySettings = load_settings(file, "survey")
     return found
 
 
 def _free_port() -> int:
-    """Return the usual port of the demo, or another port if it is in use."""
+    """Return the default port, or a free port if the default port is in use."""
     from masquerade.services.common.example_deployment import free_ports  # noqa: PLC0415
 
     try:

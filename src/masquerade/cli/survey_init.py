@@ -34,7 +34,7 @@ def draft_questionnaire(form: Questionnaire, limit: PrivacyLimit, choice: Choice
     Parameters
     ----------
     form : Questionnaire
-        If `choice` names sensitive questions, those that are neither sensitive nor clear are removed from it.
+        If `choice` names sensitive questions, the questions that it does not name are removed from the form.
     limit : PrivacyLimit
         Limit on what all answers together may reveal about a person.
     choice : Choice
@@ -126,7 +126,7 @@ def _with_exact_odds(channel: Any, size: int) -> Any:
 
 
 def usable_gamma(gamma: Fraction, size: int) -> Fraction:
-    """Return γ, or the closest smaller one with which a truth is kept in k of fewer than 1,000 cases.
+    """Return γ, or the closest smaller value that keeps a truth in k of fewer than 1,000 cases.
 
     Formula: a symmetric channel of J truths keeps the truth with γ/(γ + J − 1).
     """
@@ -143,7 +143,7 @@ def usable_gamma(gamma: Fraction, size: int) -> Fraction:
 
 
 def _simple_gamma(epsilon: float, limit: Fraction) -> Fraction:
-    """Return the simplest γ that is at most e^ε and loses little of ε; the limit if ε uses all of it."""
+    """Return the simplest γ that is at most e^ε and loses little of ε; the limit itself if ε equals it."""
     if limit.denominator in DENOMINATORS and abs(math.log(limit) - epsilon) < 2e-6:
         return limit
     largest = Fraction(math.exp(epsilon)) * (1 - Fraction(1, 2**40))  # exp() may round up
@@ -155,7 +155,7 @@ def _simple_gamma(epsilon: float, limit: Fraction) -> Fraction:
 
 
 def _follow_up_units(form: Questionnaire, choice: Choice) -> list[tuple[str, ...]]:
-    """Return the groups of questions to disguise together: a question and those that it depends on."""
+    """Return the groups of questions to disguise together: a question and the questions it depends on."""
     units = {
         question.name: {question.name} for question in form.questions if question.name not in choice.clear
     }

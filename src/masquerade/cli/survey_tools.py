@@ -31,7 +31,7 @@ def package_survey(
 ) -> None:
     """Build a package for another survey tool, which then stores or sends only reports.
 
-    README.txt in the folder has the steps.
+    README.txt in the folder lists the next steps.
 
     Example: masquerade survey package survey.yaml --for limesurvey --out package
     """
@@ -48,7 +48,7 @@ def package_survey(
         emit({"tool": tool, "files": sorted(built.files), "remarks": list(built.remarks)})
         return
     for line in built.remarks:
-        say(f"not as in {survey}: {line}")
+        say(f"differs from {survey}: {line}")
     say(f"wrote {counted(len(built.files), 'file')} into {out}: README.txt has the next steps.")
 
 

@@ -49,7 +49,7 @@ def issue(
 ) -> None:
     """Make a key and a certificate for a service, and print the fingerprint that its peers pin.
 
-    Without --host it is valid only here.
+    Without --host, the certificate is valid only on this machine (localhost).
 
     Example: masquerade tls issue tls north --host north.example
     """
@@ -97,8 +97,8 @@ def sign(
 ) -> None:
     """Sign the key in a request, and print the fingerprint that peers pin.
 
-    Only the key is taken from the request, after its signature is checked; name, hosts and days are those
-    given here.
+    Only the key is taken from the request, after its signature is checked. Name, hosts and days are given by
+    the options.
 
     Example: masquerade tls sign tls north.csr --host north.example
     """

@@ -90,7 +90,10 @@ def keyed_blake2b(key: bytes, data: Rows, offsets: Offsets, size: int) -> Rows:
 
 
 def _spread(work: Callable[[Rows, Offsets, Rows], None], data: Rows, offsets: Offsets, size: int) -> Rows:
-    """Run work on rows, on all cores if there are many rows. Arrays have one type: work is compiled once."""
+    """Run work on rows, on all cores if there are many rows.
+
+    Arrays are converted to one type, so that the work is compiled only once.
+    """
     read, ends, rows = data.view(), offsets.astype(np.int64, copy=False), len(offsets) - 1
     read.flags.writeable = False
     out = np.empty((rows, size), np.uint8)
@@ -163,10 +166,10 @@ def _fill(words: Words, prefix: Words, length: int, data: Rows, offsets: Offsets
 
 @compiled
 def _hmac_rows(
-    known: tuple[Words, Words, Words, Words], length: int, data: Rows, offsets: Offsets, out: Rows
+    setup: tuple[Words, Words, Words, Words], length: int, data: Rows, offsets: Offsets, out: Rows
 ) -> None:
-    """Write the MACs of rows; `known` has the states after the key, the constants and the prefix."""
-    inner, outer, added, prefix = known
+    """Write the MACs of rows; `setup` contains both states after the key, the constants and the prefix."""
+    inner, outer, added, prefix = setup
     words, state = np.zeros((64, LANES), U4), np.zeros((8, LANES), U4)
     for begin in range(0, len(out), LANES):
         lanes = min(LANES, len(out) - begin)
@@ -222,10 +225,10 @@ def _blake2b_rounds(words: LongWords, state: LongWords, orders: NDArray[np.int64
 
 @compiled
 def _blake2b_rows(
-    known: tuple[LongWords, LongWords], orders: NDArray[np.int64], data: Rows, offsets: Offsets, out: Rows
+    setup: tuple[LongWords, LongWords], orders: NDArray[np.int64], data: Rows, offsets: Offsets, out: Rows
 ) -> None:
-    """Write the tags of rows; `known` has the state after the key, and the initial state."""
-    begin, start = known
+    """Write the tags of rows; `setup` contains the state after the key, and the initial state."""
+    begin, start = setup
     words, state = np.zeros((16, LANES), U8), np.zeros((16, LANES), U8)
     for first in range(0, len(out), LANES):
         lanes = min(LANES, len(out) - first)

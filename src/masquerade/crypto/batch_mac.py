@@ -1,7 +1,7 @@
 """MACs of many texts with one key: `symmetric.code` and keyed BLAKE2b without one call per text.
 
-Short texts are hashed in batches; others by libsodium if it is installed (masquerade[crypto]), else by
-Python's slower standard library.
+Short texts are hashed in batches. Longer texts are hashed by libsodium if it is installed
+(masquerade[crypto]), and by Python's slower standard library otherwise.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Texts(NamedTuple):
 
     @classmethod
     def of_column(cls, column: pa.Array) -> Self:
-        """Return the values of a column without missing values, cast to text by Arrow."""
+        """Return the texts of a column that has no missing values; Arrow casts other types to text."""
         if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
             column = column.cast(pa.string())
         wide = pa.types.is_large_string(column.type)

@@ -39,7 +39,7 @@ PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 @dataclass(frozen=True)
 class Pair:
-    """Paths of a certificate and its key, and the fingerprint that others pin."""
+    """Paths of a certificate and its key, and the fingerprint that peers pin."""
 
     certificate: Path
     key: Path
@@ -60,7 +60,7 @@ def init(folder: str | Path, *, name: str = "masquerade test authority") -> Pair
         raise FileError(f"{place}: cannot be made ({os.strerror(error.errno or 5).lower()}).") from None
     secret = ec.generate_private_key(ec.SECP256R1())
     signed = _sign_certificate(name, None, secret.public_key(), secret, _AUTHORITY_DAYS)
-    write_whole(key, _private(secret), private=True)
+    write_whole(key, _private_pem(secret), private=True)
     write_whole(certificate, signed.public_bytes(serialization.Encoding.PEM))
     return Pair(certificate, key, fingerprint(certificate))
 
@@ -72,7 +72,7 @@ def issue(folder: str | Path, name: str, hosts: Sequence[str] = HOSTS, days: int
     certificate, key = place / f"{name}.pem", place / f"{name}.key"
     _refuse_to_overwrite(certificate, key, advice=" (masquerade tls rotate makes a new pair)")
     try:
-        _put(place, name, alternatives, days)
+        _write_pair(place, name, alternatives, days)
         for path, inside in ((key, "key.pem"), (certificate, "certificate.pem")):
             path.symlink_to(Path(f".{name}") / "current" / inside)
     except OSError as error:
@@ -95,11 +95,11 @@ def rotate(folder: str | Path, name: str) -> Pair:
     days = (old.not_valid_after_utc - old.not_valid_before_utc - _EARLIER).days
     before = current.resolve()
     try:
-        _put(place, name, hosts, days)
+        _write_pair(place, name, hosts, days)
         shutil.rmtree(before)
     except OSError as error:
         raise FileError(f"{place}: cannot be written ({os.strerror(error.errno or 5).lower()}).") from None
-    return Pair(certificate, key, fingerprint(certificate), _mark(old))
+    return Pair(certificate, key, fingerprint(certificate), _fingerprint_of(old))
 
 
 def request(folder: str | Path, name: str, hosts: Sequence[str] = HOSTS) -> tuple[Path, Path]:
@@ -138,7 +138,7 @@ def request(folder: str | Path, name: str, hosts: Sequence[str] = HOSTS) -> tupl
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{place}: cannot be made ({os.strerror(error.errno or 5).lower()}).") from None
-    write_whole(key, _private(secret), private=True)
+    write_whole(key, _private_pem(secret), private=True)
     write_whole(csr, signed.public_bytes(serialization.Encoding.PEM))
     return csr, key
 
@@ -152,10 +152,11 @@ def sign(
     *,
     overwrite: bool = False,
 ) -> Pair:
-    """Create name.pem from a signing request of which only the public key is used.
+    """Create name.pem for the public key of a signing request.
 
-    Name, hosts, lifetime and uses of the certificate are those given here: whatever else the request
-    states, such as other hosts or a certificate authority, has no effect.
+    Only the public key is taken from the request. Name, hosts and lifetime of the certificate are the
+    arguments of this function: different hosts in the request, or a request to be an authority, have no
+    effect.
 
     Parameters
     ----------
@@ -175,7 +176,7 @@ def sign(
     Returns
     -------
     Pair
-        The certificate; `key` is where the key would be, which this folder does not have.
+        The certificate. `key` is a path without a file: only the service has the key.
 
     Raises
     ------
@@ -192,10 +193,10 @@ def sign(
     if not overwrite:
         _refuse_to_overwrite(certificate, advice=" unless --overwrite is given")
     public = _requested_key(path)
-    old = _mark(_read(certificate)) if certificate.exists() else None
+    old = _fingerprint_of(_read(certificate)) if certificate.exists() else None
     signed = _certify(place, name, public, alternatives, days)
     write_whole(certificate, signed.public_bytes(serialization.Encoding.PEM))
-    return Pair(certificate, key, _mark(signed), old)
+    return Pair(certificate, key, _fingerprint_of(signed), old)
 
 
 def expiry(pem_or_path: str | bytes | Path) -> datetime:
@@ -220,17 +221,17 @@ def expiry(pem_or_path: str | bytes | Path) -> datetime:
 
 def fingerprint(pem_or_path: str | bytes | Path) -> str:
     """Return ``sha256:`` and the digest of a certificate, given as PEM or as a file."""
-    return _mark(_read(pem_or_path))
+    return _fingerprint_of(_read(pem_or_path))
 
 
-def _put(place: Path, name: str, hosts: x509.SubjectAlternativeName, days: int) -> None:
-    """Write a new pair into its own folder, then make it the current one."""
+def _write_pair(place: Path, name: str, hosts: x509.SubjectAlternativeName, days: int) -> None:
+    """Write a new pair into a folder of its own, then let the link `current` point to that folder."""
     secret = ec.generate_private_key(ec.SECP256R1())
     signed = _certify(place, name, secret.public_key(), hosts, days)
     home, generation = place / f".{name}", f"{signed.serial_number:x}"
     home.mkdir(mode=0o755, exist_ok=True)
     (home / generation).mkdir()
-    write_whole(home / generation / "key.pem", _private(secret), private=True)
+    write_whole(home / generation / "key.pem", _private_pem(secret), private=True)
     write_whole(home / generation / "certificate.pem", signed.public_bytes(serialization.Encoding.PEM))
     following = home / "following"
     following.unlink(missing_ok=True)
@@ -250,8 +251,8 @@ def _certify(
 
 
 def _requested_key(path: Path) -> PublicKey:
-    """Return the public key of a signing request, once its signature and strength are checked."""
-    content = _content(path, MOST_REQUEST)
+    """Return the public key of a signing request after checking the signature and the key's strength."""
+    content = _read_bytes(path, MOST_REQUEST)
     try:
         parsed = x509.load_pem_x509_csr(content)
         public = parsed.public_key()
@@ -271,7 +272,7 @@ def _requested_key(path: Path) -> PublicKey:
 
 
 def _hosts(name: str, hosts: Sequence[str]) -> x509.SubjectAlternativeName:
-    """Return the hosts of a certificate, once its name is checked."""
+    """Return the hosts of a certificate after checking its name."""
     if not _NAME.fullmatch(name) or name == AUTHORITY:
         raise InputError(
             f"A certificate is named by letters, digits, '.', '_' and '-', and not {AUTHORITY!r}. "
@@ -341,13 +342,13 @@ def _host(host: str) -> x509.GeneralName:
         raise InputError(f"A host is an address or a name in ASCII. Got {host!r} instead.") from None
 
 
-def _private(secret: ec.EllipticCurvePrivateKey) -> bytes:
+def _private_pem(secret: ec.EllipticCurvePrivateKey) -> bytes:
     return secret.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
-def _mark(certificate: x509.Certificate) -> str:
+def _fingerprint_of(certificate: x509.Certificate) -> str:
     return "sha256:" + certificate.fingerprint(hashes.SHA256()).hex()
 
 
@@ -357,7 +358,7 @@ def _pem(pem_or_path: str | bytes | Path) -> tuple[bytes, str]:
     if isinstance(text, bytes) and b"-----BEGIN" in text:
         return text, "The text"
     path = Path(os.fsdecode(pem_or_path))
-    return _content(path), f"{path}:"
+    return _read_bytes(path), f"{path}:"
 
 
 def _read(pem_or_path: str | bytes | Path) -> x509.Certificate:
@@ -370,7 +371,7 @@ def _read(pem_or_path: str | bytes | Path) -> x509.Certificate:
 
 def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
-        key = serialization.load_pem_private_key(_content(path), password=None)
+        key = serialization.load_pem_private_key(_read_bytes(path), password=None)
     except (ValueError, TypeError):
         raise FileError(f"{path}: is not a private key in PEM form without a password.") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -378,8 +379,8 @@ def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def _content(path: Path, most: int | None = None) -> bytes:
-    """Return the content of a file, of which at most `most` bytes are read."""
+def _read_bytes(path: Path, most: int | None = None) -> bytes:
+    """Return the content of a file; raise FileError if it has more than `most` bytes."""
     try:
         with path.open("rb") as stream:
             data = stream.read(-1 if most is None else most + 1)

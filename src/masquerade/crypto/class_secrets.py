@@ -1,13 +1,14 @@
 """Secrets of classes: derived from an OPRF output, and recovered from k shares.
 
-People with the same quasi-identifier derive the same secret. From it follow a tag, the key of their sealed
-parts, and polynomials whose values at random positions are their shares; nobody else can derive any of these.
-The derivation is SHAKE-256 (FIPS 202) over a label and the secret. It runs once per class, and there may be a
-million classes. So shares are in the small field 2⁶¹ − 1 of `kernels.field61`, three per secret, and the
-secrets of all classes are recovered together; `crypto.group` compares the sharing schemes.
+A class is all people with the same quasi-identifier; they derive the same secret. The secret determines a
+tag, the key of their sealed parts, and polynomials whose values at random positions are their shares; nobody
+else can derive any of these. The derivation is SHAKE-256 (FIPS 202) over a label and the secret. It runs once
+per class, and there may be a million classes. So shares are in the small field 2⁶¹ − 1 of `kernels.field61`,
+three per secret, and the secrets of all classes are recovered together. `crypto.group.interpolate_points`
+compares the sharing schemes.
 
-A recovered secret is accepted only if the tag of the class follows from it, so a wrong one never passes. Bad
-shares cost draws: with a fraction β of bad shares a draw succeeds with probability (1 − β)^k.
+A recovered secret is accepted only if it gives the tag of the class, so a wrong secret never passes. k shares
+drawn at random recover the secret with probability (1 − β)^k if a fraction β of the shares is bad.
 """
 
 from __future__ import annotations
@@ -92,14 +93,14 @@ def shares_at(secrets: Elements, k: int, xs: Elements, which: Ints) -> Elements:
 
 
 def as_bytes(secrets: Elements) -> list[bytes]:
-    """Return secrets (classes, limbs) as one byte string each."""
+    """Return one byte string per secret, from an array (classes, limbs)."""
     run = secrets.astype("<u8").tobytes()
     return [run[at : at + SECRET_SIZE] for at in range(0, len(run), SECRET_SIZE)]
 
 
 @dataclass(frozen=True, eq=False)
 class ClassShares:
-    """Shares by class: class c has those from ``starts[c]`` to ``starts[c + 1] − 1``.
+    """Shares by class: class c has the shares from ``starts[c]`` to ``starts[c + 1] − 1``.
 
     `point` numbers the distinct x of all classes. Shares with the same number claim a value at the same x,
     not necessarily the same value.
@@ -117,9 +118,9 @@ class ClassShares:
         return np.diff(self.starts)
 
     def draw(self, classes: Ints) -> tuple[Ints, Ints]:
-        """Return the positions of shares with distinct x, shuffled within each class, and their numbers.
+        """Return positions of shares with distinct x, shuffled within each class, and the number per class.
 
-        Of several shares at one x a random one is taken.
+        If several shares of a class have the same x, one of them is taken at random.
         """
         sizes = self.sizes[classes]
         order = shuffle_within(self.starts[classes], self.starts[classes + 1])
@@ -134,11 +135,12 @@ class ClassShares:
 def recover_secrets(shares: ClassShares, k: int) -> tuple[Elements, NDArray[np.bool_]]:
     """Return the secrets of classes with at least k distinct x each, (classes, limbs), and flags of success.
 
-    Formula: `lagrange_at_zero` on k shares drawn at random, up to 20 times. Then all choices of k shares if
-    they are few, so that k good shares of a small class are always found. Else `decode` on up to 4k + 1024
-    shares, which finds the polynomial if at most (m − k)/2 of these m shares are bad. A class with exactly k
-    shares is tried once. The choices tried over all classes are limited, which is enough for about 200 of the
-    largest classes. Classes are taken in random order, and those beyond the limit are decoded.
+    Formula: `lagrange_at_zero` on k shares drawn at random, up to 20 times. If no draw succeeds and the class
+    is small, all choices of k shares are tried, so that k good shares are always found. In a large class,
+    `decode` is used on m ≤ 4k + 1024 shares; it finds the polynomial if at most (m − k)/2 of them are bad. A
+    class with exactly k shares is tried once. The number of choices over all classes is limited, which
+    suffices for about 200 classes with 5000 choices each. Classes are processed in random order; beyond the
+    limit, `decode` is used.
     """
     secrets = np.zeros((len(shares.tags), LIMBS), dtype=np.uint64)
     found = np.zeros(len(shares.tags), dtype=np.bool_)
@@ -157,7 +159,7 @@ def recover_secrets(shares: ClassShares, k: int) -> tuple[Elements, NDArray[np.b
         secrets[left[fits]] = values[fits]
     left, choices = np.flatnonzero(~found & (shares.sizes > k)), 0
     for c in left[shuffle_within(np.zeros(1, dtype=np.int64), np.array([left.size]))]:
-        number = _few(shares.sizes[c], k)
+        number = _number_of_choices(shares.sizes[c], k)
         tried = 0 < number <= MOST_CHOICES_IN_ALL - choices
         choices += number if tried else 0
         for secret in _all_choices(shares, c, k) if tried else _decode_class(shares, c, k):
@@ -179,8 +181,8 @@ def shuffle_within(starts: Ints, ends: Ints) -> Ints:
     return shuffle
 
 
-def _few(size: np.int64, k: int) -> int:
-    """Return the number of choices of k shares of a class, 0 if it is large."""
+def _number_of_choices(size: np.int64, k: int) -> int:
+    """Return the number of choices of k shares of a class, or 0 if there are too many to try."""
     choices = comb(int(size), k)
     return choices if choices <= _MOST_CHOICES and choices * k * k <= _MOST_PRODUCTS else 0
 
@@ -189,7 +191,7 @@ def _all_choices(shares: ClassShares, c: np.int64, k: int) -> Elements:
     """Return the secrets of all choices of k shares of a class with distinct x, (choices, limbs)."""
     places = range(shares.starts[c], shares.starts[c + 1])
     chosen = np.array(list(combinations(places, k)), dtype=np.int64)
-    points = shares.point[chosen]  # ascending, so equal ones are adjacent
+    points = shares.point[chosen]  # ascending, so equal points are adjacent
     chosen = chosen[(points[:, 1:] != points[:, :-1]).all(axis=1)].ravel()
     starts = np.arange(0, chosen.size, k, dtype=np.int64)
     return lagrange_at_zero(shares.xs[chosen], shares.ys[chosen], starts, k)

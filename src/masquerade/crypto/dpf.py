@@ -33,8 +33,8 @@ from masquerade.crypto.errors import DecodingError
 from masquerade.crypto.symmetric import BlockFunction, Keystream
 from masquerade.kernels import node_tree
 
-MOST_BITS = 63  # largest domain of a threshold
-MOST_POINT_BITS = 24  # largest domain of a point: its expansion has 2^bits numbers
+MOST_BITS = 63  # of the domain of a comparison function
+MOST_POINT_BITS = 24  # of the domain of a point function, whose expansion has 2^bits numbers
 LEFT, RIGHT, LEFT_VALUE, RIGHT_VALUE = range(4)
 LEAF = LEFT_VALUE
 
@@ -78,13 +78,13 @@ def _negate_where(words: Words, negative: Any) -> Words:
 
 
 def _bit(points: Words, level: int, bits: int) -> Bits:
-    """Return the bit that decides at a level, the highest first."""
+    """Return the bit of each point that selects the child at a level; the highest bit is at the root."""
     return ((points >> np.uint64(bits - 1 - level)) & _ONE).astype(np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
 class _Keys:
-    """Common part of both types of keys: one root each, and corrections per level that both holders share.
+    """Common part of both types of keys: a root per key, and corrections per level, equal for both holders.
 
     `party` is 0 or 1. `nodes` and `flags` correct the nodes and their bits (left, right).
     """
@@ -168,7 +168,7 @@ class PointKeys(_Keys):
 
 @dataclass(frozen=True, eq=False)
 class ThresholdKeys(_Keys):
-    """One holder's keys for functions that are a payload below a point, and zero from there on."""
+    """One holder's keys for functions that are a payload below a point, and zero from the point on."""
 
     values: Words  # (levels, keys)
     last: Words  # (keys,)
@@ -188,7 +188,7 @@ class ThresholdKeys(_Keys):
         ]
 
     def evaluate(self, at: ArrayLike) -> Words:
-        """Return this holder's share of each function at its value of ``at``."""
+        """Return this holder's share of function i at ``at[i]``, for all i."""
         where = _within(at, self.bits, len(self))
         nodes, flags = self.roots, np.full(len(self), self.party, dtype=np.uint8)
         total = np.zeros(len(self), dtype=np.uint64)

@@ -1,7 +1,7 @@
 """ElGamal encryption on secp256k1 under a joint key of several holders, and records encoded as points.
 
-A ciphertext of M is (a, b) = (r·G, M + r·K). Adding an encryption of zero re-randomizes it; subtracting all
-holders' s·a from b decrypts it.
+A ciphertext of M is (a, b) = (r·G, M + r·K), where K = Σ s·G and each holder knows one secret s. Adding an
+encryption of zero re-randomizes the ciphertext; subtracting s·a for every holder from b decrypts it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from masquerade.crypto.group import Point, Secret
 from masquerade.crypto.secp256k1 import secp256k1
 
 POINT = secp256k1.point_size
-PIECE = 30  # bytes of a record per ciphertext; the other two are a counter and the length
+PIECE = 30  # bytes of a record per ciphertext; the two other bytes of x are a counter and the length
 
 
 class Ciphertext(NamedTuple):
@@ -63,14 +63,14 @@ def decode_points(data: bytes) -> tuple[Point, ...]:
 
 
 def embed_piece(piece: bytes) -> Point:
-    """Return the point that encodes at most 30 bytes: x with the first counter that is on the curve.
+    """Return the point that encodes at most 30 bytes, with the first counter that gives an x on the curve.
 
     The running time depends on the piece, so only its owner may observe it.
     """
     if len(piece) > PIECE:
         raise InputError(f"A piece of a record has at most {PIECE} bytes. Got {len(piece)} instead.")
     rest = bytes([len(piece)]) + piece.ljust(PIECE, b"\0")
-    for counter in range(256):  # each succeeds with probability one half
+    for counter in range(256):  # each counter succeeds with probability one half
         try:
             return secp256k1.decode(b"\x02" + bytes([counter]) + rest)
         except DecodingError:
@@ -88,7 +88,7 @@ def extract_piece(point: Point) -> bytes:
 
 
 def pieces_of(record: bytes, width: int) -> tuple[bytes, ...]:
-    """Return a record in `width` pieces: full pieces, then a partial piece, then empty pieces."""
+    """Split a record into `width` pieces: full pieces, then a partial piece, then empty pieces."""
     if len(record) > width * PIECE:
         raise InputError(f"A record has at most {width * PIECE} bytes here. Got {len(record)} instead.")
     return tuple(record[at : at + PIECE] for at in range(0, width * PIECE, PIECE))

@@ -1,8 +1,8 @@
 """Groups of prime order: points, secret scalars and their operations.
 
-Only a group creates a `Point`: by `Group.decode`, which is strict, or as a result. The identity may be a
-result but never an input: it has no encoding. Multiplication by a `Secret` takes constant time, by a public
-``int`` it is faster; the two types prevent confusion.
+Only a group creates a `Point`: by `Group.decode`, which is strict, or as the result of an operation. The
+identity may be a result but never an input: it has no encoding. Multiplication by a `Secret` takes constant
+time. Multiplication by a public ``int`` is faster; the two types prevent confusion.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Group(ABC):
         return value.to_bytes(SCALAR_SIZE, self.byteorder)
 
     def decode_scalar(self, encoding: bytes) -> int:
-        """Return the integer of 32 bytes; raise DecodingError if it is not below the order."""
+        """Return the integer that 32 bytes encode; raise DecodingError if it is not below the order."""
         if len(encoding) != SCALAR_SIZE:
             raise DecodingError(f"A scalar has {SCALAR_SIZE} bytes. Got {len(encoding)} instead.")
         value = int.from_bytes(encoding, self.byteorder)
@@ -226,10 +226,10 @@ def expand_message(message: bytes, domain: bytes, length: int) -> bytes:
 
 
 class SmallLog:
-    """Finds d with point = d·G for 0 ≤ d ≤ n by baby steps and giant steps.
+    """Discrete logarithms of small multiples: d with point = d·G for 0 ≤ d ≤ n, by baby and giant steps.
 
-    Cost: √n additions to prepare the baby steps, which serve all points, and at most √n to find; 20 ms each
-    for n = 10⁷ on secp256k1.
+    Cost: √n additions to prepare the baby steps once, and at most √n additions per point; 20 ms for either
+    with n = 10⁷ on secp256k1.
 
     >>> from masquerade.crypto.secp256k1 import secp256k1
     >>> logs = SmallLog(secp256k1, 1000)
@@ -263,9 +263,9 @@ class SmallLog:
 def interpolate_points(xs: Sequence[int], points: Sequence[Point], at: int, group: Group) -> Point:
     """Return f(at)·H from the points f(x)·H; the polynomial itself stays unknown.
 
-    Other sharing schemes use other fields: `crypto.shamir` deals and opens seeds at the positions 1 … k, one
-    per user; `crypto.class_secrets` opens derived secrets in the field of 2⁶¹ − 1 elements, in compiled code,
-    from a million shares at a time, some of which may be bad.
+    Other sharing schemes use other fields. `crypto.shamir` deals and opens one seed per user, with shares at
+    the positions 1 … k. `crypto.class_secrets` recovers secrets in the field of 2⁶¹ − 1 elements, in compiled
+    code, from a million shares at a time, some of which may be bad.
     """
     if len(points) != len(xs):
         raise InputError(f"Interpolation needs one point per position. Got {len(points)} for {len(xs)}.")
@@ -281,7 +281,7 @@ def lagrange(xs: tuple[int, ...], at: int, group: Group) -> tuple[int, ...]:
     Cost: n² products of small numbers and n inversions.
     """
     if not all(1 <= x < 2**32 for x in xs):
-        raise InputError("The position of a share must be from 1 to 2^32 − 1; 0 is that of the secret.")
+        raise InputError("The position of a share must be from 1 to 2^32 − 1; position 0 is the secret.")
     if len(set(xs)) != len(xs):
         raise InputError("Two shares have the same position: each needs its own.")
     q = group.order

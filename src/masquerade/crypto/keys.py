@@ -1,4 +1,4 @@
-"""Keys of people and sessions, and bearer tokens; the cryptography is done by `cryptography`."""
+"""Keys of people and sessions, and bearer tokens, built on the package `cryptography`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIGNATURE_SIZE = 64
 TOKEN_SIZE = 32  # random bytes: enough that a digest without salt or stretching cannot be reversed
 _P = 2**255 - 19
 _ORDER_8 = 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
-# y of the points of order 1, 2, 4 and 8 on edwards25519: as keys they accept one signature for many messages
+# y of the points of order 1, 2, 4 and 8 on edwards25519: as keys, they accept a signature for many messages
 _SMALL_ORDER = frozenset({1, _P - 1, 0, _ORDER_8, _P - _ORDER_8})
 
 
@@ -57,7 +57,7 @@ def expand(secret: bytes, info: bytes, size: int) -> bytes:
 def stretch(passphrase: bytes, salt: bytes) -> bytes:
     """Return a key from a passphrase or another secret, by scrypt (RFC 7914).
 
-    Cost: 64 MiB and about a quarter of a second, also for an attacker who guesses.
+    Cost: 64 MiB and about a quarter of a second, also for each guess of an attacker.
     """
     return Scrypt(salt=salt, length=KEY_SIZE, n=2**16, r=8, p=1).derive(passphrase)
 

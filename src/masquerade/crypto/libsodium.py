@@ -22,7 +22,7 @@ _HEAD, _PIECE = 1 << 12, 1 << 16
 
 
 def unpack(source: IO[bytes], target: IO[bytes]) -> bool:
-    """Write the library contained in a module's source to `target`; return False if there is none."""
+    """Write the library contained in a module's source to `target`; return False if it has no library."""
     at = source.read(_HEAD).find(_BEFORE)
     if at < 0:
         return False

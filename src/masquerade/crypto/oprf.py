@@ -1,8 +1,9 @@
 """The verifiable oblivious PRF (VOPRF) of RFC 9497 over ristretto255 with SHA-512.
 
-A client blinds its input, a server multiplies it by its key without seeing the input, and the client unblinds
-and hashes. Equal inputs give equal outputs, and nobody can compute an output without the server. One proof
-shows that a whole batch was multiplied by the key that the server published.
+A client blinds its input, a server multiplies the blinded input by its key, and the client unblinds and
+hashes the product. The server does not see the input. Equal inputs give equal outputs, and nobody can compute
+an output without the server. One proof shows that a whole batch was multiplied by the key that the server
+published.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def verify(public: Point, elements: Sequence[Point], evaluated: Sequence[Point],
 
 
 def unblind(blinded: Blinded, evaluated: Point) -> Point:
-    """Return the key times the hashed input, from which the output follows."""
+    """Return the hashed input times the key, from which `output_of` computes the output."""
     # variable time is safe: the scalar is used once, and no other party can time this step
     inverse = group.secret(pow(blinded.blind.reveal(), -1, group.order))
     return group.multiply(evaluated, inverse)

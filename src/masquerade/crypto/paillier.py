@@ -1,6 +1,6 @@
 """Paillier's additively homomorphic encryption, for scalar products between two parties.
 
-The owner of a key encrypts and decrypts modulo the squares of its primes (Chinese remainders); all others
+The owner of a key encrypts and decrypts modulo the squares of its primes (Chinese remainders); other parties
 work modulo n². gmpy2 makes this about ten times faster if it is installed. Nothing here is constant-time.
 
 A mask hides a sum only if encryption is one to one, that is if gcd(n, φ(n)) = 1. With a modulus p·q where p
@@ -36,7 +36,7 @@ _CHALLENGE = b"masquerade paillier root 1"
 
 
 class PaillierPublic(NamedTuple):
-    """A public key: encrypts and adds."""
+    """A public key, which encrypts and adds."""
 
     n: int
 
@@ -74,9 +74,9 @@ class PaillierPublic(NamedTuple):
         return [int.from_bytes(stream[i * wide : (i + 1) * wide], "big") % self.n for i in range(ROOTS)]
 
     def product(self, ciphertexts: Iterable[int]) -> int:
-        """Return an encryption of the sum.
+        """Return an encryption of the sum of the plaintexts.
 
-        Without a fresh addend, a party that knows the addends recognizes the result.
+        Unless one of the ciphertexts is fresh, a party that knows them all can recognize the result.
         """
         square, total = mpz(self.n) ** 2, mpz(1)
         for ciphertext in ciphertexts:
@@ -146,7 +146,7 @@ class PaillierKey:
         return int(parts[0] + first.prime * lift)
 
     def prove(self, binding: bytes) -> bytes:
-        """Return the proof for `PaillierPublic.check`, bound to data that both sides know."""
+        """Return the proof for `PaillierPublic.check`, bound to data that both parties know."""
         first, second = self._halves
         roots = []
         for challenge in self.public.challenges(binding):

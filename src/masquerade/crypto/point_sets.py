@@ -1,4 +1,4 @@
-"""Hash to, mask and check sets of ristretto255 points, 32 bytes per row, on all cores."""
+"""Sets of ristretto255 points, 32 bytes per row: hash texts to points, mask and check them, on all cores."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ def mask_points(points: Rows, secret: Secret) -> Rows:
     """
     products = sodium_rows.multiplied_points(points, secret._encoding)  # noqa: SLF001
     if products is None:
-        raise _no_point()
+        raise _invalid_point()
     return products
 
 
 def decode_set(data: bytes, most: int) -> Rows:
-    """Return the distinct rows of a message, at most `most`; `mask_points` or `check_points` check each."""
+    """Return the rows of a message after checking that they are distinct and at most `most`.
+
+    Whether each row is a point is checked by `mask_points` or `check_points`.
+    """
     count, rest = divmod(len(data), POINT_SIZE)
     if rest or count > most:
         raise DecodingError(f"A set has at most {most:,} points of {POINT_SIZE} bytes.")
@@ -43,8 +46,8 @@ def decode_set(data: bytes, most: int) -> Rows:
 def check_points(points: Rows) -> None:
     """Raise DecodingError if a row is not a canonical point or is the identity."""
     if not sodium_rows.are_points(points):
-        raise _no_point()
+        raise _invalid_point()
 
 
-def _no_point() -> DecodingError:
+def _invalid_point() -> DecodingError:
     return DecodingError("A point of ristretto255 must be canonical and not the identity.")

@@ -55,11 +55,12 @@ def find_rejected(
     claim_of : callable
         Converts an item into a claim.
     batch : int
-        Number of counts or keys verified together, which limits memory.
+        Number of ballots or keys verified together, which limits memory.
     workers : int
-        Number of processes that share thousands of items, if these can be pickled (`spread`).
+        Number of processes among which thousands of items are divided. Items that cannot be pickled are
+        verified in this process (`spread`).
     each : int
-        Number of counts or keys per claim.
+        Number of ballots or keys in a claim.
 
     Returns
     -------
@@ -116,8 +117,8 @@ def random_weights(n: int) -> list[int]:
 class WeightedSum:
     """The running sum Σ weight·(A + c·image − c·shift·G − Σ s·base) over all equations of the claims.
 
-    Points are stored, not claims, so a batch needs little memory. Commitments have short weights, at half the
-    cost.
+    Points are stored, not claims, so a batch needs little memory. The weights of the commitments A are short,
+    which halves their cost.
     """
 
     def __init__(self) -> None:
@@ -159,13 +160,13 @@ class WeightedSum:
 def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int) -> list[Result]:
     """Return work(task) for each task in order, computed by at most `workers` processes.
 
-    Both must be picklable: `work` is a module-level function or a partial of one. If a process cannot start
-    or ends early, its tasks are done in this process.
+    `work` and the tasks must be picklable: `work` is a module-level function, or a `partial` of a
+    module-level function. If a process cannot start or ends early, its tasks are done in this process.
     """
     workers = min(workers, len(tasks))
     if workers <= 1:
         return [work(task) for task in tasks]
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (devices check alone)
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (not needed on devices)
 
     results: dict[int, Result] = {}
     left, lock, stopped = iter(enumerate(tasks)), threading.Lock(), threading.Event()
@@ -175,7 +176,7 @@ def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int) 
             return None if stopped.is_set() else next(left, None)
 
     def drive(_worker: int) -> None:
-        with _helper() as ask:
+        with _worker_process() as ask:
             while (numbered := following()) is not None:
                 number, task = numbered
                 try:
@@ -192,7 +193,7 @@ def spread(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int) 
 
 
 @contextmanager
-def _helper() -> Iterator[Callable[[Callable[[Task], Result], Task], Result]]:
+def _worker_process() -> Iterator[Callable[[Callable[[Task], Result], Task], Result]]:
     """Start a worker process that does tasks in sequence; yield a function that sends it a task.
 
     The process is a new interpreter, not a fork: it inherits no locks, and does not run the caller's script
@@ -200,7 +201,7 @@ def _helper() -> Iterator[Callable[[Callable[[Task], Result], Task], Result]]:
     task, or raises `EOFError`, `OSError` or `PickleError` if there is none.
     """
     begin = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
-    import subprocess  # noqa: PLC0415  (devices check alone)
+    import subprocess  # noqa: PLC0415  (not needed on devices)
 
     process: subprocess.Popen[bytes] | None = None
     with suppress(OSError):

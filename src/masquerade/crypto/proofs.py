@@ -1,9 +1,9 @@
 """Non-interactive sigma protocols: statements, contexts and proofs.
 
-A statement is a list of parts that all hold, under one challenge. A `Linear` part says that its prover knows
-scalars w with image − shift·G = Σ w_k·base_k in each of its equations, with the same w in all. An `Either`
-part says that one of its branches holds, but not which. The challenge is a hash of the statement, the
-commitments and the whole context (strong Fiat–Shamir).
+A statement is a list of parts that all hold, under one challenge. A `Linear` part says that the prover knows
+scalars w with image − shift·G = Σ w_k·base_k in each of its equations; all equations use the same w. An
+`Either` part says that one of its branches holds, but not which branch. The challenge is a hash of the
+statement, the commitments and the whole context (strong Fiat–Shamir).
 
 A proof consists of its commitments, one point per equation, followed for each part by the challenges of all
 branches but the last and by the responses, all in the statement's order. Its length follows from that.
@@ -118,12 +118,18 @@ Statement: TypeAlias = tuple[Part, ...]
 
 
 def possession(key: Point) -> Statement:
-    """State: I know x with key = x·G (Schnorr). This prevents keys made from other people's keys."""
+    """Return the statement that the prover knows x with key = x·G (Schnorr).
+
+    Its proof prevents keys made from other people's keys.
+    """
     return (Linear((Equation(key, ((0, key.group.generator),)),)),)
 
 
 def equal_logs(pairs: Sequence[tuple[Point, Point]]) -> Statement:
-    """State: I know one x with image = x·base for each pair (image, base) (Chaum–Pedersen for two)."""
+    """Return the statement that the prover knows one x with image = x·base for every pair (image, base).
+
+    For two pairs it is that of Chaum and Pedersen.
+    """
     if any(base.is_identity for _, base in pairs):
         raise InputError("A base must not be the identity, whose multiples prove nothing.")
     return (Linear(tuple(Equation(image, ((0, base),)) for image, base in pairs)),)
@@ -144,7 +150,7 @@ class Ballot(NamedTuple):
 
 
 def valid_bit(ballot: Ballot) -> Statement:
-    """State: h_i is honest and m_i masks 0 or 1.
+    """Return the statement that h_i is honest and m_i masks 0 or 1.
 
     Formula: log_G X_i = log_Y h_i, and for d = 0 or d = 1: log_G Y_i = log_X (m_i − d·G).
     """
@@ -157,7 +163,7 @@ def valid_bit(ballot: Ballot) -> Statement:
 
 
 def one_hot(ballots: Sequence[Ballot]) -> Statement:
-    """State: each ballot masks 0 or 1, and their bits add up to one.
+    """Return the statement that each ballot masks 0 or 1, and that the bits add up to one.
 
     Formula: `valid_bit` for each l, and with the same y_l: Y_il = y_l·G, Σ m_il − G = Σ y_l·X_l.
     """
@@ -172,7 +178,7 @@ def one_hot(ballots: Sequence[Ballot]) -> Statement:
 
 
 def branches_of(part: Part) -> tuple[Linear, ...]:
-    """Return the branches of a part; a linear part is its only branch."""
+    """Return the branches of a part; a linear part is its own only branch."""
     return part.branches if isinstance(part, Either) else (part,)
 
 
@@ -182,7 +188,7 @@ def group_of(statement: Statement) -> Group:
 
 
 def describe(statement: Statement) -> tuple[bytes, bytes]:
-    """Return the content of a statement for a transcript: its structure, then its points in that order."""
+    """Return the content of a statement for a transcript: its structure, and its points in the same order."""
     structure: list[int] = [len(statement)]
     points: list[bytes] = []
     for part in statement:
@@ -207,7 +213,7 @@ class Knows(NamedTuple):
 
 
 class BallotKeys(NamedTuple):
-    """One user's pair of secrets for one count. Used for a second count, they would reveal both bits."""
+    """One user's two secrets for one count. If they were used for a second count, both bits would leak."""
 
     x: Secret
     y: Secret
@@ -252,7 +258,7 @@ def knows_one_hot(bits: Sequence[int], keys: Sequence[BallotKeys]) -> tuple[Know
     return (*each, Knows(tuple(pair.y for pair in keys)))
 
 
-class Drawn(NamedTuple):
+class BranchRandomness(NamedTuple):
     """The randomness of one branch: nonces, or for a simulated branch its responses and challenge."""
 
     numbers: tuple[Secret, ...]
@@ -306,7 +312,7 @@ def proof_size(statement: Statement) -> int:
 
 
 def open_proof(statement: Statement, proof: bytes, transcript: Transcript) -> OpenedProof:
-    """Parse a proof strictly and derive its challenge; nothing is verified, commitments are not decoded."""
+    """Parse a proof strictly and derive its challenge, without verifying it or decoding its commitments."""
     group, expected = group_of(statement), proof_size(statement)
     if len(proof) != expected:
         raise DecodingError(f"This proof has {expected} bytes. Got {len(proof)} instead.")
@@ -330,9 +336,12 @@ def open_proof(statement: Statement, proof: bytes, transcript: Transcript) -> Op
 
 
 def _prove_from_parts(
-    statement: Statement, knowledge: Sequence[Knows], transcript: Transcript, drawn: Sequence[Sequence[Drawn]]
+    statement: Statement,
+    knowledge: Sequence[Knows],
+    transcript: Transcript,
+    drawn: Sequence[Sequence[BranchRandomness]],
 ) -> bytes:
-    """Prove with given randomness: for test vectors, and with fresh randomness for `prove`."""
+    """Return a proof made with the given randomness, which is fresh in `prove` and fixed in test vectors."""
     group = group_of(statement)
     commitments = [
         _commit(group, linear, draw)
@@ -347,7 +356,7 @@ def _prove_from_parts(
     return points + b"".join(map(group.encode_scalar, scalars))
 
 
-def _draw(group: Group, statement: Statement, knowledge: Sequence[Knows]) -> list[list[Drawn]]:
+def _draw(group: Group, statement: Statement, knowledge: Sequence[Knows]) -> list[list[BranchRandomness]]:
     if len(knowledge) != len(statement):
         raise InputError(f"A proof of {len(statement)} parts needs knowledge of each. Got {len(knowledge)}.")
     drawn = []
@@ -359,7 +368,7 @@ def _draw(group: Group, statement: Statement, knowledge: Sequence[Knows]) -> lis
             )
         drawn.append(
             [
-                Drawn(
+                BranchRandomness(
                     tuple(group.random_secret() for _ in range(linear.witnesses)),
                     None if b == knows.branch else group.random_secret(),
                 )
@@ -369,7 +378,7 @@ def _draw(group: Group, statement: Statement, knowledge: Sequence[Knows]) -> lis
     return drawn
 
 
-def _commit(group: Group, linear: Linear, draw: Drawn) -> list[Point]:
+def _commit(group: Group, linear: Linear, draw: BranchRandomness) -> list[Point]:
     """Return Σ r_k·base_k for each equation, minus c·(image − shift·G) for a simulated branch."""
     points = []
     for image, terms, shift in linear.equations:
@@ -387,9 +396,9 @@ def _times(group: Group, base: Point, secret: Secret) -> Point:
 
 
 def _answer(
-    group: Group, part: Linear | Either, knows: Knows, draws: Sequence[Drawn], challenge: int
+    group: Group, part: Linear | Either, knows: Knows, draws: Sequence[BranchRandomness], challenge: int
 ) -> list[int]:
-    """Return a part's challenges, all but the last, and its responses."""
+    """Return the challenges of a part, without the last challenge, and then its responses."""
     simulated = [0 if draw.challenge is None else draw.challenge.reveal() for draw in draws]
     own = (challenge - sum(simulated)) % group.order
     challenges = [own if draw.challenge is None else c for draw, c in zip(draws, simulated, strict=True)]

@@ -31,7 +31,7 @@ with suppress(OSError):  # some systems lock the file of a loaded library
 
 @final
 class _Ristretto255(Group):
-    """ristretto255: a point is 32 bytes validated by libsodium, so that its silent failures cannot occur.
+    """ristretto255: 32-byte points, each validated when decoded, so that libsodium never fails silently.
 
     Cost: about 70 µs per multiplication, 22 µs by the generator, 6 µs per decoding, 19 µs per addition.
     """

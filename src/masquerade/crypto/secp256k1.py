@@ -4,8 +4,8 @@ The low-level binding is used throughout: coincurve's own classes multiply secre
 an empty sum and parse hybrid encodings.
 
 The library adds decoded points at 0.35 µs each, so sums of many public points are arranged as few long sums
-on its own structures. It aborts the process on an empty sum and fails if a sum is the identity: both are
-returned as None.
+on its own structures. It aborts the process on an empty sum and fails if a sum is the identity; the functions
+here return None in either case.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FEW = 400  # below this number of points, one multiplication each is faster
 
 @ffi.callback("int(unsigned char *, const unsigned char *, const unsigned char *, void *)")  # type: ignore[untyped-decorator]
 def _whole_point(output: Any, x: Any, y: Any, _data: Any) -> int:
-    """Return the full product instead of its hash, for the callback of the key agreement."""
+    """Write the full product instead of its hash, as the callback of the library's key agreement."""
     ffi.memmove(output, x, 32)
     ffi.memmove(output + 32, y, 32)
     return 1
@@ -49,7 +49,7 @@ def _whole_point(output: Any, x: Any, y: Any, _data: Any) -> int:
 
 @final
 class _Secp256k1(Group):
-    """secp256k1 with 33-byte encodings; points are libsecp256k1's own, so sums take 0.35 µs per point."""
+    """secp256k1 with 33-byte encodings; points are stored as libsecp256k1 does, so sums are fast."""
 
     name: ClassVar[str] = "secp256k1"
     order: ClassVar[int] = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
@@ -60,7 +60,7 @@ class _Secp256k1(Group):
         self.generator = self.multiply_generator(self.secret(1))
 
     def decode(self, encoding: bytes) -> Point:
-        """Return the point of a compressed encoding; raise DecodingError for hybrid and uncompressed ones."""
+        """Return the point of a compressed encoding; raise DecodingError for any other encoding."""
         if len(encoding) != _SIZE:
             self._check_length(encoding)
         encoding = bytes(encoding)
@@ -72,7 +72,7 @@ class _Secp256k1(Group):
 
     def independent_point(self, label: bytes) -> Point:
         """Return a point with unknown logarithm for a public label (its time depends on the label)."""
-        for attempt in range(256):  # each succeeds with probability one half
+        for attempt in range(256):  # each attempt succeeds with probability one half
             x = expand_message(label + bytes([attempt]), b"masquerade-secp256k1-independent-point", 32)
             try:
                 return self.decode(b"\x02" + x)
@@ -133,7 +133,7 @@ class _Secp256k1(Group):
         reduced = [scalar % order for scalar in scalars]
         # two lists, not one of pairs: a million pairs would keep the garbage collector busy
         handles = [self._ours(point).handle for point in points]
-        if len(points) >= _FEW and "numpy" in sys.modules:  # else one by one: a device loads no NumPy
+        if len(points) >= _FEW and "numpy" in sys.modules:  # else one by one: devices load no NumPy
             return Point(self, sum_in_buckets(handles, reduced))
         products = [self.multiply_public(p, k) for p, k in zip(points, reduced, strict=True)]
         return self.sum_points(products)
@@ -182,7 +182,7 @@ def sum_of_encodings(encodings: bytes, workers: int) -> Any:
     if len(chunks) <= 1 or workers == 1:
         parts = [_sum_chunk(chunk) for chunk in chunks]
     else:
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (devices sum alone)
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (not needed on devices)
 
         with ThreadPoolExecutor(workers) as pool:
             parts = list(pool.map(_sum_chunk, chunks))
@@ -214,7 +214,7 @@ def sum_in_buckets(handles: Sequence[Any], scalars: Sequence[int]) -> Any:
         handles = [handle for handle in handles if handle is not None]
     if not handles:
         return None
-    import numpy as np  # noqa: PLC0415  (devices do without)
+    import numpy as np  # noqa: PLC0415  (not needed on devices)
 
     n = len(handles)
     points = np.empty((2 * n, _DECODED), np.uint8)
@@ -249,7 +249,7 @@ def _negate_all(points: NDArray[np.uint8]) -> None:
 
 def _window(digits: NDArray[np.uint8], start: int, width: int) -> NDArray[np.uint32]:
     """Return bits start … start+width-1 of each scalar."""
-    import numpy as np  # noqa: PLC0415  (devices do without)
+    import numpy as np  # noqa: PLC0415  (not needed on devices)
 
     at, shift = divmod(start, 8)
     three = digits[:, at].astype(np.uint32)
@@ -266,7 +266,7 @@ def _sums_by_bit(
     Points of equal value are added once. Many sums are then added by the lower and the upper half of their
     value, which takes two additions each instead of one per bit.
     """
-    import numpy as np  # noqa: PLC0415  (devices do without)
+    import numpy as np  # noqa: PLC0415  (not needed on devices)
 
     order = np.argsort(values, kind="stable")
     # contiguous in memory: fetching scattered points would take longer than adding them
@@ -293,7 +293,7 @@ def _sums_by_bit(
 
 
 def _as_rows(points: Any, n: int) -> NDArray[np.uint8]:
-    import numpy as np  # noqa: PLC0415  (devices do without)
+    import numpy as np  # noqa: PLC0415  (not needed on devices)
 
     return np.frombuffer(ffi.buffer(points), np.uint8).reshape(-1, _DECODED)[:n]
 
@@ -304,7 +304,7 @@ def _sum_rows(rows: NDArray[np.uint8]) -> Any:
 
 def _pointers(decoded: NDArray[np.uint8]) -> Any:
     """Return a pointer to each row; the rows must outlive it."""
-    import numpy as np  # noqa: PLC0415  (devices do without)
+    import numpy as np  # noqa: PLC0415  (not needed on devices)
 
     first = int(ffi.cast(_ADDRESS, ffi.from_buffer(decoded))) if decoded.size else 0
     addresses = first + _DECODED * np.arange(len(decoded), dtype=np.uint64)

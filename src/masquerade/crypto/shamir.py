@@ -46,7 +46,7 @@ def _deal_from_parts(seed: bytes, higher: Sequence[int], xs: Sequence[int]) -> l
 
 
 def decode_share(share: bytes) -> int:
-    """Return the number of a share."""
+    """Return the field element that a share encodes."""
     value = int.from_bytes(share, "big")
     if len(share) != SHARE_SIZE or value >= FIELD:
         raise DecodingError(f"A share has {SHARE_SIZE} bytes and a value below the field's order.")
@@ -79,8 +79,8 @@ def open_checked(
 ) -> tuple[bytes, list[int]]:
     """Return the seed that passes a check, and the positions of wrong shares.
 
-    If the first shares fail, random ones are tried: with one wrong share among s, (s − t)/s of the tries
-    pass.
+    If the first `threshold` shares fail, random choices are tried. With one wrong share among s, a choice of
+    t shares passes with probability (s − t)/s.
     """
     seed = open_seed(shares, threshold)
     if seed is not None and right(seed):

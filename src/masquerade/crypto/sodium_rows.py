@@ -94,7 +94,7 @@ def _point_rows(states: tuple[Rows, Rows], tail: Rows, data: Rows, offsets: Offs
 
 
 @compiled
-def _multiplied_rows(points: Rows, scalar: Rows, out: Rows) -> bool:
+def _multiply_rows(points: Rows, scalar: Rows, out: Rows) -> bool:
     for row in range(len(points)):
         at = 32 * row
         if _multiply(out.ctypes.data + at, scalar.ctypes.data, points.ctypes.data + at) != 0:
@@ -147,7 +147,7 @@ def hashed_points(domain: bytes, data: Rows, offsets: Offsets) -> Rows:
 def multiplied_points(points: Rows, scalar: bytes) -> Rows | None:
     """Return each point times a scalar; None if a row is not a point or a product is the identity."""
     out, by = np.empty_like(points), np.frombuffer(scalar, np.uint8)
-    done = _spread(lambda a, b: _multiplied_rows(points[a:b], by, out[a:b]), len(out))
+    done = _spread(lambda a, b: _multiply_rows(points[a:b], by, out[a:b]), len(out))
     return out if all(done) else None
 
 

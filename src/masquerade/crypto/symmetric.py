@@ -1,4 +1,4 @@
-"""Symmetric cryptography by `cryptography`: MACs, streams, fresh bytes and sealed messages.
+"""Symmetric cryptography on the package `cryptography`: MACs, streams, fresh bytes and sealed messages.
 
 MACs, streams and block functions are deterministic: equal keys give equal bytes. A key of a stream is used
 once. Keys for several purposes are derived (`crypto.keys.derive`), never shared.
@@ -107,7 +107,7 @@ class Keystream(threading.local):
         """Return ``n`` fresh bytes."""
         if self._process != os.getpid():
             self._rekey()
-        import numpy as np  # noqa: PLC0415  (devices do without)
+        import numpy as np  # noqa: PLC0415  (not needed on devices)
 
         fresh = np.empty(n, dtype=np.uint8)
         target = fresh.data
@@ -153,23 +153,24 @@ def unseal_once(key: bytes, sealed: bytes, context: bytes) -> bytes:
 def unseal_run(
     run: bytes, size: int, groups: Iterable[tuple[bytes, bytes, int, int]], wanted: Sequence[bool]
 ) -> tuple[bytes, list[bool]]:
-    """Open concatenated sealed messages of equal size; return the messages, and flags of those that opened.
+    """Open concatenated sealed messages of equal size.
 
     Parameters
     ----------
     run : bytes
         Sealed messages, concatenated.
     size : int
-        Bytes of each.
+        Number of bytes of each sealed message.
     groups : iterable of tuple
         Key, context, first position and end position of each group.
     wanted : sequence of bool
-        Messages to open.
+        One flag per message: whether to open it.
 
     Returns
     -------
     tuple
-        Concatenated messages, zeros for those not opened, and one flag per message.
+        The concatenated messages, with zeros for each message that was not opened; and one flag per message,
+        whether it was opened.
     """
     blank, parts, opened = bytes(size - OVERHEAD), [], list(wanted)
     for key, context, first, last in groups:
@@ -186,7 +187,7 @@ def unseal_run(
 
 
 def _seal_from_parts(key: bytes, message: bytes, context: bytes, nonce: bytes) -> bytes:
-    """Seal with a given nonce: for test vectors, and with a fresh nonce for `seal`."""
+    """Return a sealed message with the given nonce, which is fresh in `seal` and fixed in test vectors."""
     return nonce + _cipher(key).encrypt(nonce, message, context)
 
 

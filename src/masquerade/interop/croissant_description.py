@@ -90,9 +90,9 @@ def croissant(
     data : str
         Name of the data file.
     sha256 : str
-        Its hash, in hexadecimal digits.
+        SHA-256 of the data file, in hexadecimal digits.
     size : int
-        Its size in bytes.
+        Size of the data file in bytes.
     about : About, optional
         Facts about the release.
     software : str, optional

@@ -9,18 +9,19 @@ input is a collector's result as JSON::
     {"masquerade_dap": 1, "policy": "<sha256>", "vdaf": "Prio3Histogram", "report_count": 9, "counts": […]}
 
 or, instead of `counts`, the decrypted aggregate shares in hexadecimal digits with the number of the VDAF
-draft that they follow: ``"draft": 18, "shares": ["…", "…"]``. A share is a vector of Field128, 16 bytes
-little-endian each, as in the test vectors of two drafts. Shares of any other form give counts that do not add
-up to the number of reports, and are refused.
+draft that they follow: ``"draft": 18, "shares": ["…", "…"]``. A share is a vector of elements of Field128,
+each in 16 bytes, little-endian, as in the test vectors of two drafts. Shares of any other form give counts
+that do not add up to the number of reports, and are refused.
 
-Aggregators may add noise of their own before they hand out their shares. A result of version 2 states it::
+Aggregators may add noise of their own before they send their shares. A result of version 2 states it::
 
     {"masquerade_dap": 2, …, "draft": 20, "shares": […], "report_count": 3000, "noised_by": 2,
      "dp_strategy": {"dp_strategy": "PureDpDiscreteLaplace", "budget": {"epsilon": [[1], [2]]}}}
 
-`noised_by` is the number of aggregators that added noise, and `dp_strategy` is as Janus writes it: ε is the
-fraction of two numbers, given by their digits to base 2³², the lowest first. Sums may then be negative, and
-need not add up to the number of reports. The estimates correct for the disguise and the noise together.
+`noised_by` is the number of aggregators that added noise, and `dp_strategy` has the form that Janus writes: ε
+is a fraction of two numbers, each given by its digits to base 2³², the lowest first. Sums may then be
+negative, and need not add up to the number of reports. The estimates correct for the disguise; their standard
+errors include the noise.
 
 Reports of bits, as `mq.channels.unary_encoding` makes them, may be summed as ``Prio3SumVec`` or
 ``Prio3MultihotCountVec`` instead: one sum per bit, which gives the table of each bit alone.
@@ -62,7 +63,7 @@ MOST_SHARES: Final = 16
 KEYS: Final = {"masquerade_dap", "policy", "vdaf", "report_count", "counts", "draft", "shares"}
 NOISE_KEYS: Final = {"noised_by", "dp_strategy"}
 FIELD64: Final = 2**32 * 4294967295 + 1  # the modulus of Field64
-MOST_DIGITS: Final = 4  # of 32 bits, in a numerator or denominator of ε
+MOST_DIGITS: Final = 4  # digits of 32 bits in the numerator or denominator of ε
 BEYOND_CHANCE: Final = 6.0  # tolerated difference of sums and reports, in standard deviations of the noise
 
 
@@ -88,7 +89,7 @@ LAPLACE, NO_NOISE = "PureDpDiscreteLaplace", "NoDifferentialPrivacy"
 
 @dataclass(frozen=True, slots=True)
 class DapSums:
-    """The sums of a Prio3 aggregation, and the standard error that aggregators' noise gives each.
+    """The sums of a Prio3 aggregation, and the standard error of each sum due to the aggregators' noise.
 
     Attributes
     ----------
@@ -118,7 +119,7 @@ class DapSums:
 
 
 class NoisedCounts(KnownCounts):
-    """Counts of reports to whose cells aggregators added noise of a known variance."""
+    """Counts of reports, with noise of known variance that aggregators added to each cell."""
 
     def __init__(self, policy: Policy, question: Question, table: Counts, n: int, variance: float) -> None:
         super().__init__(policy, {question: table}, n)
@@ -159,7 +160,7 @@ class BitCounts(KnownCounts):
         self._variance = variance
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return a refusal of every query of several bits: only sums of single bits were collected."""
+        """Return a refusal for each query about several bits: only sums of single bits were collected."""
         refusals = super().check(queries)
         reason = "The sums are of each bit alone: query one variable at a time."
         return refusals + [Refusal("not_counted", reason, it) for it in queries if len(it.names) > 1]
@@ -177,7 +178,10 @@ class BitCounts(KnownCounts):
         ]
 
     def noise_parts(self, query: Query) -> tuple[CovariancePart, ...]:
-        """Return the variance of the noise in the sum of a bit: what it adds to true, false loses."""
+        """Return the variance of the noise in the sum of a bit.
+
+        Noise that is added to the count of true is subtracted from the count of false.
+        """
         if not self._variance:
             return ()
         (part,) = self.parts(1)
@@ -318,7 +322,7 @@ def from_dap(values: object, policy: Policy | str | Path) -> KnownCounts:
 
 
 def dap_sums(values: object, length: int = 1, max_measurement: int = 1) -> DapSums:
-    """Return the sums of a collector's result, of any type of Prio3, with the error of its noise.
+    """Return the sums in a collector's result for any type of Prio3, with the standard error of their noise.
 
     Parameters
     ----------
@@ -395,7 +399,7 @@ def _sums(values: Mapping[str, Any], vdaf: str, length: int) -> list[int]:
 
 
 class _Noise(NamedTuple):
-    """Variance of the noise of one sum over all aggregators, and ε of what one of them adds."""
+    """Variance of the noise that all aggregators add to one sum, and ε of the noise of one aggregator."""
 
     variance: float
     epsilon: float
@@ -404,8 +408,9 @@ class _Noise(NamedTuple):
 def _noise(values: Mapping[str, Any], vdaf: str, length: int, max_measurement: int) -> _Noise:
     """Return the noise that a result states.
 
-    Formula: each noising aggregator adds the discrete Laplace distribution with scale t = Δ/ε to every sum, Δ
-    the most that one report changes all sums together; its variance is 2q/(1−q)², q = exp(−1/t).
+    Formula: each noising aggregator adds noise from the discrete Laplace distribution with scale t = Δ/ε to
+    every sum, where Δ is the most that one report can change all sums together. Its variance is 2q/(1−q)²
+    with q = exp(−1/t).
     """
     noised_by, strategy = values.get("noised_by", 0), values.get("dp_strategy")
     name = strategy.get("dp_strategy") if isinstance(strategy, Mapping) else None

@@ -2,7 +2,7 @@
 
 ``make_randomized_response(categories, prob)`` of OpenDP returns the truth with probability `prob`, and
 otherwise one of the other categories with equal probability: k-ary randomized response. Its ε is
-ln(prob·(k − 1)/(1 − prob)), the ln γ of that channel.
+ln(prob·(k − 1)/(1 − prob)), which equals ln γ of this channel.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def to_opendp(policy: Policy, name: str) -> dict[str, Any]:
     Raises
     ------
     ChannelError
-        If the variable has any other channel.
+        If the variable is disguised by a different channel.
     InputError
         If the variable is not disguised.
 
@@ -100,7 +100,7 @@ def from_opendp(name: str, categories: Sequence[Category], prob: Rational) -> Po
 
 
 def _keep(rows: Sequence[Sequence[Fraction]]) -> Fraction | None:
-    """Return P(truth) of a channel whose other reports all have the same probability; None for others."""
+    """Return P(truth) if all other reports of a channel have the same probability, else None."""
     own = {row[place] for place, row in enumerate(rows) if place < len(row)}
     others = {chance for place, row in enumerate(rows) for at, chance in enumerate(row) if at != place}
     square = all(len(row) == len(rows) for row in rows)

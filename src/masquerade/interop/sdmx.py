@@ -2,9 +2,9 @@
 
 `to_sdmx_csv` writes SDMX-CSV 2.0 with one row per cell: the dimensions, the count, and the attributes
 ``OBS_STATUS`` (E, estimated; A, exact, if nothing was disguised), ``CONF_STATUS`` (F: free for publication,
-since the reports are disguised), ``SE``, the interval, and ``UNIT_MEASURE``. `to_sdmx_structure` returns its
-data structure definition as SDMX-JSON 2.0. Codes of SDMX consist of letters, digits, ``_``, ``-``, ``@`` and
-``$``; other categories get a code whose name is their text.
+since the reports are disguised), ``SE``, the interval, and ``UNIT_MEASURE``. `to_sdmx_structure` returns the
+table's data structure definition as SDMX-JSON 2.0. Codes of SDMX consist of letters, digits, ``_``, ``-``,
+``@`` and ``$``; other categories get a code whose name is their text.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def to_sdmx_structure(table: CountTable) -> dict[str, Any]:
     concepts = [(name, axis.name) for name, axis in zip(ids, table.axes, strict=True)]
     concepts += [(name, name.lower().replace("_", " ")) for name in (MEASURE, *ATTRIBUTES)]
 
-    def identified(name: str) -> dict[str, Any]:
+    def component(name: str) -> dict[str, Any]:
         concept = f"{base}.conceptscheme.Concept={AGENCY}:CS_{flow}({VERSION}).{name}"
         return {"id": name, "conceptIdentity": concept}
 
@@ -144,11 +144,11 @@ def to_sdmx_structure(table: CountTable) -> dict[str, Any]:
         "name": f"Counts by {', '.join(table.names) or 'nothing'}",
         "dataStructureComponents": {
             "dimensionList": {"id": "DimensionDescriptor", "dimensions": dimensions},
-            "measureList": {"id": "MeasureDescriptor", "measures": [identified(MEASURE)]},
+            "measureList": {"id": "MeasureDescriptor", "measures": [component(MEASURE)]},
             "attributeList": {
                 "id": "AttributeDescriptor",
                 "attributes": [
-                    identified(name) | {"usage": "optional", "attributeRelationship": {"observation": {}}}
+                    component(name) | {"usage": "optional", "attributeRelationship": {"observation": {}}}
                     for name in ATTRIBUTES
                 ],
             },
@@ -192,7 +192,7 @@ def dataflow_name(table: CountTable) -> str:
 
 
 def dimension_ids(axes: Sequence[Variable]) -> list[str]:
-    """Return an SDMX id per variable: its name in capitals if that is valid, else with a hash."""
+    """Return an SDMX id per variable: its name in capitals if that is valid, else a derived name."""
     taken = {MEASURE, *ATTRIBUTES, "STRUCTURE", "STRUCTURE_ID", "ACTION"}
     found: list[str] = []
     for axis in axes:

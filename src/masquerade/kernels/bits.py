@@ -103,9 +103,10 @@ def _count(columns: Words, sets: Sets, first: int, last: int, counts: Ints) -> N
 
 @compiled
 def weigh(weights: Floats, sets: Sets, root: Floats, times: Floats, sums: Floats) -> None:
-    """Add Σ m·w and Σ m·w² over the rows of a tile to the sums of each set, w = root·Π weights[member].
+    """Add Σ m·w and Σ m·w² over the rows of a tile to the sums of each set, with w = root·Π weights[member].
 
-    Sets list members in order, padded with −1; sets in lexicographic order share prefixes.
+    m is the row's multiplicity in `times`. Sets list members in order, padded with −1; sets in lexicographic
+    order share prefixes.
     """
     size = sets.shape[1]
     prefix = np.empty((size + 1, root.size))

@@ -51,7 +51,7 @@ def _fold(index: Index, size: int, column: Codes) -> int:
 
 @compiled
 def add_rows(index: Index, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], d: NDArray[Any]) -> None:
-    """Add each row to its cell, in one of four tables in turn; the four may be the same table.
+    """Add each row to its cell, using four tables in rotation, which may be the same table.
 
     With four separate tables, consecutive rows of one cell need not wait for each other's store.
     """
@@ -176,10 +176,10 @@ def lay_out(
     strides: NDArray[np.int64],
     tables: NDArray[np.float64],
 ) -> None:
-    """Copy tables, concatenated, with their axes reordered.
+    """Copy concatenated tables with their axes reordered.
 
     Table t starts at ``begins[t]`` of the counts; its axis a has ``shapes[t, a]`` cells, ``strides[t, a]``
-    apart. Missing axes have one cell each.
+    apart. Axes that a table lacks have one cell each.
     """
     axes = shapes.shape[1]
     place = np.zeros(axes, dtype=np.int64)
@@ -250,7 +250,10 @@ def add_weighted(
     multiplicity: NDArray[np.int64],
     sums: NDArray[np.float64],
 ) -> None:
-    """Add ``m v w``, ``m (v w)²`` and ``m v² w`` to ``sums[lane, cell]``; lanes are a power of two."""
+    """Add ``m v w``, ``m (v w)²`` and ``m v² w`` to ``sums[lane, cell]``, with a power of two of lanes.
+
+    m is the row's multiplicity, v its weight and w its product of factors.
+    """
     lanes = sums.shape[0] - 1
     for i in range(index.size):
         v, w = weights[i], product[i]

@@ -32,7 +32,7 @@ Counts = NDArray[np.int64]
 
 
 class WeightedTable(NamedTuple):
-    """Sums over the rows of each cell: of weights, of their squares, and of row weight times weight."""
+    """Sums over the rows of each cell: ``Σ m v w``, ``Σ m (v w)²`` and ``Σ m v² w`` of `count_weighted`."""
 
     firsts: NDArray[np.float64]
     squares: NDArray[np.float64]
@@ -94,7 +94,7 @@ def count_many(
 def count_flat(
     columns: Sequence[Codes], sizes: Sequence[int], members: Counts, multiplicity: Counts | None = None
 ) -> Counts:
-    """Count one table per row of `members`, concatenated; a row has its columns, padded with −1.
+    """Count one table per row of `members`, which lists its columns, padded with −1; concatenate the tables.
 
     Cost: as `count_many`, but without Python's overhead per table if rows are too few to share passes.
     """
@@ -138,7 +138,7 @@ def count_weighted_many(
 ) -> list[WeightedTable]:
     """Sum the same products of factors over the cells of several tables, one per subset of columns.
 
-    Formula: as `count_weighted`, whose results these are to the last bit.
+    Formula: as `count_weighted`, with results that are identical to the last bit.
 
     Cost: as `count_weighted`; the products are computed once.
     """
@@ -181,7 +181,7 @@ def distinct(columns: Sequence[Codes], sizes: Sequence[int]) -> tuple[list[Codes
     """Return the distinct rows in lexicographic order and their multiplicities; None if there are too many.
 
     Cost: as `count` if the full table is small. Otherwise a sample of rows rules out hopeless cases, and a
-    hash table counts the rest. It is abandoned as soon as compression no longer pays.
+    hash table counts the distinct rows until compression no longer pays.
     """
     data = check_columns(columns, sizes)
     rows = row_count(data.columns)
@@ -249,7 +249,7 @@ def _count_apart(
 def _count_together(data: CheckedColumns, members: Counts, rows: int) -> Counts:
     """Count many small tables in one compiled loop, concatenated; threads share the rows or the tables.
 
-    A row of `members` has the columns of a table, padded with −1.
+    Each row of `members` lists the columns of a table, padded with −1.
     """
     used, place = np.unique(members, return_inverse=True)
     gap = int(used[0] < 0)
@@ -322,9 +322,9 @@ def _marginals(table: Counts, held: tuple[int, ...], wanted: Sequence[tuple[int,
 def _looks_diverse(data: CheckedColumns, rows: int, limit: int) -> bool:
     """Return True if a sample suggests many more distinct rows than ``limit``.
 
-    Formula: s rows drawn from N equally frequent ones repeat about ``s² / 2N`` times; fewer than a quarter of
-    the repeats expected for ``N = limit`` suggest a larger N. Skewed rows repeat more often, which only leads
-    to an attempt that is abandoned later.
+    Formula: s draws from N equally frequent rows contain about ``s² / 2N`` repeats; fewer than a quarter of
+    the repeats expected for ``N = limit`` suggest a larger N. Rows of unequal frequency repeat more often,
+    which only leads to an attempt that is abandoned later.
     """
     step = -(-rows // _SAMPLE)
     sample = CheckedColumns(tuple(np.ascontiguousarray(c[::step]) for c in data.columns), data.sizes)

@@ -28,11 +28,12 @@ class TableBlock:
 
 
 def cover(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], rows: int) -> list[TableBlock]:
-    """Return blocks such that each subset of columns is contained in one, at the lowest modelled cost.
+    """Return blocks of columns such that one of them contains each subset, at the lowest modelled cost.
 
     Formula: cost = Σ over blocks of rows · (fold · columns + scatter(cells)) + cells · (merge + requests).
 
-    Cost: at most R² greedy steps for each of a few limits of a block's cells, tried only if they can pay.
+    Cost: for R subsets, at most R² greedy steps with each of a few limits on the size of a block. The limits
+    are tried only if that can pay.
     """
     separate = _assign([tuple(sorted(subset)) for subset in _maximal(subsets)], subsets)
     direct = _cost(sizes, separate, rows)
@@ -43,9 +44,11 @@ def cover(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], rows: int) -
 
 
 def cover_within(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], cap: int) -> list[TableBlock]:
-    """Return few, large blocks that cover all subsets; none has more than `cap` cells unless a request has.
+    """Return few, large blocks that cover all subsets, for sources where another table is expensive.
 
-    Cost: at most R² greedy steps. For sources where one more table costs far more than a larger one.
+    A block has more than `cap` cells only if one of the subsets has.
+
+    Cost: at most R² greedy steps for R subsets.
     """
     return _assign(_greedy(sizes, subsets, cap), subsets)
 
@@ -111,7 +114,7 @@ def _greedy(sizes: Sequence[int], subsets: Sequence[tuple[int, ...]], cap: int) 
 def _grow(
     inside: NDArray[np.bool_], wanted: NDArray[np.bool_], sizes: NDArray[np.int64], cap: int
 ) -> NDArray[np.bool_]:
-    """Add the column that completes the most requests per bit of table size, while the cap allows."""
+    """Repeatedly add the column that completes the most requests per bit of table size, up to `cap` cells."""
     cells = float(np.prod(sizes[inside], dtype=np.float64))
     bits = np.log2(np.maximum(sizes, 2))
     while True:

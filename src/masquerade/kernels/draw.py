@@ -31,6 +31,8 @@ _NARROW: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.int32))
 class DrawTable:
     """Intervals of 64-bit words for each report, by true code.
 
+    K is the number of true codes, and S the largest number of outcomes of a code.
+
     Attributes
     ----------
     outcomes
@@ -272,7 +274,7 @@ def _settle(
     intervals: Intervals,
     reports: Integers,
 ) -> int:
-    """Decide reports by full words; move rejected rows to the front of ``waiting``, return their number."""
+    """Decide reports by full words; move rejected rows to the front of ``waiting``; return their number."""
     outcomes, last, support, start = intervals
     left = 0
     for k in range(waiting.size):
@@ -314,7 +316,7 @@ def _settle_few(
 
 @compiled
 def _interval(last: NDArray[np.uint64], low: int, high: int, word: np.uint64) -> int:
-    """Return the number of intervals that end before the word, which is between ``low`` and ``high``."""
+    """Return the number of intervals that end before the word, known to be from ``low`` to ``high``."""
     while high - low > _LINEAR:
         middle = (low + high) >> 1
         if last[middle] < word:

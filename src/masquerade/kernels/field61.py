@@ -143,7 +143,7 @@ def _divide(a: Elements, top_a: int, b: Elements, top_b: int, quotient: Elements
 
 
 @compiled
-def _vanishing(xs: Elements) -> Elements:
+def _vanishing_polynomial(xs: Elements) -> Elements:
     """Return the coefficients of Π (X − x_i)."""
     product = np.zeros(xs.size + 1, dtype=np.uint64)
     product[0] = _ONE
@@ -156,7 +156,7 @@ def _vanishing(xs: Elements) -> Elements:
 
 
 @compiled
-def _through(xs: Elements, ys: Elements) -> Elements:
+def _interpolate(xs: Elements, ys: Elements) -> Elements:
     """Return the polynomial through all points, by divided differences with one inversion per order."""
     m = xs.size
     differences = ys.copy()
@@ -185,15 +185,16 @@ def _through(xs: Elements, ys: Elements) -> Elements:
 def decode(xs: Elements, ys: Elements, k: int) -> tuple[bool, Elements]:
     """Return True and the coefficients if a polynomial of degree < k fits all but (m − k)/2 of m points.
 
-    There is at most one. The x are distinct.
+    There is at most one such polynomial. The x must be distinct.
 
-    Formula: with g₀ = Π(X − x_i) and g₁ through all points, Euclid's g = u·g₀ + v·g₁ is stopped at the first
-    g of degree below (m + k)/2; the polynomial is g/v if that leaves no remainder.
+    Formula: with g₀ = Π(X − x_i) and g₁ the polynomial through all points, Euclid's extended algorithm for
+    g = u·g₀ + v·g₁ stops at the first g of degree below (m + k)/2; the result is g/v if this division leaves
+    no remainder.
     Reference: Gao, A new algorithm for decoding Reed–Solomon codes (2003).
-    Cost: of the order of m² products.
+    Cost: O(m²) products.
     """
     m = xs.size
-    last, now = _vanishing(xs), _through(xs, ys)
+    last, now = _vanishing_polynomial(xs), _interpolate(xs, ys)
     v_last, v_now = np.zeros(m + 1, dtype=np.uint64), np.zeros(m + 1, dtype=np.uint64)
     v_now[0] = _ONE
     quotient = np.zeros(m + 1, dtype=np.uint64)

@@ -24,7 +24,7 @@ class Nodes(NamedTuple):
 
 
 class BlockWeights(NamedTuple):
-    """Weights of the blocks of sets: the block of each item, and base and step by row and block."""
+    """Weights of the blocks of each set, by row: blocks of items, and base and step by block."""
 
     blocks: NDArray[np.int8]
     base: Floats
@@ -32,12 +32,13 @@ class BlockWeights(NamedTuple):
 
 
 class ItemTree:
-    """Counted sets by size, with the sums that `_undo` needs.
+    """Counted itemsets by size, with the sums that `_undo` needs.
 
     Nodes are stored in flat arrays, ordered by level. The root is node 0 (the empty set, all rows). The key
     of a node is its parent's number × items + its last item. Keys ascend within a level because sets are
-    sorted, so the children of node p are nodes ``children[p]`` to ``children[p + 1]``; the last level has
-    none yet. `firsts` and `squares` have level + 1 sums per node, for the weights and for their squares.
+    sorted, so the children of node p are nodes ``children[p]`` to ``children[p + 1]``, exclusively; nodes of
+    the last level have no children yet. `firsts` and `squares` have level + 1 sums per node, of the weights
+    and of their squares.
     """
 
     def __init__(self, items: int, rows: int) -> None:
@@ -70,9 +71,10 @@ class ItemTree:
         return self.firsts[places], self.squares[places]
 
     def add(self, sets: Sets, weighed: BlockWeights, counts: Ints) -> tuple[Floats, Floats] | None:
-        """Add all sets of the next size, in order; return their sums of weights and of squares.
+        """Add all sets of the next size, in order; return their sums of weights and of squared weights.
 
-        Return None and add nothing if a set without one of its disguised blocks or its last item is missing.
+        Return None and add nothing if a needed subset was not counted: a set without its last item, or
+        without one of its disguised blocks.
         """
         size = sets.shape[1]
         parents = self.find(np.ascontiguousarray(sets[:, :-1])) if len(self.starts) == size + 1 else None
@@ -110,7 +112,7 @@ class ItemTree:
         return Nodes(self.items, self.keys, self.children, self.starts, self.offsets, self.counts, known)
 
 
-# these functions get arrays, not a tuple of them, whose members Numba would count references of at each call
+# inner functions take arrays, not a tuple of arrays: Numba would count references to its members at each call
 
 
 @compiled
@@ -151,9 +153,9 @@ def find(sets: Sets, tree: Nodes, nodes: Ints) -> bool:
 def _find_facets(  # noqa: PLR0917  (compiled: positional arguments)
     sets: Sets, blocks: NDArray[np.int8], row: int, items: int, keys: Ints, children: Ints, facets: Ints
 ) -> None:
-    """Find the nodes of a set without each of its blocks; −1 if one is missing.
+    """Find, for each block of a set, the node of the set without that block; −1 if missing.
 
-    Nodes of the set's first items are shared between the blocks.
+    The walk down the set's first items is shared between the blocks.
     """
     size = sets.shape[1]
     prefix = 0
@@ -182,7 +184,7 @@ def _undo(
 ) -> bool:
     """Sum Π (base + step·[all items of the block are reported]) over rows, for each set of blocks.
 
-    The sums are of two kinds of weights: those of records, and their squares.
+    The sums are computed for the weights of records and for the squares of these weights.
 
     Formula: let V_C[j] be the sum with the first j blocks counted as reported and the others corrected. Then
     V_C[all] is the observed support and V_C[j−1] = base_j·V_{C∖j}[j−1] + step_j·V_C[j]: inclusion–exclusion
@@ -249,7 +251,7 @@ def _undo_products(
             used = _multiply_terms((masks, values), side, used, terms[row, block], places)
             side = 1 - side
         for i in range(used):
-            found = _subset(sets[row], masks[side, i], node, tree)
+            found = _find_subset(sets[row], masks[side, i], node, tree)
             if found < 0:
                 return False
             result[row] += values[side, i] * tree.counts[found]
@@ -288,7 +290,7 @@ def _multiply_terms(
 
 
 @compiled
-def _subset(row: Sets, mask: int, node: Ints, tree: Nodes) -> int:
+def _find_subset(row: Sets, mask: int, node: Ints, tree: Nodes) -> int:
     """Return the node of a subset, cached with the nodes of all its prefixes."""
     held, at = 0, 0
     for place in range(row.size):

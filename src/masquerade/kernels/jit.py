@@ -28,7 +28,7 @@ from masquerade.core.util.private_file import HAS_MODES, is_safe_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 BESIDE = "__pycache__"
-ENOUGH_WORK: Final = 1 << 26  # elements passed through twins: about 0.3 s, what loading Numba costs
+ENOUGH_WORK: Final = 1 << 26  # elements processed by twins in about 0.3 s, the cost of loading Numba
 CALL_WORK: Final = 1 << 11  # elements that take as long as the fixed cost of a NumPy call
 LARGE: Final = 500_000  # from this number of rows on, compiled code is loaded immediately
 _setting = threading.RLock()
@@ -39,7 +39,7 @@ _on_compile: Callable[[], None] | None = None
 @lru_cache
 def load_numba() -> Any:
     """Return the module numba, with settings from the environment only."""
-    import numba  # noqa: PLC0415  (loads for half a second)
+    import numba  # noqa: PLC0415  (takes half a second to load)
 
     # Numba also reads .numba_config.yaml in the working directory, which may name an attacker's folder
     config: Any = numba.config
@@ -152,7 +152,7 @@ def _largest_size(*arguments: Any) -> int:
 
 @lru_cache
 def cache_folder(source: Path) -> Path | None:
-    """Return the cache folder for compiled functions of a source folder; None if none is safe."""
+    """Return the cache folder for compiled functions of a source folder; None if no folder is safe."""
     chosen = load_numba().config.CACHE_DIR
     if chosen:
         if _is_usable(Path(chosen), source.name):
@@ -209,7 +209,7 @@ def _say_compiling() -> None:
 
 
 def _keep_cache_optional(dispatcher: Any) -> None:
-    """Make a function run even if its code cannot be cached or loaded, which only costs time."""
+    """Let a function run even if its code cannot be cached or loaded; it is then compiled again."""
     cache: Any = getattr(dispatcher, "_cache", None)
     load, save = getattr(cache, "load_overload", None), getattr(cache, "save_overload", None)
     if load is None or save is None:
@@ -219,7 +219,7 @@ def _keep_cache_optional(dispatcher: Any) -> None:
         code = None
         try:
             code = load(*arguments)
-        except Exception:  # noqa: BLE001  (a pickle may raise anything: it names a class that was renamed)
+        except Exception:  # noqa: BLE001  (a pickle may raise anything, such as for a class that was renamed)
             with suppress(OSError):
                 cache.flush()  # numba reads the index again before it saves
         if code is None:

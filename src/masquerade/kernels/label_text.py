@@ -218,7 +218,7 @@ def _write(
     labels: tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]],
     out: NDArray[np.uint8],
 ) -> Any:
-    """Write labels as full words, each overwriting the padding of the one before; return the end."""
+    """Write labels as full words, each overwriting the padding of the previous label; return the end."""
     words, begins, sizes = labels
     at = U(0)
     for row in range(rows):

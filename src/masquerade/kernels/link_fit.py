@@ -52,7 +52,11 @@ class Links(NamedTuple):
 
 
 class LinkFitArrays(NamedTuple):
-    """Results of fits: deviances (independent, free), states (see `fit_links`) with EM steps, both tables."""
+    """Results of fits, under independence and saturated.
+
+    `deviances` has both deviances by table, and `states` the state (see `fit_links`) and the number of EM
+    steps. `expected` has the tables fitted under independence, `likely` the saturated tables.
+    """
 
     deviances: Floats
     states: Ints
@@ -79,7 +83,7 @@ class _Model(NamedTuple):
     children: int
 
 
-class _Room(NamedTuple):
+class _Workspace(NamedTuple):
     """Working memory: tables, and parameters of a model."""
 
     truth: Floats
@@ -133,10 +137,10 @@ def _matrix(x: Floats, y: Floats, shape: tuple[int, int, int, int], entries: Flo
 
 
 @compiled
-def _contract(link: _Link, way: int, room: _Room) -> None:
-    """Contract each axis of room.x with its channel in the given direction."""
+def _contract(link: _Link, way: int, work: _Workspace) -> None:
+    """Contract each axis of work.x with its channel in the given direction."""
     before = 0 if way == _THERE else 1
-    x, spare = room.x, room.spare
+    x, spare = work.x, work.spare
     outer = inner = _ONE
     for axis in range(link.axes):
         inner *= link.sizes[before, axis]
@@ -145,7 +149,7 @@ def _contract(link: _Link, way: int, room: _Room) -> None:
         inner //= size
         if link.kinds[axis] == EVEN:
             a, b = link.scalars[way, axis, 0], link.scalars[way, axis, 1]
-            _even(x, (outer, size, inner), a, b, room.sums)
+            _even(x, (outer, size, inner), a, b, work.sums)
         elif link.kinds[axis] == MATRIX:
             _matrix(x, spare, (outer, size, after, inner), link.entries, link.starts[way, axis])
             _copy(spare, x, outer * after * inner)
@@ -227,36 +231,36 @@ def _maximize(counts: Floats, model: _Model, theta: Floats, weights: Floats) -> 
 
 
 @compiled
-def _expect(theta: Floats, model: _Model, link: _Link, room: _Room) -> None:
-    """Write the model's table to room.truth and its expected reports to room.x."""
-    _compose(theta, model, room.truth)
-    _copy(room.truth, room.x, link.cells)
-    _contract(link, _THERE, room)
+def _expect(theta: Floats, model: _Model, link: _Link, work: _Workspace) -> None:
+    """Write the model's table to work.truth and its expected reports to work.x."""
+    _compose(theta, model, work.truth)
+    _copy(work.truth, work.x, link.cells)
+    _contract(link, _THERE, work)
 
 
 @compiled
-def _em(target: Floats, model: _Model, link: _Link, room: _Room) -> None:
+def _em(target: Floats, model: _Model, link: _Link, work: _Workspace) -> None:
     """Take the EM step from the result of `_expect`."""
-    observed, x, truth = link.observed, room.x, room.truth
+    observed, x, truth = link.observed, work.x, work.truth
     for i in range(observed.size):
         x[i] = observed[i] / max(x[i], 1e-300) if observed[i] > 0.0 else 0.0
-    _contract(link, _BACK, room)
+    _contract(link, _BACK, work)
     for i in range(link.cells):
         truth[i] *= x[i]
-    _maximize(truth, model, target, room.weights)
+    _maximize(truth, model, target, work.weights)
 
 
 @compiled
-def _logs(size: int, moving: float, room: _Room) -> tuple[float, float]:
+def _logs(size: int, moving: float, work: _Workspace) -> tuple[float, float]:
     """Convert the second and third point to a log step r and its change v; return their squared lengths."""
     far = bend = 0.0
-    first, second, third = room.first, room.second, room.third
+    first, second, third = work.first, work.second, work.third
     for i in range(size):
-        if room.weights[i] > moving and first[i] > 0.0:
+        if work.weights[i] > moving and first[i] > 0.0:
             r = np.log(second[i] / first[i])
             v = np.log(third[i] / second[i]) - r
-            far += room.weights[i] * r * r
-            bend += room.weights[i] * v * v
+            far += work.weights[i] * r * r
+            bend += work.weights[i] * v * v
             second[i], third[i] = r, v
         else:
             first[i] = third[i]
@@ -265,20 +269,20 @@ def _logs(size: int, moving: float, room: _Room) -> tuple[float, float]:
 
 
 @compiled
-def _extrapolate(length: float, size: int, n: float, model: _Model, room: _Room) -> None:
+def _extrapolate(length: float, size: int, n: float, model: _Model, work: _Workspace) -> None:
     """Extrapolate along the steps, and rescale to n records."""
-    first = room.first
+    first = work.first
     for i in range(size):
-        move = 2.0 * length * room.second[i] + length * length * room.third[i]
+        move = 2.0 * length * work.second[i] + length * length * work.third[i]
         first[i] *= np.exp(min(max(move, -_FAR), _FAR))
-    scale = n / _compose(first, model, room.truth)
+    scale = n / _compose(first, model, work.truth)
     for i in range(model.given * max(model.parents, 1)):
         first[i] *= scale
 
 
 @compiled
 def _climb(
-    start: Floats, model: _Model, link: _Link, room: _Room, goals: tuple[float, float]
+    start: Floats, model: _Model, link: _Link, work: _Workspace, goals: tuple[float, float]
 ) -> tuple[float, int, int]:
     """Maximize the likelihood from the model's fit to `start`; the most likely table replaces `start`.
 
@@ -288,31 +292,31 @@ def _climb(
     the fit was stopped.
     """
     least, tolerance = goals
-    first, plain = room.first, room.plain
+    first, plain = work.first, work.plain
     size = model.given * max(model.parents + model.children, 1)
     n = _total(link.observed)
-    _maximize(start, model, first, room.weights)
+    _maximize(start, model, first, work.weights)
     lowest, longest, slowest = np.inf, 4.0, 1.0
     calm, steps, ended = 0, 0, 0
     for _ in range(_CYCLES):
-        _expect(first, model, link, room)
-        now = _deviance(link.observed, room.x)
+        _expect(first, model, link, work)
+        now = _deviance(link.observed, work.x)
         if now > lowest + _ROUNDING * n:
             longest = max(longest / 4.0, 1.0)
             _copy(plain, first, size)
-            _expect(first, model, link, room)
-            now = _deviance(link.observed, room.x)
+            _expect(first, model, link, work)
+            now = _deviance(link.observed, work.x)
             steps += 1
         gained, lowest = lowest - now, now
         if now <= least:
             ended = -1
             break
-        _em(room.second, model, link, room)
-        _expect(room.second, model, link, room)
-        _em(room.third, model, link, room)
+        _em(work.second, model, link, work)
+        _expect(work.second, model, link, work)
+        _em(work.third, model, link, work)
         steps += 2
-        _copy(room.third, plain, size)
-        far, bend = _logs(size, _VANISHED * n, room)
+        _copy(work.third, plain, size)
+        far, bend = _logs(size, _VANISHED * n, work)
         length = np.sqrt(far / bend) if bend > 0.0 else 1.0
         slowest = max(min(length, _SLOW), 0.5 * slowest)
         # estimate of the missing deviance, as if all directions were as slow as the slowest
@@ -324,7 +328,7 @@ def _climb(
             length = longest
             longest *= 4.0
         if length > 1.0:
-            _extrapolate(length, size, n, model, room)
+            _extrapolate(length, size, n, model, work)
         else:
             _copy(plain, first, size)
     _compose(first, model, start)
@@ -342,15 +346,15 @@ def _raise_to(margin: Floats, begin: int, end: int, least: float) -> float:
 
 
 @compiled
-def _start(moment: Floats, model: _Model, certain: tuple[bool, bool, bool], room: _Room) -> None:
-    """Write starting parameters to room.weights and room.first: margins of an unbiased table, made positive.
+def _start(moment: Floats, model: _Model, certain: tuple[bool, bool, bool], work: _Workspace) -> None:
+    """Write starting parameters to work.weights and work.first: margins of an unbiased table, made positive.
 
     `certain` marks the margins (given; given and parent; given and child) that were not disguised, whose
     zeros are exact.
     """
     given, parents, children = model
-    margins = room.weights
-    _maximize(moment, model, room.first, margins)
+    margins = work.weights
+    _maximize(moment, model, work.first, margins)
     n = _total(moment)
     for j in range(given):
         rows, columns = j * parents, given * parents + j * children
@@ -362,16 +366,16 @@ def _start(moment: Floats, model: _Model, certain: tuple[bool, bool, bool], room
         least = 0.0 if certain[2] else _LEAST * total / children
         right = _raise_to(margins, columns, columns + children, least)
         for z in range(rows, rows + parents):
-            room.first[z] = margins[z] / left * total if left > 0.0 else 0.0
+            work.first[z] = margins[z] / left * total if left > 0.0 else 0.0
         for x in range(columns, columns + children):
-            room.first[x] = margins[x] / right if right > 0.0 else 0.0
+            work.first[x] = margins[x] / right if right > 0.0 else 0.0
 
 
 @compiled
-def _level(model: _Model, room: _Room) -> None:
+def _level(model: _Model, work: _Workspace) -> None:
     """Move the distributions of parent and child in each configuration towards their overall average."""
     given, parents, children = model
-    first, mean = room.first, room.second
+    first, mean = work.first, work.second
     for i in range(parents + children):
         mean[i] = 0.0
     whole = 0.0
@@ -383,11 +387,11 @@ def _level(model: _Model, room: _Room) -> None:
         for x in range(children):
             mean[parents + x] += total * first[given * parents + j * children + x]
         whole += total
-        room.third[j] = total
+        work.third[j] = total
     for j in range(given):
         for z in range(j * parents, (j + 1) * parents):
-            own = first[z] / room.third[j] if room.third[j] > 0.0 else 0.0
-            first[z] = room.third[j] * (own + _LEVEL * (mean[z - j * parents] / whole - own))
+            own = first[z] / work.third[j] if work.third[j] > 0.0 else 0.0
+            first[z] = work.third[j] * (own + _LEVEL * (mean[z - j * parents] / whole - own))
         begin = given * parents + j * children
         for x in range(begin, begin + children):
             first[x] += _LEVEL * (mean[parents + x - begin] / whole - first[x])
@@ -395,7 +399,7 @@ def _level(model: _Model, room: _Room) -> None:
 
 @compiled
 def _fit(
-    link: _Link, room: _Room, goals: tuple[float, float], null: Floats, free: Floats
+    link: _Link, work: _Workspace, goals: tuple[float, float], null: Floats, free: Floats
 ) -> tuple[float, float, int, int]:
     """Fit one table; return both deviances, the state, and the number of EM steps."""
     observed, sizes = link.observed, link.sizes
@@ -407,31 +411,31 @@ def _fit(
         certain = certain and link.kinds[axis] == CLEAR
     model = _Model(given, sizes[0, parent], sizes[0, child])
     clear = link.kinds[parent] == CLEAR, link.kinds[child] == CLEAR
-    _copy(observed, room.x, observed.size)
-    _contract(link, _INVERSE, room)
-    _copy(room.x, free, link.cells)
+    _copy(observed, work.x, observed.size)
+    _contract(link, _INVERSE, work)
+    _copy(work.x, free, link.cells)
     if n <= 0.0 or (certain and clear[0] and clear[1]):
-        _maximize(free, model, room.first, room.weights)
-        _compose(room.first, model, null)
+        _maximize(free, model, work.first, work.weights)
+        _compose(work.first, model, null)
         return _deviance(observed, null) if n > 0.0 else 0.0, 0.0, 1, 0
-    _start(free, model, (certain, certain and clear[0], certain and clear[1]), room)
-    scale = n / _compose(room.first, model, null)
+    _start(free, model, (certain, certain and clear[0], certain and clear[1]), work)
+    scale = n / _compose(work.first, model, null)
     for i in range(link.cells):
         null[i] *= scale
-    independent, state, steps = _climb(null, model, link, room, goals)
+    independent, state, steps = _climb(null, model, link, work, goals)
     if state >= 0 and not certain:
-        # with disguised parents there may be other maxima, mostly where parent and child depend less on the
-        # parents
-        _start(free, model, (certain, False, False), room)
-        _level(model, room)
-        scale = n / _compose(room.first, model, room.another)
+        # if other parents are disguised, there may be other maxima, mostly where the new parent and the child
+        # depend less on them
+        _start(free, model, (certain, False, False), work)
+        _level(model, work)
+        scale = n / _compose(work.first, model, work.another)
         for i in range(link.cells):
-            room.another[i] *= scale
-        again, arrived, more = _climb(room.another, model, link, room, goals)
+            work.another[i] *= scale
+        again, arrived, more = _climb(work.another, model, link, work, goals)
         steps += more
         if again < independent:
             independent, state = again, arrived
-            _copy(room.another, null, link.cells)
+            _copy(work.another, null, link.cells)
     best, other, more = 0.0, 1, 0
     # with as many reports as truths, an unbiased table without negative cells fits the reports exactly
     positive = _raise_to(free, link.cells - link.cells, link.cells, 0.0) <= n * (1.0 + _ROUNDING)
@@ -439,20 +443,14 @@ def _fit(
         scale = n / _raise_to(free, link.cells - link.cells, link.cells, _LEAST * n / link.cells)
         for i in range(link.cells):
             free[i] *= scale
-        best, other, more = _climb(free, _Model(link.cells, 0, 0), link, room, (-np.inf, goals[1]))
+        best, other, more = _climb(free, _Model(link.cells, 0, 0), link, work, (-np.inf, goals[1]))
         steps += more
     return independent, best, min(state, other), steps
 
 
 @compiled
-def fit_links(which: Ints, links: Links, least: Floats, tolerance: float, results: LinkFitArrays) -> None:
-    """Fit independence given the other parents, and then the saturated model, to the tables `which`.
-
-    A state is 1 if both fits converged, 0 if one did not, and −1 if the link was stopped because its
-    independence deviance is at most the threshold `least`.
-
-    Cost: one forward and one backward contraction per EM step: some nanoseconds per cell and axis.
-    """
+def _workspace_for(which: Ints, links: Links) -> _Workspace:
+    """Return working memory for the largest of the tables `which`."""
     largest = 1
     for i in which:
         cells = 1
@@ -460,7 +458,7 @@ def fit_links(which: Ints, links: Links, least: Floats, tolerance: float, result
             cells *= max(links.sizes[i, 0, axis], links.sizes[i, 1, axis])
         largest = max(largest, cells)
     tables, theta = np.empty((5, largest)), np.empty((5, 2 * largest))
-    room = _Room(
+    return _Workspace(
         tables[0],
         tables[1],
         tables[2],
@@ -472,20 +470,38 @@ def fit_links(which: Ints, links: Links, least: Floats, tolerance: float, result
         theta[4],
         tables[4],
     )
+
+
+@compiled
+def _link_of(i: int, links: Links) -> _Link:
+    """Return table i with its channels."""
+    return _Link(
+        links.reports[links.offsets[0, i] : links.offsets[0, i + 1]],
+        links.axes[i],
+        links.offsets[1, i + 1] - links.offsets[1, i],
+        links.sizes[i],
+        links.kinds[i],
+        links.scalars[i],
+        links.entries,
+        links.starts[i],
+    )
+
+
+@compiled
+def fit_links(which: Ints, links: Links, least: Floats, tolerance: float, results: LinkFitArrays) -> None:
+    """Fit independence given the other parents, and then the saturated model, to the tables `which`.
+
+    A state is 1 if both fits converged, 0 if one did not, and −1 if the link was stopped because its
+    independence deviance is at most the threshold `least`.
+
+    Cost: one forward and one backward contraction per EM step: a few nanoseconds per cell and axis.
+    """
+    work = _workspace_for(which, links)
     for i in which:
+        link = _link_of(i, links)
         begin, end = links.offsets[1, i], links.offsets[1, i + 1]
-        link = _Link(
-            links.reports[links.offsets[0, i] : links.offsets[0, i + 1]],
-            links.axes[i],
-            end - begin,
-            links.sizes[i],
-            links.kinds[i],
-            links.scalars[i],
-            links.entries,
-            links.starts[i],
-        )
         independent, free, state, steps = _fit(
-            link, room, (least[i], tolerance), results.expected[begin:end], results.likely[begin:end]
+            link, work, (least[i], tolerance), results.expected[begin:end], results.likely[begin:end]
         )
         results.deviances[i, 0], results.deviances[i, 1] = independent, free
         results.states[i, 0], results.states[i, 1] = state, steps

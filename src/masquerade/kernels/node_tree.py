@@ -26,7 +26,10 @@ def twice(nodes: Words) -> Words:
 def correct_children(
     made_of: Words, encrypted: Words, flags: Bits, correction: Words, flag: Bits
 ) -> tuple[Words, Bits]:
-    """Return the children: their inputs are hashed, and corrected below nodes whose bit is set."""
+    """Return the nodes and bits of the children, corrected below nodes whose bit in `flags` is set.
+
+    A child is its input (`made_of`) XOR its encrypted input, which is overwritten.
+    """
     keys, count = made_of.shape[:2]
     bits = np.empty((keys, count), dtype=np.uint8)
     for key in range(keys):
@@ -42,7 +45,7 @@ def correct_children(
 
 @compiled
 def leaf_values(made_of: Words, encrypted: Words, flags: Bits, leaves: Words, party: int) -> Words:
-    """Return the values of all leaves, two per leaf."""
+    """Return this party's shares of the values of all leaves, two per leaf."""
     keys, count = made_of.shape[:2]
     values = np.empty((keys, 2 * count), dtype=np.uint64)
     for key in range(keys):
@@ -56,10 +59,10 @@ def leaf_values(made_of: Words, encrypted: Words, flags: Bits, leaves: Words, pa
 
 @compiled
 def windows(units: Words, tables: Words, which: NDArray[np.int64], at: NDArray[np.int64], out: Words) -> None:
-    """Sum cyclic tables weighted by shares of unit vectors, at one distance per column of ``out``.
+    """Write sums of windows of cyclic tables, weighted by shares of unit vectors.
 
-    Entry ``j`` of line ``i`` is the sum over ``k`` of ``units[i, k] · table[at[i] − j·width − k]`` for table
-    number ``which[i]``.
+    ``out[i, j]`` is the sum over ``k`` of ``units[i, k] · table[at[i] − j·width − k]`` for table number
+    ``which[i]``.
     """
     lines, width = units.shape
     size = tables.shape[1]

@@ -27,7 +27,7 @@ def spread(
     if last >= min(table.size, np.iinfo(indices.dtype).max + 1):
         raise IndexError(f"an index is outside 0..{table.size - 1}")
     if np.array_equal(table[: last + 1], np.arange(last + 1)):
-        # the most common case, equal order of categories on both sides: copy the bytes, whatever their sign
+        # the most common case, the same order on both sides: copy the bytes, whatever their sign
         same = places.itemsize == out.itemsize
         out.view(places.dtype if same else out.dtype)[:] = places
     elif places.itemsize == table.itemsize == out.itemsize == places.strides[0] == out.strides[0] == 1:

@@ -1,9 +1,10 @@
 """People who keep their own records: counted by protocols, or reporting from their devices.
 
-No single party has all the data. The sources (`FrequencyTally`, `AggregationTally`, `MixedRecords`) are a
-miner's view of people, and every learner runs on them. A ledger records durably what a person's device has
-sent. A `Client` sends a row that opens only if at least k rows are equal, to a `Collector`, with the help of
-a `RandomnessServer`. Names are loaded on first use, so that a device loads nothing that it does not need.
+No single party has all the data. The sources (`FrequencyTally`, `AggregationTally`, `MixedRecords`) give a
+miner, the party that analyses the data, counts of these people; every learner runs on them. A ledger durably
+records what a person's device has sent. A `Client` sends its row to a `Collector`, sealed so that it opens
+only if at least k people send equal rows; a `RandomnessServer` helps the client to seal it. Names are loaded
+on first use, so that a device loads nothing that it does not need.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Services: what all of them share, organisations in sessions, and collections from people."""
+"""Services: common parts, sessions of organisations, and collections from people's devices."""
 
 from masquerade.core.util.lazy_exports import public_modules
 

@@ -35,7 +35,7 @@ Codes = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberColumn:
-    """A column of numbers: category k contains numbers from cuts[k − 1] to below cuts[k].
+    """A column of numbers: category k contains the numbers in [cuts[k − 1], cuts[k]).
 
     If there are few distinct numbers, each is a category, with cuts halfway between them. A new number thus
     falls into the nearest category, as with the thresholds of a decision tree. `means` are the means of the
@@ -71,8 +71,8 @@ def learn_columns(
 ) -> tuple[Column, ...]:
     """Return the categories of columns: numbers with more than `bins` distinct values are binned.
 
-    Without `bins` there are at most 16; fewer if the table over the columns in `small` and the classes would
-    have more than 262,144 cells.
+    Without `bins`, there are at most 16 bins, or fewer if the table over the columns in `small` and the
+    classes would have more than 262,144 cells.
     """
     if bins is not None and (isinstance(bins, bool) or int(bins) != bins or bins < 2):
         raise InputError(f"The 'bins' parameter must be a whole number of at least 2. Got {bins!r} instead.")

@@ -42,7 +42,7 @@ PredictOn = Literal["clear", "disguised"]
 
 @dataclass(eq=False, repr=False)
 class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """Base of scikit-learn classifiers over learners that use counts only.
+    """Base of the scikit-learn classifiers, whose learners use counts only.
 
     With a policy, X and y are disguised records. Without one they are clear, and categories are learned.
     Every label is a category. If a column of numbers has at most `bins` distinct values, every value is a
@@ -54,7 +54,7 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
     ----------
     policy : Policy, mapping, str or Path, optional
         The policy, its plain values or its file. X is then a frame with the policy's names or an array in the
-        order of its variables, y the reports of `target`.
+        order of its variables, and y contains the reports of `target`.
     target : str, optional
         Variable of y. Without it, the last variable of the policy.
     features : sequence of str, optional
@@ -62,7 +62,7 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
     bins : int, optional
         Maximum number of categories of a column of numbers, at least 2; for clear data only.
     accept_incomplete : bool, default False
-        Accept frames whose metadata state that rows are missing, not at random.
+        Accept frames whose metadata state that rows are missing not at random.
 
     Attributes
     ----------
@@ -281,12 +281,12 @@ class DisguisedClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in shared}
 
 
-class _OnReports(DisguisedClassifier):
+class _ReportClassifier(DisguisedClassifier):
     """An estimator that can predict disguised rows."""
 
     predict_on: PredictOn
 
-    def _on_reports(self) -> bool:
+    def _predicts_reports(self) -> bool:
         if self.predict_on not in ("clear", "disguised"):
             raise InputError(f"'predict_on' must be 'clear' or 'disguised'. Got {self.predict_on!r} instead.")
         if self.predict_on == "disguised" and self.policy is None:
@@ -295,26 +295,26 @@ class _OnReports(DisguisedClassifier):
 
     def _missing(self) -> ModelMissing:
         # a disguised row does not show whether its answer is missing
-        return "category" if self._on_reports() else "answered"
+        return "category" if self._predicts_reports() else "answered"
 
     def _predictor(self) -> Any:
-        if self._on_reports() and isinstance(self._input, DisguisedInput):
+        if self._predicts_reports() and isinstance(self._input, DisguisedInput):
             return disguised_view(self.model_, self._input.policy)
         return self.model_
 
     def _read_rows(self, given: DisguisedInput, X: Any) -> Rows:
         names = [feature.name for feature in self.model_.features]
-        if self._on_reports() and given.policy.stratum_variable is not None:
+        if self._predicts_reports() and given.policy.stratum_variable is not None:
             names.append(given.policy.stratum_variable)
-        return given.rows(X, names, disguised=self._on_reports())
+        return given.rows(X, names, disguised=self._predicts_reports())
 
     def _test_source(self, records: Records) -> Records:
         """Return the records as the predictor sees them.
 
-        Predictions from reports are a function of the reports, which are known; only the class is not. So
+        Predictions depend on the reports of the features, which are known; only the true class is unknown. So
         features are treated as undisguised, which requires that the class is disguised separately.
         """
-        if not self._on_reports():
+        if not self._predicts_reports():
             return records
         policy, target = records.policy, self._input.target
         group = policy.group(target.name)
@@ -329,7 +329,7 @@ class _OnReports(DisguisedClassifier):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DisguisedNaiveBayes(_OnReports):
+class DisguisedNaiveBayes(_ReportClassifier):
     """Naive Bayes for scikit-learn: `masquerade.learn.naive_bayes`. On clear labels it equals CategoricalNB.
 
     See `DisguisedClassifier` for the other parameters and for the attributes, including `feature_names_in_`.
@@ -364,12 +364,12 @@ class DisguisedNaiveBayes(_OnReports):
         return found
 
     def _options(self) -> dict[str, Any]:
-        self._on_reports()
+        self._predicts_reports()
         return {"alpha": self.alpha}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DisguisedTree(_OnReports):
+class DisguisedTree(_ReportClassifier):
     """Decision tree for scikit-learn: `masquerade.learn.decision_tree`.
 
     See `DisguisedClassifier` for `policy`, `target`, `features`, `bins`, and for the attributes, including
@@ -400,18 +400,19 @@ class DisguisedTree(_OnReports):
     predict_on: PredictOn = "clear"
 
     def _options(self) -> dict[str, Any]:
-        self._on_reports()
+        self._predicts_reports()
         own = super()._options()
         own.pop("predict_on")
         return own
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DisguisedLinear(_OnReports):
+class DisguisedLinear(_ReportClassifier):
     """Linear classifier for scikit-learn: `masquerade.learn.linear_classifier`.
 
     The learner needs a table over all features. Without a policy and `bins`, numbers are cut into at most 16
-    bins (at least 2), fewer if the table would exceed 262,144 cells, and each bin is represented by its mean.
+    bins, or fewer (but at least 2) if the table would exceed 262,144 cells. Each bin is represented by its
+    mean.
     `predict_proba` needs the logistic loss. See `DisguisedClassifier` for `policy`, `target`, `features`,
     `bins`, and for the attributes, including `feature_names_in_`.
 
@@ -459,7 +460,7 @@ class DisguisedLinear(_OnReports):
         return super().predict_proba(X)
 
     def _options(self) -> dict[str, Any]:
-        self._on_reports()
+        self._predicts_reports()
         options = super()._options() | ({"ridge": 0.0} if self.loss == "pocket" else {})
         options.pop("predict_on")
         if not isinstance(self._input, ClearInput):

@@ -31,7 +31,7 @@ def roc_auc(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
 
 
 def _second(estimator: Any) -> Any:
-    """Return scikit-learn's positive class, with the model's label."""
+    """Return the model's label of the class that scikit-learn treats as positive."""
     target = estimator._input.target  # noqa: SLF001  (estimators of this package)
     return target.categories[int(estimator._order[-1])]  # noqa: SLF001
 

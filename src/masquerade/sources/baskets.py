@@ -47,7 +47,7 @@ class BasketRecords:
         return [refusal for query in queries for refusal in self._columns.layout.refusals(query)]
 
     def answer(self, queries: Sequence[Query]) -> list[CountTable]:
-        """Answer a batch from the queried items and those disguised together with them."""
+        """Answer a batch from the queried items and the items disguised together with them."""
         raise_refusals(self.check(queries))
         touched = {name for query in queries for name in query.names} or {self.baskets.items[0]}
         part = sub_policy(self.policy, touched)

@@ -72,7 +72,7 @@ class PerturbationTable:
 
     @property
     def largest(self) -> int:
-        """Largest change of a count."""
+        """Return the largest change of a count."""
         return int(
             max(np.abs(displayed[chances > 0] - i).max() for i, (displayed, chances) in self.rows.items())
         )
@@ -96,8 +96,8 @@ class PerturbationTable:
     def shown_variance(self, displayed: float) -> float:
         """Return the largest variance among the counts that may be displayed as `displayed`.
 
-        A displayed 0 may represent any count up to the largest change: its variance is such that a 95%
-        interval reaches it.
+        A displayed 0 may represent any count up to the largest change. Its variance is chosen so that a 95%
+        interval reaches the largest change.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class PerturbationTable:
         FileError
             If the file cannot be read.
         InputError
-            If it is not a ptable.
+            If the file is not a ptable.
         """
         try:
             with Path(path).open("rb") as stream:
@@ -158,7 +158,7 @@ class PerturbationTable:
 
 
 def _parse(lines: list[list[str]], decimal: str) -> dict[int, tuple[Floats, Floats]]:
-    """Return the rows of a ptable; raise ValueError or IndexError if it is not one."""
+    """Return the rows of a ptable; raise ValueError or IndexError if the lines are not a ptable."""
     head = [name.strip().strip('"') for name in lines[0]]
     parsed: dict[int, list[tuple[float, float]]] = {}
     if "i" in head and "p" in head and ("j" in head or "v" in head):
@@ -196,7 +196,7 @@ def cell_keyed(
     ptable : PerturbationTable or path
         The perturbation table that the office used, or its CSV file.
     n : int, optional
-        Number of records, if it is published. Without it, the sum of the cells.
+        Number of records, if it is published. By default the sum of the cells.
 
     Returns
     -------

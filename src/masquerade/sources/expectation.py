@@ -33,17 +33,17 @@ MOST_TRUTHS = 2**16
 MOST_EVALUATIONS = 2**27
 CHUNK = 2**19
 DRAWS = 2**22
-MOST_TOLD = 2**24  # most truths of all records in memory
+MOST_POSSIBLE = 2**24  # most possible truths of all records in memory
 MOST_TERMS = 64  # most possible truths of a report that are enumerated
-FEWER = 4  # enumerate if a report has this many times fewer truths than there are: faster than a matrix
-LEAST_TOLD = 1e-12
+FEWER = 4  # enumerate a report's possible truths if all truths are this many times as many
+LEAST_SINGULAR_VALUE = 1e-12  # a block with a smaller singular value has no inverse
 
 
 @dataclass(frozen=True, slots=True)
 class RecordMean:
     """Mean of a function over true records, its standard error, and the variation of the records.
 
-    `spread` belongs to Σ w(g − mean), `total` is Σ w.
+    `spread` has the moments of Σ w(g − mean), and `total` is Σ w.
     """
 
     value: float
@@ -65,14 +65,14 @@ def mean_of(records: Records, f: Function, over: Sequence[str], *, seed: int = 0
     survey weights the mean is weighted.
 
     Formula: v = Σ_r w_r g(x̃_r)/Σ w_r, g(x̃) = Σ_x G[x̃, x] f(x); Var v = Σ w²(g − v)²/(Σw)², which without
-    weights is (Σg² − (Σg)²/n)/n². G is the product over the groups disguised together.
+    weights is (Σg² − (Σg)²/n)/n². G is the product of the inverse channels of groups disguised together.
     Reference: Zhan et al. (2004) §3.5, Eq. 7, for any channel.
     Cost: f is evaluated once for every distinct combination of the undisguised variables and every truth of
-    the disguised ones. A group whose reports each have few possible truths (a flip: a record or its opposite)
-    is evaluated at these only, whatever its size. Beyond 65,536 truths per record (or 134 million evaluations
-    in total), truths are drawn with probability ∝ |G| and counted with its sign, 4.2 million draws in total,
-    with the fixed `seed`.
-    Error: unbiased. The standard error covers sampling, disguise and those draws. It grows with every
+    the disguised variables. A group whose reports each have few possible truths (a flip: a record or its
+    opposite) is evaluated only at the possible truths. Beyond 65,536 truths per record, or 134 million
+    evaluations in total, truths are drawn with probability ∝ |G| and counted with the sign of G: 4.2 million
+    draws in total, with the fixed `seed`.
+    Error: unbiased. The standard error covers sampling, disguise and the draws of truths. It grows with every
     disguised variable that f reads.
     """
     query = Query(by=tuple(over))
@@ -91,29 +91,30 @@ def mean_of(records: Records, f: Function, over: Sequence[str], *, seed: int = 0
         if size:
             gains[rows] = 0.0
             reported = {name: records.codes[name][rows] for one in few for name in one.names}
-            for truths, weight in _told_truths(few, reported, size):
+            for truths, weight in _possible_truths(few, reported, size):
                 known = columns | truths
                 gains[rows] += weight * _values_of(plan, known, size, f, generator=generator, draws=draws)
             if plan.samples is not None:
                 weights = np.ones(size) if records.weights is None else records.weights[rows]
-                gains[rows] -= _between(plan, columns, gains[rows], weights)
+                gains[rows] -= _sample_differences(plan, columns, gains[rows], weights)
     return _weighted_mean(gains, records.weights)
 
 
-Told = tuple[Floats, Callable[[Floats], float]]
-Grouped = Callable[[dict[str, NDArray[np.intp]]], NDArray[np.intp]]
+CountsAndError = tuple[Floats, Callable[[Floats], float]]
+GroupOf = Callable[[dict[str, NDArray[np.intp]]], NDArray[np.intp]]
 
 
-def told_counts(
-    records: Records, over: Sequence[str], grouped: Grouped, shape: tuple[int, int]
-) -> Told | None:
-    """Count the true records of every group of all but the last variable, by the last variable.
+def count_possible_truths(
+    records: Records, over: Sequence[str], group_of: GroupOf, shape: tuple[int, int]
+) -> CountsAndError | None:
+    """Count the true records by group and by the last variable of `over`.
 
-    Also returns the standard error of sums of such counts, as a function of their slopes. `grouped` maps
-    codes of truths to groups. None if reports have too many possible truths, or there are no records.
+    `group_of` maps codes of the other variables to groups. The second result is a function that returns the
+    standard error of a weighted sum of the counts. Returns None if reports have too many possible truths, or
+    there are no records.
 
-    Formula: a record counts for each possible truth of its report, by the entry of the inverse. Sums are over
-    independent records. Cost: one copy of the records per possible truth of a report.
+    Formula: a record counts for each possible truth of its report, weighted by the inverse channel.
+    Cost: one copy of the records per possible truth of a report.
     """
     own = np.ones(records.n) if records.weights is None else np.asarray(records.weights, dtype=float)
     placed: list[tuple[Any, Truths, Floats]] = []
@@ -122,15 +123,15 @@ def told_counts(
         if any(_hidden(group) and not set(group.names).isdisjoint(over) for group in others):
             return None
         size = records.n if isinstance(rows, slice) else len(rows)
-        if size * prod(one.truths.shape[1] for one in few) > MOST_TOLD:
+        if size * prod(one.truths.shape[1] for one in few) > MOST_POSSIBLE:
             return None
         told = {name for one in few for name in one.names}
         clear = {
             name: np.asarray(records.codes[name][rows], dtype=np.intp) for name in over if name not in told
         }
-        for truths, weight in _told_truths(few, {name: records.codes[name][rows] for name in told}, size):
+        for truths, weight in _possible_truths(few, {name: records.codes[name][rows] for name in told}, size):
             codes = clear | truths
-            group = grouped({name: codes[name] for name in over[:-1]})
+            group = group_of({name: codes[name] for name in over[:-1]})
             placed.append((rows, np.ravel_multi_index((group, codes[over[-1]]), shape), weight))
     if not own.sum() > 0:
         return None
@@ -165,16 +166,17 @@ class _FewTruths:
 def _few_truths(
     groups: Sequence[Group], over: Sequence[str], fewer: int = FEWER
 ) -> tuple[list[_FewTruths], tuple[Group, ...]]:
-    """Return the groups with few truths per report, and all groups, in which those variables are clear.
+    """Return the groups with few possible truths per report, and the groups to plan the query with.
 
-    Few means `fewer` times fewer than all truths.
+    In the second list, the variables of the first are clear. A report has few possible truths if all truths
+    are at least `fewer` times as many.
     """
     few: list[_FewTruths] = []
     others: list[Group] = []
     terms = 1
     for group in groups:
         asked = tuple(name for name in group.names if name in over)
-        found = _few_of(group, asked, fewer) if len(asked) > (1 if fewer else 0) else None
+        found = _find_few_truths(group, asked, fewer) if len(asked) > (1 if fewer else 0) else None
         if found is None or terms * found.truths.shape[1] > MOST_TERMS:
             others.append(group)
             continue
@@ -187,7 +189,7 @@ def _few_truths(
     return few, tuple(others)
 
 
-def _few_of(group: Group, asked: tuple[str, ...], fewer: int) -> _FewTruths | None:
+def _find_few_truths(group: Group, asked: tuple[str, ...], fewer: int) -> _FewTruths | None:
     """Return the possible truths of a group's reports, or None if a report has many."""
     if not group.disguised or group.own_report or group.response is not None:
         return None
@@ -232,7 +234,7 @@ def _mixtures(channel: Channel) -> tuple[Truths, Floats] | None:
     row[members.ravel()] = np.tile(np.arange(width), count)
     blocks = np.zeros((count, width, width))
     np.add.at(blocks, (part[truth], row[truth], inside[report]), chance)
-    if np.linalg.svd(blocks, compute_uv=False)[:, -1].min() < LEAST_TOLD:
+    if np.linalg.svd(blocks, compute_uv=False)[:, -1].min() < LEAST_SINGULAR_VALUE:
         if size > MOST_UNDONE:
             raise NotEstimable(f"Different truths give the same reports of a group. {UNRELATED}")
         return None  # the general method reports which tables can be estimated
@@ -244,10 +246,10 @@ def _mixtures(channel: Channel) -> tuple[Truths, Floats] | None:
     return truths, weights
 
 
-def _told_truths(
+def _possible_truths(
     few: Sequence[_FewTruths], reported: dict[str, NDArray[Any]], rows: int
 ) -> Iterator[tuple[dict[str, NDArray[Any]], Floats]]:
-    """Yield codes of the possible truths of the reports of such groups, and their weights."""
+    """Yield a possible truth of every report at a time: its codes by variable, and its weights."""
     reports = [np.ravel_multi_index([reported[name] for name in one.names], one.sizes) for one in few]
     for chosen in product(*(range(one.truths.shape[1]) for one in few)):
         weight, truths = np.ones(rows), dict[str, NDArray[Any]]()
@@ -257,11 +259,13 @@ def _told_truths(
         yield truths, weight
 
 
-def _between(plan: QueryPlan, columns: dict[str, NDArray[Any]], gains: Floats, weights: Floats) -> Floats:
+def _sample_differences(
+    plan: QueryPlan, columns: dict[str, NDArray[Any]], gains: Floats, weights: Floats
+) -> Floats:
     """Return the difference between the mean of each record's sample and the overall mean.
 
-    Samples of dealt blocks have sizes known in advance: nothing varies between them, and the overall mean is
-    the same without this variation.
+    Samples of dealt blocks have sizes known in advance, so differences between samples add no variance.
+    Subtracting the differences leaves the overall mean unchanged.
     """
     assert plan.dealt is not None  # noqa: S101  (for the type checker: there are samples)
     assert plan.samples is not None  # noqa: S101  (for the type checker: there are samples)
@@ -275,7 +279,9 @@ def _between(plan: QueryPlan, columns: dict[str, NDArray[Any]], gains: Floats, w
 
 
 def indicators_of(records: Records, over: Sequence[str]) -> Floats:
-    """Return each record's contribution to each cell of the table of `over`: (records, cells in C order).
+    """Return each record's contribution to each cell of the table of `over`.
+
+    The result has the shape (records, cells in C order).
 
     Formula: w_r Π G[x̃_r, x] over the groups disguised together, so that columns sum to the unbiased counts.
     """
@@ -328,7 +334,7 @@ def strata(records: Records) -> Iterator[tuple[tuple[Group, ...], Any]]:
 def _weighted_mean(values: Floats, weights: Floats | None) -> RecordMean:
     """Return the weighted mean and its standard error.
 
-    The value of an unseen report is assumed to be between the smallest and the largest seen value, 0 and 1.
+    Unseen values are assumed to be between the smallest and the largest of the seen values, 0 and 1.
     """
     n = len(values)
     own = np.ones(n) if weights is None else weights
@@ -375,7 +381,7 @@ def _values_of(
     """Return g of every record: exact if there are few truths, else by signed draws."""
     split = _split_of(plan, columns, rows)
     if split.truths <= MOST_TRUTHS and split.truths * len(split.distinct) <= MOST_EVALUATIONS:
-        return _exact(split, f, rows)
+        return _exact_values(split, f, rows)
     return _draw_values(split, f, generator, draws)
 
 
@@ -385,7 +391,7 @@ def cells(axis: Axis) -> int:
 
 
 def _split_of(plan: QueryPlan, columns: dict[str, NDArray[Any]], rows: int) -> _Split:
-    """Separate undisguised axes, whose truth is known, from disguised ones."""
+    """Separate undisguised axes, whose truth is known, from disguised axes."""
     clear = tuple(axis for axis in plan.axes if axis.map.matrix is None)
     hidden = tuple(axis for axis in plan.axes if axis.map.matrix is not None)
     codes = [joint(axis, columns) for axis in clear]
@@ -407,7 +413,7 @@ def joint(axis: Axis, columns: dict[str, NDArray[Any]]) -> Truths:
     )
 
 
-def _exact(split: _Split, f: Function, rows: int) -> Floats:
+def _exact_values(split: _Split, f: Function, rows: int) -> Floats:
     """Return g of every record, from f at every possible truth."""
     shape = [cells(axis) for axis in split.hidden]
     observed = [len(_matrix_of(axis)) for axis in split.hidden]
@@ -451,9 +457,9 @@ def _draw_values(split: _Split, f: Function, generator: np.random.Generator, dra
 
 @dataclass(frozen=True, slots=True)
 class _Sampler:
-    """Draws truths in proportion to |G|.
+    """Sampler of truths in proportion to |G|.
 
-    Row i of the steps is shifted by i, so that one search serves all rows.
+    Row i of `steps` is shifted by i, so that one search serves all rows.
     """
 
     steps: Floats
@@ -483,7 +489,7 @@ def _matrix_of(axis: Axis) -> Floats:
 
 
 def evaluate(split: _Split, f: Function, known: Sequence[Truths], truths: Sequence[Truths]) -> Floats:
-    """Return f at joint codes of the axes, with its columns in the order of the query."""
+    """Return f at joint codes of the axes, converted to columns in the order of the query."""
     width = sum(len(axis.asked) for axis in (*split.clear, *split.hidden))
     codes = np.empty((len((*known, *truths)[0]) if known or truths else 1, width), dtype=np.intp)
     for axis, own in zip((*split.clear, *split.hidden), (*known, *truths), strict=True):

@@ -33,7 +33,7 @@ class TooManyTruths(InputError):
 class SourceMean(NamedTuple):
     """The mean of a function over true records, its standard error, and the number of records.
 
-    `spread` belongs to Σ w(f − mean), and `total` is Σ w.
+    `spread` has the moments of Σ w(f − mean), and `total` is Σ w.
     """
 
     value: float
@@ -80,9 +80,9 @@ def mean_over(
 class GroupCounts(NamedTuple):
     """Number of records of every group (rows) and class (columns).
 
-    `table` is the table that they are sums of, and `groups` the group of each of its cells without the class;
-    None if the table is `counts` itself. Without a table, `error` returns the standard error of a weighted
-    sum of the counts.
+    `counts` are sums over cells of `table`: `groups` is the group of each combination of its variables except
+    the class, or None if `counts` are the cells themselves. Without a table, `error` returns the standard
+    error of a weighted sum of the counts.
     """
 
     counts: Floats
@@ -93,7 +93,7 @@ class GroupCounts(NamedTuple):
 
 
 def count_groups(
-    source: Tally, over: Sequence[str], grouped: Callable[[Codes], NDArray[np.intp]], groups: int
+    source: Tally, over: Sequence[str], group_of: Callable[[Codes], NDArray[np.intp]], groups: int
 ) -> GroupCounts:
     """Count groups of records by the last variable of `over`.
 
@@ -107,7 +107,7 @@ def count_groups(
         Records, clear or disguised.
     over : sequence of str
         Variables that define the groups, then the class.
-    grouped : callable
+    group_of : callable
         Maps codes by variable to groups.
     groups : int
         Number of groups.
@@ -115,13 +115,13 @@ def count_groups(
     Returns
     -------
     GroupCounts
-        The counts, and what their errors follow from.
+        The counts, with the table or the function that gives their errors.
     """
     if isinstance(source, Records) and _reads_clear(source.policy, over):
-        return _count_rows(source, over, grouped, groups)
+        return _count_rows(source, over, group_of, groups)
     shape = source.schema.shape(over)
     if isinstance(source, Records) and (prod(shape) > MOST_TRUTHS or _in_large_groups(source.policy, over)):
-        result = source.group_counts(over, grouped, (groups, shape[-1]))
+        result = source.group_counts(over, group_of, (groups, shape[-1]))
         if result is not None:
             return GroupCounts(result[0], source.n, error=result[1])
     if prod(shape) > MOST_TRUTHS:
@@ -133,20 +133,20 @@ def count_groups(
     if not table.total > 0:
         raise InputError("The mean over no records is not defined.")
     cells = np.indices(shape[:-1]).reshape(len(shape) - 1, -1)
-    place = grouped({name: cells[i] for i, name in enumerate(over[:-1])})
+    place = group_of({name: cells[i] for i, name in enumerate(over[:-1])})
     counts = np.zeros((groups, shape[-1]))
     np.add.at(counts, place, table.values.reshape(-1, shape[-1]))
     return GroupCounts(counts, table.n, table, place)
 
 
 def _count_rows(
-    source: Records, over: Sequence[str], grouped: Callable[[Codes], NDArray[np.intp]], groups: int
+    source: Records, over: Sequence[str], group_of: Callable[[Codes], NDArray[np.intp]], groups: int
 ) -> GroupCounts:
-    """Return the counts from the group of every row, which is known."""
+    """Count rows by group and class; the group of every row is known."""
     rows = {name: np.asarray(source.codes[name], dtype=np.intp) for name in over[:-1]}
     variables = {GROUPS: range(groups), over[-1]: source.schema[over[-1]].categories}
     policy = Policy.build(variables, {over[-1]: source.policy.group(over[-1]).channel})
-    codes = {GROUPS: grouped(rows).astype(np.min_scalar_type(groups)), over[-1]: source.codes[over[-1]]}
+    codes = {GROUPS: group_of(rows).astype(np.min_scalar_type(groups)), over[-1]: source.codes[over[-1]]}
     reports = Records(codes, policy, source.weights, missing=source.missing)
     (table,) = reports.answer([Query(by=tuple(variables))])
     if not table.total > 0:
@@ -160,6 +160,6 @@ def _in_large_groups(policy: Policy, over: Sequence[str]) -> bool:
 
 
 def _reads_clear(policy: Policy, over: Sequence[str]) -> bool:
-    """Return True if all variables but the last, which is disguised alone, are clear."""
+    """Return True if the last variable has its own channel and all other variables are clear."""
     is_alone = len(policy.group(over[-1]).names) == 1 and policy.stratum_variable is None
     return is_alone and not any(name in policy.disguised for name in over[:-1])

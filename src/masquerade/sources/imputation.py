@@ -26,8 +26,8 @@ def impute_codes(
 ) -> list[dict[str, Codes]]:
     """Draw category codes of the variables `over` for every record, `m` times.
 
-    Formula: for each imputation θ is drawn from the posterior of the joint table of the variables (draws far
-    apart in the chains). Then the truth of a record with report k is drawn: l with probability
+    Formula: for each imputation, θ is drawn from the posterior of the joint table of the variables; draws are
+    far apart in the chains. Then a record with report k gets the truth l with probability
     θ_l P[l, k]/Σ_j θ_j P[j, k]. Variables that were disguised jointly with variables in `over` are drawn too,
     unless they are dealt in blocks.
     Reference: Rubin (1987) for proper imputation; Tanner & Wong (1987).

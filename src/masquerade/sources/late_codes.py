@@ -13,10 +13,10 @@ Codes = NDArray[np.unsignedinteger[Any]]
 
 
 class LateCodes(Mapping[str, Codes]):
-    """Columns of codes by name. `read` returns the codes of the columns that a query needs first.
+    """Columns of codes by name, each read when a query first needs it.
 
-    A question about two columns of a file reads these two. The columns that were read stay in memory.
-    A pickle contains all columns.
+    `read` takes names of columns and returns their codes, which stay in memory. A pickle contains all
+    columns.
 
     >>> codes = LateCodes(["a", "b"], 2, lambda names: {name: np.zeros(2, np.uint8) for name in names})
     >>> codes["b"].tolist(), codes.is_complete
@@ -78,6 +78,6 @@ class LateCodes(Mapping[str, Codes]):
 
 
 def load_columns(columns: Mapping[str, Codes], names: Sequence[str]) -> None:
-    """Read columns in one pass if they are read late."""
+    """Read the named columns in one pass, unless all columns are in memory anyway."""
     if isinstance(columns, LateCodes):
         columns.load(names)

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 Codes = NDArray[np.intp]
 MOST_CHANCES = 1 << 25  # distinct reports times truths
-MOST_COUNTED = 1 << 24  # records of an engine that are listed again from their counts
+MOST_COUNTED = 1 << 24  # most records that are listed from their counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Reported:
     """The reports of one group of variables in one stratum.
 
-    `chances` (truths, reports) add up to 1 over the reports of each of the `samples`, the groups or blocks
-    that a person is dealt into.
+    `chances` has the shape (truths, reports). `sample_of` is the sample of each report: the group of people
+    or block of variables that was dealt. Over the reports of one sample, chances add up to 1.
     """
 
     names: tuple[str, ...]
@@ -49,8 +49,8 @@ class _Reported:
 def likelihood_rows_of(records: Records, over: Sequence[str]) -> LikelihoodRows:
     """Return P(report | truth) of every record for the truths of some variables.
 
-    A group whose report cannot be reduced to the variables asked for is hidden as a whole: then the result
-    has more variables than asked for.
+    If the report of a group cannot be reduced to the variables in `over`, the result includes all variables
+    of the group.
     """
     Query(by=tuple(over)).check(records.schema)
     hidden = _hidden_names(records, over)
@@ -96,7 +96,7 @@ def likelihood_rows_of(records: Records, over: Sequence[str]) -> LikelihoodRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CountedReports:
-    """Reports of some variables, listed again from their counts."""
+    """Reports of some variables, listed from their counts."""
 
     schema: Schema
     policy: Policy
@@ -147,7 +147,7 @@ def likelihood_rows_of_engine(engine: Engine, over: Sequence[str]) -> Likelihood
 def likelihood_rows_of_counts(
     schema: Schema, policy: Policy, over: Sequence[str], count: Callable[[tuple[str, ...]], Any]
 ) -> LikelihoodRows:
-    """Return P(report | truth) of every record that is known as a table of reports only.
+    """Return P(report | truth) of every record, from a table of reports.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ def _joint_codes(records: Records, group: Group, rows: Any) -> Codes:
 
 
 def _combine(codes: Sequence[Codes], size: int) -> tuple[Codes, Codes]:
-    """Return the distinct combinations of codes, one column per group, and which one each record has."""
+    """Return the distinct combinations of codes, one column per group, and each record's combination."""
     member = np.zeros(size, dtype=np.intp)
     first = np.zeros(1, dtype=np.intp)
     for column in codes:

@@ -1,7 +1,8 @@
 """Tables of linked records, corrected for wrong and missing links.
 
-A wrong link pairs a record with another person's values: a channel on the variables of the other file. A
-missing link removes a record. Both rates come from links that were checked, or from planted pairs.
+A wrong link pairs a record with another person's values, which acts as a channel on the variables of the
+other file. A missing link removes a record. The rates of wrong and missing links come from links that were
+checked, or from planted pairs.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ Rate = float | Mapping[Category, float]
 
 @dataclass(frozen=True, slots=True)
 class LinkError:
-    """Rates of right and of found links, with the number of links that they were estimated from.
+    """Rates of right and of found links, with the numbers of links from which they were estimated.
 
     Parameters
     ----------
     right : float or mapping
         Share of links that pair the records of one person; by category of `by` if it differs.
     found : float or mapping, optional
-        Share of people in both files whose records are linked rightly.
+        Share of people in both files whose records are linked correctly.
     by : str, optional
         Variable on which the rates depend. It belongs to the file whose values are right.
     checked : int or mapping, optional
@@ -68,7 +69,9 @@ class LinkError:
                     )
         for name in ("right", "found", "checked", "planted"):
             if isinstance(getattr(self, name), Mapping) and self.by is None:
-                raise InputError(f"{name!r} of a link error differs by category: state the variable, by=.")
+                raise InputError(
+                    f"{name!r} of a link error differs by category: name the variable with 'by'."
+                )
         for name in ("checked", "planted"):
             stated = getattr(self, name)
             numbers = [] if stated is None else stated.values() if isinstance(stated, Mapping) else [stated]
@@ -93,21 +96,21 @@ class LinkError:
         Raises
         ------
         InputError
-            If no planted record is linked, or none rightly.
+            If no planted pair is linked correctly.
         """
         linked = [record for record in planted if record in links]
         right = sum(links[record] == planted[record] for record in linked)
         if not right:
-            raise InputError("No planted pair was linked rightly: rates of links cannot be estimated.")
+            raise InputError("No planted pair was linked correctly: rates of links cannot be estimated.")
         return cls(right / len(linked), right / len(planted), checked=len(linked), planted=len(planted))
 
     def rate(self, name: str, label: Category | None) -> float:
-        """Return a rate of a category, or the number of pairs that it was estimated from.
+        """Return the rate of a category, or the number of pairs from which a rate was estimated.
 
         Parameters
         ----------
         name : {"right", "found", "checked", "planted"}
-            Which rate or number. A number that is not stated is infinite.
+            Name of the rate or number. A number that is not stated is infinite.
         label : str, int, float, bool or None
             Category of `by`.
 
@@ -119,7 +122,7 @@ class LinkError:
         if not isinstance(stated, Mapping):
             return float("inf") if stated is None else float(stated)
         if label not in stated:
-            raise InputError(f"{name!r} of the link error says nothing about a category of {self.by!r}.")
+            raise InputError(f"{name!r} of the link error lacks a category of {self.by!r}.")
         return float(stated[label])
 
     def correct(self, table: CountTable, of: str | Sequence[str], margin: Mapping[Any, float]) -> CountTable:
@@ -130,8 +133,8 @@ class LinkError:
         table : CountTable
             Counts of linked records.
         of : str or sequence of str
-            Variables of the other file: a wrong link shows another person's values of these. Of a table
-            without any, the sum over such variables is returned, with `margin` {(): 1}.
+            Variables of the other file, whose values belong to another person after a wrong link. For a table
+            without such variables, pass () and the `margin` {(): 1}.
         margin : mapping
             Share of each category of `of` among all records of the other file that could have been linked.
             With several variables, keys are tuples.
@@ -149,12 +152,13 @@ class LinkError:
         Notes
         -----
         Formula: N = (t − (1 − λ) q t₊)/ρ in each cell of the other variables, where t are linked counts with
-        sum t₊, λ and ρ the rates of right and found links, q the margin. To the covariance of t, mapped
-        linearly, are added (q t₊/ρ)² λ(1 − λ)/m and (N/ρ)² ρ(1 − ρ)/m of the checked and planted pairs.
+        sum t₊, λ and ρ the rates of right and found links, and q the margin. The covariance is that of t,
+        mapped linearly, plus (q t₊/ρ)² λ(1 − λ)/m for m checked links and (N/ρ)² ρ(1 − ρ)/m for m planted
+        pairs.
         Cost: the square of the number of cells, at most 4,096.
         """
         names = [axis.name for axis in table.axes]
-        other = [of] if isinstance(of, str) else list(of)  # none: the shares of right and found links remain
+        other = [of] if isinstance(of, str) else list(of)
         for name in (*other, *([] if self.by is None else [self.by])):
             if name not in names:
                 raise InputError(f"The table has no variable {name!r} for the correction of links.")
@@ -228,7 +232,7 @@ class LinkCorrected:
             if self.error.by is not None and self.error.by not in query.names:
                 listed = ", ".join(query.names)
                 raise InputError(
-                    f"Rates of links differ by {self.error.by!r}, and the table of {listed} lacks it."
+                    f"Rates of links differ by {self.error.by!r}, but the table of {listed} lacks it."
                 )
         return self.source.check([_whole_table(query) for query in queries])
 
@@ -286,7 +290,7 @@ class _Correction:
         return CountTable(self.source.axes, corrected, self.source.n, evidence)
 
     def _blocks(self, rows: Any) -> Any:
-        """Return, for each cell of the variables of this file, the cells that differ in the other file's."""
+        """Return one row per cell of this file's variables: the cells over the other file's variables."""
         inner = [self.names.index(name) for name in self.other]
         outer = [axis for axis in range(len(self.names)) if axis not in inner]
         return rows.transpose([*outer, *inner]).reshape(-1, self.shares.size)

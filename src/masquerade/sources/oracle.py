@@ -25,7 +25,7 @@ MOST_NUMBERS = 1 << 25  # largest total size of the vectors of all records
 
 @dataclass(frozen=True)
 class Expected:
-    """Estimated counts and both covariances, cells in C order of the query's axes."""
+    """Estimated counts with both types of covariance, cells in C order of the query's axes."""
 
     values: Floats
     population: Floats
@@ -113,7 +113,7 @@ def _blocks_of(frame: Any, policy: Policy) -> list[_Block]:
 
 
 def _dealt_group(policy: Policy) -> Group | None:
-    """Return the variables that are dealt in blocks, or whose people are dealt into groups, if any."""
+    """Return the group whose variables are dealt in blocks or whose people are dealt into samples, if any."""
     return next(
         (each for each in policy.groups if each.response is not None or each.matrix_channel.sampled_channel),
         None,
@@ -123,7 +123,7 @@ def _dealt_group(policy: Policy) -> Group | None:
 def _all_blocks(group: Group) -> list[_Block]:
     """Return the blocks in the order of their numbers."""
     response = group.response
-    assert response is not None  # noqa: S101  (for the type checker: asked before)
+    assert response is not None  # noqa: S101  (for the type checker: checked before)
     size = dict(zip(group.names, group.sizes, strict=True))
     cells = [
         ("cells", own, prod(size[name] for name in own)) for own in combinations(group.names, response.k)
@@ -137,7 +137,7 @@ def _all_blocks(group: Group) -> list[_Block]:
 def _dealt_channel(group: Group, counts: Sequence[int]) -> Floats:
     """Return the channel from all truths of a group to (block, class), with `counts` people per block."""
     response = group.response
-    assert response is not None  # noqa: S101  (for the type checker: asked before)
+    assert response is not None  # noqa: S101  (for the type checker: checked before)
     truths = [dict(zip(group.names, codes, strict=True)) for codes in np.ndindex(*group.sizes)]
     gamma, width = float(response.gamma), response.classes
     P = np.zeros((len(truths), len(counts) * width))

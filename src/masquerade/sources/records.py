@@ -19,13 +19,13 @@ from masquerade.core.supports import SupportAnswer, Supports, from_tables
 from masquerade.core.util.formatting import printable
 from masquerade.estimate.links import PackedLinks
 from masquerade.sources.expectation import (
-    Grouped,
+    CountsAndError,
+    GroupOf,
     RecordMean,
-    Told,
+    count_possible_truths,
     expect,
     indicators_of,
     mean_of,
-    told_counts,
 )
 from masquerade.sources.imputation import impute_codes
 from masquerade.sources.late_codes import Codes, LateCodes
@@ -130,7 +130,9 @@ class Records(ReportTally):
         self.check_complete()
         return mean_of(self, f, over, seed=seed)
 
-    def group_counts(self, over: Sequence[str], grouped: Grouped, shape: tuple[int, int]) -> Told | None:
+    def group_counts(
+        self, over: Sequence[str], group_of: GroupOf, shape: tuple[int, int]
+    ) -> CountsAndError | None:
         """Return counts of groups of truths by the last variable, with their error.
 
         None if there are too many truths.
@@ -138,7 +140,7 @@ class Records(ReportTally):
         For evaluation, never for learning; see `masquerade.sources.expectation`.
         """
         self.check_complete()
-        return told_counts(self, over, grouped, shape)
+        return count_possible_truths(self, over, group_of, shape)
 
     def indicators(self, over: Sequence[str]) -> Floats:
         """Return each record's unbiased contribution to each cell of `over`: (records, cells in C order).

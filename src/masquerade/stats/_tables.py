@@ -115,12 +115,15 @@ def normal_p(z: float) -> float:
 
 
 def z_of(value: float, variance: float) -> float:
-    """Return a value over its standard error; NaN without a variance."""
+    """Return a value over its standard error; NaN if the variance is not positive."""
     return float(value / sqrt(variance)) if variance > 0 else float("nan")
 
 
 def null_variance(table: CountTable, weights: Floats, value: float) -> float:
-    """Return the variance of Σ weights·cells = `value` if its expectation is 0: Σa², not Σ(a − ā)²."""
+    """Return the variance of `value` = Σ weights·cells under the hypothesis that its expectation is 0.
+
+    Formula: the estimated variance plus value²/n, because deviations are taken from 0, not from the mean.
+    """
     return squared_error(table, weights) + value**2 / max(table.n, 1)
 
 

@@ -346,8 +346,9 @@ def _gradient(table: CountTable, row: tuple[int, ...], code: int) -> Floats:
 def _equal_z(table: CountTable, at: tuple[int, ...], pair: tuple[int, int], code: int) -> float:
     """Return the statistic of equal prevalences, with the standard error under equality.
 
-    Formula: z = (p̂₁ − p̂₀)/√(wᵀCw), where w is the derivative of p̂₁ − p̂₀ at the pooled prevalence. There,
-    errors of the group sizes cancel, and only the variance of the category's counts remains.
+    Formula: z = (p̂₁ − p̂₀)/√(wᵀCw + (p̂₁ − p̂₀)²/n), where w is the derivative of p̂₁ − p̂₀ at the pooled
+    prevalence. There, errors of the group sizes cancel, and only the variance of the category's counts
+    remains.
     """
     counts = np.stack([table.values[(*at, row)] for row in pair])
     totals = counts.sum(axis=1)
@@ -366,15 +367,16 @@ def _equal_z(table: CountTable, at: tuple[int, ...], pair: tuple[int, int], code
 def _difference(one: Prevalence, zero: Prevalence, error: float, other: float, rho: float) -> Effect:
     gap = one.value - zero.value
     stderr = float(np.sqrt(max(error**2 + other**2 - 2 * rho * error * other, 0.0)))
-    below = _both(one.value - one.lower, zero.upper - zero.value, rho)
-    above = _both(one.upper - one.value, zero.value - zero.lower, rho)
-    # a difference of shares is in [−1, 1]; it is mapped to [0, 1], where `keep_inside` keeps shares
+    below = _difference_error(one.value - one.lower, zero.upper - zero.value, rho)
+    above = _difference_error(one.upper - one.value, zero.value - zero.lower, rho)
+    # `keep_inside` expects shares: map the difference from [−1, 1] to [0, 1], and its limits back
     ends = (np.array([(end + 1) / 2]) for end in (gap, gap - below, gap + above))
     lower, upper = (float(2 * end[0] - 1) for end in keep_inside(*ends))
     return Effect(gap, stderr, lower, upper)
 
 
-def _both(a: float, b: float, rho: float) -> float:
+def _difference_error(a: float, b: float, rho: float) -> float:
+    """Return the error of a difference of two estimates with errors `a` and `b` and correlation `rho`."""
     return float(np.sqrt(max(a * a - 2 * rho * a * b + b * b, 0.0)))
 
 
@@ -409,9 +411,9 @@ def _odds_ratio(one: Prevalence, zero: Prevalence, error: float, other: float, r
         )
         return Effect(float("nan"), float("nan"), float(ends[0]), float(ends[1]))
     steps = [1 / (side.value * (1 - side.value)) for side in (one, zero)]
-    stderr = _both(error * steps[0], other * steps[1], rho)
-    below = _both(a - low1, high0 - b, rho) if np.isfinite([low1, high0]).all() else np.inf
-    above = _both(high1 - a, b - low0, rho) if np.isfinite([high1, low0]).all() else np.inf
+    stderr = _difference_error(error * steps[0], other * steps[1], rho)
+    below = _difference_error(a - low1, high0 - b, rho) if np.isfinite([low1, high0]).all() else np.inf
+    above = _difference_error(high1 - a, b - low0, rho) if np.isfinite([high1, low0]).all() else np.inf
     value = float(np.exp(a - b))
     return Effect(value, value * stderr, float(np.exp(a - b - below)), float(np.exp(a - b + above)))
 
@@ -469,8 +471,8 @@ def change(
 
     Notes
     -----
-    Formula: Σ_ij ([j = c] − [i = c])N̂_ij/N̂, with its error by the delta method on the joint table. The
-    p-value uses the variance under no change.
+    Formula: Σ_ij ([j = c] − [i = c])N̂_ij/N̂ for category c, with its error by the delta method on the joint
+    table. The p-value uses the variance under no change.
 
     Examples
     --------

@@ -51,10 +51,10 @@ class Estimates(Shown):
     null : float or None
         Null value of the p-values.
     z : array or None
-        Standard normal statistics of the tests against `null`. Their standard errors are those under the
-        null value, so they may differ from the estimate over `stderr`.
+        Standard normal statistics of the tests against `null`. They use standard errors under the null
+        value, so they may differ from the estimate divided by `stderr`.
     adjusted : tuple or None
-        Method of adjustment, and the p-values adjusted for their number.
+        Method of adjustment, and the p-values adjusted for multiple testing.
     covariance : array or None
         Covariance of the estimates, where it is known.
     in_percent : bool
@@ -153,7 +153,7 @@ class Estimates(Shown):
         return pd.DataFrame(self.covariance, index=index, columns=index)
 
     def adjust(self, method: Adjustment = "holm") -> Estimates:
-        """Return the estimates with p-values adjusted for their number.
+        """Return the estimates with p-values adjusted for multiple testing.
 
         Parameters
         ----------
@@ -282,14 +282,14 @@ class TestResult(Shown):
         return self.statistic if self.df2 is None else self.statistic * self.df
 
     def sample_size(self, power: float = 0.8, level: float = 0.05) -> int | None:
-        """Return the number of records that would detect the estimated departure.
+        """Return the number of records needed to detect the estimated departure from the hypothesis.
 
         Parameters
         ----------
         power : float, default 0.8
             Probability of detecting the departure.
         level : float, default 0.05
-            Significance level of that test.
+            Significance level of the test.
 
         Returns
         -------
@@ -299,7 +299,7 @@ class TestResult(Shown):
         Raises
         ------
         InputError
-            Unless 0 < level < power < 1.
+            If not 0 < level < power < 1.
 
         Notes
         -----
@@ -317,13 +317,13 @@ class TestResult(Shown):
 
         threshold = chi_square_point(level, self.df)
 
-        def short(centre: float) -> float:
+        def excess_power(centre: float) -> float:
             return float(stats.ncx2.sf(threshold, self.df, centre) - power)
 
         high = 1.0
-        while short(high) < 0:
+        while excess_power(high) < 0:
             high *= 2
-        centre = float(optimize.brentq(short, 1e-9, high, xtol=1e-10))
+        centre = float(optimize.brentq(excess_power, 1e-9, high, xtol=1e-10))
         return math.ceil(self.n * centre / (self._chi_square - self.df))
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -339,7 +339,7 @@ class TestResult(Shown):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TestResults(Shown):
-    """Several tests with p-values adjusted for their number.
+    """Several tests with p-values adjusted for multiple testing.
 
     Examples
     --------
@@ -367,7 +367,7 @@ class TestResults(Shown):
     def remarks(self) -> tuple[str, ...]:
         """Return the method of adjustment and the rejected hypotheses."""
         rejected = [n for n, p in zip(self.names, self.p_adjusted, strict=True) if p < DOUBTFUL]
-        listed = ", ".join(rejected) if rejected else "none: these data cannot tell any of them from chance"
+        listed = ", ".join(rejected) if rejected else "none: chance alone could give all of these results"
         adjusted = f"(p-values adjusted by {ADJUSTMENTS[self.method]})"
         return (adjusted, f"Beyond chance at 5%: {listed}.", *self.notes)
 
@@ -431,7 +431,7 @@ def verdict(p: float) -> str:
     if p < DOUBTFUL:
         return f"p = {p_text(p)}: more than chance alone would give at 5%.".replace("= <", "< ")
     return (
-        f"p = {p_text(p)}: these data cannot tell it from chance; that does not show that there is nothing."
+        f"p = {p_text(p)}: chance alone could give this result; that does not show that there is no effect."
     )
 
 
@@ -439,7 +439,7 @@ ADJUSTMENTS: dict[str, str] = {"holm": "Holm's method", "bh": "Benjamini and Hoc
 
 
 def adjusted_p_values(p_values: Sequence[float] | Floats, method: Adjustment = "holm") -> Floats:
-    """Return p-values adjusted for their number.
+    """Return p-values adjusted for multiple testing.
 
     Parameters
     ----------

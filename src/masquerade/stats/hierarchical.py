@@ -75,7 +75,7 @@ class LogLinear(Shown):
     @property
     def heading(self) -> str:
         """Return the model and the number of records."""
-        return f"Log-linear model {_model(self.generators)}{self.condition}, n = {self.n:,}"
+        return f"Log-linear model {_model_text(self.generators)}{self.condition}, n = {self.n:,}"
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class LogLinear(Shown):
         Raises
         ------
         InputError
-            If the models are not nested models of one table.
+            If the models are not nested models of the same table.
         """
         inside = all(any(set(term) <= set(other) for other in larger.generators) for term in self.generators)
         if self.axes != larger.axes or not inside:
@@ -114,7 +114,7 @@ class LogLinear(Shown):
                 "Only nested models of one table can be compared; 'larger' must contain this one."
             )
         statistic, df = max(self.deviance - larger.deviance, 0.0), self.df - larger.df
-        title = f"{_model(self.generators)} within {_model(larger.generators)}{self.condition}"
+        title = f"{_model_text(self.generators)} within {_model_text(larger.generators)}{self.condition}"
         return TestResult(title, statistic, df, chi_square_tail(statistic, df), self.n, "deviance")
 
     def to_frame(self) -> pd.DataFrame:
@@ -122,7 +122,7 @@ class LogLinear(Shown):
         return cell_frame(self.axes, expected=self.expected, stderr=self.stderr)
 
     def plot(self, ax: Axes | None = None, level: float = 0.95) -> Axes:
-        """Plot the fitted counts with their intervals; colours show the last of several variables.
+        """Plot the fitted counts with their intervals; colours show the categories of the last variable.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class LogLinear(Shown):
         )
 
 
-def _model(generators: tuple[tuple[str, ...], ...]) -> str:
+def _model_text(generators: tuple[tuple[str, ...], ...]) -> str:
     return ", ".join(f"[{' '.join(names)}]" for names in generators)
 
 

@@ -40,7 +40,7 @@ from masquerade.stats.missing_values import (
 from masquerade.stats.percentages import given_text
 
 Scores = Mapping[Category, float] | Sequence[float]
-RANK = 1e-10  # eigenvalues below this share of the largest count as 0
+RANK = 1e-10  # eigenvalues below this fraction of the largest eigenvalue are treated as 0
 
 
 def independence(
@@ -81,8 +81,8 @@ def independence(
 
     Notes
     -----
-    Pearson's statistic on the reports keeps its level at small counts. A note states how the p-value follows
-    from it. Structure learning and trees use the same test,
+    Pearson's statistic on the reports keeps its significance level at small counts. A note states how the
+    p-value was computed from the statistic. Structure learning and trees use the same test,
     `masquerade.core.links.deviance_test.link_tests`.
 
     Examples
@@ -109,7 +109,7 @@ def associations(
     missing: MissingOrAll = "answered",
     method: Adjustment = "holm",
 ) -> TestResults:
-    """Test pairs of variables for association, with p-values adjusted for their number.
+    """Test pairs of variables for association, with p-values adjusted for multiple testing.
 
     Parameters
     ----------
@@ -250,7 +250,8 @@ def trend(
 
     Notes
     -----
-    Formula: z = Σ (s_i − s̄)(t_j − t̄)N̂_ij over its standard error √(wᵀCw).
+    Formula: U = Σ w_ij N̂_ij with w_ij = (s_i − s̄)(t_j − t̄), and z = U/√(wᵀCw + U²/n) with the covariance C
+    of the counts. The denominator is the standard error of U without a trend.
     Reference: Cochran (1954); Armitage (1955); Mantel (1963) for outcomes with more than two categories.
 
     Examples
@@ -271,7 +272,7 @@ def trend(
         code = category_of(columns, category)
         t, subject = np.eye(2)[code], f"{columns.name} = {columns.categories[code]}"
     if np.isnan([*s, *t]).any():
-        raise InputError("A missing answer is not a number: give scores of all categories.")
+        raise InputError("A missing answer is not a number: give scores for all categories.")
     total = table.total
     if total <= 0:
         raise InputError("The estimated number of records is not positive: no trend can be tested.")

@@ -239,8 +239,8 @@ def impute(
     m : int, default 20
         Number of frames.
     missing : {"answered", "category", "at-random"}, default "answered"
-        Missing answers are empty cells (None), categories of their own, or drawn from the answers of people
-        who agree in the variables `given`.
+        "answered" leaves missing answers empty (None), "category" keeps them as categories, and "at-random"
+        draws them from the answers of people with the same categories of the variables in `given`.
     given : str or iterable of str, optional
         Variables that missing answers depend on, for "at-random". They are imputed as well.
     prior : float, default 0.5
@@ -262,7 +262,8 @@ def impute(
     -----
     Each frame uses its own cell probabilities, drawn from their posterior. Frames drawn from one best
     estimate would understate the uncertainty. Missing answers are drawn by the approximate Bayesian bootstrap
-    within each combination of the variables `given`: donors are drawn from the answers, answers from donors.
+    within each combination of the variables in `given`: donors are drawn from the answers, then the missing
+    answers from the donors.
     Reference: Rubin (1987); Rubin & Schenker (1986).
     Error: measured by `benchmarks/statistics_coverage.py imputation`.
 
@@ -284,7 +285,7 @@ def impute(
     drivers = names_of(given)
     check_missing(missing, drivers)
     if missing not in get_args(ImputedMissing):
-        raise InputError("Imputations need an assumption. There are bounds for shares, means and quantiles.")
+        raise InputError("Bounds exist for shares, means and quantiles; imputations need an assumption.")
     names = tuple(schema) if over is None else tuple(dict.fromkeys([*names_of(over), *drivers]))
     for name in names:
         schema[name]
@@ -316,7 +317,7 @@ def _labels_of(variable: Variable, missing: ImputedMissing) -> NDArray[np.object
 
 
 def _cells_of(columns: Sequence[Any]) -> Codes:
-    """Return one number per combination of the codes of some columns."""
+    """Return one number per record, equal for records with the same codes in all columns."""
     _, cells = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     return np.asarray(cells, dtype=np.intp).ravel()
 
@@ -328,7 +329,7 @@ def _draw_answers(variable: Variable, codes: Codes, cells: Codes, generator: np.
     for cell in np.unique(cells[is_missing]):
         own = cells == cell
         donors, blanks = codes[own & ~is_missing], np.flatnonzero(own & is_missing)
-        if len(donors):  # without answers in the cell there is nothing to draw from: it stays missing
+        if len(donors):  # in a cell without answers, the missing answers stay missing
             pool = generator.choice(donors, len(donors))
             result[blanks] = generator.choice(pool, len(blanks))
     return result
@@ -382,12 +383,12 @@ def rubin(
         np.array([np.atleast_1d(row) for row in rows], float) for rows in (estimates, variances)
     )
     if len(values) < FEWEST or values.shape != squares.shape or values.ndim != 2:
-        raise InputError("Rubin's rules take as many variances as estimates, from at least 2 imputations.")
+        raise InputError("Rubin's rules need a variance for each estimate, from at least 2 imputations.")
     if np.any(squares < 0) or not np.isfinite(values).all() or not np.isfinite(squares).all():
         raise InputError("Estimates must be finite numbers, and variances finite and not negative.")
     names = tuple(terms) if terms is not None else tuple(f"term {i}" for i in range(1, values.shape[1] + 1))
     if len(names) != values.shape[1]:
-        raise InputError(f"{values.shape[1]} estimates need as many terms. Got {len(names)}.")
+        raise InputError(f"{values.shape[1]} estimates need {values.shape[1]} terms. Got {len(names)}.")
     return Pooled(
         names, values.mean(axis=0), squares.mean(axis=0), values.var(axis=0, ddof=1), len(values), level
     )

@@ -16,9 +16,9 @@ from masquerade.core.table import CountTable
 Codes = NDArray[np.intp]
 
 Ties = Literal["grouped", "breslow"]
-LEAST_AT_RISK = 5.0  # people at risk, in standard errors of the disguise: below it hazards are only noise
+LEAST_AT_RISK = 5.0  # least number of people at risk, in standard errors of the disguise
 MOST_STEPS = 100
-LARGEST_LOG_RATIO = 15.0  # beyond it the score has no root: all events are in one group
+LARGEST_LOG_RATIO = 15.0  # beyond this, the score is taken to have no root: some group has no events
 
 
 class LifeTable(NamedTuple):
@@ -29,7 +29,7 @@ class LifeTable(NamedTuple):
 
 
 class LifeCounts:
-    """Table time × event × strata × groups, with its life table and gradients with respect to its cells."""
+    """Counts by time, event, strata and groups, with their life table and gradients by the cells."""
 
     def __init__(self, table: CountTable, event: int, strata: int) -> None:
         self.table = table
@@ -52,7 +52,7 @@ class LifeCounts:
         )
 
     def gradient(self, by_events: Floats, by_at_risk: Floats) -> Floats:
-        """Return the gradient in the cells, from the gradients in events and in people at risk.
+        """Convert gradients by events and by people at risk to a gradient by the cells of the table.
 
         A record at time t is at risk at all times up to t.
         """
@@ -65,7 +65,7 @@ class LifeCounts:
         return weights.reshape(self.table.values.shape)
 
     def _horizon(self, at_risk: Floats) -> int:
-        """Return the number of times before people at risk in some group are lost in the noise."""
+        """Return the number of leading time points at which every group has enough people at risk."""
         times, groups = int(self.shape[0]), int(self.shape[3])
         for k in range(times):
             for g in range(groups):
@@ -107,7 +107,7 @@ def kaplan_meier(counts: LifeCounts, level: float) -> Curves:
     logs = np.log(np.maximum(values, 1e-300))
     inside = (values > 0) & (values < 1)
     width = np.exp(np.where(inside, z * errors / np.where(inside, -logs, 1.0), 0.0))
-    # log(−log S) is undefined at 1 and 0: at 1 the lower limit allows for noise, at 0 the interval is 0
+    # log(−log S) is undefined at 1 and 0: at 1 the lower limit allows for noise, at 0 both limits are 0
     lower = np.where(inside, np.exp(logs * width), np.where(values >= 1, np.exp(-z * errors), 0.0))
     upper = np.where(inside, np.exp(logs / width), values)
     return Curves(values, values * errors, lower, upper, int((raw < 0).sum()))
@@ -164,7 +164,10 @@ def fit_hazards(counts: LifeCounts, ties: Ties) -> HazardFit:
 def _score_terms(
     alpha: Floats, beta: Floats, events: Floats, at_risk: Floats, ties: Ties
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the score of an event and of a person at risk, and minus the slope of their sum in η = α + β."""
+    """Return the scores of an event and of a person at risk, and the negative derivative of the total score.
+
+    Derivatives are taken by the predictor η = α + β.
+    """
     mean = np.exp(np.clip(alpha[:, None] + np.concatenate([[0.0], beta]), -30.0, 5.0))
     if ties == "breslow":
         return np.ones(mean.shape), -mean, at_risk * mean
@@ -177,7 +180,7 @@ def _score_terms(
 def _score_weights(
     counts: LifeCounts, at: tuple[Codes, Codes], alpha: Floats, beta: Floats, ties: Ties
 ) -> Floats:
-    """Return Ψ: the weight of every cell in each score, of all α and then of all β."""
+    """Return Ψ, the weight of every cell in each score: first the scores of all α, then those of all β."""
     times, layers = at
     groups = len(beta) + 1
     by_event, by_risk, _ = _score_terms(alpha, beta, np.ones((len(alpha), groups)), np.ones(1), ties)

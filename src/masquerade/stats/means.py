@@ -44,13 +44,14 @@ def mean(
     by : str or sequence of str, optional
         Variables that define the groups. Without it, the mean of all records.
     scores : mapping or sequence of float, optional
-        Number of each category, by category or in order. By default the numbers themselves, and midpoints of
-        bins.
+        Number of each category, by category or in order. By default, categories that are numbers represent
+        themselves, and bins are represented by their midpoints.
     where : mapping of str to category, optional
         Count only the records with these categories, for example ``{"region": "north"}``.
     missing : {"answered", "at-random", "bounds", "category"}, default "answered"
-        Missing answers are omitted, assumed to be at random given the variables in `given`, or anything from
-        the lowest to the highest number. "category" counts them with the number that `scores` gives them.
+        "answered" omits missing answers, "at-random" assumes that they are at random given the variables in
+        `given`, "bounds" sets them all to the lowest or all to the highest number, and "category" gives them
+        their number in `scores`.
     given : str or sequence of str, optional
         Variables that missing answers depend on, for "at-random".
     level : float, default 0.95
@@ -134,7 +135,7 @@ def _mean_of(
 def _bounded_means(
     table: CountTable, groups: Sequence[str], numbers: Floats, level: float, condition: str
 ) -> Estimates:
-    """Return the mean if all missing answers were the lowest number, and if all were the highest."""
+    """Return the means if all missing answers were the lowest number, and if all were the highest."""
     variable = table.axes[-1]
     absent = [code for code in range(len(variable)) if code not in variable.answered_codes]
     answers = numbers[list(variable.answered_codes)]
@@ -207,8 +208,8 @@ def quantile(
     where : mapping of str to category, optional
         Count only the records with these categories, for example ``{"region": "north"}``.
     missing : {"answered", "at-random", "bounds"}, default "answered"
-        Missing answers are omitted, assumed to be at random given the variables in `given`, or anything from
-        the lowest to the highest category.
+        "answered" omits missing answers, "at-random" assumes that they are at random given the variables in
+        `given`, and "bounds" sets them all to the lowest or all to the highest category.
     given : str or sequence of str, optional
         Variables that missing answers depend on, for "at-random".
     level : float, default 0.95
@@ -228,8 +229,8 @@ def quantile(
 
     Notes
     -----
-    Formula: the limits are the points at which the test of F = q does not reject, with the error of
-    Σ (1[k ≤ c] − q)N̂_k.
+    Formula: the interval contains the categories c at which the test of F(c) = q does not reject. The test
+    uses the error of Σ (1[k ≤ c] − q)N̂_k.
     Reference: Woodruff (1952).
 
     Examples
@@ -278,7 +279,7 @@ def quantile(
 
 
 def _scale(variable: Variable, edges: Sequence[float] | None) -> tuple[Floats, Floats, Floats | None]:
-    """Return the lower and upper limit of each category, and its number if it represents one."""
+    """Return the lower and upper bound of each category, and the numbers if categories are not bins."""
     if edges is not None:
         given = np.asarray(edges, dtype=float)
         if given.shape != (len(variable) + 1,) or np.any(np.diff(given) <= 0):
@@ -316,7 +317,10 @@ def _quantile_of(  # noqa: PLR0917  (parts of one result)
 
 
 def _gaps(table: CountTable, row: tuple[int, ...], q: float, bound: str) -> tuple[Floats, Floats] | None:
-    """Return F − q at every answer with its error; missing answers are omitted, or all at one end."""
+    """Return F − q at every answer, with its error; None if the group has no records.
+
+    Without a `bound`, missing answers are omitted; otherwise all count as the lowest or the highest answer.
+    """
     answered = np.array(table.axes[-1].answered_codes)
     cells = table.values[row]
     own = np.full((len(answered), len(cells)), 0.0 if not bound else (bound == "lowest") - q)

@@ -27,15 +27,15 @@ TAKEN = {
 
 
 def check_missing(missing: str, given: Sequence[str]) -> None:
-    """Raise InputError unless `missing` is one of the methods, and `given` fits it."""
+    """Raise InputError unless `missing` is a known method, with `given` exactly if it is "at-random"."""
     if missing not in get_args(Missing):
         raise InputError(
             f"'missing' is 'answered', 'category', 'at-random' or 'bounds'. Got {missing!r} instead."
         )
     if bool(given) != (missing == "at-random"):
         raise InputError(
-            "missing='at-random' names the variables that missing answers depend on: given=['age']. "
-            "Without variables it is missing='answered'."
+            "missing='at-random' needs the variables that missing answers depend on, for example "
+            "given=['age']. Without such variables, use missing='answered'."
         )
 
 
@@ -64,7 +64,7 @@ def missing_notes(
 def join_notes(
     shares: Iterable[Sequence[MissingShare]], missing: str, given: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return a note on the missing shares of several tables, each variable once; empty if there are none."""
+    """Return a note on the missing shares of several tables, each variable once; empty without shares."""
     texts = {share.name: share.text for some in shares for share in some}
     if not texts:
         return ()
@@ -105,7 +105,7 @@ class StandardisedShares(NamedTuple):
 
 
 def standardise(table: CountTable, lead: tuple[int, ...]) -> StandardisedShares:
-    """Return the shares of the answers in one group, standardised over the variables that are given.
+    """Return the shares of the answers in one group, standardised over what missing answers depend on.
 
     Parameters
     ----------
@@ -117,9 +117,9 @@ def standardise(table: CountTable, lead: tuple[int, ...]) -> StandardisedShares:
     Notes
     -----
     Formula: P(k) = Σ_d N_d/N · N_dk/A_d over the combinations d of the given variables, where A_d is the
-    number of people of d who answered. It holds if missing answers depend on d alone, even if d is disguised,
-    because the table counts true combinations. The gradient by N_dj is (R_dk − P_k)/N + 1[j
-    answered]·N_d/(N·A_d)·(1[j = k] − R_dk), with R_dk = N_dk/A_d.
+    number of people in d who answered. It holds if missing answers depend on d alone, even if d is disguised,
+    because the table counts true combinations. With R_dk = N_dk/A_d, the gradient by N_dj is
+    (R_dk − P_k)/N, plus N_d/(N·A_d)·(1[j = k] − R_dk) if j is an answer.
     """
     variable = table.axes[-1]
     answered = np.array(variable.answered_codes)

@@ -62,9 +62,10 @@ def shares(
 ) -> Estimates:
     """Estimate the share of each category of a variable, in groups.
 
-    Without `by`, shares of all records. Row percentages are ``shares(source, "smoker", by="region")``, column
-    percentages ``shares(source, "region", by="smoker")``. Estimates may fall outside [0, 1] when the reports
-    carry little information; they are not clipped, so that they stay unbiased. Intervals are within [0, 1].
+    Without `by`, the shares are of all records. ``shares(source, "smoker", by="region")`` gives row
+    percentages, ``shares(source, "region", by="smoker")`` column percentages. Estimates may fall outside
+    [0, 1] when the reports carry little information; they are not clipped, so that they stay unbiased.
+    Intervals are within [0, 1].
 
     Parameters
     ----------
@@ -80,9 +81,9 @@ def shares(
     where : mapping of str to category, optional
         Count only the records with these categories, for example ``{"region": "north"}``.
     missing : {"category", "answered", "at-random", "bounds"}, default "category"
-        Shares of all records, shares of the people who answered, shares of all if missing answers are at
-        random given the variables in `given`, or the lowest and highest share that the missing answers could
-        make.
+        "category" gives shares of all records, "answered" shares of the people who answered, "at-random"
+        shares of all people if missing answers are at random given the variables in `given`, and "bounds"
+        the lowest and highest shares that are possible with any missing answers.
     given : str or sequence of str, optional
         Variables that missing answers depend on, for "at-random".
     level : float, default 0.95
@@ -238,7 +239,7 @@ def _standardised_shares(  # noqa: PLR0917  (parts of one result)
 def _bounded_shares(
     table: CountTable, groups: Sequence[str], level: float, title: str, condition: str
 ) -> Estimates:
-    """Return the lowest and highest share of every answer, if none or all missing answers are that answer."""
+    """Return the share of every answer if none, and if all, of the missing answers are that answer."""
     variable = table.axes[-1]
     z = two_sided_quantile(level)
     labels, rows = [], []
@@ -284,10 +285,10 @@ def _bounded_shares(
 def _denominator_codes(axes: Sequence[Variable], lead: int, among: Sequence[Category]) -> list[int]:
     """Return the codes of the categories that form the denominator."""
     if len(axes) - lead != 1 or isinstance(among, str):
-        raise InputError("'among' lists categories of the one variable that is counted: among=['yes', 'no'].")
+        raise InputError("'among' lists categories of a single counted variable: among=['yes', 'no'].")
     codes = sorted({axes[-1].code(label) for label in among})
     if len(codes) < 2:
-        raise InputError("'among' needs two categories or more: the share of one among itself is 1.")
+        raise InputError("'among' needs two categories or more: a single category has a share of 1.")
     return codes
 
 

@@ -106,7 +106,7 @@ def mantel_haenszel(
             for row in (1 - base, base)
             for same in (True, False)
         ]
-    )  # a, b, c, d: the group, then the reference; the category, then the others
+    )  # a, b: the group, in the category and outside it; c, d: the same for the reference group
     a, b, c, d = np.einsum("pij,kij->pk", picked, cells)
     total = a + b + c + d
     used = total > 0

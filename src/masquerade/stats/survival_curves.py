@@ -47,7 +47,7 @@ class Survival(Shown):
     title : str
         Title of the curves.
     time : Variable
-        Times, up to the last one with enough people at risk.
+        Times, up to the last time with enough people at risk.
     groups : tuple of str
         Names of the variables that define the groups.
     labels : tuple of tuple
@@ -154,8 +154,8 @@ class Survival(Shown):
 
         Notes
         -----
-        Formula: U_g = Σ_k d_kg − Y_kg·D_k/Y_k. The covariance of U is hypergeometric for clear records, and
-        otherwise the covariance of the counts through the gradient of U.
+        Formula: U_g = Σ_k d_kg − Y_kg·D_k/Y_k. The covariance of U is hypergeometric for clear records;
+        otherwise it follows from the covariance of the counts by the delta method.
         Reference: Mantel (1966); Peto & Peto (1972).
 
         Examples
@@ -214,7 +214,7 @@ class Survival(Shown):
         Returns
         -------
         Estimates
-            One row per group but the first, with p-values against 1.
+            One row per group except the first, with p-values against 1.
 
         Raises
         ------
@@ -339,7 +339,7 @@ def survival(
     Raises
     ------
     InputError
-        If the times are not in order, a variable is unknown, or nobody is at risk beyond the noise.
+        If the times are not in order, a variable is unknown, or too few people are at risk.
     QueryRefused
         If the source refuses the counts.
 
@@ -374,8 +374,8 @@ def survival(
     table, notes = answers.table, list(answers.notes)
     if table.values.size > MOST_CELLS:
         raise InputError(
-            f"The table of {' × '.join(names)} has {table.values.size:,} cells, of at most {MOST_CELLS:,}: "
-            "group the times."
+            f"The table of {' × '.join(names)} has {table.values.size:,} cells; at most {MOST_CELLS:,} are "
+            "possible. Group the times."
         )
     code = category_of(table.axes[1], category)
     counts = LifeCounts(table, code, len(layers))

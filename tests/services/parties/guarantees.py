@@ -43,7 +43,7 @@ from masquerade.protocols.vertical.disguised_cells import restrict_to_variables,
 from masquerade.protocols.vertical.paillier_products import KeyOwner, PaillierProducts
 from masquerade.protocols.vertical.scalar_products import HelpedProducts, ProductHelper, ProductParty
 from masquerade.protocols.wire.session import LocalTransport
-from masquerade.services.parties.kinds.any_cells_without_miner import TOLD
+from masquerade.services.parties.kinds.any_cells_without_miner import RESULTS
 from masquerade.services.parties.kinds.without_miner import seen_without_miner
 from masquerade.services.parties.session import JointSchema
 from masquerade.simulation.aggregation import Aggregation as Aggregating
@@ -114,7 +114,7 @@ def among_organisations() -> list[Case]:
                 JointSchema(dict.fromkeys(OWNERS, POLICY)),
                 {("north", "south"): ("smoker",)},
                 "convener",
-                TOLD,
+                RESULTS,
             ),
             "a second draw: γ²; many narrow tables: own cells are counted as they are",
         ),

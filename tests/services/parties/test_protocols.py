@@ -44,7 +44,7 @@ from masquerade.protocols.vertical.paillier_products import KeyOwner
 from masquerade.protocols.wire.arrow_stream import unpack
 from masquerade.protocols.wire.codec import tag_of
 from masquerade.services.parties.example import split_cells, two_hospitals_and_a_registry
-from masquerade.services.parties.kinds.any_cells_without_miner import TOLD as BY_STRATUM
+from masquerade.services.parties.kinds.any_cells_without_miner import RESULTS as BY_STRATUM
 from masquerade.services.parties.outflow_plan import plan_outflows
 
 LOCAL = [  # nodes whose parents are all with their own party

@@ -264,13 +264,13 @@ def two_epochs_side_by_side(world):
 
 def test_epochs_begun_before_one_is_closed_differed_by_the_newcomer(world, monkeypatch):
     """Without looking again at a restart, nobody had to call the second epoch repeated."""
-    plain = CollectServer.check_only
+    plain = CollectServer.check_single_epoch
 
     def only_at_the_beginning(server):
         if server.state.notes.get(SESSION, server.epoch) is None:
             plain(server)
 
-    monkeypatch.setattr(CollectServer, "check_only", only_at_the_beginning)
+    monkeypatch.setattr(CollectServer, "check_single_epoch", only_at_the_beginning)
     (spring, summer), newcomer = two_epochs_side_by_side(world)
     assert [row for row in summer if row not in spring] == [newcomer]
 

@@ -188,7 +188,7 @@ def test_doubt_is_told():
         ("z ~ x", SchemaError, "no category means yes"),
         ("y[maybe] ~ x", SchemaError, "not a category"),
         ("y ~ x +", InputError, "cannot be read"),
-        ("y ~ C(k) + k", InputError, "linear combinations of others"),
+        ("y ~ C(k) + k", InputError, "linear combinations of other terms"),
     ],
 )
 def test_formulas_that_cannot_be_are_refused(formula, error, words, clear):

@@ -103,6 +103,14 @@ class Questions:
         return np.ascontiguousarray(tensor).ravel()
 
 
+def read_key(key: QuestionKey, questions: Questions) -> PointKeys:
+    """Return the point function of a key; raise DecodingError if its sizes are wrong for these questions."""
+    if len(key.root) != ROOT:
+        raise DecodingError("A root has the wrong length.")
+    root = np.frombuffer(key.root, dtype="<u8").astype(np.uint64)[None]
+    return PointKeys.read(key.corrections, key.server, questions.bits, root)
+
+
 @dataclass(frozen=True)
 class OverlapRules:
     """Rules that refuse cells of few people, and cells that share many people with an answered cell."""
@@ -154,7 +162,8 @@ class ControlServer:
     """One of two servers, for one client: it has the table, and shares of the answered questions.
 
     `engine` is the engine of one of two parties; the party's index is the server's index. `history` may be
-    stored to outlive the server. If its length differs from the other server's, no further query is answered.
+    stored to outlive the server, and is then passed to the next one. If its length differs from the other
+    server's, no further query is answered.
     """
 
     def __init__(
@@ -164,6 +173,8 @@ class ControlServer:
         counts: NDArray[Any],
         rules: OverlapRules,
         session: bytes,
+        *,
+        history: Sequence[Words] = (),
     ) -> None:
         table = np.asarray(counts)
         if table.shape != tuple(len(questions.schema[name]) for name in questions.schema):
@@ -175,8 +186,8 @@ class ControlServer:
             raise InputError("Counts must be whole numbers of at least 0.")
         self._engine, self._questions, self._rules = engine, questions, rules
         self._counts, self._session = whole.ravel().astype(np.uint64), session
-        self._number, self._me = 0, engine.parties.index(engine.name)
-        self.history: list[Words] = []  # shares of the answered cells, zeros for a refused query
+        self._number, self._me = len(history), engine.parties.index(engine.name)
+        self.history = list(history)  # shares of the answered cells, zeros for a refused query
 
     def answer_query(self, message: bytes) -> Steps[bytes]:
         """Return this server's share of the answer, in step with the other server."""
@@ -197,11 +208,7 @@ class ControlServer:
     def _select_cells(self, key: QuestionKey, number: int) -> Words:
         if (key.session, key.number, key.server) != (self._session, number, self._me):
             raise KeySpent("The key is for another session, question or server, or the session has ended.")
-        if len(key.root) != ROOT:
-            raise DecodingError("A root has the wrong length.")
-        root = np.frombuffer(key.root, dtype="<u8").astype(np.uint64)[None]
-        keys = PointKeys.read(key.corrections, self._me, self._questions.bits, root)
-        return keys.expand()[0, : len(self._questions.asked)]
+        return read_key(key, self._questions).expand()[0, : len(self._questions.asked)]
 
     def _check(self, chosen: Words) -> Steps[None]:
         """Raise an error unless the keys select exactly one question.

@@ -33,7 +33,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 _PLACE = re.compile(r"[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*")
 _CONNECT_SECONDS = 10.0
 _SHARE_WAITED = 0.5  # share of the timeout after which a server reports that it is still working
-_TRIES_WAITED = 60  # timeouts to wait in all for a peer that reports so
+_TRIES_WAITED = 60  # total wait for a peer that is still working, in timeouts
 _PIECE = 1 << 16  # bytes per write, so that a write cannot outlast its try
 T = TypeVar("T")
 _PAUSE = 0.2  # seconds between two tries to reach a service that is starting
@@ -271,7 +271,7 @@ class _Try(threading.local):
 
 
 class _Timed:
-    """Network backend and streams of httpcore whose operations end at the deadline of their try."""
+    """Network backend and streams of httpcore whose operations end at the deadline of the current try."""
 
     def __init__(self, inner: Any, until: _Try) -> None:
         self._inner, self._until = inner, until
@@ -431,7 +431,7 @@ class Operator:
         """Run an operation of the node, and return its reply."""
         name, key = self._settings.name, secrets.token_urlsafe(24)
 
-        def asked() -> dict[str, Any]:
+        def send_request() -> dict[str, Any]:
             http, repeatable = self._http or self._connect(), what in {"status", "model"}
             try:
                 answer: dict[str, Any] = http.post_json(
@@ -446,7 +446,7 @@ class Operator:
 
         try:
             wait = self._wait if self._http is None else 0.0
-            return once_started(asked, name, wait, self._tell, self._settings.STARTED_BY)
+            return once_started(send_request, name, wait, self._tell, self._settings.STARTED_BY)
         except NotAdmitted:
             raise NotAdmitted(
                 f"{name!r} does not know the certificate or token in its file: restart it, if they "

@@ -22,8 +22,8 @@ _HEADER_SECONDS = 15.0  # limit from a connection, or from a request's first byt
 _MOST_CONNECTIONS = 512
 _MOST_OF_ADDRESS, _MOST_UNFINISHED = 256, 64  # connections per address: all, and before the TLS handshake
 _MOST_OF_MACHINE = 64  # connections if all callers are on this machine
-_MOST_AT_ONCE = 8  # connections accepted per turn of the loop, before closed connections free their files
-_READING_SECONDS, _LEAST_RATE = 30.0, 1024  # interval of checks of readers, and least bytes per second
+_MOST_AT_ONCE = 8  # connections accepted per iteration of the event loop, so that closed files are freed
+_READING_SECONDS, _LEAST_RATE = 30.0, 1024  # interval at which reading is checked, least bytes per second
 _HANDSHAKE_SECONDS = 10.0
 
 
@@ -56,8 +56,8 @@ class Gate(socket.socket):
         Raises
         ------
         BlockingIOError
-            If no connection is waiting, or enough were accepted in this turn of the event loop. Accepting
-            more could exhaust the file descriptors before ended connections are closed.
+            If no connection is waiting, or enough were accepted in this iteration of the event loop.
+            Accepting more could exhaust the file descriptors before ended connections are closed.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -194,7 +194,7 @@ class GateProtocol(H11Protocol):
         }  # a copy: all connections share the original
         self._wait()
         if self.config.ended:
-            transport.abort()  # accepted before the end, but its handshake took until now
+            transport.abort()  # accepted before the service ended, but its handshake took until now
 
     def data_received(self, data: bytes) -> None:
         """Parse data, and start or stop the timeout of a request's headers."""

@@ -230,8 +230,8 @@ def unit_text(
     file : str
         Name of the settings file.
     moves_state : bool
-        Whether `state` is below /var/lib/masquerade, whatever the file states. A survey's state may be a
-        database.
+        Whether `state` is below /var/lib/masquerade, regardless of the settings file. A survey's state may be
+        a database.
     """
     values = {"kind": kind, "described": described, "program": PROGRAM, "command": " ".join(command)}
     state = f"Environment=MASQUERADE_STATE=%S/masquerade/{kind}\n" if moves_state else ""

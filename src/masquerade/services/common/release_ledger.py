@@ -350,7 +350,7 @@ class ReleaseLedger:
         known = None if self.known is None else self.known.mark
         entries, self._size = parse(path, data, known)
         self._last = entries[-1].mark if entries else START
-        # a line cut short by a crash was never acknowledged, so nothing was sent under it
+        # a line cut short by a crash was never acknowledged, so its release was not sent
         if self._size < len(data):
             os.ftruncate(handle, self._size)
             os.fsync(handle)
@@ -471,11 +471,12 @@ def in_state(state: State, identity: SigningKey) -> ReleaseLedger:
     starts.
     """
 
-    def signed(mark: Mark) -> SignedMark:
+    def sign_end(mark: Mark) -> SignedMark:
         return SignedMark.of(mark, state.epoch, identity)
 
     with ExitStack() as undo:
-        ledger = undo.enter_context(ReleaseLedger.open(state.folder / FILE, notes=state.notes, signer=signed))
+        path = state.folder / FILE
+        ledger = undo.enter_context(ReleaseLedger.open(path, notes=state.notes, signer=sign_end))
         known, now = state.notes.get(SCOPE, EPOCH), str(state.epoch).encode()
         # stored outside backups: once an end was signed, an end without a signature is suspicious
         signed_before = state.burnt.find(SCOPE, SIGNED.encode()) is not None
@@ -500,7 +501,7 @@ def in_state(state: State, identity: SigningKey) -> ReleaseLedger:
 
 
 def note_restored(ledger: ReleaseLedger, state: State) -> None:
-    """Append a line that the state was restored before its current epoch, so that lines may be missing."""
+    """Append a line which states that the state was restored, so that lines before it may be missing."""
     ledger.append(_about_itself(RESTORED, state))
     state.notes.put(SCOPE, EPOCH, str(state.epoch).encode())
 

@@ -213,7 +213,7 @@ class _Server(uvicorn.Server):
         return await asyncio.get_running_loop().create_server(protocol, sock=config.gate)
 
     def _look_at_certificates(self) -> None:
-        if self._daily is not None:  # not at the start, which has logged certificates that end soon
+        if self._daily is not None:  # not at the start, when `note_certificates` has already logged them
             self.service.warn_of_expiry()
         self._daily = asyncio.get_running_loop().call_later(_DAY, self._look_at_certificates)
 
@@ -330,7 +330,7 @@ _quieting = threading.Lock()
 
 @contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Replace tracebacks and the output of uvicorn and asyncio on stderr by log lines without data."""
+    """Replace tracebacks and the output of uvicorn and asyncio on stderr with log lines without data."""
     handler = _Plain(name)
     _shift(+1)
     for log in _BELOW:

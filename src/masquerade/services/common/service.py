@@ -210,7 +210,7 @@ class Service:
             self._log.info("handshake refused", code=reason.lower(), **more)
 
     def note_certificates(self, tls: TlsFiles) -> None:
-        """Read the end dates of the service's own and its authority's certificate."""
+        """Read the expiry dates of the certificates of the service and its authority."""
         for whose, file in (("service", tls.certificate), ("authority", tls.authority)):
             if file is not None:
                 self.metrics.set_expiry(whose, expiry(file))
@@ -224,7 +224,7 @@ class Service:
                 self._log.warning("certificate expires", whose=whose, days=days)
 
     def _note_peer(self, peer: Peer, certificate: bytes | None) -> None:
-        """Read the end date of a peer's certificate, once for each certificate."""
+        """Read the expiry date of a peer's certificate, once for each certificate."""
         if certificate is None or self._shown.get(peer.name) == certificate:
             return
         self._shown[peer.name] = certificate

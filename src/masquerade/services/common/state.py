@@ -344,7 +344,7 @@ class State:
         Returns
         -------
         bool
-            False if changes are missing, so that the database was restored: then call `begin_anew`.
+            False if changes are missing: the database was restored, and the caller must call `begin_anew`.
         """
         return self._once.watch(name, store, count)
 
@@ -498,7 +498,7 @@ def peek(folder: str | Path, scope: str, name: str) -> bytes | None:
 
 
 def peek_problem(folder: str | Path) -> str | None:
-    """Return the reason to consider a state restored, which a service may have open.
+    """Return the reason to consider a state restored; a service may have the state open.
 
     The result is empty if there is no such reason, and None if it is unknown: the folder is of the first
     version.

@@ -65,7 +65,7 @@ class LeaderService(CountServer):
     def _for_miner(self, work: Callable[[Leader, bytes], bytes]) -> Handler:
         """Return a handler for requests of the miner; it first stores that a share of the key is sent."""
 
-        def handled(call: Call) -> bytes:
+        def handle(call: Call) -> bytes:
             if call.peer.name != self.settings.miner:
                 raise NotAdmitted("Only the miner of this count may send requests to its leaders.")
             self.require_terms()
@@ -77,7 +77,7 @@ class LeaderService(CountServer):
                     self.state.notes.put(SCOPE, SHARED, b"")
                 return work(self._leader, call.body)
 
-        return handled
+        return handle
 
     def _status(self, _given: dict[str, Any]) -> dict[str, Any]:
         state = "over" if self.lost else "waiting" if self.terms is None else "open"

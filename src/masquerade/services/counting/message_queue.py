@@ -1,6 +1,6 @@
 """Queue of pending messages, one per person: a message is handed out until the person has answered it.
 
-The queue does not check replies: `MinerService` verifies their signatures before.
+The queue does not check replies: `MinerService` verifies their signatures first.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from typing import Final
 from masquerade.services.counting.messages import LETTER_ID, MESSAGE, OVER, WAIT, Letter
 
 HOLD_SECONDS: Final = 2.0
-_SHORTEST, _EACH = (
-    100,
-    4,
-)  # pause of a device whose request cannot be held: minimum, and per person, in milliseconds
+# milliseconds of pause for a device whose request cannot be held open: minimum, and addition per person
+_SHORTEST, _EACH = 100, 4
 
 
 class MessageQueue:

@@ -1,8 +1,8 @@
 """The miner as a service: it runs rounds over people's devices, and stores the counts.
 
 After a crash it continues with all stored counts. A round in which votes may have been sent cannot be
-repeated, as in people's own ledgers. The key of a mix is kept in memory only: if the miner stops after it has
-received the first key and before the opening, the count is over.
+repeated; people's own ledgers have the same rule. The key of a mix is kept in memory only: if the miner stops
+after it has received the first key and before the opening, the count is over.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class MinerService(CountServer):
             elif isinstance(agreed, AggregationTerms):
                 aggregation = ServedAggregation(agreed, self.queue, self.book)
                 if agreed.noise is None:
-                    self.rounds = _Summed(aggregation, self.policy, self.book)
+                    self.rounds = _StoredAggregation(aggregation, self.policy, self.book)
                 else:
                     self.noisy = NoisyPeople(aggregation, self.policy)
             if self.closed:
@@ -406,7 +406,7 @@ class MinerService(CountServer):
         return {"cheats": sorted(cheats), "left": sorted(left)}
 
 
-class _Summed(AggregationTally):
+class _StoredAggregation(AggregationTally):
     """Secure aggregation whose counts are stored before they are returned."""
 
     def __init__(self, rounds: ServedAggregation, policy: Any, book: RoundBook) -> None:

@@ -215,7 +215,7 @@ class ServedFrequency(FrequencyTally):
         self._void_round(cheats, questions)
 
     def _void_round(self, cheats: Iterable[str], questions: Iterable[Question]) -> None:
-        """Treat a round as void, like people who saw evidence of cheats: it may be repeated without these."""
+        """Treat a round as void, as people do who saw the evidence: it may be repeated without the cheats."""
         named = set(cheats)
         self._rosters = [roster - named for roster in self._rosters]
         self._spent.difference_update(questions)
@@ -258,9 +258,8 @@ class ServedAggregation:
         except RoundAborted as aborted:
             self._over = self._over or (aborted.spent and not self.terms.bounded)
             if self.last is None:
-                self._nonce = os.urandom(
-                    wire.NONCE_SIZE
-                )  # people accept one graph per session: start another
+                # people accept one graph per session: start another session
+                self._nonce = os.urandom(wire.NONCE_SIZE)
             raise
         self._book.add(
             "outcome",

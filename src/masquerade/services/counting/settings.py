@@ -23,7 +23,7 @@ class CountNoiseSettings(common.Strict):
     delta: float = Field(default=1e-6, ge=0, le=0.01, allow_inf_nan=False)
     """δ of all tables together; at least 1e-10, for aggregation also 0."""
     tables: int = Field(ge=1, le=100_000)
-    """The number of tables that will be asked, in all."""
+    """The total number of tables that will be counted."""
     enrolment: Literal["verified"]
     """`verified`: the office has checked that each name is a different person; no other value is accepted."""
 
@@ -44,7 +44,7 @@ class CountDescription(common.Strict):
     colluders: str = "0.1"
     """For aggregation and for noise: the share of people who may collude with the miner."""
     dropouts: str = "0.05"
-    """For aggregation: the share of people who may leave in the middle of a round. For noise: in all."""
+    """For aggregation: the share of people who may leave during a round. For noise: during all rounds."""
     server: Literal["semi-honest", "malicious"] = "malicious"
     """For aggregation: whether it protects against only a miner that follows the protocol, or any miner."""
     miner: common.PublicKey

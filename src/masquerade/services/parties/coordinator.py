@@ -86,7 +86,7 @@ class Coordinator:
         return self._node.party.own_codes(self.spec.session)
 
     def learn(self) -> dict[str, Any]:
-        """Run the session up to its model and return it as plain values, before it is shared."""
+        """Run the session until the model is learnt; return the model, not yet shared, as plain values."""
         begun = self._begin()
         if self.spec.linking is not None:
             self._link(begun)
@@ -138,7 +138,7 @@ class Coordinator:
         goal = self.spec.learn
         source = self.spec.correct_links(source, self.joint)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # nobody reads a service's warnings; the model has its flags
+            warnings.simplefilter("ignore")  # nobody reads a service's warnings
             model: dict[str, Any] = goal.learner.fit(source, goal.read(source.schema)).to_dict()
         return model
 
@@ -215,7 +215,7 @@ class Coordinator:
         return begun
 
     def _countersign(self, member: str) -> None:
-        """Store the signed end of a member's ledger, and send the member a signature of it."""
+        """Store the signed end of a member's ledger, and send the member a countersignature."""
         identity = self._node.identity_of(member)
         reply = self._send_if_supported(member, "ledger", say.InEpoch(epoch=self.epoch.hex()), say.LedgerEnd)
         if identity is None or reply is None:
@@ -231,7 +231,7 @@ class Coordinator:
         self._show_end(member)
 
     def _show_end(self, member: str) -> None:
-        """Send a member the latest end of its ledger that this node has: a rolled-back ledger lacks it."""
+        """Send a member the latest end of its ledger known here; a ledger that lacks it was rolled back."""
         end = self._node.known_end(member)
         if end is not None:
             signature = self._node.identity.sign(WITNESS, end.encode()).hex()
@@ -239,7 +239,7 @@ class Coordinator:
             self._send_if_supported(member, "witness", shown, say.Done)
 
     def _send_if_supported(self, member: str, place: str, message: Strict, kind: type[M]) -> M | None:
-        """Send a message that earlier versions do not know; return None if the member does not know it."""
+        """Send a message that earlier versions lack; return None if the member does not support it."""
         if member == self._node.settings.name:
             return None
         try:
@@ -299,7 +299,7 @@ class Coordinator:
         return replace(guarantee, assumptions=(*guarantee.assumptions, rounds))
 
     def _linking_session(self, number: int) -> bytes:
-        """Return the id of a round of linking: the epoch, and for later rounds a hash of it."""
+        """Return the id of a round of linking: the epoch in the first round, then a hash of it."""
         if number == 0:
             return self.epoch
         return hashlib.sha256(self.epoch + number.to_bytes(2, "big")).digest()[: len(self.epoch)]

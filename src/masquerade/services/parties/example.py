@@ -51,7 +51,7 @@ class DeploymentPlan:
     terms: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the session file."""
     more: Mapping[str, LearningGoal] = field(default_factory=dict)
-    """Goals of further sessions over the same records, by their names."""
+    """Goals of further sessions over the same records, by session name."""
 
 
 def write_deployment(
@@ -182,7 +182,10 @@ def split_cells(
     *,
     seed: int,
 ) -> DeploymentPlan:
-    """Split by cells: each party has its own columns for half of the people, its neighbour's for the rest."""
+    """Split by cells: each party has its own columns for one half of the people.
+
+    For the other half, it has the columns of the next party.
+    """
     keyed = add_person_keys(people)
     order = np.random.default_rng(seed).permutation(len(people))
     halves = [keyed.iloc[order[: len(people) // 2]], keyed.iloc[order[len(people) // 2 :]]]

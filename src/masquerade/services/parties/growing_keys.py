@@ -37,7 +37,7 @@ class GrowingKeys:
                 self._add(keys)
 
     def _add(self, keys: pa.Array) -> None:
-        """Append the values of a piece without nulls, and for texts the offsets of their ends."""
+        """Append the values of a piece without nulls, and the end offset of each text."""
         if pa.types.is_integer(keys.type):
             self._values.append(keys.to_numpy())
         elif is_text(keys.type):

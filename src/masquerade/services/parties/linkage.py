@@ -149,9 +149,9 @@ class LinkingRole(Role):
         )
 
     def _matches(self, part: SessionParticipant, message: Pseudonyms) -> list[Outflow]:
-        """Return the outflow of the numbers of offered and linked keys in a round by derived keys.
+        """Return the outflow of a round by derived keys: the numbers of offered and linked keys.
 
-        Without `link_by` there are no derived keys, and the ledger has the numbers already.
+        Without `link_by` there are no derived keys, and nothing is added.
         """
         if not part.spec.link_by:
             return []

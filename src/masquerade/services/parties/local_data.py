@@ -107,7 +107,7 @@ class LocalData:
     link_settings: DataSettings | None = None
 
     def link_fields(self) -> tuple[dict[str, list[Any]], tuple[str, ...]]:
-        """Return the fields that linking keys are derived from, one value per record, and names of dates."""
+        """Return the fields that linking keys are derived from, and the names of those that are dates."""
         settings = self.link_settings
         if settings is None or not settings.link_fields:
             raise InputError("This party has no fields to derive linking keys from: data.link_fields.")
@@ -210,10 +210,12 @@ class LocalData:
         release_pages()
         draws, places = memo.draws(self.memo_id, _person_names(keys), "key"), self.places
 
-        def drawn(codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int) -> Codes:
+        def draw_reports(
+            codes: Codes, channel: Channel, /, rows: NDArray[np.int64] | None, place: int
+        ) -> Codes:
             return draws(codes, channel, rows, places[place & ~DEALING] | place & DEALING)
 
-        return drawn
+        return draw_reports
 
 
 def _person_names(keys: pa.Array) -> pa.Array | pa.ChunkedArray:

@@ -18,8 +18,8 @@ M = TypeVar("M", bound=Strict)
 class InEpoch(Strict):
     """A message in one epoch of a session.
 
-    Without further fields it requests to settle the linked records, or to end or cancel the session; the
-    path of the message tells which.
+    Without further fields, the path of the message states the request: to settle the linked records, to sign
+    the end of the ledger, or to end or cancel the session.
     """
 
     epoch: str = Field(pattern=r"^[0-9a-f]{32}$")
@@ -87,7 +87,7 @@ class Share(InEpoch):
 
 
 class LedgerEnd(Strict):
-    """The end of a member's release ledger, signed by the member."""
+    """The end of a member's release ledger (number and hash of its last line), signed by the member."""
 
     end: str = Field(max_length=400)
 

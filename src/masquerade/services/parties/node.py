@@ -50,7 +50,7 @@ class _RoleTransport(NamedTuple):
 
 
 class Node(NodeServer):
-    """The server of a party or miner: `operate/…` is for its own operator, `sessions/…` for its peers.
+    """The server of a party or miner: paths `operate/…` are for its operator, `sessions/…` for its peers.
 
     `tell` is called with problems in the node's own records, which only its operator may see.
     """
@@ -220,7 +220,7 @@ class Node(NodeServer):
         try:
             with self._connect(spec) as members:
                 run = Coordinator(self, spec, members, wait)
-                # the model is durable before it is shared: parties that have ended answer no more
+                # the model is durable before it is shared: parties no longer answer in a session that ended
                 if not record.get("learnt"):
                     self.party.keep_model(name, run.learn())
                     guarantee = None if run.guarantee is None else run.guarantee.to_dict()
@@ -254,7 +254,7 @@ class Node(NodeServer):
         return self._describe_session(name)
 
     def _cancel_members(self, name: str) -> None:
-        """Cancel a session at its members; an unreachable member keeps it open."""
+        """Cancel a session at its members; at an unreachable member the session stays open."""
         record = self._require_session(name)
         if not record["epoch"]:
             return

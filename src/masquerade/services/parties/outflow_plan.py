@@ -85,7 +85,7 @@ class OutflowPlan:
     consented : bool
         Whether the party's file has a consent to the session.
     person : SessionTotal
-        What the session and everything before it reveal about one person.
+        Total that the session and all earlier releases reveal about one person.
     """
 
     policy: Policy

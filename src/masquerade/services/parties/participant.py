@@ -49,7 +49,7 @@ class SessionParticipant:
     Attributes
     ----------
     node : Party
-        The node. Roles use its `name`, `identity`, `identities_of` other parties, and memo (`kept_memo`).
+        The node. Roles use its `name`, `identity`, `identities_of` and `kept_memo`.
     joint : JointSchema or None
         The policies that all parties signed, None before the session is arranged.
     linkage : Linkage or None
@@ -181,15 +181,15 @@ class SessionParticipant:
         self._noted.update(new)
 
     def store_model_digest(self, model: Mapping[str, Any]) -> None:
-        """Persist the digest of the model that this party computed together with the others."""
+        """Persist the digest of the model that this party computed together with the other parties."""
         self.node.store.store_model_digest(self.spec.session, self.epoch, text_digest(model))
 
     def burn_run(self, run: bytes) -> None:
-        """Persist that a computation starts; raise QueryRefused if no further one may open a result."""
+        """Persist that a computation starts; raise QueryRefused if no further result may be opened."""
         self.node.store.burn_run(self.spec.session, run, self._most_openings)
 
     def burn_opening(self) -> None:
-        """Persist that a computation opens a result; raise QueryRefused if no further computation may."""
+        """Persist that a computation opens a result; raise QueryRefused if it may not be opened."""
         self.node.store.burn_opening(self.spec.session, self._most_openings)
 
     @property
@@ -305,9 +305,9 @@ class SessionParticipant:
         InputError
             If a party has no policy, or a policy has no party.
         PolicyMismatch
-            If the policy of this party is not its own.
+            If the message's policy for this party is not the policy that it signed.
         RoundAborted
-            If a signature is missing or not valid, or the records are not those linked here.
+            If a signature is missing or not valid, or the records differ from those linked here.
         """
         spec = self.spec
         if set(message.policies) != set(spec.parties):
@@ -352,7 +352,7 @@ class SessionParticipant:
         self._offered.clear()
 
     def _check_records(self, message: Arrange) -> None:
-        """Raise RoundAborted unless every party signed the same records, and they are those linked here.
+        """Raise RoundAborted unless every party signed the records that are linked here.
 
         A helper has linked no records and relies on the parties' signatures.
         """

@@ -283,7 +283,7 @@ class Party:
         part.is_beyond_limit = not total.total.is_within(total.limit)
 
     def _check_person_again(self, part: SessionParticipant, leaving: Sequence[Outflow]) -> None:
-        """Check the limit again before reports leave, if other sessions have released data since then."""
+        """Check the limit again before reports leave, if the ledger has grown since the last check."""
         sent = any(item.policy is not None for item in leaving)
         if sent and self.store.ledger_line != part.ledger_checked:
             self._check_person(part, self._require_consent(part.spec))
@@ -329,7 +329,7 @@ class Party:
         if part.helps:
             return bytes(part.player(name).receive(body))
         if not isinstance(role, LinkingRole):  # before linking the people are not known
-            self._check_whom(part)
+            self._bind_people(part)
         questions, leaving = role.questions(body), role.outflows(part, body)
         self._check_person_again(part, leaving)
         if questions:
@@ -345,10 +345,10 @@ class Party:
             )
         return reply
 
-    def _check_whom(self, part: SessionParticipant) -> None:
+    def _bind_people(self, part: SessionParticipant) -> None:
         """Bind results of this session to the people that all parties signed.
 
-        Raises RoundAborted or QueryRefused if they differ from those of earlier results.
+        Raises RoundAborted or QueryRefused if these people differ from the people of earlier results.
         """
         if part.spec.linking is not None:
             part.require_joint_schema()
@@ -377,7 +377,7 @@ class Party:
         """Learn this party's nodes or count tables, for session types without a miner."""
         spec, learner = part.spec, part.spec.kind.learner(part)
         learner.check(message)
-        self._check_whom(part)
+        self._bind_people(part)
         questions = learner.questions(message)
         if questions:
             part.admit(questions, spec.convener, self._require_consent(spec).rules)
@@ -433,7 +433,7 @@ class Party:
 
 
 def _draw_name(part: SessionParticipant, item: Outflow) -> str:
-    """Return the name of the random draw behind an outflow: releases of one draw count once."""
+    """Return the name of the random draw that an outflow contains: releases of one draw count once."""
     if item.epsilon is not None:  # ε covers all tables of the session together
         return f"noise {part.spec.digest}"
     return part.draw if item.policy is not None else part.epoch.hex()
@@ -452,7 +452,7 @@ def check_result(values: Mapping[str, Any], depth: int = 1) -> None:
     values : mapping
         Plain values that another node sent.
     depth : int
-        The most results that may be nested inside, such as the tests of survival curves.
+        The most levels of nested results, such as the tests of survival curves.
     """
     rows: Any = values.get("rows")
     notes: Any = values.get("notes")

@@ -1,4 +1,4 @@
-"""Total disclosure about one person, with a planned session, compared with the party's limit.
+"""Total disclosure about one person, including a planned session, compared with the party's limit.
 
 - Reports count once per draw: sending the same reports again reveals nothing new, and reports under another
   policy multiply γ.
@@ -120,7 +120,7 @@ def session_total(
     left : iterable of Release
         The ledger of the party.
     sends : iterable of (str, Outflow)
-        What the session would send at most, by recipient.
+        Upper bounds on what the session would send, with their recipients.
     whole : Policy
         The policy of the party, over all of its variables: its record γ bounds all reports of one draw.
     draw : str

@@ -38,7 +38,7 @@ from masquerade.services.parties.settings import Limit
 
 Unit = tuple[str, ...]  # variables that are disguised together
 
-SCALE = 1000  # denominators of the γ of further disguised variables
+SCALE = 1000  # denominator of a γ that is reduced to meet the limit
 MOST_TABLES = 500  # most tables of the same number of variables for which errors are computed
 WHOLE = ("linear", "k-means")  # learners that count all their variables together
 
@@ -291,7 +291,7 @@ def reconcile(offers: Sequence[Offer]) -> ConsentProposal:
 
 
 def _common_units(sides: Sequence[_Side]) -> tuple[list[Unit], tuple[tuple[str, str], ...]]:
-    """Return the units that all their holders offer in the same form, and the others with a reason."""
+    """Return the units that all their holders offer in the same form, and each other unit with a reason."""
     units: list[Unit] = []
     left_out: list[tuple[str, str]] = []
     every = dict.fromkeys(

@@ -63,7 +63,8 @@ FIRST_VERSION: Mapping[str, Any] = {
     "tables": [],
 }
 MOST_PARENTS = 10
-# Fields that later versions added, with their defaults: digests omit these, for the same reason.
+# Fields that later versions added, with their defaults: digests omit a field that has its default, so that
+# earlier texts keep their digests.
 ADDED: Mapping[str, Any] = {
     "hide_order": False,
     "open_counts": [],
@@ -212,7 +213,7 @@ class MarginSettings(Strict):
     of: tuple[str, ...] = Field(min_length=1)
     """Variables of the other party."""
     shares: tuple[float, ...]
-    """A share for each combination of their categories, the last variable's categories running fastest."""
+    """A share for each combination of their categories, the last variable's categories varying fastest."""
 
 
 class LinkErrorSettings(Strict):
@@ -355,8 +356,9 @@ class SessionSpec(SessionText):
     def link_errors(self) -> tuple[LinkErrorSettings, ...]:
         """Return the errors of links, in the order in which tables are corrected for them.
 
-        If the record of the party whose values are right has another person's key, the other parties show
-        that person. Errors in their own keys add to these errors, and are corrected first.
+        If the record of the party whose values are right has another person's key, it is linked to that
+        person's records at all other parties. Errors in the keys of those parties are additional, and are
+        corrected first.
         """
         stated = self.link_error
         listed = () if stated is None else stated if isinstance(stated, tuple) else (stated,)
@@ -423,9 +425,9 @@ class SessionSpec(SessionText):
         Raises
         ------
         InputError
-            With all problems.
+            If the session cannot run; the message lists all problems.
         PolicyMismatch
-            With all problems, if a policy is not the one that the session pins.
+            If a policy is not the one that the session pins; the message lists all problems.
         """
         faults = [
             f"Party {party!r} disguises under policy {joint.policies[party].id[:12]}…, but "
@@ -484,7 +486,7 @@ class JointSchema:
 
     @property
     def schema(self) -> Schema:
-        """Return all variables, in the order of parties; raise InputError if two parties have the same."""
+        """Return all variables, in the order of parties; raise InputError if two parties share a variable."""
         listed = [variable for policy in self.policies.values() for variable in policy.schema.variables]
         names = [variable.name for variable in listed]
         for name in names:

@@ -239,7 +239,7 @@ class SessionStore:
     def bind_people(self, session: str, people: str, exact: bool, *, others: bool) -> None:  # noqa: FBT001
         """Store permanently the people that results of a session are about, after `check_people`.
 
-        Both happen in one transaction: of sessions that run in parallel, the first to answer decides.
+        The check and the entry are one transaction: of parallel sessions, the first to answer decides.
         """
         with self._state.transaction():
             self.check_people(session, people, exact, others=others)
@@ -303,7 +303,7 @@ class SessionStore:
         Raises
         ------
         RoundAborted
-            If reports of the policy were released that were drawn with a different memo.
+            If reports of the policy that were drawn from a different memo have been released.
         QueryRefused
             If the state was restored, and the backup has no draws of this memo.
         """
@@ -340,7 +340,7 @@ class SessionStore:
         return InferenceControl(schema, rules, self._state.burnt, counts, n)
 
     def noise_ledger(self) -> Claims:
-        """Return the claims of spent noise; they are never restored from a backup.
+        """Return the record of spent noise, which is never restored from a backup.
 
         Raises
         ------
@@ -371,7 +371,7 @@ class SessionStore:
         recipient : str
             The peer that receives the reply.
         item : Outflow
-            What the reply reveals.
+            The disclosure by the reply.
         reply : bytes
             The reply; its digest goes into the ledger.
         rows : int

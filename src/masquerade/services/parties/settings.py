@@ -85,7 +85,7 @@ class RulesSettings(Strict):
     data_dependent: DataDependentSettings | None = None
     """Rules that depend on the party's own counts; only for `pooled-counts` of clear records."""
     least_dof: int | None = Field(None, ge=1)
-    """The least degrees of freedom: records less parameters. A table has a parameter per cell but one."""
+    """The least degrees of freedom: records less parameters; a table has one parameter fewer than cells."""
     most_parameters: float | None = Field(None, gt=0, le=1)
     """The most parameters, as a share of the number of records."""
     most_categories: CategorySettings | None = None
@@ -145,15 +145,15 @@ class SessionConsent(SessionText):
     """A session that a node participates in; a session that differs in any field is refused."""
 
     spec: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """The digest of the session's whole text: the model, its data and the members (`session consent`)."""
+    """The digest of the session's whole text, as `masquerade session consent` prints it."""
     variables: tuple[str, ...] = ()
     """The variables of the policy that take part; a party lists at least one, a helper none."""
     least_records: int = Field(20, ge=1)
     """The least number of linked records, and of people in a group that is counted separately."""
     other_people: bool = False
-    """Allow exact results about people other than in earlier sessions: differences reveal their values."""
+    """Allow exact results about different people than before: differences then reveal single values."""
     openings: int = Field(1, ge=1, le=100)
-    """The number of computations on shares that may open a result: a dishonest party learns more by each."""
+    """The number of computations on shares that may open a result; a dishonest party learns from each."""
     clear: Literal["accepted"] | None = None
     """`accepted`: participate even if the session reveals more about a person than the node's limit."""
     budget: BudgetSettings | None = None
@@ -223,7 +223,7 @@ class SessionConsent(SessionText):
             different.append("open_counts")
         if set(self.parties) != set(spec.parties):
             different.append("parties")
-        if self.spec != spec.digest:  # covers every field of the text; the others name the difference
+        if self.spec != spec.digest:  # covers every field of the text, also those not compared above
             different.append("spec")
         return different
 
@@ -291,7 +291,7 @@ KINDS: dict[str, type[SessionNodeSettings]] = {"party": PartySettings, "miner": 
 
 
 def load_before_consent(path: str | Path) -> SessionNodeSettings:
-    """Return the settings of a node's file without its consents, which may be of an earlier version."""
+    """Return a node's settings without its consents, which an earlier version may have written."""
     file, values = Path(path), {**read(Path(path)), "consents": []}
     model = PartySettings if "data" in values else MinerSettings
     try:

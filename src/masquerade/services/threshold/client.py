@@ -235,7 +235,7 @@ class Submission:
         # a member of the class could open the report, and the collector recognise it: only the tag is kept
         left = keep_tag(ReportLayout.of(Notice.decode(record.notice)), record.report)
         if record.delivered:
-            if record.report != left:  # by an earlier version
+            if record.report != left:  # stored by an earlier version
                 self._save(replace(record, report=left))
             return True
         closing = self._to.closing(record.notice)
@@ -323,7 +323,7 @@ def read_rows(path: str | Path, form: Form, key: str = PERSON) -> list[tuple[str
     return rows
 
 
-def to_submit(
+def read_submissions(
     rows: Path, credential: Path, form: Form, key: str = PERSON
 ) -> list[tuple[str, dict[str, Any], bytes]]:
     """Return people with their rows and credentials; all files are read before anything is sent.

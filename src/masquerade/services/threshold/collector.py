@@ -41,7 +41,7 @@ _TAGS = "tags"  # a note
 OPENED = "opened"  # notes of the state: epochs whose classes were opened
 
 
-def _reports(notice: bytes, server: CollectServer) -> ReportStore:
+def _report_store(notice: bytes, server: CollectServer) -> ReportStore:
     """Return the store of the reports of an epoch."""
     folder = server.once / f"epoch-{digest_of(notice)[:16]}"
     return ReportStore.in_folder(folder, ReportLayout.of(Notice.decode(notice)).size)
@@ -51,7 +51,7 @@ class _EpochCollector(Collector):
     """The collector of one epoch. It stores equal reports once, so that people can retry."""
 
     def __init__(self, notice: bytes, server: CollectServer, identity: bytes, most: int) -> None:
-        store = _reports(notice, server)
+        store = _report_store(notice, server)
         super().__init__(notice, identity=identity, k=server.terms.k, store=store)
         self.notice, self._most = notice, most
         self._seen = set(self._by_digest(store.read()))
@@ -137,7 +137,7 @@ class CollectorService(CollectServer):
             self._kept = self._open_epoch(notice)
             self._check_opened(self._kept)
         if self._kept is None or self._kept.state != "done":
-            self.check_only()
+            self.check_single_epoch()
 
     def _check_opened(self, kept: _EpochCollector) -> None:
         """Raise InputError if classes were opened here, but not with these reports; store a first opening."""
@@ -169,7 +169,7 @@ class CollectorService(CollectServer):
 
     def may_open(self, epoch: str, notice: bytes) -> bool:
         """Return True if an earlier epoch has reports, which were opened or could be."""
-        with closing(_reports(notice, self)) as kept:
+        with closing(_report_store(notice, self)) as kept:
             return bool(kept.read()) or self.state.notes.get(OPENED, epoch) is not None
 
     def finished(self, epoch: str) -> bool:
@@ -183,7 +183,7 @@ class CollectorService(CollectServer):
         notice = self.state.notes.get(SESSION, epoch)
         if notice is None:
             return None
-        with closing(_reports(notice, self)) as kept:
+        with closing(_report_store(notice, self)) as kept:
             return kept.find_note(_TAGS)
 
     def _open_tags(self, call: Call) -> bytes:
@@ -236,7 +236,7 @@ class CollectorService(CollectServer):
         level, levels = self.settings.epoch.level, 1 if self.levels is None else self.levels.levels
         if level:
             guarantee = replace(
-                guarantee, disclosures=(*guarantee.disclosures, _finer(self.terms, self.form))
+                guarantee, disclosures=(*guarantee.disclosures, _level_disclosure(self.terms, self.form))
             )
         if levels > 1:
             tags = kept.opened_tags(self.form.readable)
@@ -261,8 +261,8 @@ class CollectorService(CollectServer):
         }
 
 
-def _finer(terms: ThresholdTerms, form: Form) -> Disclosure:
-    """Return the disclosure by a coarser level in addition to its open rows."""
+def _level_disclosure(terms: ThresholdTerms, form: Form) -> Disclosure:
+    """Return what a coarser level reveals, in addition to its open rows, about people in closed classes."""
     kind = f"that fewer than {terms.k} of those still closed agreed with open rows at finer levels,"
     return Disclosure(COLLECTOR, kind, form.quasi, None)
 

@@ -15,7 +15,7 @@ from typing import Any
 from masquerade.core.errors import QueryRefused
 from masquerade.protocols.k_anonymity.threshold.generalisation import GeneralisedForm
 from masquerade.protocols.k_anonymity.threshold.messages import Notice
-from masquerade.services.threshold.client import Collection, Submission, deliver_all, to_submit
+from masquerade.services.threshold.client import Collection, Submission, deliver_all, read_submissions
 from masquerade.services.threshold.messages import ClientRecord
 from masquerade.services.threshold.settings import CollectionSettings, load_levels
 
@@ -66,14 +66,14 @@ class CollectionRun:
         for level in range(1 if levels is None else levels.levels):
             with Collection(self.settings, level=level) as to:
                 if people is None:
-                    people = to_submit(self.rows, self.credential, to.form, self.key)
+                    people = read_submissions(self.rows, self.credential, to.form, self.key)
                 progress.level, progress.asked, progress.delivered = level, 0, 0
-                people = self._through(to, people, levels, wait, progress)
+                people = self._run_level(to, people, levels, wait, progress)
             if not people:
                 break
         return progress
 
-    def _through(
+    def _run_level(
         self, to: Collection, people: People, levels: GeneralisedForm | None, wait: float, progress: Progress
     ) -> People:
         """Run one level; return the people who continue with the next level, none while people still wait."""

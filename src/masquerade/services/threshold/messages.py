@@ -45,12 +45,12 @@ class ShownNotice(Message, tag=b"collect notice shown 1"):
         return cls(notice, key.sign(_SHOWN, notice))
 
     def verify(self, identity: bytes) -> None:
-        """Raise `SealBroken` unless the collector of this identity signed it."""
+        """Raise `SealBroken` unless the collector of this identity signed the notice."""
         verify_signature(identity, self.signature, _SHOWN, self.notice)
 
 
 class OpenTags(Message, tag=b"collect open tags 1"):
-    """Tags of open classes, signed by the collector; a tag is random bytes to all but members of its class.
+    """Tags of open classes, signed by the collector; to anyone outside a class, its tag is random bytes.
 
     They exist only if the form has hierarchies: members of other classes then report again at a coarser
     level. If a row was published but the tag of its class is missing, a member of the class can prove fraud.
@@ -67,7 +67,7 @@ class OpenTags(Message, tag=b"collect open tags 1"):
         return cls(notice, run, key.sign(_OPEN, notice, run))
 
     def verify(self, identity: bytes) -> None:
-        """Raise `SealBroken` unless the collector of this identity signed them."""
+        """Raise `SealBroken` unless the collector of this identity signed the tags."""
         verify_signature(identity, self.signature, _OPEN, self.notice, self.tags)
 
     def split_tags(self) -> frozenset[bytes]:

@@ -78,7 +78,7 @@ class RandomnessService(CollectServer):
                 "terms need a new name."
             )
         if notice is None or self._server.holds(self.epoch):  # an epoch without its key answers no requests
-            self.check_only()
+            self.check_single_epoch()
         if notice is None:
             notice = self._server.open(self.terms.encode())
         self.remember(notice)

@@ -59,7 +59,7 @@ class CollectServer(PeopleServer):
         """End the epoch of the settings, which may have started since the backup."""
         cls.interrupt(state, settings.epoch.name_at(settings.epoch.level))
 
-    def check_only(self) -> None:
+    def check_single_epoch(self) -> None:
         """Raise InputError if another epoch may have opened before and the settings do not allow it.
 
         This is checked at every start until the epoch has ended, since another epoch may have opened after
@@ -107,7 +107,7 @@ class CollectServer(PeopleServer):
         return self.state.folder / ONCE
 
     def remember(self, notice: bytes) -> None:
-        """Note that the epoch has started, so that a restore of older state is detected."""
+        """Store that the epoch has started, so that a restore of older state is detected."""
         self.state.notes.put(SESSION, self.epoch, notice)
 
     def service(self) -> Service:

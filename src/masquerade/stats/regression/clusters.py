@@ -1,4 +1,4 @@
-"""Errors of clusters and surveys: CR2 with Bell and McCaffrey's degrees of freedom, linearisation."""
+"""Standard errors for clusters and survey designs: CR2 by Bell and McCaffrey, linearisation, replicates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from masquerade.stats.regression.inference import DesignErrors, Errors, Likeliho
 from masquerade.stats.regression.likelihood import RegressionLikelihood
 
 Codes = NDArray[np.intp]
-LEAST_LEFT = 1e-8  # least share of information from other clusters; other directions are omitted
+LEAST_LEFT = 1e-8  # directions with a smaller share of information from other clusters are omitted
 
 
 def cluster_errors(fit: LikelihoodFit, cluster: Codes) -> DesignErrors:
@@ -30,13 +30,14 @@ def cluster_errors(fit: LikelihoodFit, cluster: Codes) -> DesignErrors:
     Returns
     -------
     DesignErrors
-        With Bell and McCaffrey's degrees of freedom of each coefficient.
+        Covariance, and Bell and McCaffrey's degrees of freedom of each coefficient.
 
     Notes
     -----
-    Formula: u_g and I_g the score and the expected information of cluster g, B = (ΣI_g)⁻¹,
-    A_g = (1 − I_g B)^(−1/2) (a pseudo-inverse where an eigenvalue is 1), covariance B(ΣA_g u_g u_gᵀA_gᵀ)B;
-    of coefficient c: a_g = A_gᵀBc, Ω = diag(a_gᵀI_g a_g) − [(I_g a_g)ᵀB(I_h a_h)], df = (tr Ω)²/tr Ω².
+    Formula: B(ΣA_g u_g u_gᵀA_gᵀ)B, where cluster g has the score u_g and the expected information I_g,
+    B = (ΣI_g)⁻¹, and A_g = (1 − I_g B)^(−1/2), a pseudo-inverse where an eigenvalue is 1. The coefficient
+    with unit vector c has df = (tr Ω)²/tr Ω², where a_g = A_gᵀBc and
+    Ω = diag(a_gᵀI_g a_g) − [(I_g a_g)ᵀB(I_h a_h)].
     Reference: Bell & McCaffrey (2002).
     """
     likelihood = fit.problem.likelihood
@@ -77,10 +78,13 @@ def bias_reduced(sums: Floats, information: Floats) -> tuple[Floats, Floats]:
 
 
 def survey_errors(fit: LikelihoodFit, design: SurveyDesign) -> DesignErrors:
-    """Return errors of a survey's design: replicates, CR2 of clusters alone, or linearisation by stratum.
+    """Return the errors under a survey design: by replicates, CR2 or linearisation.
 
-    Formula: Σ_h (1 − f_h) n_h/(n_h − 1) Σ (u_hc − ū_h)(u_hc − ū_h)ᵀ between the clusters of a stratum, plus
-    f·Σ w_i² E Var(score_i | truth): the disguise is drawn for every person and has no finite population.
+    CR2 is used for clusters without strata and without a finite population.
+
+    Formula of the linearisation: Σ_h (1 − f_h) n_h/(n_h − 1) Σ_c (u_hc − ū_h)(u_hc − ū_h)ᵀ over the clusters
+    c of each stratum h with sampling fraction f_h, plus Σ f w_i² E Var(score_i | truth). The second sum adds
+    back the variance of the disguise, which has no finite population: every report is drawn.
     Reference: Binder (1983).
     """
     likelihood, beta = fit.problem.likelihood, fit.solution.beta
@@ -137,7 +141,7 @@ def disguise_variance(likelihood: RegressionLikelihood, beta: Floats, weights: F
 
 
 def _replicate_errors(fit: LikelihoodFit, design: SurveyDesign) -> DesignErrors:
-    """Return errors by replicate weights; each replicate's estimate is two Newton steps from the estimate."""
+    """Return errors by replicate weights; each replicate is estimated by two Newton steps."""
     likelihood, start = fit.problem.likelihood, fit.solution.beta
     gaps = []
     for weights in design.replicates:
@@ -154,7 +158,7 @@ def _replicate_errors(fit: LikelihoodFit, design: SurveyDesign) -> DesignErrors:
 
 
 def with_design(fit: LikelihoodFit, design: DesignErrors) -> LikelihoodFit:
-    """Return a fit with the errors of a survey's design."""
+    """Return a fit whose errors are replaced by the errors of its clusters or survey design."""
     return replace(fit, covariance=design.covariance, design=design, cache={})
 
 
@@ -176,7 +180,7 @@ def with_errors(
     clusters: NDArray[np.intp] | None,
     survey: SurveyDesign | None,
 ) -> LikelihoodFit:
-    """Return the fit with the errors of clusters or of a survey's design, if there are any."""
+    """Return the fit with errors of clusters, a survey design or the sandwich, whichever applies first."""
     if clusters is not None:
         return with_design(fit, cluster_errors(fit, clusters))
     if survey is not None:

@@ -1,4 +1,4 @@
-"""The root of a corrected score, by Newton's steps on counts that may be negative."""
+"""Root of a corrected score, by Newton's method on counts that may be negative."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from masquerade.core.errors import NotConverged
 from masquerade.stats.regression.families import Family
 
 STEPS = 100
-LONGEST = 2.0
-CLOSE = 1e-9
+LONGEST = 2.0  # largest change of a parameter in one step
+CLOSE = 1e-9  # a smaller step has converged
 BEYOND = 30.0  # a linear predictor beyond this changes no probability noticeably
 STEADY = 3.0  # least distance of the information from 0, in standard errors
 
 
 def score(family: Family, Z: Floats, counts: Floats, beta: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return ψ of every cell, the information −Σ N̂ ∂ψ/∂β, and the contribution of every cell to it."""
+    """Return the score ψ of each cell, the information −Σ N̂ ∂ψ/∂β, and the term −∂ψ/∂β of each cell."""
     s, h = family.derivatives(Z @ beta)
     psi = np.einsum("xyl,xylp->xyp", s, Z).reshape(-1, len(beta))
     bends = -np.einsum("xylp,xylm,xymq->xypq", Z, h, Z, optimize=True).reshape(-1, len(beta), len(beta))
@@ -26,9 +26,9 @@ def score(family: Family, Z: Floats, counts: Floats, beta: Floats) -> tuple[Floa
 
 
 def solve(family: Family, Z: Floats, counts: Floats, names: Sequence[str]) -> Floats:
-    """Return the root of the corrected score, by Newton's steps of bounded length.
+    """Return the root of the corrected score, by Newton steps of bounded length.
 
-    The steps start at the solution for the counts without negative values, a problem with a single maximum.
+    The steps start at the solution for the counts with negative values set to 0, which has a single maximum.
     """
     total = counts.sum()
     positive = np.maximum(counts, 0.0)
@@ -55,7 +55,7 @@ def solve(family: Family, Z: Floats, counts: Floats, names: Sequence[str]) -> Fl
 
 
 def _newton(family: Family, Z: Floats, counts: Floats, beta: Floats, steps: int) -> tuple[Floats, float]:
-    """Return the parameters after Newton's steps, and the length of the last step."""
+    """Return the parameters after at most `steps` Newton steps, and the length of the last step."""
     length = np.inf
     for _ in range(steps):
         psi, information, _ = score(family, Z, counts, beta)

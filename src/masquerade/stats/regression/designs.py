@@ -1,4 +1,4 @@
-"""Truth models of survey designs: liars, cheaters, lists, unrelated questions, disguised covariates.
+"""Truth models of survey designs: lie and cheater detection, lists, unrelated questions, covariates.
 
 A truth is a combination of categories of the disguised covariates, of variables reported together with the
 outcome, and of the outcome. The model of the truth is a product of components, each with its own predictors.
@@ -80,7 +80,7 @@ class TruthCells:
 
 @dataclass(slots=True)
 class ModelBuilder:
-    """Collects the components of a truth model, with their predictors and names of coefficients."""
+    """Builder of a truth model: its components, their predictors and the names of the coefficients."""
 
     truths: int
     parts: list[Part] = field(default_factory=list)
@@ -129,7 +129,7 @@ class OutcomeSets:
     labels: Names
 
     def text(self, codes: Sequence[int]) -> str:
-        """Return the labels of some categories."""
+        """Return the labels of the given categories as one text."""
         return ", ".join(self.labels[code] for code in codes)
 
 
@@ -137,7 +137,10 @@ class NuisanceTerms(Protocol):
     """A function that builds the terms of a nuisance predictor."""
 
     def __call__(self, labels: Sequence[str], *, is_constant: bool = False) -> Terms:
-        """Return the terms given for one of the labels; by default an intercept or the formula's terms."""
+        """Return the terms that `nuisance` gives for one of the labels.
+
+        Without such terms, return an intercept if `is_constant`, otherwise the terms of the formula.
+        """
 
 
 def add_yes_no(  # noqa: PLR0917  (all belong together)
@@ -150,8 +153,8 @@ def add_yes_no(  # noqa: PLR0917  (all belong together)
 ) -> None:
     """Add P(yes | among) with the formula's terms, and the shares of all other categories as nuisance.
 
-    Stochastic lie detector: yes is {yes, lying}, and the share of yes among these is the
-    honesty t. Cheater detection: the other categories are {no, cheat}, or the denominator is only {yes, no}.
+    In the stochastic lie detector, yes is {yes, lying}, and the share of yes in this set is the honesty t.
+    In cheater detection, the other categories are {no, cheat}, or the denominator is only {yes, no}.
     """
     rest = [code for code in sets.among if code not in sets.yes]
     outside = [code for code in range(len(sets.labels)) if code not in sets.among]
@@ -229,7 +232,7 @@ def add_free_outcome(
 def add_items(
     builder: ModelBuilder,
     variable: Variable,
-    both: tuple[Codes, Codes],
+    cell_codes: tuple[Codes, Codes],
     items: Items,
     terms: Terms,
 ) -> None:
@@ -241,7 +244,7 @@ def add_items(
         Model to add to.
     variable : Variable
         The number of items, 0, 1, …, J.
-    both : tuple of arrays
+    cell_codes : tuple of arrays
         Number of items, and category of the sensitive answer, for every truth.
     items : str
         Distribution. With "-free", it may differ by the sensitive answer.
@@ -249,7 +252,7 @@ def add_items(
         Names and columns of the predictors.
     """
     size, constant = len(variable), (("Intercept",), np.ones((len(terms[1]), 1)))
-    codes, outcome = both
+    codes, outcome = cell_codes
     groups = [(variable.name, codes)]
     if items.endswith("-free"):
         groups = [

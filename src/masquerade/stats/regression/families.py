@@ -25,11 +25,11 @@ class Family(ABC):
 
     @abstractmethod
     def design(self, X: Floats) -> Floats:
-        """Return Z, (rows of X, outcomes, predictors, parameters)."""
+        """Return Z of shape (rows of X, outcomes, predictors, parameters)."""
 
     @abstractmethod
     def derivatives(self, u: Floats) -> tuple[Floats, Floats]:
-        """Return s, (rows, outcomes, predictors), and h, with one more axis of predictors."""
+        """Return s of shape (rows, outcomes, predictors), and h with a second axis of predictors."""
 
     @abstractmethod
     def expected(self, u: Floats) -> Floats:
@@ -44,7 +44,7 @@ class Family(ABC):
         del shares
         return np.zeros(parameters)
 
-    shares = True  # whether `expected` are shares of outcomes
+    shares = True  # whether `expected` returns shares of outcomes
     intercept = True  # whether the formula's intercept is kept
 
 
@@ -115,13 +115,13 @@ class Multinomial(Family):
 
     def derivatives(self, u: Floats) -> tuple[Floats, Floats]:
         """Return 1[y = k] − μ_k and −(diag μ − μμᵀ)."""
-        mu = self._others(u)
+        mu = self._other_shares(u)
         hit = np.eye(len(self.numbers))[:, self.others]
         return hit[None] - mu, mu[..., :, None] * mu[..., None, :] - mu[..., :, None] * np.eye(mu.shape[-1])
 
     def expected(self, u: Floats) -> Floats:
         """Return the shares of the categories."""
-        mu = self._others(u[:, 0, :])
+        mu = self._other_shares(u[:, 0, :])
         return np.insert(mu, self.reference, 1 - mu.sum(axis=-1), axis=-1)
 
     def terms(self, names: tuple[str, ...], labels: tuple[str, ...]) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ class Multinomial(Family):
         return tuple(f"{labels[code]}: {name}" for code in self.others for name in names)
 
     @staticmethod
-    def _others(u: Floats) -> Floats:
+    def _other_shares(u: Floats) -> Floats:
         top = np.maximum(u.max(axis=-1, keepdims=True), 0.0)
         raised = np.exp(u - top)
         return np.asarray(raised / (np.exp(-top) + raised.sum(axis=-1, keepdims=True)))
@@ -142,7 +142,7 @@ class Ordinal(Family):
     numbers: Floats
 
     def design(self, X: Floats) -> Floats:
-        """Return the bounds: category k has the predictors α_k − η and α_(k−1) − η."""
+        """Return Z, in which category k has the predictors α_k − η and α_(k−1) − η."""
         K, k = len(self.numbers), X.shape[1]
         Z = np.zeros((len(X), K, 2, K - 1 + k))
         for code in range(K):
@@ -172,7 +172,7 @@ class Ordinal(Family):
         return (*(f"{a} | {b}" for a, b in pairwise(labels)), *names)
 
     def start(self, parameters: int, shares: Floats) -> Floats:
-        """Start at the logits of the cumulative shares."""
+        """Return the logits of the cumulative shares, and zeros for the other parameters."""
         inside = np.clip(np.cumsum(shares)[:-1], 1e-3, 1 - 1e-3)
         inside = np.maximum.accumulate(inside + 1e-6 * np.arange(len(inside)))
         return np.concatenate([np.log(inside / (1 - inside)), np.zeros(parameters - len(inside))])

@@ -93,13 +93,13 @@ def logistic(
     scores : mapping, optional
         Numbers for the categories of a variable. Numeric categories are used as numbers by default.
     where : mapping, optional
-        Category of a clear variable, by name. Only records with that category are used.
+        Categories of clear variables, by name. Only records with these categories are used.
     covariates : DataFrame, optional
         Clear columns for the formula, one row per record.
     method : {"auto", "likelihood", "score"}, default "auto"
         "score" solves the corrected score equations. "auto" uses it if only tables are available.
     among : sequence, optional
-        Categories that form the denominator, for example those of people who follow the instructions.
+        Categories that form the denominator, for example the answers of people who follow the instructions.
     missing : {"answered", "at-random"}, default "answered"
         "answered" fits the people who answered outcome and covariates. "at-random" assumes that missing
         answers to covariates are at random given the variables in `given`. In both cases, missing outcomes
@@ -139,7 +139,8 @@ def logistic(
     estimate may be infinite: its test and its one-sided interval are still finite.
     Reference: Louis (1982); Nakamura (1990) for the corrected score.
     Error: measured in benchmarks/regression_study.py. Intervals of 95% cover in 93 to 97% of samples, but
-    only in 92% if few people have a true "yes": a list experiment of 1,200 people, Warner's design with 400.
+    only in 92% if few people have a true "yes": in a list experiment with 1,200 people, or in Warner's design
+    with 400.
 
     Examples
     --------
@@ -343,9 +344,9 @@ def _fit(
         if value
     ]
     if method == "likelihood" or (asked and reason):
-        raise InputError(f"There is no likelihood of this regression: {reason}")
+        raise InputError(f"This regression has no likelihood: {reason}")
     if asked:
-        raise InputError(f"The corrected score has no {', '.join(asked)}.")
+        raise InputError(f"The corrected score does not support {', '.join(asked)}.")
     notes = () if reason is None or isinstance(data, CountTable) else (f"Corrected score, since {reason}",)
     result = fit_by_score(
         data,
@@ -418,8 +419,8 @@ def _fit_by_likelihood(  # noqa: PLR0917  (all belong together)
     if random is not None:
         if errors not in (None, "observed") or label is not None or rows.weights is not None:
             raise InputError(
-                "Random intercepts have errors by the observed information: leave errors, clusters and "
-                "survey weights out."
+                "Random intercepts have errors by the observed information: omit 'errors', 'clusters' and "
+                "survey weights."
             )
         return _fit_mixed(problem, formula, options, where, random)
     chosen: Errors = errors or ("observed" if rows.weights is None else "sandwich")
@@ -450,7 +451,7 @@ def _likelihood_rows(data: Any, over: Sequence[str], clear: pd.DataFrame, cluste
             "into memory: mq.tally(…, engine='memory'), or --engine memory."
         )
     if len(clear.columns) and len(clear) != rows.n:
-        raise InputError(f"'covariates' need a row for each of {rows.n:,} records. Got {len(clear):,}.")
+        raise InputError(f"'covariates' need a row for each of the {rows.n:,} records. Got {len(clear):,}.")
     return rows
 
 
@@ -462,11 +463,11 @@ def _survey_design(
     if found is None:
         return None
     if clusters is not None:
-        raise InputError("The source has clusters of its own: leave 'clusters' out.")
+        raise InputError("The source has its own clusters: omit 'clusters'.")
     if kept is not None:
         raise InputError(
-            "A survey's errors need all of its records: leave 'where' out, and disguise missing answers or "
-            "take variables without any."
+            "Errors under a survey design need all records: omit 'where', and disguise missing answers or "
+            "use variables without missing answers."
         )
     return found
 
@@ -499,7 +500,7 @@ def _rows_where(rows: LikelihoodRows, schema: Schema, where: Where) -> NDArray[n
     kept = np.ones(rows.n, dtype=bool)
     for name, label in where.items():
         if name not in rows.known:
-            raise NotByLikelihood(f"{name} is disguised, so it is not known which records 'where' means.")
+            raise NotByLikelihood(f"{name} is disguised, so it is not known which records satisfy 'where'.")
         kept &= rows.known[name] == schema[name].code(label)
     return np.flatnonzero(kept)
 
@@ -522,7 +523,9 @@ def _group_codes(
         labels = np.asarray(given).astype(str)
         labels = labels if kept is None else labels[kept]
     if labels.shape != (rows.n,):
-        raise InputError(f"Labels of {what} need one for each of {rows.n:,} records. Got {len(labels):,}.")
+        raise InputError(
+            f"{what.capitalize()} need one label for each of the {rows.n:,} records. Got {len(labels):,}."
+        )
     return np.asarray(np.unique(labels, return_inverse=True)[1], dtype=np.intp)
 
 
@@ -568,11 +571,13 @@ def _with_robust(  # noqa: PLR0917  (all belong together)
     options: ModelOptions,
     method: Method,
 ) -> Regression:
-    """Return the result with the corrected-score fit attached; if both disagree, that fit alone.
+    """Return the result with the corrected-score fit attached.
+
+    If both fits disagree, the corrected-score fit is returned with the result attached, because the
+    likelihood needs a model of the disguised covariates given the clear covariates.
 
     Formula: d'V⁻d of the difference d of both estimates, V from the difference of their influences
-    (Hausman 1978). For disguised covariates, the likelihood needs a model of their distribution given the
-    clear covariates.
+    (Hausman 1978).
     """
     fit = result.fit
     assert fit is not None  # noqa: S101  (for the type checker: fitted just now)

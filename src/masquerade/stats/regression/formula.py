@@ -28,7 +28,7 @@ _RANDOM = re.compile(r"\+?\s*\(\s*1\s*\|\s*`?(?P<name>[^)`]+?)`?\s*\)")
 _LEARNT = re.compile(r"\b(bs|cs|cr|cc|poly|center|scale|standardize)\s*\(")
 _ALL = re.compile(r"(?<![\w.)])\.(?![\w.])")  # R's dot, not a decimal point
 _POWERS = re.compile(r"\^\s*([0-9]+)|\)\s*\*\*\s*([0-9]+)")  # (a + b)^2, and (a + b)**2
-MOST_POWER = 16  # powers of terms, multiplied: (a + b)^22 would take hours
+MOST_POWER = 16  # largest product of the powers of terms: (a + b)^22 would take hours
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LEFT = re.compile(r"^\s*`?(?P<name>[^`\[]+?)`?\s*(?:\[(?P<label>[^\]]+)\])?\s*$")
 
@@ -99,7 +99,7 @@ def translate_r(terms: str) -> str:
     text = re.sub(r"(?<![\w.])sqrt\s*\(", "np.sqrt(", text)
     text = re.sub(r"(?<![\w.])ns\s*\(([^()]*)\)", r"cr(\1, constraints='center')", text)
     result: list[str] = []
-    calls: list[bool] = []  # inside a call ^ is a power of a number, outside it is a power of terms
+    calls: list[bool] = []  # inside a call, ^ is a power of a number; elsewhere, a power of terms
     for place, letter in enumerate(text):
         if letter == "(":
             before = text[:place].rstrip()[-1:]
@@ -114,7 +114,9 @@ def _check_powers(text: str) -> None:
     """Raise InputError for powers of terms that expand into too many products."""
     powers = [int(max(match)[-9:]) for match in _POWERS.findall(text)]
     if math.prod(powers) > MOST_POWER:
-        raise InputError(f"Powers of terms, multiplied, are at most {MOST_POWER}: write the products out.")
+        raise InputError(
+            f"The product of all powers of terms is at most {MOST_POWER}: write out the products."
+        )
 
 
 def _check_length(text: str) -> None:
@@ -232,7 +234,7 @@ class TermsMatrix:
                 X = np.asarray(self.spec.get_model_matrix(frame, na_action="raise"), dtype=float)
         except formulaic().errors.DataMismatchWarning:
             raise InputError(
-                "A covariate has a category that no record of the regression has, so that it has no term."
+                "A covariate has a category that no record of the regression has, and so no term."
             ) from None
         except Exception as error:  # noqa: BLE001  (formulaic raises errors of many types)
             raise InputError(f"The terms cannot be computed: {_first_line(error)}.") from None
@@ -326,14 +328,14 @@ def check_rank(names: Sequence[str], X: Floats) -> None:
             for place, name in enumerate(names)
             if np.linalg.matrix_rank(X[:, : place + 1]) == np.linalg.matrix_rank(X[:, :place])
         ]
-        raise InputError(f"Terms that are linear combinations of others: {', '.join(extra)}. Omit them.")
+        raise InputError(f"Omit the terms that are linear combinations of other terms: {', '.join(extra)}.")
 
 
 def select_terms(names: Sequence[str], chosen: str) -> list[int]:
     """Return the positions of the terms that a name selects.
 
     The name of a term selects this term. The name of a variable selects all terms that contain the variable,
-    interactions among them, and "a:b" selects the interactions of both variables.
+    including interactions, and "a:b" selects the interactions of a and b.
 
     >>> select_terms(["Intercept", "z", "t[T.q]", "z:t[T.q]", "I(z ** 2)"], "z")
     [1, 3, 4]

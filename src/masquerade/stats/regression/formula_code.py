@@ -1,9 +1,9 @@
 """Allow-list of the calls in formulas.
 
-Terms such as ``log(age)`` are evaluated as Python, and a formula may come from another person: a step of a
-project, for example. So each term is parsed before it is evaluated, and only arithmetic on variables and
-calls of the functions below are accepted. Numbers and products of terms are bounded, so that a short text
-takes neither hours nor all memory.
+Terms such as ``log(age)`` are evaluated as Python, and a formula may come from another person, for example
+in a shared project. So each term is parsed before it is evaluated, and only arithmetic on variables and
+calls of the functions below are accepted. Numbers and products of terms are bounded, so that a short formula
+cannot run for hours or exhaust the memory.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ MOST_EXPONENT = 64
 LARGEST_BASE = 1e6
 MOST_TERMS = 1 << 16
 MOST_TEXT = 10_000  # characters of a formula
-_QUOTES = frozenset("\"'\\")  # formulaic inserts strings into generated code, and does not escape these
+_QUOTES = frozenset("\"'\\")  # formulaic inserts strings into generated code without escaping these
 
 
 def check_code(code: str) -> None:
@@ -127,13 +127,13 @@ def check_code(code: str) -> None:
 
 
 def check_terms(text: str) -> None:
-    """Raise InputError if terms multiply out to more than `MOST_TERMS`, before they are multiplied out.
+    """Raise InputError if terms would expand to more than `MOST_TERMS` terms, without expanding them.
 
     >>> check_terms("(a + b + c)^3")
     >>> check_terms("*".join("abcdefghijklmnopqrstuvwxyz"))
     Traceback (most recent call last):
     ...
-    masquerade.core.errors.InputError: A formula has at most 65,536 terms, multiplied out.
+    masquerade.core.errors.InputError: A formula may expand to at most 65,536 terms.
     """
     from formulaic.parser import DefaultFormulaParser  # noqa: PLC0415  (an extra, and slow to load)
 
@@ -152,7 +152,7 @@ def check_terms(text: str) -> None:
             power = str(parts[-1]) if symbol in {"**", "^"} else ""
             sizes[id(node)] = _size(symbol, [sizes[id(part)] for part in parts], power)
             if sizes[id(node)] > MOST_TERMS:
-                raise InputError(f"A formula has at most {MOST_TERMS:,} terms, multiplied out.")
+                raise InputError(f"A formula may expand to at most {MOST_TERMS:,} terms.")
 
 
 def _size(symbol: str, sizes: list[int], power: str) -> int:
@@ -166,7 +166,7 @@ def _size(symbol: str, sizes: list[int], power: str) -> int:
 
 
 def _is_bounded(node: Any) -> bool:
-    """Return True unless a node makes numbers, texts or lists that are larger than its text."""
+    """Return True unless a node could create numbers, strings or lists much larger than its source."""
     match node:
         case ast.BinOp(left=left, op=operator, right=right):
             if not isinstance(operator, _ARITHMETIC) or _is_sequence(left) or _is_sequence(right):

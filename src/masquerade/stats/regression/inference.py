@@ -29,7 +29,7 @@ GROUPS = 10  # groups of rows by fitted probability, for a test of fit with cont
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DesignErrors:
-    """Errors of a survey's design.
+    """Errors estimated by clusters, by a survey design or by the sandwich.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class LikelihoodFit:
 
     def _effect(self, places: Sequence[int]) -> tuple[float, float]:
         """Return the mean design effect of some coefficients, and their degrees of freedom."""
-        assert self.design is not None  # noqa: S101  (for the type checker: asked before)
+        assert self.design is not None  # noqa: S101  (for the type checker: the callers have checked it)
         square = np.ix_(list(places), list(places))
         ratio = np.linalg.solve(self.model_covariance[square], self.design.covariance[square])
         return float(np.trace(ratio)) / len(places), float(self.design.df[list(places)].min())
@@ -140,12 +140,12 @@ class LikelihoodFit:
 
     @property
     def aic(self) -> float:
-        """Return Akaike's criterion."""
+        """Return Akaike's information criterion."""
         return 2 * self.parameters - 2 * self.solution.value
 
     @property
     def bic(self) -> float:
-        """Return the Bayesian criterion."""
+        """Return the Bayesian information criterion."""
         return float(np.log(self.problem.n) * self.parameters - 2 * self.solution.value)
 
 
@@ -265,7 +265,7 @@ def plot_residuals(fit: LikelihoodFit, title: str, ax: Axes | None = None) -> Ax
 
 
 def compare_fits(fits: Mapping[str, LikelihoodFit]) -> list[dict[str, Any]]:
-    """Return a row per model: parameters, log-likelihood, AIC, BIC, and the test against the first model."""
+    """Return one row per model: parameters, log-likelihood, AIC, BIC, and test against the first model."""
     rows = []
     first = next(iter(fits.values()))
     for name, fit in fits.items():

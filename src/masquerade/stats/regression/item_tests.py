@@ -29,17 +29,17 @@ ROUNDING = 1e-6  # a ratio below it is 0: the maximum is on the boundary
 
 
 def item_tests(fit: LikelihoodFit, build: Callable[[Items], Problem]) -> tuple[str, ...]:
-    """Return a note for each larger model of the items: its likelihood-ratio test.
+    """Return a note for each larger model of the items, with its likelihood-ratio test.
 
-    Formula: χ² with the difference of parameters as degrees of freedom. Overdispersions of 0 are on the
-    boundary: half of the χ² for one list, a mixture for more (Self & Liang 1987).
+    Formula: χ² with the difference of parameters as degrees of freedom. An overdispersion of 0 is on the
+    boundary: the p-value is halved for one list, and a mixture of χ² for several (Self & Liang 1987).
 
     Parameters
     ----------
     fit : LikelihoodFit
         Fit of the chosen model.
     build : callable
-        Function that returns the problem with other items.
+        Function that returns the problem with another model of the items.
     """
     if fit.problem.items is None or fit.design is not None:
         return ()  # without a list, or with a design whose ratios have no χ² distribution

@@ -17,14 +17,14 @@ from masquerade.core.axes import Floats
 from masquerade.stats.regression.truth_models import NormalDensity, Product, TruthModel
 
 SMALL = 1 << 10  # up to this number of rows times truths, the terms of all predictors are stored in one array
-CHUNK = 1 << 16  # numbers of one array at a time, which fit into a processor's cache
+CHUNK = 1 << 16  # numbers of an array that are computed at a time, so that they fit into a processor's cache
 
 
 @dataclass(frozen=True, slots=True)
 class Derivatives:
     """ℓ, its gradient, −Hessian, and the complete-data information if requested.
 
-    If the predictors do not give a valid distribution, ℓ is −∞ and the rest is 0.
+    If the predictors do not give a valid distribution, ℓ is −∞ and its derivatives are 0.
     """
 
     value: float
@@ -80,7 +80,10 @@ class RegressionLikelihood:
         object.__setattr__(self, "has_equal_rows", self._find_equal_rows())
 
     def _make_whole_design(self, size: int) -> Floats | None:
-        """Return the terms of all predictors, (records, truths, predictors, parameters); None if too many."""
+        """Return the terms of all predictors in an array; None if it would be too large.
+
+        Its axes are records, truths, predictors and parameters.
+        """
         n, K = self.chances.shape
         m = len(self.designs)
         if n * K > SMALL:
@@ -117,7 +120,7 @@ class RegressionLikelihood:
         return True
 
     def predictors(self, beta: Floats, rows: slice = slice(None)) -> Floats:
-        """Return η, (records, predictors) or (records, truths, predictors)."""
+        """Return η of shape (records, predictors) or (records, truths, predictors)."""
         if self.whole_design is not None and not self.is_flat:
             return np.asarray(self.whole_design[rows] @ beta)
         each = [design[rows] @ beta[place] for design, place in zip(self.designs, self.index, strict=True)]
@@ -172,12 +175,12 @@ class RegressionLikelihood:
         return Derivatives(value if np.isfinite(value) else -np.inf, slope, observed, complete)
 
     def numeric_slope(self, beta: Floats) -> Floats | None:
-        """Return a gradient by finite differences if the analytic one is approximate; None if it is exact."""
+        """Return a gradient by finite differences; None if the analytic gradient is exact."""
         del beta
         return None
 
     def scores(self, beta: Floats) -> Floats:
-        """Return the unweighted score of every row, (records, parameters)."""
+        """Return the unweighted score of every row, of shape (records, parameters)."""
         result = np.zeros((self.n, self.parameters))
         for rows in self._chunks():
             _, post, s, _ = self._posterior(self.predictors(beta, rows), rows)
@@ -211,7 +214,7 @@ class RegressionLikelihood:
         return np.asarray(np.sum(self.expected_by(beta, np.zeros(self.n, dtype=np.intp), 1), axis=0))
 
     def expected_by(self, beta: Floats, cluster: NDArray[np.intp], clusters: int) -> Floats:
-        """Return the expected information of every cluster, (clusters, parameters, parameters)."""
+        """Return the expected information of every cluster, of shape (clusters, parameters, parameters)."""
         P = self.parameters
         total = np.zeros((clusters, P, P))
         if isinstance(self.model, NormalDensity):

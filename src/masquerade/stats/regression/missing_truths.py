@@ -43,7 +43,7 @@ def absence_of(name: str) -> str:
 def complete_records(
     rows: LikelihoodRows, schema: Schema, clear: pd.DataFrame, names: Sequence[str]
 ) -> Codes | None:
-    """Return the records whose reports and clear columns show an answer; None if all do."""
+    """Return the records whose reports and clear columns show an answer; None if these are all records."""
     is_complete = np.ones(rows.n, dtype=bool)
     for name in names:
         if name in rows.known and schema[name].missing:
@@ -69,8 +69,9 @@ def split_missing(
 ) -> tuple[LikelihoodRows, Schema]:
     """Return rows over the answer of each variable and, separately, whether it is missing.
 
-    Formula: P(report | answer k, not missing) = P(report | k), P(report | answer k, missing) = P(report |
-    missing), whatever k. A clear missing answer is a row of ones over the answers.
+    Formula: P(report | answer k, not missing) = P(report | k), and for every k,
+    P(report | answer k, missing) = P(report | missing). A clear missing answer is a row of ones over the
+    answers.
     """
     variables = {variable.name: variable for variable in schema.variables}
     sizes = {name: len(variable) for name, variable in variables.items()}
@@ -109,13 +110,13 @@ def _split_axis(chances: Floats, axis: int, variable: Variable, absent: Sequence
 
 
 def check_given(given: Sequence[str], outcome: str, names: Sequence[str], schema: Schema) -> None:
-    """Raise InputError if the outcome is missing and depends on a variable that is not in the formula."""
+    """Raise InputError if missing outcomes depend on the outcome or on variables outside the formula."""
     others = [name for name in given if name not in names and name != outcome]
     if outcome in schema and schema[outcome].missing and (others or outcome in given):
         named = ", ".join(others or [outcome])
         raise InputError(
-            f"{outcome!r} itself may be missing: its missing answers can depend on variables of the formula. "
-            f"Add {named} to the formula, or omit it from 'given'."
+            f"{outcome!r} itself may be missing: its missing answers can depend only on variables of the "
+            f"formula. Add {named} to the formula, or omit it from 'given'."
         )
 
 

@@ -27,9 +27,10 @@ class ShareRow:
 
 
 def share_rows(fit: LikelihoodFit) -> tuple[ShareRow, ...]:
-    """Return the meaningful shares: yes among all, the other categories, then shares of smaller groups.
+    """Return the meaningful shares: yes and the other categories among all, then shares of smaller groups.
 
-    These are the share of yes among people who follow the design, and of each of several categories of yes.
+    The smaller groups are the people who follow the design, for the share of yes, and the people who mean
+    yes, if several categories mean yes.
     """
     sets = fit.problem.sets
     if sets is None or type(fit.problem.likelihood) is not RegressionLikelihood:
@@ -49,7 +50,7 @@ def share_rows(fit: LikelihoodFit) -> tuple[ShareRow, ...]:
 
 
 def main_rows(rows: Sequence[ShareRow]) -> list[int]:
-    """Return the indices of the shares to print: yes by both denominators, and the first part of yes."""
+    """Return the indices of the shares to print: yes by each denominator, and the first category of yes."""
     chosen = [i for i, row in enumerate(rows) if row.counted == rows[0].counted]
     parts = [i for i, row in enumerate(rows) if row.among == rows[0].counted]
     return [*chosen, *parts[:1]]

@@ -1,4 +1,4 @@
-"""Predicted shares and means: for rows of covariates, averaged over records, with delta-method errors."""
+"""Predicted shares and means for rows of covariates or averaged over records, with delta-method errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PredictionRows:
 
 
 def rows_of_cells(cells: Cells, at: At) -> PredictionRows:
-    """Return rows of a table's covariates."""
+    """Return the rows to predict, from combinations of a table's covariates; by default all combinations."""
     variables = cells.variables
     names = tuple(variable.name for variable in variables)
     every = [*product(*(variable.categories for variable in variables))]
@@ -52,7 +52,7 @@ def rows_of_cells(cells: Cells, at: At) -> PredictionRows:
 
 
 def rows_of_covariates(covariates: Covariates, at: At | pd.DataFrame) -> PredictionRows:
-    """Return rows of covariates, which may be clear columns."""
+    """Return the rows to predict, from covariates that may include clear columns."""
     names = (*(variable.name for variable in covariates.variables), *covariates.clear)
     if at is None:
         if covariates.clear:
@@ -131,7 +131,7 @@ def average_over_groups(family: Family, predictors: Floats, sd: float) -> Floats
 
 
 def changes_of(covariates: Covariates) -> dict[str, Mapping[str, Any]]:
-    """Return the changes of covariates whose effects are averaged: a slope, or one category to another."""
+    """Return the changes of covariates whose effects are averaged: slopes, and changes between categories."""
     result: dict[str, Mapping[str, Any]] = {}
     for variable in covariates.variables:
         result |= _changes_of_variable(covariates, variable)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Codes = NDArray[np.intp]
-MOST_NUMBERS = 1 << 27  # rows times truths that are held in memory
-MOST_HIDDEN = 64  # combinations of disguised covariates
+MOST_NUMBERS = 1 << 27  # most rows times truths in memory
+MOST_HIDDEN = 64  # most combinations of disguised covariates
 FEW_CELLS = 12  # with at most this many cells of clear covariates, each has its own distribution of items
 
 
@@ -52,7 +52,7 @@ class Covariates:
     clear : tuple of str
         Covariates given as columns in addition to the source.
     matrix : TermsMatrix
-        Terms.
+        Design matrix of the terms.
     reference, scores : mappings
         Reference categories and scores of the variables.
     frame : DataFrame
@@ -168,7 +168,7 @@ def build_problem(  # noqa: PLR0917  (a problem has these inputs)
             *([] if outcome.variable is None else [outcome.variable]),
         )
     )
-    if len(rows_at) * cells.size > MOST_NUMBERS or _sizes(schema, hidden) > MOST_HIDDEN:
+    if len(rows_at) * cells.size > MOST_NUMBERS or _count_combinations(schema, hidden) > MOST_HIDDEN:
         raise NotByLikelihood("there are too many combinations of disguised categories.")
     chances, channels = _chances(rows, rows_at, (*hidden, *absences, *extras), outcome, schema)
     maker = TermsMaker(schema, frame, hidden, cells, options)
@@ -192,7 +192,9 @@ def build_problem(  # noqa: PLR0917  (a problem has these inputs)
         options.has_penalty,
     )
     if options.has_penalty and not channels:
-        raise InputError("Jeffreys' penalty needs a list of all reports; here they are too many, or numbers.")
+        raise InputError(
+            "Jeffreys' penalty needs a list of all reports: they must be neither numbers nor many."
+        )
     terms = terms if sets is None else terms[: len(matrix.names)]
     starts = _starts(
         builder, outcome, options.kind, len(terms), is_mixture=bool(extras) or len(terms) < len(builder.names)
@@ -304,7 +306,7 @@ def _variable_of(name: str, values: pd.Series, kind: str) -> tuple[Variable, Cod
     return Variable(name, tuple(plain)), np.asarray(codes, dtype=np.intp)
 
 
-def _sizes(schema: Schema, names: Sequence[str]) -> int:
+def _count_combinations(schema: Schema, names: Sequence[str]) -> int:
     return int(np.prod([len(schema[name]) for name in names], dtype=np.int64))
 
 
@@ -443,14 +445,14 @@ def _add_nuisance(  # noqa: PLR0917  (all belong together)
         if designs.are_counts(variable) and len(variable) > 1 and outcome.variable is not None:
             chosen = _choose_items(maker, len(variable), n)
             own = maker.nuisance(terms)([name])
-            both = cells.codes(name), cells.codes(outcome.name)
-            designs.add_items(builder, variable, both, chosen, own)
+            cell_codes = cells.codes(name), cells.codes(outcome.name)
+            designs.add_items(builder, variable, cell_codes, chosen, own)
         else:
             own = maker.nuisance(terms)([name], is_constant=True)
             named = [f"{name} = {label}" for label in variable.categories]
             designs.add_categories(builder, cells.codes(name), named, own)
     if hidden:
-        size = _sizes(maker.schema, hidden)
+        size = _count_combinations(maker.schema, hidden)
         codes = cells.joint_codes(hidden)
         numbered = [f"{', '.join(hidden)} {place + 1}" for place in range(size)]
         designs.add_categories(builder, codes, numbered, maker.clear_terms(size - 1, n))
@@ -469,7 +471,7 @@ def _choose_items(maker: TermsMaker, size: int, n: int) -> Items:
 def _starts(
     builder: ModelBuilder, outcome: Outcome, kind: str, terms: int, *, is_mixture: bool
 ) -> tuple[Floats, ...]:
-    """Return the starting points: equal probabilities; more for mixtures, whose ℓ is not concave."""
+    """Return the starting points: equal probabilities, and further points for mixtures (ℓ is not concave)."""
     zeros = np.zeros(len(builder.names))
     if outcome.numbers is not None:
         spread = float(np.std(outcome.numbers)) or 1.0

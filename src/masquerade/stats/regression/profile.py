@@ -13,7 +13,7 @@ from masquerade.stats.regression.solver import DECREMENT, Solution, maximise, ne
 
 REACH = 30.0  # the largest distance from the estimate, in standard errors or units, that is searched
 CLOSE = 1e-7  # tolerance of the deviance at an end
-SLIDES = 8  # most joint steps to an end
+SLIDES = 8  # most joint Newton steps to an end
 FEW_ROWS = 20_000  # with at most this number of rows, null fits also start from zero
 
 
@@ -68,8 +68,8 @@ def profile_interval(  # noqa: PLR0917  (all belong together)
     Notes
     -----
     Formula: Newton's method for √deviance, whose derivative is −score/√deviance at the constrained maximum
-    (envelope theorem). The other coefficients move along with it; if that fails, they are fitted at every
-    step, inside a bracket.
+    (envelope theorem). The other coefficients move along with the profiled coefficient; if that fails, they
+    are fitted at every step, inside a bracket.
     Reference: Venzon & Moolgavkar (1988).
     """
     scale = stderr if np.isfinite(stderr) and 0 < stderr < 10 else 1.0
@@ -82,7 +82,7 @@ def profile_interval(  # noqa: PLR0917  (all belong together)
             if np.isinf(end):
                 break
             other = maximise(likelihood, start, {place: end})
-            if 2 * (best.value - other.value) < threshold * (1 - 1e-6):  # not the end of a higher ridge
+            if 2 * (best.value - other.value) < threshold * (1 - 1e-6):  # the end is further out
                 end = _find_end(likelihood, best, place, unit, threshold, (end, other.beta))
         ends.append(end)
     return ends[0], ends[1]
@@ -130,7 +130,7 @@ def _find_end(  # noqa: PLR0917  (all belong together)
 ) -> float:
     """Return the end of a profile interval in the direction of `unit`, beyond the point `begin`."""
     root = np.sqrt(threshold)
-    inside, outside = 0.0, np.inf  # distances in units, whose deviances are below and above
+    inside, outside = 0.0, np.inf  # distances with deviances below and above the threshold
     distance = float(root)
     limit = REACH * max(abs(unit), 1.0) / abs(unit)
     if begin is None:
@@ -180,7 +180,7 @@ def _shift(likelihood: RegressionLikelihood, best: Solution, fixed: Mapping[int,
         return beta
     if np.isfinite(follow).all() and np.abs(follow).max() < 4:
         beta[free] -= follow
-    if not np.isfinite(likelihood.value(beta)):  # cuts out of order, a log link above 0
+    if not np.isfinite(likelihood.value(beta)):  # for example cuts out of order, or a log link above 0
         beta[free] = best.beta[free]
     return beta
 

@@ -31,9 +31,9 @@ class MixedLikelihood(RegressionLikelihood):
     Attributes
     ----------
     group : array (rows,)
-        Number of each row's group.
+        Index of each row's group.
     loadings : array (predictors,)
-        How far each predictor moves with the intercept.
+        Change of each predictor per unit of the intercept.
     nodes : int
         Number of points of the quadrature.
     """
@@ -88,7 +88,7 @@ class MixedLikelihood(RegressionLikelihood):
         return np.asarray(scores.T @ scores)
 
     def derivatives(self, beta: Floats, *, complete_too: bool = False) -> Derivatives:
-        """Return ℓ, its gradient and information by Louis' identity: intercepts are missing data."""
+        """Return ℓ, its gradient and information by Louis' identity, with intercepts as missing data."""
         P = self.parameters
         if not self.model.is_feasible(self.predictors(beta)):
             return Derivatives(-np.inf, np.zeros(P), np.zeros((P, P)), None)
@@ -118,7 +118,7 @@ class MixedLikelihood(RegressionLikelihood):
         )
 
     def numeric_slope(self, beta: Floats) -> Floats | None:
-        """Return the gradient by differences: Louis' identity holds up to the error of the quadrature."""
+        """Return the gradient by differences, because the analytic gradient has the quadrature's error."""
         steps = 1e-5 * np.eye(self.parameters)
         return np.array([(self.value(beta + step) - self.value(beta - step)) / 2e-5 for step in steps])
 
@@ -137,7 +137,7 @@ class MixedLikelihood(RegressionLikelihood):
         return log_q * self.weights, slopes * self.weights[:, None], bends
 
     def _integrands(self, beta: Floats) -> tuple[Floats, Floats, list[tuple[Floats, Floats]]]:
-        """Return log-integrands and slopes, (nodes, groups[, parameters]), and second derivatives by node."""
+        """Return the log-integrands by node and group, their slopes, and second derivatives by node."""
         u, curvature = self._find_modes(beta)
         logs = np.empty((self.nodes, self.groups))
         slopes = np.zeros((self.nodes, self.groups, self.parameters))
@@ -215,9 +215,9 @@ def with_random_intercept(problem: Problem, kind: str, group: NDArray[np.intp]) 
     problem : Problem
         Likelihood without the intercept, in which each row belongs to a single group.
     kind : str
-        Kind of regression.
+        Type of regression, for example "logistic".
     group : array (records,)
-        Number of each record's group.
+        Index of each record's group.
 
     Raises
     ------

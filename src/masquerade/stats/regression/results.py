@@ -1,4 +1,4 @@
-"""The result of a regression."""
+"""Result of a regression: coefficients, tests, intervals and predictions."""
 
 from __future__ import annotations
 
@@ -158,12 +158,12 @@ class Regression(Shown):
 
     @property
     def aic(self) -> float:
-        """Return Akaike's criterion."""
+        """Return Akaike's information criterion."""
         return self._likelihood.aic
 
     @property
     def bic(self) -> float:
-        """Return the Bayesian criterion."""
+        """Return the Bayesian information criterion."""
         return self._likelihood.bic
 
     @property
@@ -198,12 +198,12 @@ class Regression(Shown):
         Raises
         ------
         InputError
-            If the model has no other components, or the fit is by the corrected score.
+            If the model has only the terms of its formula, or the fit is by the corrected score.
         """
         fit, first = self._likelihood, len(self.terms)
         names = fit.problem.nuisance
         if not names:
-            raise InputError("The model has no other components: all its coefficients are the formula's.")
+            raise InputError("The model has no other components: all coefficients belong to its formula.")
         two_sided_quantile(level)
         ends = np.array([fit.interval(first + place, level) for place in range(len(names))])
         frame = self.nuisance
@@ -370,9 +370,9 @@ class Regression(Shown):
         Returns
         -------
         Estimates
-            For a number, the average slope of the share or mean; for a category, the average difference from
-            the reference category. Averages are over the records, with disguised covariates weighted by their
-            posterior.
+            For a numeric covariate, the average slope of the share or mean; for each other category, the
+            average difference from the reference category. Averages are over the records, with disguised
+            covariates weighted by their posterior.
         """
         changes = changes_of(self._likelihood.problem.covariates)
         return self._averages("Average marginal effects", changes, level, is_difference=True)
@@ -461,7 +461,7 @@ class Regression(Shown):
             return [TermTest(float(one), 1.0, normal_p(float(one)), "z") for one in z]
         symbol = "chi2" if self.fit.design is None else "F"
         none = TermTest(np.nan, 0.0, np.nan, symbol)
-        # that a cut point is 0 is not a meaningful hypothesis
+        # testing whether a cut point is 0 would be meaningless
         return [
             none if " | " in name else self.fit.test_terms([place]) for place, name in enumerate(self.terms)
         ]
@@ -479,7 +479,7 @@ class Regression(Shown):
         if self.fit is not None:
             return rows_of_covariates(self.fit.problem.covariates, at)
         if self.cells is None:
-            raise InputError("Predictions by the corrected score are for variables of the policy.")
+            raise InputError("Predictions by the corrected score need covariates from the source alone.")
         frame: Any = at  # a frame is converted to rows
         return rows_of_cells(self.cells, frame)
 

@@ -61,7 +61,7 @@ def fit_by_score(
     cells = cells_of(formula, schema, reference, scores)
     table = table_of(data, (*formula.names, formula.outcome), where).drop_missing()
     text = formula.text + given_text(where)
-    return regression_of(table, cells, family, kind=kind, text=text, said=outcome, notes=(*notes, *more))
+    return regression_of(table, cells, family, kind=kind, text=text, shown=outcome, notes=(*notes, *more))
 
 
 def regression_of(
@@ -71,12 +71,12 @@ def regression_of(
     *,
     kind: str,
     text: str = "",
-    said: str = "",
+    shown: str = "",
     notes: tuple[str, ...] = (),
 ) -> Regression:
-    """Fit a regression to the table of its covariates, in order, and its outcome, the last axis.
+    """Fit a regression to a table of its covariates, in order, with the outcome as its last axis.
 
-    `text` is the formula and `said` the name of the outcome, both as shown in the result.
+    `text` is the formula and `shown` the name of the outcome, both for display in the result.
     """
     outcome = table.axes[-1]
     labels = tuple(map(str, outcome.categories))
@@ -96,7 +96,7 @@ def regression_of(
     return Regression(
         kind,
         text,
-        said,
+        shown,
         family.terms(names, labels),
         beta,
         bread @ meat @ bread.T,
@@ -112,7 +112,7 @@ def regression_of(
 def family_of(
     kind: str, outcome: Variable, formula: Formula, reference: Reference, scores: Scores | None
 ) -> tuple[Family, str, tuple[str, ...]]:
-    """Return the family of a regression, what its outcome is called, and notes."""
+    """Return the family of a regression, the displayed name of its outcome, and notes."""
     if kind == "logistic":
         codes = [_code_of(outcome, label) for label in formula.labels] or [category_of(outcome, None)]
         chosen = ", ".join(str(outcome.categories[code]) for code in codes)
@@ -145,8 +145,8 @@ def _code_of(outcome: Variable, label: str) -> int:
 def _fit_test(table: CountTable, family: Family, X: Floats, beta: Floats, text: str) -> TestResult | None:
     """Test the fit of the model to the table, by the minimum distance of its moments.
 
-    Formula: min over β of RᵀV⁻R, R_xj = N̂_xj − N̂_x P_j(x; β) (of means: Σ_y (s_y − μ_x)N̂_xy), V its
-    covariance; χ² with as many degrees of freedom as moments beyond parameters.
+    Formula: the minimum over β of RᵀV⁻R, where R has covariance V and R_xj = N̂_xj − N̂_x P_j(x; β), or for
+    means R_x = Σ_y (s_y − μ_x)N̂_xy. It is χ² with (rank of V − number of parameters) degrees of freedom.
     Reference: Neyman (1949); Grizzle, Starmer & Koch (1969); Hansen (1982).
     """
     counts = table.values.reshape(len(X), -1)
@@ -186,7 +186,7 @@ def _fit_test(table: CountTable, family: Family, X: Floats, beta: Floats, text: 
 
 
 def _answer_indicators(data: Any, names: Sequence[str]) -> Floats:
-    """Return unbiased indicators of the answers of every record, (records, cells): people who answered."""
+    """Return each record's unbiased indicators of the cells of answers, of shape (records, cells)."""
     variables = [data.schema[name] for name in names]
     rows = np.asarray(data.indicators(tuple(names)))
     if not any(variable.missing for variable in variables):
@@ -207,7 +207,7 @@ def fit_records(
 ) -> tuple[Regression, Floats]:
     """Fit a regression to records with clear columns; return it with each record's influence.
 
-    Formula: Σ_r Σ_c g_rc ψ(x_r, c; β) = 0, g_rc the unbiased indicator of truth c that report r gives; the
+    Formula: Σ_r Σ_c g_rc ψ(x_r, c; β) = 0, where g_rc is the unbiased indicator of truth c from report r. The
     meat of the sandwich is Σ_r φ_rφ_rᵀ with φ_r = Σ_c g_rc ψ_rc.
     """
     import pandas as pd  # noqa: PLC0415
@@ -225,7 +225,9 @@ def fit_records(
     variables = [schema[name] for name in hidden]
     rows = _answer_indicators(data, (*hidden, formula.outcome))
     if len(rows) != len(clear):
-        raise InputError(f"'covariates' need a row for each of {len(rows):,} records. Got {len(clear):,}.")
+        raise InputError(
+            f"'covariates' need a row for each of the {len(rows):,} records. Got {len(clear):,}."
+        )
     is_complete = clear[[name for name in formula.names if name in clear.columns]].notna().all(axis=1)
     rows, clear = rows[is_complete.to_numpy()], clear[is_complete].reset_index(drop=True)
     outcome = schema[formula.outcome]

@@ -13,7 +13,7 @@ from masquerade.stats.regression.likelihood import RegressionLikelihood
 
 STEPS = 200
 LONGEST = 5.0  # the largest change of a coefficient in one step
-DECREMENT = 1e-10
+DECREMENT = 1e-10  # a smaller decrement has converged
 LOOSE = 1e-6  # tolerance if the gradient is a finite difference
 POLISHED = 1e-20  # a decrement at which only rounding errors are left
 BLENDS = (0.5, 0.9, 1.0)  # share of the complete information: 0 gives Newton's step, 1 gives EM's step
@@ -75,7 +75,7 @@ def maximise(
     likelihood : RegressionLikelihood
         Function to maximise.
     start : array, optional
-        Where to start; zeros by default.
+        Starting point; zeros by default.
     fixed : mapping, optional
         Positions and values of coefficients that do not move.
 
@@ -108,7 +108,7 @@ def maximise(
             step = newton
         else:
             complete = likelihood.derivatives(beta, complete_too=True).complete
-            assert complete is not None  # noqa: S101  (for the type checker: asked for)
+            assert complete is not None  # noqa: S101  (for the type checker: requested)
             step = _uphill_step(current.observed[square], complete[square], slope)
         decrement = float(slope @ step)
         was_concave = was_concave and is_newton
@@ -123,7 +123,7 @@ def maximise(
         shortest = 1e-10 if is_exact else 0.1 * length
         while length > shortest:
             move[places] = length * step
-            new = likelihood.derivatives(beta + move)  # a step is seldom refused: they are needed anyway
+            new = likelihood.derivatives(beta + move)  # seldom refused: derivatives are needed next
             if new.value >= current.value + 1e-4 * length * decrement - 1e-12 * abs(current.value):
                 break
             length /= 2
@@ -223,14 +223,14 @@ class Certificate:
         return self.is_maximum and not self.is_separated
 
     def __str__(self) -> str:
-        """Return one sentence."""
+        """Describe the result of the fit."""
         more = " Other starts found lower maxima." if self.has_other_maxima else ""
         if self:
             return f"Maximum found, and it is finite.{more}"
         if self.is_separated:
             return (
                 "No finite maximum: some estimates are infinite. Their likelihood-ratio tests and intervals "
-                f"hold, their standard errors do not.{more}"
+                f"hold, but their standard errors do not.{more}"
             )
         return f"No certified maximum: the reports hardly determine some terms.{more}"
 

@@ -106,7 +106,7 @@ def merge_rows(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TermsMaker:
-    """Builds the columns of terms, which depend on the truth if covariates are disguised."""
+    """Builder of the columns of terms, which depend on the truth if covariates are disguised."""
 
     schema: Schema
     frame: pd.DataFrame
@@ -116,7 +116,7 @@ class TermsMaker:
     components: dict[str, None] = field(default_factory=dict)  # labels whose terms were built, in order
 
     def make(self, terms: str, *, with_intercept: bool = True) -> tuple[TermsMatrix, Floats]:
-        """Return the terms as columns, (rows, columns) or (rows, truths, columns)."""
+        """Return the terms as columns of shape (rows, columns) or (rows, truths, columns)."""
         import pandas as pd  # noqa: PLC0415
 
         inside = variables_in(terms)
@@ -175,9 +175,9 @@ class TermsMaker:
         return ("Intercept",), np.ones((len(self.frame), 1))
 
     def absence_terms(self, name: str, outcome: str, extra: Floats) -> Terms:
-        """Return the terms that explain whether an answer is missing: the variables `given`.
+        """Return the terms that explain whether an answer is missing, from the variables in `given`.
 
-        `extra` are columns of the outcome, (rows, columns) or (rows, truths, columns).
+        `extra` are columns of the outcome, of shape (rows, columns) or (rows, truths, columns).
         """
         others = [f"`{each}`" for each in self.options.given if each not in (name, outcome)]
         names, X = self.constant
@@ -194,7 +194,7 @@ class TermsMaker:
         return (*names, *more), np.ascontiguousarray(np.concatenate(joined, axis=-1))
 
     def clear_terms(self, parameters: int, n: int) -> Terms:
-        """Return the terms of clear covariates that explain disguised covariates: saturated if cells are few.
+        """Return the terms by which clear covariates explain disguised covariates.
 
         Formula: all interactions if there are at least `PER_CELL` records per parameter, else main effects.
         """
@@ -248,4 +248,4 @@ def check_where(where: Where, schema: Schema, clear: pd.DataFrame) -> None:
             advice = did_you_mean(name, list(schema))
             if name in clear.columns:
                 advice = " Select the records and the rows of 'covariates' first."
-            raise SchemaError(f"'where' takes variables of the source, and {name!r} is not one.{advice}")
+            raise SchemaError(f"'where' takes variables of the source; {name!r} is unknown to it.{advice}")

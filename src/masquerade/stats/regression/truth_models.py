@@ -55,7 +55,7 @@ class TruthModel(ABC):
         Returns
         -------
         tuple of arrays
-            (records, truths), (records, truths, predictors), (records, truths, predictors, predictors).
+            Shapes: (records, truths), then with one axis of predictors, then with two.
         """
 
     def is_feasible(self, eta: Floats) -> bool:
@@ -128,7 +128,7 @@ class MultinomialLogit(TruthModel):
 
     @property
     def predictors(self) -> int:  # type: ignore[override]
-        """The number of truths with a predictor."""
+        """Return the number of truths with a predictor."""
         return self.truths - 1
 
     def evaluate(self, eta: Floats, rows: Rows) -> Evaluation:
@@ -156,7 +156,7 @@ class CumulativeLogit(TruthModel):
 
     @property
     def predictors(self) -> int:  # type: ignore[override]
-        """The number of cuts between the categories."""
+        """Return the number of cuts between the categories."""
         return self.truths - 1
 
     def is_feasible(self, eta: Floats) -> bool:
@@ -164,7 +164,7 @@ class CumulativeLogit(TruthModel):
         return bool((np.diff(eta, axis=-1) > 0).all())
 
     def evaluate(self, eta: Floats, rows: Rows) -> Evaluation:
-        """Return the derivatives of log(F(η_k) − F(η_k−1))."""
+        """Return log(F(η_k) − F(η_k−1)) with its derivatives."""
         del rows
         n, K = len(eta), self.truths
         small = np.exp(-np.abs(eta))
@@ -186,7 +186,7 @@ class CumulativeLogit(TruthModel):
 
 @dataclass(frozen=True, slots=True)
 class PoissonCounts(TruthModel):
-    """Counts 0, 1, …, K − 1 with mean exp(η). If `is_top_coded`, the last is "K − 1 or more"."""
+    """Counts 0, 1, …, K − 1 with mean exp(η). If `is_top_coded`, the last count means "K − 1 or more"."""
 
     truths: int
     is_top_coded: bool
@@ -302,7 +302,7 @@ class Part:
     model : TruthModel
         Model of the factor.
     columns : tuple of int
-        Indices of the predictors of the product that it takes.
+        Indices of the factor's predictors among the predictors of the product.
     codes : array
         Truth of the factor for each truth of the product; −1 where the factor is not needed.
     """

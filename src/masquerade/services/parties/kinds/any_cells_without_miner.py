@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from masquerade.services.parties.participant import SessionParticipant
     from masquerade.services.parties.session import JointSchema, SessionSpec
 
-TOLD = "counts of own cells beside others' reports, by who holds what of whom"
+RESULTS = "counts of own cells beside others' reports, by who holds what of whom"
 
 
 class _LocalCells(LocalNodes):
     """A party that sends other parties the cells they need, and counts its own tables."""
 
-    told = TOLD
+    results_text = RESULTS
     _seen: ScatteredCells | None = None
 
     def _count_tables(self, tables: Tables, members: Callable[[str], Transport]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class AnyCellsWithoutMiner(WithoutMiner):
     why = "one party has nobody to learn from"
     partition = Partition.CELLS
     roles = (_CrossingCellsRole(),)
-    told = TOLD
+    results_text = RESULTS
     em = SessionKind.em
 
     def schema(self, spec: SessionSpec, joint: JointSchema) -> Schema:  # noqa: ARG002
@@ -83,7 +83,7 @@ class AnyCellsWithoutMiner(WithoutMiner):
         return schema_of_cells(joint)
 
     def faults(self, spec: SessionSpec, joint: JointSchema) -> Iterator[str]:
-        """Yield a problem per shared variable that is reported with others or under a different name."""
+        """Yield a problem for each shared variable that is not reported by itself, under its own name."""
         yield from SessionKind.faults(self, spec, joint)
         for party, policy in joint.policies.items():
             for name in shared_by(party, joint.policies):
@@ -98,7 +98,7 @@ class AnyCellsWithoutMiner(WithoutMiner):
         """Request each table from the party with most of its variables, and learn from the counts."""
         run.note("parties count tables")
         crossing = crossing_of(run.spec, run.joint)
-        seen = seen_without_miner(run.joint, crossing, run.spec.convener, TOLD)
+        seen = seen_without_miner(run.joint, crossing, run.spec.convener, RESULTS)
 
         def strata(party: str) -> list[Stratum]:
             reply: Any = run.request_counts(party, ()).get("strata")

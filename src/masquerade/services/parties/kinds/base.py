@@ -238,7 +238,7 @@ class Role(ABC):
         return hashlib.sha256(message).hexdigest() if self.fresh else ""
 
     def outflows(self, part: SessionParticipant, message: bytes) -> tuple[Outflow, ...]:
-        """Return the outflows of the reply to a message; empty for messages that only prepare.
+        """Return the outflows of the reply to a message; empty if the message only prepares the protocol.
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class Role(ABC):
         return tuple(item for step in steps for item in step.outflows(part, step.message.decode(message)))
 
     def _matching_steps(self, message: bytes) -> list[RoleStep]:
-        from masquerade.protocols.wire.codec import tag_of  # noqa: PLC0415  (names of kinds are known without it)
+        from masquerade.protocols.wire.codec import tag_of  # noqa: PLC0415  (listing kinds does not load it)
 
         return [step for step in self.steps if tag_of(message) == step.message.TAG]
 
@@ -291,7 +291,7 @@ class SessionKind(ABC):
     helped: ClassVar[bool] = False
     """Whether there is a helper, a node that is neither a party nor the convener; see `helper`."""
     hides: ClassVar[bool] = False
-    """Whether only a model is opened, and no counts but those that `open_counts` names."""
+    """Whether only a model is opened, and no counts except those that `open_counts` names."""
     opens: ClassVar[str | None] = None
     """If only a model is opened, the name of its learner."""
     pooled: ClassVar[bool] = False
@@ -299,7 +299,7 @@ class SessionKind(ABC):
     roles: ClassVar[tuple[Role, ...]]
     """The roles of a party, without linking."""
     answers_tables: ClassVar[bool] = False
-    """Whether parties answer tables of counts, to which rules apply; derived from the steps of roles."""
+    """Whether parties answer queries for tables, which rules can restrict; derived from the roles' steps."""
     rules_kept: ClassVar[str] = ""
     """How a party enforces the rules of its own consent; empty if it cannot: then rules are refused."""
     rules_unkept: ClassVar[str] = "this kind does not state how a party sees what it answers"
@@ -328,7 +328,7 @@ class SessionKind(ABC):
     def rules_problem(self, text: SessionText) -> str | None:
         """Return the reason why a consent must not have rules, None if the party can enforce them.
 
-        A rule that is not enforced is worse than no rule: it is refused when a node's file is read.
+        A rule that is not enforced is worse than no rule: it is refused when the settings file is read.
         """
         if not self.answers_tables:
             return f"a session of {self.name} answers no tables of counts"

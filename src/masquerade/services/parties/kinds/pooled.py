@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from masquerade.services.parties.session import JointSchema, SessionSpec
 
 MASKED = "counts under masks that cancel in the sum"
-
-
 NOISY = "counts with noise that nobody knows"
 
 

@@ -1,4 +1,4 @@
-"""Session type with a miner that joins disguised columns of the same people by pseudonym (Model II)."""
+"""Session type with a miner that joins disguised columns of the same people (the papers' Model II)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARTS_AHEAD = 1  # parties draw and send the next part while the miner joins the
 
 
 def cell_outflows(spec: SessionSpec, policy: Policy) -> list[Outflow]:
-    """Return the outflows of cells: a bound per group, and pseudonyms unless linking revealed them."""
+    """Return the outflows of cells: γ per group of variables, and pseudonyms unless linking revealed them."""
     reports = [
         Outflow(item.kind, item.variables, item.gamma, policy.id) for item in guarantee_of(policy).disclosures
     ]

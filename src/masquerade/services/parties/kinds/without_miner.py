@@ -1,4 +1,4 @@
-"""Session type for columns of the same people without a miner (Model I).
+"""Session type for columns of the same people without a miner (the papers' Model I).
 
 To learn a network, each party learns its own nodes. For other models, each table is counted by the party
 that holds most of its variables.
@@ -52,7 +52,7 @@ BESIDE = "counts of own columns beside others' reports"
 class LocalNodes:
     """A party that sends other parties the cells that their nodes need, and learns its own nodes."""
 
-    told = BESIDE
+    results_text = BESIDE
 
     def __init__(self, part: SessionParticipant, cells: CellsRole) -> None:
         self._part, self._cells = part, cells
@@ -145,7 +145,7 @@ class LocalNodes:
         if message.tables is not None:
             tables = list(message.tables)
             names = tuple(name for name in self._own if any(name in columns for columns in tables))
-            return self._count_tables(tables, members), Outflow(self.told, names, None)
+            return self._count_tables(tables, members), Outflow(self.results_text, names, None)
         part = self._part
         others = {p: q for p, q in part.require_joint_schema().policies.items() if p != part.node.name}
         site = LearningSite(self._site, others, room=part.room)
@@ -209,7 +209,7 @@ class WithoutMiner(SessionKind):
     partition = Partition.COLUMNS
     sends_columns = True
     roles = (CrossParentsRole(),)
-    told: ClassVar[str] = BESIDE
+    results_text: ClassVar[str] = BESIDE
     rules_kept = (
         "each party refuses what it would count itself, and sends no reports to a party that could "
         "combine them into what must stay undetermined"
@@ -234,7 +234,7 @@ class WithoutMiner(SessionKind):
                 for item in cell_outflows(spec, restrict_to_variables(policy, crossing)):
                     yield other, item
         results = ["parents of own nodes"] * (parents is None) + ["parameters of own nodes"]
-        for kind in results if _by_nodes(spec) else [self.told]:
+        for kind in results if _by_nodes(spec) else [self.results_text]:
             yield spec.convener, Outflow(kind, names, None)
 
     def learner(self, part: SessionParticipant) -> LocalNodes:
@@ -283,7 +283,7 @@ def crossing_of(spec: SessionSpec, joint: JointSchema) -> dict[tuple[str, str], 
     """Return the columns that parties send each other, by sender and receiver.
 
     All parties can compute it in advance. If the tables are not known in advance, because the learner
-    searches, every party receives reports of all columns of the others.
+    searches, every party receives reports of all columns of the other parties.
     """
     owners, goal = joint.owners, spec.learn
     parents = goal.options.get("structure")
@@ -297,7 +297,10 @@ def crossing_of(spec: SessionSpec, joint: JointSchema) -> dict[tuple[str, str], 
 
 
 def seen_without_miner(
-    joint: JointSchema, crossing: Mapping[tuple[str, str], Sequence[str]], convener: str, told: str = NODES
+    joint: JointSchema,
+    crossing: Mapping[tuple[str, str], Sequence[str]],
+    convener: str,
+    results_text: str = NODES,
 ) -> Guarantee:
     """Return the disclosures of a session without a miner.
 
@@ -309,7 +312,7 @@ def seen_without_miner(
         The reported variables, by sender and receiver.
     convener : str
         The convener.
-    told : str, optional
+    results_text : str, optional
         Description of the parties' results; the model, which all parties learn, or counts for the convener.
 
     Returns
@@ -317,9 +320,9 @@ def seen_without_miner(
     Guarantee
         The disclosure of the results, and the disclosures of the reports that each party receives.
     """
-    role = f"{convener} and all parties" if told == NODES else convener
+    role = f"{convener} and all parties" if results_text == NODES else convener
     everything = dict.fromkeys(name for own in joint.owners.values() for name in own)
-    found = Guarantee((Disclosure(role, told, tuple(everything), None),))
+    found = Guarantee((Disclosure(role, results_text, tuple(everything), None),))
     for (sender, receiver), names in crossing.items():
         found = found.combine(seen_by(receiver, restrict_to_variables(joint.policies[sender], names)))
     return found
