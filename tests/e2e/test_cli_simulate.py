@@ -157,7 +157,7 @@ def test_k_anonymity_in_both_formulations():
     assert (faithful["mode"], faithful["as_expected"]) == ("faithful", True)
     second = ok("simulate", "k-anonymity", "--formulation", 2, "--n", 8, "-k", 2, "--quasi", "age,sex").stdout
     assert "8 rows in" in second
-    assert "The table is the one that the algorithm makes from all clear rows." in second
+    assert "The table equals the table that the algorithm makes from all clear rows." in second
     assert "every participant learns in how many attributes every two people differ" in second
 
 

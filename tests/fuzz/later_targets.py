@@ -122,6 +122,7 @@ READERS = {
     "services.parties.settings.load_before_consent": "settings-party",
     "services.threshold.client.read_row": "row",
     "services.threshold.client.read_rows": "rows",
+    "services.threshold.client.read_submissions": "rows",
     "services.threshold.enrolment_office.read_credential": "credential",
     "services.threshold.messages.ClientRecord.load": "collect.ClientRecord",
     "services.threshold.settings.load_form": "form",

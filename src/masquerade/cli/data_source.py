@@ -17,10 +17,11 @@ import masquerade as mq
 from masquerade.cli import options
 from masquerade.cli.output import Watch, join_names, report_warnings, say, watch_progress
 from masquerade.core.errors import InputError, did_you_mean
-from masquerade.learn.option_types import names_in
+from masquerade.learn.option_types import category_called, names_in, variable_named
 
 if TYPE_CHECKING:
     from masquerade.channels.policy import Policy
+    from masquerade.core.schema import Category, Schema, Variable
     from masquerade.frames.file_reader import Batches
     from masquerade.sources.report_tally import Missing
 
@@ -354,3 +355,25 @@ def _silence_children(*, wanted: bool) -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
+
+
+def conditions_in(texts: Sequence[str] | None, schema: Schema, flag: str = "--where") -> dict[str, Category]:
+    """Parse conditions such as "C=x", with each category converted to the policy's type."""
+    found: dict[str, Category] = {}
+    for text in texts or []:
+        variable, label = _split(text, schema, flag)
+        if variable.name in found:
+            raise InputError(f"{flag} names {variable.name!r} twice; a record has one category.")
+        found[variable.name] = category_called(variable, label, flag)
+    return found
+
+
+def _split(text: str, schema: Schema, flag: str) -> tuple[Variable, str]:
+    """Split a condition; a variable's name may contain "="."""
+    positions = [position for position, character in enumerate(text) if character == "="]
+    for position in positions:
+        if text[:position].strip() in schema:
+            return schema[text[:position].strip()], text[position + 1 :].strip()
+    if not positions or not text[: positions[0]].strip():
+        raise InputError(f"{flag} {text!r}: a condition is given as VARIABLE=CATEGORY.")
+    return variable_named(text[: positions[0]].strip(), schema, flag), ""

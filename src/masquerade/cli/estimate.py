@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import masquerade as mq
 from masquerade.cli import output
-from masquerade.cli.data_source import RecordOptions, over_records
+from masquerade.cli.data_source import RecordOptions, conditions_in, over_records
 from masquerade.cli.options import Json, Out, Overwrite, flag, option
 from masquerade.core.errors import InputError
 from masquerade.core.util.display import Shown
 from masquerade.core.util.formatting import category_text, counted
-from masquerade.learn.option_types import category_called, names_in, variable_named
+from masquerade.learn.option_types import names_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from masquerade.core.covariance import Kind
     from masquerade.core.query import Query
-    from masquerade.core.schema import Category, Schema, Variable
+    from masquerade.core.schema import Category, Schema
     from masquerade.core.simultaneous import Simultaneous
     from masquerade.core.table import CountTable
     from masquerade.estimate.misfit import Misfit
@@ -77,7 +77,7 @@ def command(
     form = "json" if json or (not as_csv and ending == ".json") else "text"
     form = "csv" if as_csv or (form == "text" and ending == ".csv") else form
     schema = records.policy.schema
-    given = _conditions(where or [], schema)
+    given = conditions_in(where, schema)
     queries = [mq.Query(by=names, where=given) for names in _tables_asked(by or [], given, schema)]
     output.refuse(
         (not 0 < level < 1, f"--level must be between 0 and 1, such as 0.95. Got {level:g} instead."),
@@ -132,28 +132,6 @@ def _tables_asked(by: Sequence[str], where: Mapping[str, Category], schema: Sche
             if name in where:
                 raise InputError(f"{name!r} is in --by and in --where: count its categories, or fix one.")
     return tables
-
-
-def _conditions(texts: Sequence[str], schema: Schema) -> dict[str, Category]:
-    """Parse conditions such as "C=x", with each category converted to the policy's type."""
-    found: dict[str, Category] = {}
-    for text in texts:
-        variable, label = _split(text, schema)
-        if variable.name in found:
-            raise InputError(f"--where names {variable.name!r} twice; a record has one category.")
-        found[variable.name] = category_called(variable, label, "--where")
-    return found
-
-
-def _split(text: str, schema: Schema) -> tuple[Variable, str]:
-    """Split a condition; a variable's name may contain "="."""
-    positions = [position for position, character in enumerate(text) if character == "="]
-    for position in positions:
-        if text[:position].strip() in schema:
-            return schema[text[:position].strip()], text[position + 1 :].strip()
-    if not positions or not text[: positions[0]].strip():
-        raise InputError(f"--where {text!r}: a condition is given as VARIABLE=CATEGORY.")
-    return variable_named(text[: positions[0]].strip(), schema, "--where"), ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

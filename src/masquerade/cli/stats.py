@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import masquerade as mq
 from masquerade.cli import output
-from masquerade.cli.data_source import RecordOptions, keyword_option, over_records
+from masquerade.cli.data_source import RecordOptions, conditions_in, keyword_option, over_records
 from masquerade.cli.options import Json, Out, Overwrite, group, option, required_option
 from masquerade.cli.regression_views import add_tests, view_of
 from masquerade.core.errors import InputError
@@ -99,14 +99,6 @@ def give(result: Any, *, json: bool, out: str | None, overwrite: bool, plot: str
     output.emit(result.to_dict() if json else result.summary() + "\n", out, overwrite=overwrite)
 
 
-def _conditions(texts: Sequence[str] | None, schema: Schema, flag: str = "--where") -> dict[str, Category]:
-    found: dict[str, Category] = {}
-    for name, label in _pairs(texts, flag, "CATEGORY").items():
-        variable = schema[name]
-        found[variable.name] = category_called(variable, label, flag)
-    return found
-
-
 def _pairs(texts: Sequence[str] | None, flag: str, right: str = "VALUE") -> dict[str, str]:
     """Parse options of the form NAME=VALUE."""
     pairs: dict[str, str] = {}
@@ -174,7 +166,7 @@ def shares(
     Example: masquerade stats shares disguised.csv -p policy.yaml --of smoker --by region
     """
     asked = names_in(of, schema, "--of")
-    conditions = _conditions(where, schema)
+    conditions = conditions_in(where, schema)
     kept = None
     if among is not None:
         if len(asked) > 1:
@@ -197,7 +189,7 @@ def _effect(verb: Callable[..., Shown], source: Any, schema: Schema, typed: Mapp
         category=_label(outcome, typed["category"], "--category"),
         reference=_label(groups, typed["reference"], "--reference"),
         given=_names(typed["given"], schema, "--given"),
-        where=_conditions(typed["where"], schema),
+        where=conditions_in(typed["where"], schema),
         missing=typed["missing"],
         level=typed["level"],
     )
@@ -289,7 +281,7 @@ def independence(
     """
     first, second = _pair(pair, schema)
     asked = _names(given, schema, "--given")
-    kept = _conditions(where, schema)
+    kept = conditions_in(where, schema)
     found = mq.stats.independence(source, first, second, given=asked, where=kept, missing=missing)
     if power is None:
         return found
@@ -325,7 +317,7 @@ def associations(
     Example: masquerade stats associations disguised.csv -p policy.yaml --of smoker
     """
     asked = _names(given, schema, "--given")
-    found = _conditions(where, schema)
+    found = conditions_in(where, schema)
     return mq.stats.associations(source, of, given=asked, where=found, missing=missing, method=adjust)
 
 
@@ -346,7 +338,7 @@ def trend(
     Example: masquerade stats trend disguised.csv -p policy.yaml --outcome smoker --over age
     """
     picked = _label(schema[outcome], category, "--category")
-    found = _conditions(where, schema)
+    found = conditions_in(where, schema)
     return mq.stats.trend(
         source, outcome, over, category=picked, scores=_numbers(scores), where=found, missing=missing
     )
@@ -366,7 +358,7 @@ def marginal_homogeneity(
     Example: masquerade stats marginal-homogeneity disguised.csv -p policy.yaml --of before,after
     """
     first, second = _pair(pair, schema)
-    kept = _conditions(where, schema)
+    kept = conditions_in(where, schema)
     return mq.stats.marginal_homogeneity(source, first, second, where=kept, missing=missing)
 
 
@@ -390,7 +382,7 @@ def mean(
 
     Example: masquerade stats mean disguised.csv -p policy.yaml --of age --by region
     """
-    asked, found = _names(by, schema, "--by"), _conditions(where, schema)
+    asked, found = _names(by, schema, "--by"), conditions_in(where, schema)
     drivers = _names(given, schema, "--given")
     return mq.stats.mean(
         source, of, asked, scores=_numbers(scores), where=found, missing=missing, given=drivers, level=level
@@ -496,8 +488,8 @@ def regress(
     bases = _pairs(reference, "--reference", "CATEGORY")
     in_policy = [f"{name}={label}" for name, label in bases.items() if columns is None or name in schema]
     options: dict[str, Any] = {
-        "reference": bases | _conditions(in_policy, schema, "--reference"),
-        "where": _conditions(where, schema),
+        "reference": bases | conditions_in(in_policy, schema, "--reference"),
+        "where": conditions_in(where, schema),
         "covariates": columns,
         "scores": {name: _numbers(text) for name, text in _pairs(scores, "--scores").items()},
         "method": method,
@@ -540,7 +532,7 @@ def loglinear(
 
     Example: masquerade stats loglinear disguised.csv -p policy.yaml --model 'smoker*region + sex'
     """
-    return mq.stats.loglinear(source, model, where=_conditions(where, schema), missing=missing)
+    return mq.stats.loglinear(source, model, where=conditions_in(where, schema), missing=missing)
 
 
 @command
@@ -563,7 +555,7 @@ def quantile(
 
     Example: masquerade stats quantile disguised.csv -p policy.yaml --of age
     """
-    asked, found = _names(by, schema, "--by"), _conditions(where, schema)
+    asked, found = _names(by, schema, "--by"), conditions_in(where, schema)
     drivers = _names(given, schema, "--given")
     return mq.stats.quantile(source, of, q, asked, where=found, missing=missing, given=drivers, level=level)
 
@@ -599,7 +591,7 @@ def survival(
         _names(by, schema, "--by"),
         given=_names(given, schema, "--given"),
         category=_label(schema[event], category, "--category"),
-        where=_conditions(where, schema),
+        where=conditions_in(where, schema),
         missing=missing,
         level=level,
     )

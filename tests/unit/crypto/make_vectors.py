@@ -14,7 +14,7 @@ from masquerade.crypto.proofs import (
     Ballot,
     BallotKeys,
     Context,
-    Drawn,
+    BranchRandomness,
     Knows,
     Transcript,
     _prove_from_parts,
@@ -72,7 +72,7 @@ def proof(group, name, kind, points, knowledge):
     statement = statement_of(group, kind, encoded)
     drawn = [
         [
-            Drawn(
+            BranchRandomness(
                 tuple(fixed(group, name, p, b, k) for k in range(linear.witnesses)),
                 None if b == knows.branch else fixed(group, name, p, b, "challenge"),
             )

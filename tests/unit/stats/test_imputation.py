@@ -90,7 +90,7 @@ def test_what_is_no_imputation_is_refused(source):
     (table,) = source.answer([mq.Query(by=("x", "y"))])
     with pytest.raises(InputError, match="source of records"):
         mq.stats.impute(table)
-    with pytest.raises(InputError, match="as many variances"):
+    with pytest.raises(InputError, match="a variance for each estimate"):
         mq.stats.rubin([1.0, 2.0], [0.1])
     weighted = type(source)(source.codes, source.policy, np.ones(source.n))
     with pytest.raises(InputError, match="without survey weights"):

@@ -178,9 +178,9 @@ def test_ways_of_missing_that_do_not_fit_are_refused() -> None:
     source = mq.tally(mq.data.students())
     with pytest.raises(InputError, match="'missing' is"):
         mq.stats.mean(source, "year", missing="drop")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="names the variables"):
+    with pytest.raises(InputError, match="needs the variables"):
         mq.stats.mean(source, "year", missing="at-random")
-    with pytest.raises(InputError, match="names the variables"):
+    with pytest.raises(InputError, match="needs the variables"):
         mq.stats.mean(source, "year", given="exams")
     with pytest.raises(SchemaError, match="no category that is an answer"):
         mq.Variable("x", ("a", "b"), missing=("a", "b"))

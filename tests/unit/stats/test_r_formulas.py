@@ -94,7 +94,7 @@ def test_columns_and_options_that_cannot_be_used_are_named(survey):
         fit(survey, "far", far=far)
     with pytest.raises(InputError, match="'nuisance' names 'lying'"):
         mq.stats.logistic(source, "y ~ x", covariates=clear, nuisance={"lying": "~ x"})
-    with pytest.raises(SchemaError, match="'where' takes variables of the source, and 'g' is not one"):
+    with pytest.raises(SchemaError, match="'where' takes variables of the source; 'g' is unknown to it"):
         mq.stats.logistic(source, "y ~ x", covariates=clear, where={"g": "a"})
     with pytest.raises(InputError, match="confidence level"):
         mq.stats.logistic(source, "y ~ x", covariates=clear, level=95)

@@ -118,7 +118,7 @@ def test_columns_beside_the_policy_need_records_and_agree_with_tables(people, di
     np.testing.assert_allclose(by_record.bse, by_table.bse, rtol=1e-3)
     found = mq.stats.logistic(disguised, "y ~ x + age", covariates=people[["age"]])
     assert found.terms == ("Intercept", "x[T.b]", "age")
-    with pytest.raises(InputError, match="a row for each of 2,000 records"):
+    with pytest.raises(InputError, match="a row for each of the 2,000 records"):
         mq.stats.logistic(disguised, "y ~ age", covariates=people[["age"]][:5])
     table = disguised.answer([mq.Query(by=("x", "y"))])[0]
     with pytest.raises(InputError, match="source of records"):

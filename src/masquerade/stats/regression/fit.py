@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from masquerade.core.distributions import chi_square_tail, two_sided_quantile
-from masquerade.core.errors import InputError, MasqueradeError, SchemaError
+from masquerade.core.distributions import two_sided_quantile
+from masquerade.core.errors import InputError, SchemaError
 from masquerade.core.likelihood_rows import LikelihoodRows, NoLikelihood, SurveyDesign
 from masquerade.core.schema import Category, Schema
 from masquerade.core.table import CountTable
@@ -44,7 +44,7 @@ from masquerade.stats.regression.problem import (
 )
 from masquerade.stats.regression.random_intercepts import with_random_intercept
 from masquerade.stats.regression.results import Regression
-from masquerade.stats.regression.score_fit import Reference, fit_by_score, fit_records
+from masquerade.stats.regression.score_fit import Reference, attach_score_fit, fit_by_score
 from masquerade.stats.regression.terms_maker import ModelOptions, check_names_of, check_where
 from masquerade.stats.regression.truth_models import LINKS, Link
 
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Method = Literal["auto", "likelihood", "score"]
-DOUBTFUL = 0.05
 
 
 class Options(TypedDict, total=False):
@@ -435,7 +434,7 @@ def _fit_by_likelihood(  # noqa: PLR0917  (all belong together)
     absent = any(schema[name].missing for name in problem.covariates.hidden) or options.given
     hidden = () if absent else problem.covariates.hidden
     if hidden and len(problem.covariates.clear) and formula.outcome in schema and kept is None:
-        return _with_robust(result, data, formula, clear, options, method)
+        return attach_score_fit(result, data, formula, clear, options, method)
     return result
 
 
@@ -561,45 +560,3 @@ def _family(problem: Problem, options: ModelOptions, formula: Formula) -> Family
     if options.kind == "proportional odds":
         return Ordinal(places)
     return Mean(options.kind, np.zeros(1), options.link)
-
-
-def _with_robust(  # noqa: PLR0917  (all belong together)
-    result: Regression,
-    data: Any,
-    formula: Formula,
-    clear: pd.DataFrame,
-    options: ModelOptions,
-    method: Method,
-) -> Regression:
-    """Return the result with the corrected-score fit attached.
-
-    If both fits disagree, the corrected-score fit is returned with the result attached, because the
-    likelihood needs a model of the disguised covariates given the clear covariates.
-
-    Formula: d'V⁻d of the difference d of both estimates, V from the difference of their influences
-    (Hausman 1978).
-    """
-    fit = result.fit
-    assert fit is not None  # noqa: S101  (for the type checker: fitted just now)
-    try:
-        score, influence = fit_records(
-            data, formula, options.kind, clear, reference=options.reference, scores=options.scores
-        )
-    except MasqueradeError:
-        return result
-    count = len(result.terms)
-    scores = fit.problem.likelihood.scores(fit.solution.beta)[fit.problem.row_of]
-    gap = influence - (scores @ fit.model_covariance)[:, :count]
-    difference = score.values - result.values
-    V = gap.T @ gap
-    statistic = float(difference @ np.linalg.pinv(V, hermitian=True) @ difference)
-    p = chi_square_tail(statistic, count)
-    largest = int(np.argmax(np.abs(difference)))
-    note = (
-        f"Corrected score against likelihood: p {p_text(p)}, largest difference {difference[largest]:.3f} "
-        f"({result.terms[largest]})."
-    )
-    if p >= DOUBTFUL or method == "likelihood":
-        return replace(result, robust=score, notes=(*result.notes, note))
-    note += " The model of the disguised covariates is doubtful, so this is the corrected score."
-    return replace(score, robust=result, notes=(*score.notes, note))

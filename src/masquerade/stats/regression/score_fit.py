@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from masquerade.core.axes import Floats
 from masquerade.core.covariance import take_cells
 from masquerade.core.distributions import chi_square_tail
-from masquerade.core.errors import InputError
+from masquerade.core.errors import InputError, MasqueradeError
 from masquerade.core.schema import Category, Schema, Variable
 from masquerade.core.table import CountTable
 from masquerade.core.tally import RecordTally, Tally
+from masquerade.core.util.display import p_text
 from masquerade.stats._tables import Where, category_of, schema_of, scores_of, table_of
 from masquerade.stats.estimates import TestResult
 from masquerade.stats.missing_values import answers_only
@@ -32,9 +34,14 @@ from masquerade.stats.regression.formula import (
     terms_matrix,
 )
 from masquerade.stats.regression.results import Regression
+from masquerade.stats.regression.terms_maker import ModelOptions
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_MOMENTS = 400
 NUDGE = 1e-6
+DOUBTFUL = 0.05
 
 Reference = Mapping[str, Category] | None
 
@@ -273,3 +280,45 @@ def fit_records(
         notes=(*notes, *doubt),
     )
     return result, one @ bread.T
+
+
+def attach_score_fit(  # noqa: PLR0917  (all belong together)
+    result: Regression,
+    data: Any,
+    formula: Formula,
+    clear: pd.DataFrame,
+    options: ModelOptions,
+    method: str,
+) -> Regression:
+    """Return the result with the corrected-score fit attached.
+
+    If both fits disagree, the corrected-score fit is returned with the result attached, because the
+    likelihood needs a model of the disguised covariates given the clear covariates.
+
+    Formula: d'V⁻d of the difference d of both estimates, V from the difference of their influences
+    (Hausman 1978).
+    """
+    fit = result.fit
+    assert fit is not None  # noqa: S101  (for the type checker: fitted just now)
+    try:
+        score, influence = fit_records(
+            data, formula, options.kind, clear, reference=options.reference, scores=options.scores
+        )
+    except MasqueradeError:
+        return result
+    count = len(result.terms)
+    scores = fit.problem.likelihood.scores(fit.solution.beta)[fit.problem.row_of]
+    gap = influence - (scores @ fit.model_covariance)[:, :count]
+    difference = score.values - result.values
+    V = gap.T @ gap
+    statistic = float(difference @ np.linalg.pinv(V, hermitian=True) @ difference)
+    p = chi_square_tail(statistic, count)
+    largest = int(np.argmax(np.abs(difference)))
+    note = (
+        f"Corrected score against likelihood: p {p_text(p)}, largest difference {difference[largest]:.3f} "
+        f"({result.terms[largest]})."
+    )
+    if p >= DOUBTFUL or method == "likelihood":
+        return replace(result, robust=score, notes=(*result.notes, note))
+    note += " The model of the disguised covariates is doubtful, so this is the corrected score."
+    return replace(score, robust=result, notes=(*score.notes, note))
