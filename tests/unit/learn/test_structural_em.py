@@ -9,7 +9,7 @@ import pytest
 
 import masquerade as mq
 from masquerade.learn.networks import structural_em
-from masquerade.learn.networks.em.completed_records import CompletedRecords
+from masquerade.learn.networks.em.completed_records import CompletedRecords, conditional_entropy
 from masquerade.learn.networks.em.link_changes import (
     JudgedChange,
     LinkChanges,
@@ -51,6 +51,18 @@ def disguised(seed, n=1500, p="0.2"):
 def clear_records(seed, n=400):
     codes = network(seed).sample_codes(n, np.random.default_rng(seed))
     return CompletedRecords(NAMES, SIZES, [(codes, np.ones(n))])
+
+
+@pytest.mark.parametrize("weights", [np.ones(400), np.random.default_rng(3).uniform(0.1, 3.0, 400)])
+def test_likelihoods_of_families_are_those_of_their_tables(weights):
+    draws = [(network(1).sample_codes(400, np.random.default_rng(seed)), weights) for seed in (4, 5, 6)]
+    records = CompletedRecords(NAMES, SIZES, draws)
+    for x in range(ALL):
+        others = [z for z in range(ALL) if z != x]
+        for size in range(4):
+            for family in itertools.combinations(others, size):
+                expected = conditional_entropy(records.counts(x, family))
+                assert records.log_likelihood(x, family) == pytest.approx(expected, rel=1e-12, abs=1e-9)
 
 
 def best_by_enumeration(search, limit, required, forbidden):

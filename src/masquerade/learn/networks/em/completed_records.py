@@ -40,15 +40,17 @@ class CompletedRecords:
         ]
         self.draws, self.weights = len(draws), draws[0][1]
         self.repeated = np.tile(self.weights, self.draws) / self.draws
-        self._values: dict[tuple[int, Family], float] = {}
+        self._is_even = bool(np.all(self.weights == self.weights[:1]))
+        self._sums: dict[Family, float] = {}
         self._indices: dict[Family, Codes] = {}
 
     def log_likelihood(self, x: int, family: Family) -> float:
-        """Return the largest log-likelihood of a variable given its parents."""
-        value = self._values.get((x, family))
-        if value is None:
-            value = self._values[x, family] = conditional_entropy(self.counts(x, family))
-        return value
+        """Return the largest log-likelihood of a variable given its parents.
+
+        It is the difference of two sums over cells: of the variable with its parents, and of the parents.
+        Each sum belongs to a set of variables, so that all families of this set share it.
+        """
+        return self._sum_logs(tuple(sorted((*family, x)))) - self._sum_logs(family)
 
     def dimension(self, x: int, family: Family) -> int:
         """Return the number of free parameters of a variable given its parents."""
@@ -78,16 +80,33 @@ class CompletedRecords:
         """Return the shape of a family's table, parents as leading axes."""
         return [self.sizes[other] for other in (*family, x)]
 
+    def _sum_logs(self, variables: Family) -> float:
+        """Return Σ N log N over the cells of the table of some variables."""
+        value = self._sums.get(variables)
+        if value is None:
+            if not variables:
+                table = self.repeated.sum(keepdims=True)
+            elif self._is_even:  # counting is three times as fast as adding weights
+                *first, last = variables
+                table = np.bincount(self.cells(last, tuple(first))) * self.repeated[0]
+            else:
+                *first, last = variables
+                table = np.bincount(self.cells(last, tuple(first)), self.repeated)
+            seen = table[table > 0]
+            value = self._sums[variables] = float(np.sum(seen * np.log(seen)))
+        return value
+
     def _rows(self, family: Family) -> Codes:
         """Return the row of each drawn record in tables of variables with these parents."""
         rows = self._indices.get(family)
         if rows is None:
             if (len(self._indices) + 1) * len(self.repeated) > MOST_KEPT:
                 self._indices.clear()
-            rows = np.zeros(len(self.repeated), dtype=np.intp)
-            for parent in family:
-                rows *= self.sizes[parent]
-                rows += self.columns[parent]
+            if family:
+                rows = self._rows(family[:-1]) * self.sizes[family[-1]]
+                rows += self.columns[family[-1]]
+            else:
+                rows = np.zeros(len(self.repeated), dtype=np.intp)
             self._indices[family] = rows
         return rows
 
