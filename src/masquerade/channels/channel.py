@@ -62,7 +62,9 @@ class Channel:
         if self.labels is not None and not len(set(self.labels)) == len(self.labels) == self.reports:
             raise ChannelError(f"A channel with {self.reports} reports needs as many different labels.")
         if self.columns and math.prod(map(len, self.columns)) != self.reports:
-            raise ChannelError(f"The columns of a channel with {self.reports} reports must give as many.")
+            raise ChannelError(
+                f"The columns of a channel with {self.reports} reports must have as many combinations."
+            )
 
     @property
     def truths(self) -> int:

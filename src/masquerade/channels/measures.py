@@ -67,7 +67,7 @@ def _exact_ratio(weights: NDArray[np.int64], totals: NDArray[np.int64]) -> Fract
 
 
 def blocks(channel: Channel) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of truths connected by common reports; a report discloses the group for certain."""
+    """Return the groups of truths connected by common reports: a report always discloses the group."""
     parent = np.arange(channel.truths)
 
     def root(truth: int) -> int:

@@ -116,7 +116,7 @@ def parse_limit(text: str | PrivacyLimit) -> PrivacyLimit:
         kind, _, value = part.partition("=")
         name, value = (kind.strip(), value.strip()) if value else ("breach", part)
         if name in values:
-            raise ChannelError(f"a limit states {name!r} once.")
+            raise ChannelError(f"a limit must state {name!r} only once.")
         values[name] = value
     return PrivacyLimit.parse(values)
 
@@ -164,7 +164,7 @@ def check_limit(gamma: Fraction | float, limit: PrivacyLimit, instead: str) -> N
     if gamma > limit.gamma:
         raise InputError(
             f"Nothing was drawn: your reports would reveal more than your limit ({limit}). "
-            f"{describe_gamma(gamma)} γ = {gamma_text(gamma)} a person. {instead}"
+            f"{describe_gamma(gamma)} γ = {gamma_text(gamma)} per person. {instead}"
         )
 
 
@@ -242,7 +242,7 @@ def gamma_of(
         bound = rational(gamma, "gamma")
     if not 1 < bound <= Fraction(math.exp(LARGEST_EPSILON)):
         raise ChannelError(
-            f"γ must be above 1 and ε above 0 (and ε at most {LARGEST_EPSILON}) to learn under a mask. "
+            f"γ must be above 1, since reports tell nothing at γ = 1, and ε at most {LARGEST_EPSILON}. "
             f"Got γ = {float(bound):.6g}."
         )
     return shorten_gamma(bound)

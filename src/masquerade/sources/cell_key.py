@@ -192,7 +192,7 @@ def cell_keyed(
     Parameters
     ----------
     table : CountTable
-        The published counts, as ``mq.tally(frame, counts="count")`` answers them.
+        The published counts, such as an answer of the source ``mq.tally(frame, counts="count")``.
     ptable : PerturbationTable or path
         The perturbation table that the office used, or its CSV file.
     n : int, optional

@@ -35,7 +35,7 @@ CHUNK = 2**19
 DRAWS = 2**22
 MOST_POSSIBLE = 2**24  # most possible truths of all records in memory
 MOST_TERMS = 64  # most possible truths of a report that are enumerated
-FEWER = 4  # enumerate a report's possible truths if all truths are this many times as many
+FEWER = 4  # enumerate the possible truths of a report if a group has at least this many times as many truths
 LEAST_SINGULAR_VALUE = 1e-12  # a block with a smaller singular value has no inverse
 
 
@@ -168,8 +168,8 @@ def _few_truths(
 ) -> tuple[list[_FewTruths], tuple[Group, ...]]:
     """Return the groups with few possible truths per report, and the groups to plan the query with.
 
-    In the second list, the variables of the first are clear. A report has few possible truths if all truths
-    are at least `fewer` times as many.
+    In the second list, the variables of groups in the first list are clear. A report has few possible truths
+    if its group has at least `fewer` times as many truths.
     """
     few: list[_FewTruths] = []
     others: list[Group] = []
@@ -249,7 +249,7 @@ def _mixtures(channel: Channel) -> tuple[Truths, Floats] | None:
 def _possible_truths(
     few: Sequence[_FewTruths], reported: dict[str, NDArray[Any]], rows: int
 ) -> Iterator[tuple[dict[str, NDArray[Any]], Floats]]:
-    """Yield a possible truth of every report at a time: its codes by variable, and its weights."""
+    """Yield one possible truth of every report at a time: its codes by variable, and its weights."""
     reports = [np.ravel_multi_index([reported[name] for name in one.names], one.sizes) for one in few]
     for chosen in product(*(range(one.truths.shape[1]) for one in few)):
         weight, truths = np.ones(rows), dict[str, NDArray[Any]]()
@@ -334,7 +334,7 @@ def strata(records: Records) -> Iterator[tuple[tuple[Group, ...], Any]]:
 def _weighted_mean(values: Floats, weights: Floats | None) -> RecordMean:
     """Return the weighted mean and its standard error.
 
-    Unseen values are assumed to be between the smallest and the largest of the seen values, 0 and 1.
+    Unseen values are assumed to be in the smallest interval that contains all seen values, 0 and 1.
     """
     n = len(values)
     own = np.ones(n) if weights is None else weights

@@ -40,7 +40,7 @@ class LinkError:
     found : float or mapping, optional
         Share of people in both files whose records are linked correctly.
     by : str, optional
-        Variable on which the rates depend. It belongs to the file whose values are right.
+        Variable on which the rates depend. It must not be in the file whose values wrong links replace.
     checked : int or mapping, optional
         Number of links that were checked for `right`. Without it, `right` is taken as known.
     planted : int or mapping, optional
@@ -163,7 +163,7 @@ class LinkError:
             if name not in names:
                 raise InputError(f"The table has no variable {name!r} for the correction of links.")
         if self.by in other:
-            raise InputError("'by' of a link error belongs to the file whose values are right.")
+            raise InputError("'by' of a link error must not be a variable of the other file ('of').")
         if table.adjusted or table.values.size > MOST_CELLS:
             raise InputError(f"Links are corrected in unbiased tables of at most {MOST_CELLS:,} cells.")
         labels = [None] if self.by is None else list(table.axes[names.index(self.by)].categories)

@@ -43,7 +43,7 @@ class Axis:
     `asked` are the indexes of the queried variables among the group's variables. `given` are the indexes and
     codes of the variables with conditions. Reports of dealt blocks are lumped to their information about
     these variables (a `SampledChannel`). Once the number of records of each block is known, `settle` replaces
-    it by a channel, and `samples` are the samples of its reports.
+    the `SampledChannel` by a channel, and `samples` are the samples of its reports.
     """
 
     columns: tuple[str, ...]
@@ -85,7 +85,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Factor:
-    """A condition as weights: a record counts vector[its joint report over these columns].
+    """A condition as weights: the weight of a record is vector[its joint report over these columns].
 
     `given` are the indexes and codes of the queried truths. Without a `channel` the columns are clear.
     """
@@ -321,7 +321,7 @@ class QueryLayout:
         SingularChannel
             If a channel cannot be inverted.
         NotEstimable
-            If other queries about the same variables can be answered.
+            If the table does not follow from the reports, but other queries can be answered.
         """
         plan = self._planned.get(query)
         if plan is None:
@@ -486,7 +486,7 @@ class QueryLayout:
     ) -> Axis:
         """Return the axis of variables that are dealt in blocks, or whose people are dealt into groups.
 
-        A condition is an axis without table axes.
+        If `by` names none of the variables, the axis adds no axis to the table.
         """
         response = group.response
         if response is not None:

@@ -23,7 +23,7 @@ from masquerade.sources.late_codes import LateCodes
 from masquerade.sources.records import Records, whole_numbers
 from masquerade.sources.report_tally import Missing
 
-LEAST_LATE: Final = 100_000  # rows of a file of which only the columns that are asked for are read
+LEAST_LATE: Final = 100_000  # rows from which the columns of a file are read only when a query needs them
 
 
 def read_records(
@@ -64,7 +64,7 @@ def late_records(
     if data.partitions is not None or any(format_of(path) is not Format.PARQUET for path in data.paths):
         return None
     names = list(policy.observed)
-    data.select(names)  # a column that is missing is found now
+    data.select(names)  # a missing column is detected now
     paths, state = data.paths, data.state
 
     def read(columns: Sequence[str]) -> dict[str, NDArray[Any]]:

@@ -149,7 +149,7 @@ def _block_factor(group: Group, block: int, classes: Codes, over: Sequence[str])
     if len(kept) == len(names):
         return ReportFactor(names, np.ascontiguousarray(chances), classes)
     if block >= cells:
-        raise InputError(f"Blocks of differences tell about {', '.join(names)} together: select all of them.")
+        raise InputError(f"A difference block reports on {', '.join(names)} together: select all of them.")
     return _reduce(names, sizes, chances, classes, kept)
 
 

@@ -18,7 +18,7 @@ from masquerade.core.axes import Floats
 from masquerade.kernels.count import WeightedTable
 from masquerade.sources.query_plan import Factor, QueryPlan
 
-FEWEST_SHARED = 2  # plans that share their other conditions, from which on a condition becomes an axis
+FEWEST_SHARED = 2  # a condition becomes an axis if at least this many plans share their other conditions
 Columns = tuple[str, ...]
 
 
@@ -42,7 +42,8 @@ class SharedWeights:
     """The passes over the records that plans with conditions need, as few as possible.
 
     Passes are found in rounds. Each opens one condition of every plan: the one whose omission leaves most
-    plans with equal weights. A round divides the number of passes by up to the categories of a variable.
+    plans with equal weights. A round divides the number of passes by at most a variable's number of
+    categories.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ class SharedWeights:
         self.passes = self._find_passes(most)
 
     def groups(self) -> Iterator[tuple[list[WeightedPass], list[Factor], list[int]]]:
-        """Yield passes whose records have equal weights, the factors of these, and the plans served."""
+        """Yield passes whose records have equal weights, the factors of the weights, and the plan numbers."""
         members: dict[tuple[int, ...], list[int]] = {}
         for i, one in enumerate(self.passes):
             members.setdefault(one.kept, []).append(i)
@@ -113,7 +114,10 @@ class SharedWeights:
         return [replaced[one] for one in passes]
 
     def _open(self, one: WeightedPass, most: int) -> list[WeightedPass]:
-        """Return the passes with one more condition opened whose table has at most `most` times the cells."""
+        """Return the passes with one more condition opened, if their tables are not too large.
+
+        `most` limits the product of the numbers of cells of the opened conditions.
+        """
         room = most // prod([self._cells[columns] for columns in one.opened])
         return [
             WeightedPass(

@@ -51,7 +51,7 @@ class _TwoValued:
 def weighs_items(layout: QueryLayout, names: Collection[str]) -> bool:
     """Return True if sets of items of these variables can be weights of records, group by group.
 
-    If a group has its own report, or a channel without inverse, tables are queried instead.
+    If a group has report columns of its own, or a channel without inverse, tables are queried instead.
     """
     groups = [group for group in layout.groups if any(name in names for name in group.names)]
     return not any(

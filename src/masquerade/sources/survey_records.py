@@ -66,7 +66,7 @@ class SurveyRecords:
     Notes
     -----
     Formula: Σ_h (1 − f_h) n_h/(n_h − 1) Σ_c (z_hc − z̄_h)(z_hc − z̄_h)ᵀ over clusters c of stratum h, z the
-    sums of weight times unbiased indicators, f_h = n_h/N_h; of replicates scale·Σ_r (N̂_r − N̂)(N̂_r − N̂)ᵀ.
+    sums of weight times unbiased indicators, f_h = n_h/N_h; for replicates scale·Σ_r (N̂_r − N̂)(N̂_r − N̂)ᵀ.
     A finite-population correction applies to the draw of people only, not to the variance of the disguise.
     Reference: Cochran (1977); Binder (1983); Wolter (2007) for replicates; Hájek (1971).
     Error: intervals use the normal distribution. With fewer than about thirty clusters they are too short.

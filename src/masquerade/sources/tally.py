@@ -131,8 +131,8 @@ def tally(
     weights : str, optional
         Column of survey weights.
     counts : str, optional
-        Column of whole numbers: a row represents this number of records. The source equals the one with
-        repeated rows, in memory. Weights are different: they do not change the number of records.
+        Column of whole numbers: a row represents this number of records, and is repeated in memory. Weights
+        are different: they do not change the number of records.
     id : str, optional
         Column that identifies persons. A second record of a person is an error, since repeated records would
         make standard errors too small.

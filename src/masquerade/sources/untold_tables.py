@@ -31,7 +31,7 @@ def tables_told(group: Group) -> str:
 
 
 def describe_untold(group: Group) -> str:
-    """Return the reason why a table does not follow from the joint report of a group, and those that do."""
+    """Return the reason why a table does not follow from a joint report, and the tables that do."""
     tables = tables_told(group)
     return (
         f"This table does not follow from the joint report of {', '.join(group.names)}: different truths "

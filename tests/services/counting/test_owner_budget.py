@@ -63,7 +63,7 @@ def test_counts_under_other_policies_add_up(counts, protocol):
     """The attack: the same question in two counts, γ = 9 and 8.9; each alone is within 5%:50%."""
     begin(*counts("first", "1/10", protocol))
     person, second = counts("second", "101/1000", protocol)
-    with pytest.raises(InputError, match=r"Nothing was drawn: .*γ = 80.11 a person"):
+    with pytest.raises(InputError, match=r"Nothing was drawn: .*γ = 80.11 per person"):
         begin(person, second)
     assert list(person.gammas_spent().values()) == [9]  # nothing was begun
     said = begin(person, second, accept_clear=True)

@@ -166,7 +166,7 @@ def test_all_that_is_wrong_with_a_row_is_said_and_no_value_shown(world, tmp_path
     assert "seventy" not in str(told.value)
     with pytest.raises(InputError, match=r"send age in clear.*--clear age"):
         part.draw(ROW, limit="gamma=50")
-    with pytest.raises(InputError, match=r"more than your limit \(γ = 2\).*γ = .* a person.*--limit"):
+    with pytest.raises(InputError, match=r"more than your limit \(γ = 2\).*γ = .* per person.*--limit"):
         part.draw(ROW, limit="gamma=2", clear=("age",))
     with pytest.raises(InputError, match="omit the invitation"):
         part.use("abc")

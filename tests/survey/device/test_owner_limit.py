@@ -90,7 +90,7 @@ def test_thirteen_follow_ups_of_one_answer_are_refused(tmp_path):
     assert right > 0.85 * PEOPLE  # about 96% of 400 are expected; fewer than 340 once in 10^12 runs
     refused = Participation(terms, tmp_path / "mine")
     with pytest.raises(
-        InputError, match=r"your limit \(γ = 19.*at most >99.9% likely.*γ = 4.78×10\^6 a person"
+        InputError, match=r"your limit \(γ = 19.*at most >99.9% likely.*γ = 4.78×10\^6 per person"
     ):
         refused.draw({"pills": "no"})
     assert not (tmp_path / "mine").exists()
@@ -182,7 +182,7 @@ def test_waves_under_other_policies_add_up_on_a_device(tmp_path):
     said = part.disclosure()
     assert "With what you sent under 1 other policy: Someone who thought it 5% likely can think it" in said
     assert "γ = 80.11 in all" in said
-    with pytest.raises(InputError, match=r"Nothing was drawn: .*your limit \(γ = 19.*γ = 80.11 a person"):
+    with pytest.raises(InputError, match=r"Nothing was drawn: .*your limit \(γ = 19.*γ = 80.11 per person"):
         part.draw({"pills": "yes"})
     assert not (tmp_path / "second").exists()
     with pytest.raises(InputError, match="Nothing was drawn"):  # a refusal costs nothing, and changes nothing
@@ -197,7 +197,7 @@ def test_a_policy_for_two_collectors_is_drawn_twice_and_counts_twice(tmp_path):
     terms = yes_or_no("pills", "1/10")
     other = replace(terms, collector="https://other.example.org")
     assert Participation(terms, tmp_path / "first").draw({"pills": "yes"})
-    with pytest.raises(InputError, match=r"γ = 81 a person"):
+    with pytest.raises(InputError, match=r"γ = 81 per person"):
         Participation(other, tmp_path / "second").draw({"pills": "yes"})
 
 

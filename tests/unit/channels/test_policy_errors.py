@@ -168,7 +168,7 @@ TWO_COLUMNS |= {"columns": {"first": ["a", "b"], "second": ["a", "b"]}}
         ),
         (
             through({"kind": "additive", "noise": "uniform", "scale": 1}),
-            "variables.x.channel: additive noise needs 'bins' on 'x', and that variable alone.",
+            "variables.x.channel: additive noise needs 'bins' on 'x', and a channel of its own.",
         ),
         (
             through({"kind": "grouped", "groups": [["a"], [1.5]], "p": 0.1}),

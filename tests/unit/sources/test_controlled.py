@@ -161,7 +161,7 @@ class TestOtherRules:
         source.answer([mq.Query(where={"a": 0})])
         assert codes(source, mq.Query(by="b")) == ["overlap"]  # 40 have a = 0 and b = 0
         (refusal,) = source.check([mq.Query(by="b")])
-        assert "more than 30 people in common with one of the count where a = 0" in refusal.reason
+        assert "more than 30 people in common with a cell of the count where a = 0" in refusal.reason
 
     def test_no_count_is_negative(self):
         """Of 64 people 3 have a = 1 and 3 have b = 1: nobody knows who has both, but they are at most 3."""

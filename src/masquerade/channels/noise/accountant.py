@@ -115,7 +115,7 @@ class LossDistribution:
 
 
 def compose_losses(parts: Sequence[tuple[LossAtoms, int]]) -> LossDistribution:
-    """Return the distribution of the sum of independent losses; `parts` has each with its multiplicity.
+    """Return the distribution of the sum of independent losses; `parts` are losses with multiplicities.
 
     Formula: every loss is split over its two neighbours on a grid so that its probability under both
     distributions of the pair is preserved, which never makes the pair harder to distinguish ("connect the

@@ -45,7 +45,7 @@ def redraw_losses(rate: float, honest: int, cells: int) -> LossAtoms:
     honest : int
         Number of people who redraw their answers and reveal nothing else.
     cells : int
-        Smallest number of cells of a table. At the same rate, the losses of larger tables are dominated.
+        Smallest number of cells of a table. Larger tables lose no more privacy at the same rate.
     """
     gamma = 1 / rate - cells + 1
     alpha = gamma / (gamma + 1)
@@ -98,7 +98,7 @@ def _normalize(logs: Floats) -> Floats:
 
 @lru_cache(maxsize=64)
 def redraw_weight(epsilon: float, delta: float, tables: int, honest: int, cells: int) -> int:
-    """Return the smallest number of 32-bit words that draw a given cell with proven privacy.
+    """Return the least number of 32-bit words that redraw an answer into a given cell, for proven privacy.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class RedrawTerms(NoiseTerms):
 
     @property
     def weight(self) -> int:
-        """Return the number of 32-bit words that draw a given cell."""
+        """Return the number of 32-bit words that redraw an answer into a given cell."""
         return redraw_weight(self.epsilon, self.delta, self.number, self.honest, self.cells)
 
     @property
@@ -217,7 +217,7 @@ class RedrawTerms(NoiseTerms):
         return 0.0
 
     def total_variance(self, stage: NoiseStage, present: int | None = None) -> Fraction:
-        """Return the variance of the estimated count of a cell, for equal cells of the smallest table."""
+        """Return the variance of the estimated count of a cell, if the smallest table has equal cells."""
         people = self.contributors if present is None else present
         lies = min(stage.ratio * self.cells, Fraction(MOST_LIES))
         return people * stage.ratio * (2 - lies) / (1 - lies) ** 2

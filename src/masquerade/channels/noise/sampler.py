@@ -1,8 +1,8 @@
 """Draw integer noise from 64-bit integer weights and OS randomness. No float enters a draw.
 
-Noise is drawn in *shares*: the sum of `honest` independent shares has the distribution of the accountant.
-Skellam shares are closed under addition; discrete Laplace noise is a sum of differences of two negative
-binomial (Pólya) draws.
+Noise is drawn in *shares*: the sum of `honest` independent shares has the distribution that the accountant
+assumes. Skellam shares are closed under addition; discrete Laplace noise is a sum of differences of two
+negative binomial (Pólya) draws.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def skellam_shares(variance: Fraction, honest: int = 1) -> NoiseSampler:
     reach = 10 * root + 40
     if 2 * reach > _LARGEST_TABLE:
         raise InputError(
-            f"Noise of variance {float(v):.3g} a share is too large to draw: at most "
+            f"Noise of variance {float(v):.3g} per share is too large to draw: at most "
             f"{(_LARGEST_TABLE / 20) ** 2:.2g}. Choose a larger epsilon or fewer tables."
         )
     beyond = 14 * root + 90

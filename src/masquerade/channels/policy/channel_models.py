@@ -88,7 +88,7 @@ class Binary(PolicyPart):
 
 
 class Symmetric(PolicyPart):
-    """The truth with probability 1 − p, else another category, equally likely; of one or more variables."""
+    """The truth with probability 1 − p, else any other, with equal chances; for one or more variables."""
 
     kind: Literal["symmetric"]
     p: Number
@@ -154,7 +154,7 @@ class Matrix(PolicyPart):
 
 
 class Flip(PolicyPart):
-    """Multivariate randomized response: a group of variables, unchanged with theta, else reversed."""
+    """Multivariate randomized response: a group is unchanged with probability theta, else reversed."""
 
     kind: Literal["flip"]
     theta: Number | list[Number]
@@ -276,7 +276,7 @@ class StochasticLieDetector(PolicyPart):
 
 
 class UnrelatedUnknown(PolicyPart):
-    """Two groups with chances p of the sensitive question, else a harmless one; both are variables."""
+    """Two groups with chances p of the sensitive question, else a harmless one; each answer is a variable."""
 
     kind: Literal["unrelated_unknown"]
     p: list[Number]
@@ -300,7 +300,7 @@ class ListExperiment(PolicyPart):
 
 
 class DoubleList(PolicyPart):
-    """How many statements of two lists hold; the sensitive one is in the first or the second list."""
+    """Numbers of statements that hold in two lists; the sensitive one is in the first or the second list."""
 
     kind: Literal["double_list"]
     share: Number = Fraction(1, 2)
@@ -406,10 +406,10 @@ class HadamardResponse(PolicyPart):
 
 
 class Optimal(PolicyPart):
-    """The least variance for some queries at γ, as computed: report m has weight γ inside block m.
+    """A computed channel with the least variance at γ: report m has γ times its weight inside block m.
 
-    The weights are the channel. 'queries', 'prior', 'second_moment' and 'lower_bound' state what they are
-    optimal for and how nearly, and have no effect. Nothing is solved when the file is read.
+    The weights define the channel. 'queries', 'prior', 'second_moment' and 'lower_bound' record what it is
+    optimal for and how near it is to the optimum. They have no effect: the optimum is not computed again.
     """
 
     kind: Literal["optimal"]
@@ -455,7 +455,7 @@ class Additive(PolicyPart):
         return designs.additive(edges, self.noise, self.scale, self.margin)
 
     def build(self, variables: Sequence[Variable]) -> Channel:
-        raise ChannelError(f"additive noise needs 'bins' on {variables[0].name!r}, and that variable alone.")
+        raise ChannelError(f"additive noise needs 'bins' on {variables[0].name!r}, and a channel of its own.")
 
 
 class Composition(PolicyPart):
@@ -570,9 +570,9 @@ def _need_sizes(variables: Sequence[Variable], sizes: Sequence[int | None], kind
     if len(found) != len(sizes) or not all(fits):
         wanted = ", ".join("any number" if size is None else str(size) for size in sizes)
         raise ChannelError(
-            f"a {kind} channel is for {len(sizes)} variables together, under 'joint', of {wanted} "
-            "categories; "
-            f"{', '.join(variable.name for variable in variables)}: {', '.join(map(str, found))}."
+            f"a {kind} channel is for {len(sizes)} variables together, under 'joint', with {wanted} "
+            f"categories. Got {', '.join(variable.name for variable in variables)} with "
+            f"{', '.join(map(str, found))} instead."
         )
 
 

@@ -45,7 +45,7 @@ def field_of(name: str, entry: VariableSpec) -> Field:
             _warn_of_numbers(field, where)
         is_clear = entry.clear_missing is not None
         if is_clear and not (absent and entry.channel is not None):
-            raise PolicyError(f"{where}.clear_missing: needs 'missing' and a 'channel' of the answers.")
+            raise PolicyError(f"{where}.clear_missing: needs 'missing' and a 'channel' for the answers.")
         return replace(
             field,
             recodes=_recodes_of(field, entry, where),

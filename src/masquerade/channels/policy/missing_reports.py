@@ -71,4 +71,4 @@ def check_clear_missing(groups: Iterable[Group], fields: Mapping[str, Field], sc
             channel, answered = group.matrix_channel, schema[name].answered_codes
             if any(truth not in channel.row(truth) or len(channel.row(truth)) > 1
                    for truth in range(channel.truths) if truth not in answered):  # fmt: skip
-                raise PolicyError(f"variables.{name}: a missing answer in clear is reported unchanged.")
+                raise PolicyError(f"variables.{name}: a missing answer in clear must be reported unchanged.")

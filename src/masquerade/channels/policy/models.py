@@ -113,7 +113,7 @@ class DesignBlock(PolicyPart):
 
 
 class BlocksSpec(PolicyPart):
-    """Class response: each person is dealt a random few of the variables, and reports these at the full γ."""
+    """Class response: each person is dealt a few variables at random, and reports these with the full γ."""
 
     variables: list[Name | Annotated[list[Name], Item(min_length=1)]] = Item(
         min_length=1,
@@ -187,11 +187,14 @@ class LimitSpec(PolicyPart):
     )
     gamma: Number | None = None
     epsilon: Number | None = None
-    delta: Number = Item(default=Fraction(0), description="must be 0")
+    delta: Number = Item(
+        default=Fraction(0),
+        description="probability with which sums with noise may reveal more: 0, or from 1e-10 to 0.01",
+    )
 
     @model_validator(mode="after")
     def check(self) -> LimitSpec:
-        """Raise ValueError if the limit is not one that can be computed."""
+        """Raise ValueError if the limit is not valid."""
         self.build()
         return self
 

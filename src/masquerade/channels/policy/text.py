@@ -66,7 +66,7 @@ PolicyLoader.add_implicit_resolver("tag:yaml.org,2002:float", DECIMAL, list("-+.
 def _construct_decimal(loader: PolicyLoader, node: yaml.ScalarNode) -> Decimal:
     digits = _short(node, str(loader.construct_scalar(node)))
     if not DECIMAL.match(digits):  # its YAML tag states that it is a number
-        raise yaml.constructor.ConstructorError(None, None, "no number", node.start_mark)
+        raise yaml.constructor.ConstructorError(None, None, "not a number", node.start_mark)
     try:
         return exact_decimal(digits)
     except InputError as error:

@@ -64,7 +64,7 @@ class AnswerHistory:
         return found
 
     def append(self, answered: Answered) -> None:
-        """Append an entry, also while others append."""
+        """Append an entry, even while other processes append entries."""
         while True:
             while self._ledger.find(ANSWERED, _turn(self._length)) is not None:
                 self._length += 1
@@ -108,11 +108,11 @@ def joint_schema(schema: Schema, entries: Iterable[Answered]) -> Schema:
 
 
 class Knowledge:
-    """Knowledge of a recipient of all answers: the queries, their span, and the variables that they join.
+    """Knowledge that all answers together give: the queries, their span, and the variables that they join.
 
     `joined` are the largest sets of variables whose cells a query depends on. Only cells of these can be
     determined, since the component of a cell's indicator that depends on all its variables is not a sum of
-    functions of fewer. The span is computed on first use.
+    functions of fewer variables. The span is computed on first use.
     """
 
     def __init__(self, space: CellSpace) -> None:

@@ -43,7 +43,7 @@ class DataDependentRules:
     least_width : int, optional
         Smallest interval that answers must leave open for cells with fewer than `least_people` people. Since
         no count is negative, answers bound cells; bounds are computed by linear programming over tables of at
-        most 10,000 cells.
+        most 10,000 cells, margins included.
 
     Examples
     --------
@@ -176,10 +176,9 @@ class CountCheck:
             by = [name for name in dict.fromkeys((*query.by, *other.by)) if name not in where]
             if self._exact(Query(by=by, where=where)).max(initial=0.0) > float(most or 0):
                 reason = (
-                    f"A cell of {describe_query(query)} has more than {most} people in common with one of "
-                    f"{describe_query(other)}, which was answered before. Query other people: add a "
-                    "condition that "
-                    "makes the two disjoint."
+                    f"A cell of {describe_query(query)} has more than {most} people in common with a cell "
+                    f"of {describe_query(other)}, which was answered before. Query other people: add a "
+                    "condition that makes the two disjoint."
                 )
                 return Refusal("overlap", reason, query)
         return None
@@ -251,7 +250,7 @@ class CountCheck:
 
 
 def _connected_names(joined: Sequence[frozenset[str]], names: Collection[str]) -> frozenset[str]:
-    """Return the variables that answers connect with some variables, directly or through others."""
+    """Return the variables that answers connect with the given ones, directly or through others."""
     reached, waiting = frozenset(names), list(joined)
     while touching := [some for some in waiting if not reached.isdisjoint(some)]:
         reached = reached.union(*touching)

@@ -1,6 +1,6 @@
-"""Limits of models and magnitudes, and named profiles of rules that stewards know from other systems.
+"""Limits on models and magnitudes, and named profiles of rules that stewards know from other systems.
 
-A profile is a set of keys, nothing else: it expands into rules that are shown, and any key overrides it.
+A profile is only a set of keys: it expands into rules that are shown, and keys that are stated override it.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ class Dominance:
     n, k : int and float, optional
         A sum fails if its `n` largest contributions are more than `k` of it.
     p : float, optional
-        A sum fails if without its two largest contributions less than `p` of the largest is left: the second
-        largest contributor could estimate the largest that well.
+        A sum fails if all but its two largest contributions add up to less than `p` times the largest: the
+        second largest contributor could then estimate the largest contribution within this share of it.
 
     Examples
     --------

@@ -56,22 +56,22 @@ class Rules:
         Sets of variables. No cell that names all variables of a set may follow from the answers by adding and
         subtracting.
     most_variables : int, optional
-        Protect all sets of more variables. Without `protect` and `most_variables`, the cells of all variables
-        together are protected: the records themselves.
+        Protect all sets of more than this many variables. Without `protect` and `most_variables`, the cells
+        of all variables together are protected: the records themselves.
     impossible : sequence of mappings, optional
         Cells that are publicly known never to occur.
     data_dependent : DataDependentRules, optional
         Rules that depend on the counts.
     least_dof : int, optional
-        Least degrees of freedom, records less parameters. A table counts as the model that reproduces it:
-        one parameter per cell but one, since any smaller model can be computed from it.
+        Least degrees of freedom: number of records minus number of parameters. A table counts as the model
+        that reproduces it, with one parameter fewer than cells, since smaller models can be computed from it.
     most_parameters : float, optional
         Most parameters, as a share of the number of records.
     most_categories : MostCategories, optional
         Most categories of a counted variable.
     dominance : Dominance, optional
-        Rules of sums. A source of counts does not have the contributions and refuses them; `masquerade output
-        check` applies them where the contributions are stated.
+        Rules of sums. A source of counts does not have the contributions, so it refuses such rules;
+        `masquerade output check` applies them where the contributions are stated.
 
     Examples
     --------
@@ -231,7 +231,7 @@ class Rules:
         return None
 
     def table_refusal(self, query: Query, schema: Schema, n: int) -> Refusal | None:
-        """Return the refusal of a table by its numbers of cells and categories.
+        """Return the refusal of a table that has too many cells or categories.
 
         Parameters
         ----------

@@ -19,7 +19,7 @@ class LinearSpan:
     algebra alone, if and only if the span contains its vector.
 
     Formula: reduced row echelon form modulo p = 2⁶¹ − 1.
-    Cost: rank × coordinates products per vector. Coordinates are those that some vector has.
+    Cost: rank × coordinates multiplications per vector, over the coordinates that occur in any vector.
     Error: none, except for vectors with a minor that is a multiple of p. Minors of 0/1 vectors are below p up
     to order 34 (Hadamard); beyond it, one has to be constructed on purpose.
     """

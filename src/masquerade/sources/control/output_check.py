@@ -62,15 +62,15 @@ class PublishedTable:
                 "estimate --json writes them."
             )
         if len(set(by)) < len(by):
-            raise InputError("A table of an output has each variable once in 'by'.")
+            raise InputError("A table of an output must list each variable only once in 'by'.")
         if not all(isinstance(name, str) and _is_label(label) for name, label in where.items()):
-            raise InputError("'where' of an output has one category for each variable.")
+            raise InputError("'where' of an output must have one category for each variable.")
         n = values.get("n")
         if n is not None and not (_is_number(n) and n >= 0 and n == int(n)):
             raise InputError("'n' of an output must be the number of records.")
         labels = tuple(tuple(str(cell["labels"][name]) for name in by) for cell in cells)
         if len(set(labels)) < len(labels):
-            raise InputError("A table of an output has each cell once, with a finite count.")
+            raise InputError("A table of an output must list each cell only once.")
         counts = np.array([float(cell["count"]) for cell in cells])
         sums = tuple(map(_contributions, cells))
         conditions = {name: str(label) for name, label in where.items()}
@@ -159,7 +159,7 @@ def check_output(
 
 
 def stated_gamma(output: Mapping[str, Any]) -> Fraction | None:
-    """Return the γ that an estimate from disguised records states; raise InputError if it bounds nothing."""
+    """Return the γ that an estimate from disguised records states; raise InputError if it is below 1."""
     value = output.get("gamma")
     if value is None:
         return None
@@ -348,7 +348,7 @@ def _difference(tables: Sequence[PublishedTable], rules: DataDependentRules) -> 
 
 
 def _categories(tables: Sequence[PublishedTable]) -> dict[str, list[str]]:
-    """Return the categories of all variables of tables, with one more where only conditions name some."""
+    """Return the categories of all variables of tables, plus `OTHER` where only conditions name some."""
     result: dict[str, dict[str, None]] = {}
     for table in tables:
         for axis, name in enumerate(table.by):

@@ -1,8 +1,8 @@
 """Search for a set of few people that answers determine, whatever its shape.
 
-Answers determine a set if its indicator is a sum of answered cells with factors: then its size is the same
-sum of counts. Cells with negated conditions are not the only such sets. Of 100 people, 50 in one cell and 48
-in a disjoint one leave 2, who are in no single cell.
+Answers determine a set if its indicator is a linear combination of answered cells: then its size is the same
+combination of their counts. Cells with negated conditions are not the only such sets. Of 100 people, 50 in
+one cell and 48 in a disjoint one leave 2, who are in no single cell.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def small_sets(
 ) -> Iterator[NDArray[np.bool_]]:
     """Yield different sets of at most `most` people whose indicator is in the span of answered cells.
 
-    People in the same answered cells are in the same determined sets, so classes of them are considered. A
+    People in the same answered cells are in the same determined sets, so they are considered as one class. A
     class of more than `most` people is in none of the sets searched for. Linear algebra then usually proves
     that there is no set. Otherwise an integer program finds one.
 

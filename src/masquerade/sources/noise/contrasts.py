@@ -175,7 +175,7 @@ class TableFusion:
         return ContrastCovariance(self._schema.shape(names), (((), 0.0), *parts), names)
 
     def _sets(self, names: tuple[str, ...]) -> Iterator[tuple[Axes, tuple[str, ...], float]]:
-        """Yield nonempty sets of axes, their variables, and the cells of the table per cell of them."""
+        """Yield nonempty sets of axes, their variables, and the number of table cells per cell of the set."""
         whole = math.prod(self._schema.shape(names))
         for chosen in subsets(range(len(names))):
             if chosen:
@@ -204,7 +204,7 @@ class TableFusion:
 
 
 def project_contrast(cells: Floats, axes: Iterable[int], skip: int = 0) -> Floats:
-    """Return cells minus their means along `axes`, and means along all others but the first `skip`."""
+    """Return cells minus their means along `axes`, averaged over all other axes but the first `skip`."""
     chosen = set(axes)
     for axis in range(skip, cells.ndim):
         mean = cells.mean(axis=axis, keepdims=True)

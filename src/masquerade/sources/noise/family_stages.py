@@ -16,7 +16,7 @@ from masquerade.core.table import CountTable
 from masquerade.sources.noise.noisy import NoisyTally
 
 PAIRS_SHARE = 0.6  # share of the budget for all pairs; the rest is for the tables of families
-TREE_SHARE = 0.5  # share of the tables of a tree in two stages for the pairs of the tree
+TREE_SHARE = 0.5  # if a tree is found in two stages, share of the tables that is spent on its pairs
 Pair = tuple[str, ...]
 
 
@@ -94,7 +94,7 @@ def ask_families(source: NoisyTally, partners: int = 3, draws: int = 1) -> list[
 
 
 def tree_tables(schema: Schema, share: float = TREE_SHARE) -> int:
-    """Return the number of tables of a tree in two stages: all pairs, then draws of the tree's pairs.
+    """Return the number of tables that find a tree in two stages: all pairs, then draws of the tree's pairs.
 
     Parameters
     ----------
@@ -124,9 +124,9 @@ def tree_tables(schema: Schema, share: float = TREE_SHARE) -> int:
 def ask_tree(source: NoisyTally) -> dict[str, tuple[str, ...]]:
     """Query all pairs, then spend what is left on further draws of the pairs of the strongest tree.
 
-    The tree is that of Chow & Liu, with strengths from which the part of the noise is subtracted. A network
-    with this structure has few parameters and accurate tables, and all other pairs follow from it. No party
-    needs to see exact counts to choose the tree.
+    The tree is that of Chow & Liu, with strengths from which the contribution of noise is subtracted. A
+    network with this structure has few parameters and accurate tables, and all other pairs follow from it. No
+    party needs to see exact counts to choose the tree.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def _spanning_tree(pairs: Sequence[Pair], strengths: Mapping[Pair, float]) -> li
 
 
 def _orient_links(names: tuple[str, ...], links: Sequence[Pair]) -> dict[str, tuple[str, ...]]:
-    """Return the parents of each variable, if each tree of links starts from its first variable."""
+    """Return the parents of each variable, with the first variable of each tree as its root."""
     next_to: dict[str, list[str]] = {name: [] for name in names}
     for first, second in links:
         next_to[first].append(second)

@@ -40,7 +40,7 @@ KIND = "counts with noise"
 
 
 class NoisyTally(ABC):
-    """A `Tally` whose counts open only with noise, and whose budget is in a ledger.
+    """A `Tally` whose counts are revealed only with noise, and whose budget is stored in a ledger.
 
     Subclasses count and add noise in `_prepare` and `_open_cells`. This class has the rest: the cost of
     queries, the known tables, the ledger, and consistent tables with their errors.
@@ -48,9 +48,9 @@ class NoisyTally(ABC):
     Attributes
     ----------
     terms : NoiseTerms
-        The promise to each record over all tables.
+        The privacy guarantee for each record, over all tables.
     present : int
-        Contributors that added noise, of all that were agreed on.
+        Number of the agreed contributors that added noise.
     """
 
     schema: Schema
@@ -77,7 +77,7 @@ class NoisyTally(ABC):
 
     @abstractmethod
     def _open_cells(self, prepared: Any, queries: Sequence[Query], stage: NoiseStage) -> list[Cells]:
-        """Return the counts of queries with noise. It is called once for tables that are spent."""
+        """Return the counts of queries with noise. Called once for each draw, after its tables are spent."""
 
     @property
     def tables_spent(self) -> int:
@@ -182,8 +182,8 @@ class NoisyTally(ABC):
     def ask_again(self, queries: Sequence[Query], times: int = 1) -> None:
         """Spend tables on further draws of queries, so that their errors become smaller.
 
-        Answers are the means over all draws. Noise is drawn again for each table that is spent, never for the
-        same one.
+        Answers are the means over all draws. Each table that is spent has its own noise, which is drawn only
+        once.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class NoisyTally(ABC):
             self._budget.refresh()
 
     def _draw(self, queries: Sequence[Query], tables: int) -> bool:
-        """Spend tables on queries and store their answers; return False if another process spent since."""
+        """Spend tables on queries and store the answers; return False if another process spent some first."""
         self._budget.refresh()
         number, stage, left = self._budget.stage()
         if stage is None or tables > left:
@@ -244,7 +244,7 @@ class NoisyTally(ABC):
             self._draw([query for group in groups for query in group], len(groups))
 
     def _groups(self, queries: Sequence[Query]) -> list[list[Query]]:
-        """Return the tables to ask for queries, beyond the tables that were answered."""
+        """Return the tables to spend on queries, beyond the tables that were answered."""
         for query in queries:
             query.check(self.schema)
         self._budget.refresh()
@@ -266,7 +266,7 @@ class NoisyTally(ABC):
     def _spent_refusal(self, needed: int, left: int) -> Refusal:
         number = self._budget.stage()[0]
         further = (
-            " of this stage; next_stage() opens the next one" if number + 1 < len(self.terms.stages) else ""
+            " in this stage; next_stage() opens the next one" if number + 1 < len(self.terms.stages) else ""
         )
         reason = (
             f"These queries take {counted(needed, 'table')}, and {left} of {self.terms.number} are left"
@@ -275,7 +275,7 @@ class NoisyTally(ABC):
         return Refusal("budget_spent", reason)
 
     def _fuse_answers(self) -> TableFusion:
-        """Return all answered tables without conditions together."""
+        """Return the fusion of all answered tables without conditions."""
         drawn = [(query, *answer) for query, answer in self._budget.answers.items()] + self._budget.repeats
         if self._fusion is None or self._fusion[0] != len(drawn):
             tables = [
@@ -330,7 +330,7 @@ class Noisy(NoisyTally):
     epsilon : float
         ε of all tables together.
     tables : int or sequence of (int, float)
-        Number of tables that will be asked, in all. Or stages: tables and share of the budget of each stage.
+        Number of tables that will be queried in total, or stages: tables and share of the budget of each.
     delta : float, default 1e-6
         δ; at least 1e-10, or 0.
     ledger : Ledger, optional
@@ -371,7 +371,7 @@ class Noisy(NoisyTally):
         self.guarantee = noise_guarantee(source.guarantee, terms, tuple(source.schema))
 
     def __repr__(self) -> str:
-        """Return the source, and the promise."""
+        """Return the source and its privacy guarantee as text."""
         terms = self.terms
         return f"Noisy({self._source!r}, ε = {terms.epsilon:g}, δ = {terms.delta:g}, {terms.number} tables)"
 

@@ -1,6 +1,6 @@
-"""Budget of noisy tables in a ledger: spent tables and their answers, permanently.
+"""Budget of noisy tables: spent tables and their answers, stored permanently in a ledger.
 
-The order is: a claim that the tables are spent, then noise, then the stored answer, then the answer leaves.
+The order is: claim that the tables are spent, draw the noise, store the answer, return the answer.
 A process that ends between two steps has spent its tables. No table is drawn twice.
 """
 

@@ -1,4 +1,4 @@
-"""Cost of queries in tables: what is covered is free, and disjoint conditions share one table."""
+"""Cost of queries in tables: covered queries are free, and queries with disjoint conditions share a table."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def tables_to_ask(
     queries : iterable of Query
         Queries to answer.
     covered : collection of frozenset of str
-        Variables of the tables that are known without conditions.
+        Variables of the answered tables without conditions.
     answered : collection of Query
-        Queries with conditions that are known, as `canonical_query` writes them.
+        Answered queries with conditions, as `canonical_query` writes them.
     schema : Schema
         Order and categories of the variables.
 

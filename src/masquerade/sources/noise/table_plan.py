@@ -37,7 +37,7 @@ class PlannedQuery:
     noise : float
         Standard deviation of the noise of a cell, after tables were made consistent.
     sampling : float
-        Standard deviation of the same count by sampling alone, for equal cells.
+        Standard deviation of the same count by sampling alone, if all cells are equally likely.
     """
 
     query: Query
@@ -139,7 +139,7 @@ class TablePlan(Printed):
             lines.append(f"{item.title:<{width}}  {figures}")
         if len(ordered) > SHOWN:
             lines.append(f"and {len(ordered) - SHOWN} more with less noise")
-        lines.append("(standard deviations; sampling is that of equal cells)")
+        lines.append("(standard deviations; sampling as if all cells were equally likely)")
         return "\n".join(lines)
 
     def plot(self, ax: Axes | None = None) -> Axes:

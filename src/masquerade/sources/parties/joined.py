@@ -309,7 +309,7 @@ class _FolderParts:
             write_whole(folder / "session.json", json.dumps(plan.to_dict(), indent=2) + "\n")
         elif _read_plan(folder) != plan.to_dict():
             raise FileError(
-                f"{folder}: contains records of a different session, or other records than announced."
+                f"{folder}: contains records of a different session, or not the announced records."
             )
 
     @classmethod

@@ -70,7 +70,7 @@ class PooledTally(JointCounts):
 
 
 def _pooled_guarantee(sums: Guarantee, policy: Policy) -> Guarantee:
-    """Return the disclosures: sums of reports reveal no more about a person than their own report would."""
+    """Return the disclosures: sums of reports reveal no more about a person than the person's report."""
     if not policy.disguised:
         return sums
     reports = guarantee_of(policy)
@@ -131,7 +131,7 @@ class NoisyPool(NoisyTally):
         self.guarantee = noise_guarantee(pool.guarantee(names), pool.noise, names, AGGREGATOR)
 
     def __repr__(self) -> str:
-        """Return the promise."""
+        """Return the number of parties and the privacy guarantee as text."""
         return f"NoisyPool({len(self._pool.parties)} parties, ε = {self.terms.epsilon:g})"
 
     def _prepare(self, queries: Sequence[Query]) -> None:

@@ -43,9 +43,8 @@ from masquerade.sources.tally import tally, warn_missing
 
 MOST_CELLS = 2**16
 MOST_NUMBERS = 2**27  # most numbers in projected columns: 1 GiB
-ROUNDING = (
-    1e-6  # tolerance of inner products: 50,000 records have an error of 1e-9, a wrong rotation of about 1
-)
+# tolerance of inner products: their error is 1e-9 for 50,000 records, and about 1 with a wrong rotation
+ROUNDING = 1e-6
 
 
 def projection_tally(
@@ -150,7 +149,7 @@ class Projected(WholeTables):
     """A `Tally` for the receiver of projected columns, which is not an owner.
 
     Without a `reduction` the projection is a rotation and counts are exact, so standard errors equal those of
-    clear records. With one, inner products across owners are estimates, and standard errors include this.
+    clear records. With one, inner products across owners are estimates, as standard errors reflect.
     """
 
     def __init__(

@@ -131,7 +131,7 @@ class ProjectionNoise(BlockCovariance):
         return np.broadcast_to(own.transpose(order).reshape(shape), self.shape)
 
     def _by_sides(self, cells: Floats) -> Floats:
-        """Return cells of the table as a matrix, the first owner's cells down."""
+        """Return cells of the table as a matrix: rows are the first owner's cells, columns the second's."""
         order = [*self.first.axes, *self.second.axes]
         return cells.transpose(order).reshape(self.first.margin.size, self.second.margin.size)
 

@@ -2,7 +2,7 @@
 
 All people with a cell at some party are included. A counting party joins its own clear cells with the reports
 of other parties. If several parties own a variable, the counting party has clear values of some people and
-reports of others. So people are divided into strata by the shared variables that the party has of them, and a
+reports of others. So people are divided into strata by the shared variables that it holds for them, and a
 stratum has one channel per variable. A small stratum would reveal its people's values to the recipient of the
 counts, so their shared cells are also taken as reports, in the one draw that other parties receive.
 """

@@ -17,9 +17,9 @@ from masquerade.sources.people.count_rounds import CountRounds, KnownCounts
 class AggregationTally(CountRounds):
     """A `Tally` over people who each hold one record: exact sums, and nobody sees a record.
 
-    A batch of queries is one round. Counts of earlier rounds are not queried again; of overlapping tables in
-    one batch only the largest is. With a policy, users report disguised records and the sums are corrected
-    like those of disguised records. `n` of a table is the number of users who completed its round.
+    A batch of queries is one round. Counts of earlier rounds are not queried again, and of overlapping tables
+    in one batch, only the largest is queried. With a policy, users report disguised records, and the sums are
+    corrected like those of disguised records. `n` of a table is the number of users who completed its round.
 
     Parameters
     ----------
@@ -61,11 +61,11 @@ class AggregationTally(CountRounds):
         return f"{type(self).__name__}({self.n:,} users, {self.schema!r}, {len(self.held)} rounds)"
 
     def refusals(self, questions: Sequence[Question]) -> list[Refusal]:
-        """Return the refusals of a round: by its size, or by the rules of the users."""
+        """Return the refusals of a round: because of its size or the rules of the users."""
         cells = sum(question.cells(self.sizes) for question in questions)
         if cells <= self.most_counts:
             return self.rounds.refusals()
-        reason = f"the batch has {cells:,} cells, more than the {self.most_counts:,} of a vote"
+        reason = f"the batch has {cells:,} cells, more than the {self.most_counts:,} that one vote may have"
         return [Refusal("too_many_cells", reason), *self.rounds.refusals()]
 
     def hold_round(self, questions: Sequence[Question]) -> KnownCounts:

@@ -1,7 +1,7 @@
-"""Tables of reports that others count and this side never sees: which tables to request, and their sums.
+"""Tables of reports that are counted elsewhere: which tables to request, and their sums.
 
-People who vote and parties that pool count tables of reports. A query plan needs the same from both: a
-`Question` for every stratum of the policy, and the sums of its table.
+Tables of reports are counted by people who vote, or by parties that pool their counts. A query plan needs the
+same from both: a `Question` for every stratum of the policy, and the sums of its table.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class CountRounds(CountedReports):
         """
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return the refusals of queries: by the disguise, by their size, or by the rules of the people."""
+        """Return the refusals of queries: because of the disguise, their size, or the rules of the people."""
         found = list({(item.code, item.query): item for item in super().check(queries)}.values())
         asked = [] if found else self.new_questions(queries)
         return found + (self.refusals(asked) if asked else [])
@@ -231,7 +231,7 @@ class CountRounds(CountedReports):
         return self.held[-1].count(questions)
 
     def new_questions(self, queries: Iterable[Query]) -> tuple[Question, ...]:
-        """Return the questions of a round without those that follow from earlier rounds or from others."""
+        """Return the questions of a round, without any that follow from earlier rounds or other questions."""
         wanted = [
             question
             for query in dict.fromkeys(queries)

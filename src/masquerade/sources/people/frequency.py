@@ -149,7 +149,7 @@ class FrequencyTally(CountRounds):
         return []
 
     def lost_tables(self) -> int:
-        """Return the number of tables of earlier rounds whose votes left without counts: none here."""
+        """Return the number of tables of earlier rounds whose votes were sent but not counted: none here."""
         return 0
 
     def hold(self, questions: Sequence[Question]) -> CountedRound:
@@ -170,7 +170,7 @@ class FrequencyTally(CountRounds):
         return CountedRound({question: counts.count([question])[0] for question in questions}, people)
 
     def hand_out(self, current: MiningRound) -> None:
-        """Send every user the next message, and process their answers. Silent users are missing."""
+        """Send every user the next message, and process their answers. Silent users count as missing."""
         for user in current.invitation.users:
             reply = self._exchange(user, current.message)
             if reply is not None:

@@ -1,4 +1,4 @@
-"""Counts of people with noise that no party knows, in rounds, as a source; here by secure aggregation."""
+"""Source of counts of people with noise that no party knows, counted in rounds of secure aggregation."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class NoisyRounds(Protocol):
     """Rounds whose sums have noise: in this process, or over a network."""
 
     def refusals(self, questions: Sequence[Question], /) -> list[Refusal]:
-        """Return the reasons why a round with these questions would not be answered. Pure."""
+        """Return the reasons why a round with these questions would not be answered. No side effects."""
 
     def earlier(self) -> list[CountedRound]:
         """Return the rounds that were counted before."""
 
     def lost_tables(self) -> int:
-        """Return the number of tables that people spent in earlier rounds without counts."""
+        """Return the number of tables that people spent in earlier rounds that ended without counts."""
 
     def hold(self, questions: Sequence[Question]) -> CountedRound:
         """Count the questions in one round."""
@@ -70,15 +70,15 @@ class PeopleWithNoise(ABC):
 
     @abstractmethod
     def size_refusals(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return the refusals of a round by the sizes of its tables."""
+        """Return the refusals of a round because of the sizes of its tables."""
 
     @abstractmethod
     def same_people(self, n: int) -> SamePeople:
-        """Return the tables of some people, none so far."""
+        """Return an empty collection for the tables of the same `n` people."""
 
     @printable
     def __repr__(self) -> str:
-        """Return the number of people, the variables and the promise."""
+        """Return the number of people, the variables and the privacy guarantee as text."""
         return f"{type(self).__name__}({self.n:,} people, {self.schema!r}, ε = {self.terms.epsilon:g})"
 
     @property
@@ -105,7 +105,7 @@ class PeopleWithNoise(ABC):
         return len(self._new_tables(queries))
 
     def check(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return the refusals of queries: by their size, by the budget, or by the rules of the people."""
+        """Return the refusals of queries: because of their size, the budget, or the rules of the people."""
         groups = self._new_tables(queries)
         return self.refusals([query for group in groups for query in group]) if groups else []
 
@@ -119,19 +119,19 @@ class PeopleWithNoise(ABC):
         return [self._covering(query).table(query) for query in queries]
 
     def hold_round(self, queries: Sequence[Query]) -> CountedRound:
-        """Count queries in one round, whatever is known already; the tables are spent."""
+        """Count queries in one round, even if their answers are known; the tables are spent."""
         raise_refusals(self.refusals(queries))
         try:
             counted_round = self._rounds.hold([self.question(query) for query in queries])
         except RoundAborted as error:
-            if error.spent:  # votes may have left: people do not draw these tables again
+            if error.spent:  # votes may have been sent: people do not draw these tables again
                 self._spent += self.count_tables(queries)
             raise
         self._add(counted_round)
         return counted_round
 
     def refusals(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return the refusals of a round with these queries, none of which is known. Pure."""
+        """Return the refusals of a round with these queries, none of which is known. No side effects."""
         questions = [self.question(query) for query in queries]
         found = self.size_refusals(queries)
         if found:
@@ -238,18 +238,18 @@ class NoisyPeople(PeopleWithNoise):
         return len(group_disjoint([query for query in queries if query.names]))
 
     def size_refusals(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return the refusals of a round by the sizes of its tables and of a vote."""
+        """Return the refusals of a round because of the sizes of its tables and of a vote."""
         for query in queries:
             if not is_small(query, self.schema):
                 return [Refusal("too_many_cells", "The table of a query has too many cells.", query)]
         cells = sum(self.question(query).cells(self.sizes) for query in queries)
         if cells > MOST_COUNTS:
-            reason = f"the batch has {cells:,} cells, more than the {MOST_COUNTS:,} of a vote"
+            reason = f"the batch has {cells:,} cells, more than the {MOST_COUNTS:,} that one vote may have"
             return [Refusal("too_many_cells", reason)]
         return []
 
     def same_people(self, n: int) -> SamePeople:
-        """Return the tables of some people, none so far."""
+        """Return an empty collection for the tables of the same `n` people."""
         return SamePeople(self, n)
 
 

@@ -93,7 +93,7 @@ class NoisyVotes(PeopleWithNoise):
         return len([query for query in queries if query.names])
 
     def size_refusals(self, queries: Sequence[Query]) -> list[Refusal]:
-        """Return the refusals of tables that would be drawn at random, or are too large for their errors."""
+        """Return the refusals of tables so large that answers would be random, or errors not computable."""
         most = min(self.terms.most_cells, MOST_CELLS)
         for query in queries:
             cells = self.question(query).cells(self.sizes)
@@ -106,7 +106,7 @@ class NoisyVotes(PeopleWithNoise):
         return []
 
     def same_people(self, n: int) -> SamePeople:
-        """Return the tables of some people, none so far."""
+        """Return an empty collection for the tables of the same `n` people."""
         return _SameVoters(self, n)
 
 
