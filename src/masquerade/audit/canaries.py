@@ -130,17 +130,19 @@ def _count_finding(output: CanaryReports, key: Canaries) -> Finding:
         return Finding(
             about="rows", verdict="not contradicted", says=f"all {made:,} canaries came back, each once"
         )
-    verb = "were dropped" if back < made else "too many came back"
-    which = _describe_dropped(output, key) if output.named and back < made else ""
+    if back < made:
+        which = _describe_dropped(output, key) if output.named else ""
+        says = f"{made - back:,} of {made:,} canaries were dropped{which}"
+    else:
+        says = f"{back:,} records came back, but only {made:,} canaries were made"
     return Finding(
         about="rows",
         verdict="contradicted",
-        says=f"{abs(made - back):,} of {made:,} canaries {verb}{which}",
+        says=says,
         attack="canaries are counted",
         value=back / made,
-        repair="find the step that loses rows: estimates describe the remaining rows only, and a missing "
-        "row may "
-        "reveal something about its person",
+        repair="find the step that loses or adds rows: estimates describe the remaining rows only, and a "
+        "missing row may reveal something about its person",
     )
 
 

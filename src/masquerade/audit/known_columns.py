@@ -133,8 +133,8 @@ def audit_known_columns(n: int = 60, known: Sequence[int] = KNOWN, trials: int =
         verdict="at risk",
         says=(
             f"a receiver who knows columns in clear guesses another one: right in {limit:.0%} of {n:,} "
-            f"records with the {most:,} columns that owners send at most in a session (one per "
-            f"{RECORDS_A_COLUMN} records), by chance in 50%."
+            f"records with {most:,} columns, the most that owners send in a session (one per "
+            f"{RECORDS_A_COLUMN} records); by chance in 50%."
         ),
         attack="least squares on known columns in the rotated space, then the sign",
         assumption="columns are independent; correlated columns reveal more, rotated or not",

@@ -34,6 +34,7 @@ _AUTHORITY_DAYS = 3650
 _EARLIER = timedelta(minutes=5)  # tolerance for clock differences
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _CURVES, _RSA_BITS = ("secp256r1", "secp384r1", "secp521r1"), 2048  # what TLS peers support
+_NEVER = "a key is never overwritten"
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
@@ -70,7 +71,7 @@ def issue(folder: str | Path, name: str, hosts: Sequence[str] = HOSTS, days: int
     place, alternatives = Path(folder), _hosts(name, hosts)
     _check_days(days)
     certificate, key = place / f"{name}.pem", place / f"{name}.key"
-    _refuse_to_overwrite(certificate, key, advice=" (masquerade tls rotate makes a new pair)")
+    _refuse_to_overwrite(certificate, key, advice=f"{_NEVER} (masquerade tls rotate makes a new pair)")
     try:
         _write_pair(place, name, alternatives, days)
         for path, inside in ((key, "key.pem"), (certificate, "certificate.pem")):
@@ -191,7 +192,7 @@ def sign(
     if certificate.is_symlink() or key.exists() or key.is_symlink():
         raise FileError(f"{certificate}: was issued here with its key; masquerade tls rotate replaces it.")
     if not overwrite:
-        _refuse_to_overwrite(certificate, advice=" unless --overwrite is given")
+        _refuse_to_overwrite(certificate, advice="--overwrite replaces it")
     public = _requested_key(path)
     old = _fingerprint_of(_read(certificate)) if certificate.exists() else None
     signed = _certify(place, name, public, alternatives, days)
@@ -266,8 +267,8 @@ def _requested_key(path: Path) -> PublicKey:
     if isinstance(public, rsa.RSAPublicKey) and public.key_size >= _RSA_BITS:
         return public
     raise InputError(
-        f"{path}: has a key that is not signed here; use an elliptic curve ({', '.join(_CURVES)}), or RSA "
-        f"with at least {_RSA_BITS} bits."
+        f"{path}: has a key of an unsupported type or size; use an elliptic curve ({', '.join(_CURVES)}), "
+        f"or RSA with at least {_RSA_BITS} bits."
     )
 
 
@@ -393,7 +394,7 @@ def _read_bytes(path: Path, most: int | None = None) -> bytes:
     return data
 
 
-def _refuse_to_overwrite(*paths: Path, advice: str = "") -> None:
+def _refuse_to_overwrite(*paths: Path, advice: str = _NEVER) -> None:
     for path in paths:
         if path.exists() or path.is_symlink():
-            raise FileError(f"{path}: exists already; a key is never overwritten{advice}.")
+            raise FileError(f"{path}: exists already; {advice}.")

@@ -4,8 +4,8 @@ A class is all people with the same quasi-identifier; they derive the same secre
 tag, the key of their sealed parts, and polynomials whose values at random positions are their shares; nobody
 else can derive any of these. The derivation is SHAKE-256 (FIPS 202) over a label and the secret. It runs once
 per class, and there may be a million classes. So shares are in the small field 2⁶¹ − 1 of `kernels.field61`,
-three per secret, and the secrets of all classes are recovered together. `crypto.group.interpolate_points`
-compares the sharing schemes.
+three per secret, and the secrets of all classes are recovered together. The docstring of
+`crypto.group.interpolate_points` compares the sharing schemes.
 
 A recovered secret is accepted only if it gives the tag of the class, so a wrong secret never passes. k shares
 drawn at random recover the secret with probability (1 − β)^k if a fraction β of the shares is bad.

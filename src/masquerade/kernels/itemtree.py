@@ -36,8 +36,8 @@ class ItemTree:
 
     Nodes are stored in flat arrays, ordered by level. The root is node 0 (the empty set, all rows). The key
     of a node is its parent's number × items + its last item. Keys ascend within a level because sets are
-    sorted, so the children of node p are nodes ``children[p]`` to ``children[p + 1]``, exclusively; nodes of
-    the last level have no children yet. `firsts` and `squares` have level + 1 sums per node, of the weights
+    sorted, so the children of node p are nodes ``children[p]`` to ``children[p + 1] − 1``; nodes of the last
+    level have no children yet. `firsts` and `squares` have level + 1 sums per node, of the weights
     and of their squares.
     """
 

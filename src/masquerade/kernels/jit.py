@@ -81,7 +81,7 @@ def expect_rows(rows: int) -> None:
 
 
 def expect_work(elements: int) -> None:
-    """Stop using twins if as much work is about to be done as loading compiled code costs."""
+    """Stop using twins if the work ahead takes at least as long as loading compiled code."""
     if elements >= ENOUGH_WORK:
         is_little(ENOUGH_WORK)
 

@@ -11,7 +11,8 @@ Reference: Bonawitz et al. (2017) without dropout recovery. It stops being secur
 collude, or if the sums of two sessions over nearly the same parties are subtracted.
 
 With noise (`noise_shares`) each party adds a share of noise to its counts before they are masked. Records are
-then protected even from all parties but one, so two parties are enough; their totals are not.
+then protected even from all parties but one, so two parties are enough. The parties' totals are not
+protected.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class TestKnownColumns:
     def test_an_audit_says_what_owners_send(self):
         found = audit_known_columns(40, (4, 20), trials=4)
         assert [row[-1] for row in found.tables[0].rows] == [True, False]
-        assert "the 4 columns that owners send at most" in found.findings[0].says
+        assert "4 columns, the most that owners send" in found.findings[0].says
         for wrong in ((10, (4,)), (40, (40,)), (40, (0,))):
             with pytest.raises(InputError, match="1 or more known columns"):
                 audit_known_columns(*wrong)

@@ -136,7 +136,7 @@ def audit_noise(
     Raises
     ------
     InputError
-        If there are too few runs, the sets are equal, or votes are redrawn instead of added to.
+        If there are too few runs, the sets are equal, or the terms are of redrawn votes, not of added noise.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def audit_noise(
     if runs < LEAST_RUNS:
         raise InputError(f"An audit of noise needs at least {LEAST_RUNS} runs. Got {runs} instead.")
     if any(stage.law == "redraws" for stage in terms.stages):
-        raise InputError("This audit is of noise that is added to counts, and these votes are redrawn.")
+        raise InputError("This audit tests noise that is added to counts, but these votes are redrawn.")
     truths = [np.concatenate([np.ravel(table) for table in tables]) for tables in (counts, others)]
     moved = truths[1] - truths[0]
     if not moved.any():

@@ -91,7 +91,7 @@ def keys_claim(post: tuple[str, bytes], counts: int, setting: Setting) -> ProofC
 
 
 def sum_of_keys(listed: Sequence[PublicKeys]) -> PublicKeys:
-    """Return X and Y, with which users mask, for every frequency."""
+    """Return the sums X and Y of every frequency, with which users mask their bits."""
     return PublicKeys(
         tuple(secp256k1.sum_points(column) for column in zip(*[keys.X for keys in listed], strict=True)),
         tuple(secp256k1.sum_points(column) for column in zip(*[keys.Y for keys in listed], strict=True)),
@@ -159,7 +159,7 @@ def validity(spans: Sequence[Span], ballots: Sequence[proofs.Ballot]) -> proofs.
 def vote_claim(
     vote: tuple[str, bytes, bytes], spans: tuple[Span, ...], total: bytes, setting: Setting
 ) -> ProofClaim:
-    """Return the statement that a vote (user, public keys, payload) proves about the sums of all keys."""
+    """Return the statement that a vote (user, public keys, payload) must prove, given the sum of all keys."""
     user, keys, payload = vote
     summed = _decoded_keys(total)
     counts = len(summed.X)

@@ -86,7 +86,7 @@ class FrequencyTerms:
                     "Votes on clear records are redrawn, and this policy disguises variables: choose either "
                     "noise or a disguise."
                 )
-            _ = self.redraws  # noise that too few people would add is refused here
+            _ = self.redraws  # raises an error if `minimum` users cannot add this noise
 
     @cached_property
     def id(self) -> bytes:
@@ -207,7 +207,7 @@ class Invitation(Message, tag=b"masquerade frequency invitation 1"):
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Read an invitation; other terms, unknown users, no or impossible questions are refused."""
+        """Read an invitation; raise DecodingError if its terms, users or questions are not valid."""
         asked, terms = super().read(reader), _terms(reader)
         if asked.terms != terms.id:
             raise DecodingError("The terms of the invitation differ from the agreed terms.")

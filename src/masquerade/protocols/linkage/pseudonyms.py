@@ -6,8 +6,8 @@ the keys of all parties. If that is not acceptable, use PSI (`LinkingParty`).
 
 A session is divided into parts by ranges of pseudonyms, the same at every party: part p of P has the records
 whose pseudonym, read as a fraction of 1, is in [p/P, (p+1)/P). Pseudonyms are random, so parts are equally
-large up to chance. Since the ranges are the same, a part of all parties joins to complete records, whichever
-party holds which cell.
+large up to chance. All parties use the same ranges, so all cells of a record are in the same part, whichever
+party holds them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def parts_for(rows: int, rows_at_once: int) -> int:
     39
     """
     if rows_at_once < 1:
-        raise InputError(f"A part has at least one row. Got {rows_at_once:,} rows at once instead.")
+        raise InputError(f"'rows_at_once' must be at least 1. Got {rows_at_once:,} instead.")
     return min(max(-(-rows // rows_at_once), 1), MOST_PARTS)
 
 
@@ -146,7 +146,7 @@ class SortedPseudonyms:
         self._tags, self._order = tags, None if _in_order(tags) else order_of(tags)
 
     def rows(self, part: int, parts: int) -> NDArray[np.intp]:
-        """Return the rows of a part, by pseudonym."""
+        """Return the rows of a part, sorted by pseudonym."""
         (first, last), all_rows = bounds_of(part, parts), range(len(self._tags))
         begin = bisect_left(all_rows, int(first), key=self._first_word)
         end = bisect_right(all_rows, int(last), key=self._first_word)

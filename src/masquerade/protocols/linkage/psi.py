@@ -245,7 +245,7 @@ class LinkingParty(Responder):
         if self._roster is not None and (name not in self._roster or len(self._roster) < 2):
             raise InputError("The roster of a session has two or more parties, including this one.")
         if least < 0:
-            raise InputError(f"At least 0 common records can be asked for. Got {least} instead.")
+            raise InputError(f"'least' must be at least 0. Got {least} instead.")
         if (identity is None) != (peers is None):
             raise InputError("Steps are signed by an identity and checked by peers: give both or neither.")
         self._identity = identity
@@ -267,7 +267,7 @@ class LinkingParty(Responder):
         }
 
     def receive(self, message: bytes) -> bytes:
-        """Return the reply to a message, again if it is repeated; a refused message changes nothing."""
+        """Return the reply; a repeated message gets the same reply, and a refused message changes nothing."""
         found, digest = codec.decode_any(message, self.handlers), digest_of(message)
         step = (found.TAG, found.origin if isinstance(found, MaskedPoints) else "")
         if step in self._replies:

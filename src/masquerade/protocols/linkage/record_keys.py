@@ -102,7 +102,7 @@ class KeyColumn(Sequence[Key]):
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return True if a column has text, in any of Arrow's types."""
+    """Return True if a column has Arrow's type string or large_string."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 

@@ -42,7 +42,7 @@ class Holder:
 
     def __init__(self, name: str, identity: SigningKey, terms: wire.MixTerms) -> None:
         if terms.identity(wire.SHARE, name) != identity.public:
-            raise InputError(f"{name!r} is not a leader, or the miner, of these terms with this identity.")
+            raise InputError(f"These terms do not name {name!r} as the miner or a leader with this identity.")
         self.name, self.terms = name, terms
         self._identity, self._secret = identity, secp256k1.random_secret()
         self._share: bytes | None = None
@@ -93,7 +93,7 @@ class Holder:
         return shuffled.rows
 
     def _place_of(self, batch: bytes, leader: str) -> Transcript:
-        """Return the offset of the proof in a leader's shuffle."""
+        """Return the transcript that the proof of a leader's shuffle starts from."""
         query = wire.board_hash(b"batch", batch)
         return wire.transcript_for(self.terms, leader, wire.SHUFFLE, roster=self.key.id, query=query)
 
@@ -433,7 +433,7 @@ class MixMiner(Holder):
 
 
 def readable(points: Sequence[Point], width: int) -> Collected:
-    """Return the records among opened points."""
+    """Return the records that opened points encode, sorted."""
     records, unreadable = [], 0
     for at in range(0, len(points), width):
         try:

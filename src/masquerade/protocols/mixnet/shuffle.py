@@ -78,7 +78,7 @@ def shuffle(rows: Sequence[Row], key: Point, transcript: Transcript) -> Shuffled
 def check_shuffle(rows: Sequence[Row], key: Point, shuffled: Shuffled, transcript: Transcript) -> None:
     """Raise `ProofRejected` unless the shuffle encrypts the same rows; the transcript is used up."""
     if len(shuffled.rows) != len(rows) or [len(row) for row in shuffled.rows] != [len(row) for row in rows]:
-        raise ProofRejected("A shuffle returns as many rows as it was given, each as wide.")
+        raise ProofRejected("A shuffle must return as many rows as it was given, with the same widths.")
     u = _challenges(rows, key, shuffled.rows, shuffled.commitments, transcript)
     statement = _statement(rows, key, shuffled, u)
     weighed = WeightedSum()

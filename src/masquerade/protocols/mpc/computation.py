@@ -93,7 +93,7 @@ class Turn(codec.SessionMessage, tag=b"masquerade hidden turn 1"):
     def numbers(self) -> Words:
         """Return the numbers of the round."""
         if len(self.words) % self.width:
-            raise InputError("The numbers of a round end inside a number.")
+            raise InputError("The last number of a round is incomplete.")
         kind = np.dtype(f"<u{self.width}")
         return np.frombuffer(self.words, dtype=kind).astype(kind.newbyteorder("="), copy=False)
 

@@ -64,7 +64,7 @@ MOST_RECORDS = 2**31
 
 
 def batches(count: int, most: int) -> list[slice]:
-    """Return the sizes of batches of at most `most` items; without items, one empty batch."""
+    """Return slices of at most `most` of `count` items; without items, one slice."""
     return [slice(start, start + most) for start in range(0, max(count, 1), most)]
 
 
@@ -77,7 +77,7 @@ def join_runs(runs: Sequence[Steps[Secret]]) -> Steps[Secret]:
 
 
 def groups(sizes: Sequence[int], most: int) -> list[slice]:
-    """Return items in groups whose sizes sum to at most `most`; a larger item is a group by itself."""
+    """Return slices of items whose sizes sum to at most `most`; a larger item is a slice by itself."""
     found, start, total = [], 0, 0
     for place, size in enumerate(sizes):
         if place > start and total + size > most:
@@ -154,7 +154,7 @@ class HelpedEngine(SecretEngine[Secret]):
         """Return shares of an owner's numbers: a computing owner's share is the numbers themselves."""
         place = self.parties.index(owner)
         if (values is not None) != (owner == self.name):
-            raise InputError("Numbers are shared by the party that knows them.")
+            raise InputError("The owner, and no other party, gives the numbers to be shared.")
         own = None if values is None else np.asarray(values, dtype=np.int64).astype(np.uint64).reshape(shape)
         if place < 2:
             return np.zeros(shape, dtype=np.uint64) if own is None else own
@@ -314,7 +314,7 @@ class HelpedEngine(SecretEngine[Secret]):
         place = self.parties.index(owner)
         kind = ring(self._count_bits)
         if (lines is not None) != (owner == self.name) or (lines is not None and lines.shape != shape):
-            raise InputError("Indicators are known to their owner, in the shape that all parties expect.")
+            raise InputError("The owner, and no other party, gives the indicators, in the agreed shape.")
         return Held(shape, kind, place, words=None if lines is None else lines.astype(kind))
 
     def counts(self, pairs: Sequence[tuple[Held, Held]]) -> Steps[list[Secret]]:
@@ -432,7 +432,7 @@ class HelpedEngine(SecretEngine[Secret]):
         return Deal(self._number - 1, kind, tuple(map(int, sizes)))
 
     def _mask(self, purpose: str, deal: Deal, count: int, kind: Any = np.uint64) -> Words:
-        """Return the numbers that this party and the helper draw for a deal; None without a share."""
+        """Return the numbers that this party and the helper draw for a deal; zeros without a share."""
         if self._me > 1:
             return np.zeros(count, dtype=kind)
         return expand_key(self._key(purpose, deal.number), count, kind)

@@ -81,13 +81,13 @@ HELD_CELLS = "which of their cells lie where, by pseudonym"
 
 
 def clusters_opened(*, least: int, steps: int, hide_steps: bool) -> str:
-    """Describe what opens of clusters, and when."""
+    """Describe what is opened about clusters, and when."""
     when = f"after {steps} steps, once" if hide_steps else f"after each of at most {steps} steps"
     return f"centres and sizes of clusters of at least {least} records {when}, and no record's cluster"
 
 
 def clusters_bits(plan: Lloyd) -> int:
-    """Return the largest number of bits that open of clusters."""
+    """Return the largest number of bits that are opened about clusters."""
     if not plan.hide_steps:
         return plan.steps * sum(plan.opened_bits)
     return sum(plan.opened_bits) + plan.k * (len(plan.most) * plan.centre_bits + 1)

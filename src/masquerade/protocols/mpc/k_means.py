@@ -58,7 +58,7 @@ class Lloyd:
         if not 1 <= self.steps <= MOST_STEPS:
             faults.append(f"'steps' must be from 1 to {MOST_STEPS}. Got {self.steps} instead.")
         if not 1 <= self.k <= max(self.n, 1):
-            faults.append(f"There are from 1 to {self.n:,} clusters of {self.n:,} records. Got {self.k}.")
+            faults.append(f"'k' must be from 1 to the number of records ({self.n:,}). Got {self.k} instead.")
         if self.start is not None and self.start.shape != (self.k, len(self.most)):
             faults.append(f"'start' must have {self.k} centres of {len(self.most)} numbers each.")
         if not faults and self.fraction < COARSEST:
@@ -80,7 +80,7 @@ class Lloyd:
 
     @cached_property
     def reach(self) -> int:
-        """Return a bound of squared distances between records and centres, in units."""
+        """Return an upper bound on squared distances between records and centres, in units."""
         low, high = np.zeros(len(self.most)), np.array(self.most, dtype=float)
         if self.start is not None:
             low, high = np.minimum(low, self.start.min(axis=0)), np.maximum(high, self.start.max(axis=0))

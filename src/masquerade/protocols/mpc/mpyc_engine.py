@@ -60,7 +60,7 @@ class _Clock:
 
 
 class _Watched:
-    """A connection of MPyC to a peer whose messages a clock observes; it sends nothing more."""
+    """A connection of MPyC to a peer whose messages a clock observes; it adds no messages."""
 
     def __init__(self, connection: Any, clock: _Clock, loop: Any) -> None:
         self._connection, self._clock, self._loop = connection, clock, loop
@@ -71,7 +71,7 @@ class _Watched:
         self._connection.send(label, payload)
 
     def receive(self, label: int) -> Any:
-        """Return a message, or the promise of one."""
+        """Return a message, or a future that yields it."""
         number = self._clock.round_of(label)
         found = self._connection.receive(label)
         if isinstance(found, Future):
@@ -90,7 +90,7 @@ class MpycEngine(SecretEngine[Any]):
     def __init__(self, runtime: Any, parties: Sequence[str]) -> None:
         if len(parties) < LEAST_PARTIES:
             raise InputError(
-                f"Without a helper, shares need at least {LEAST_PARTIES} parties: of fewer, a single party "
+                f"Without a helper, shares need at least {LEAST_PARTIES} parties: with fewer, a single party "
                 "could see everything. Use the engine with a dealer instead."
             )
         if len(runtime.parties) != len(parties):
@@ -119,14 +119,14 @@ class MpycEngine(SecretEngine[Any]):
     def share(self, owner: str, values: Integers | None, shape: tuple[int, ...]) -> Steps[Any]:
         """Return an owner's numbers, shared among all."""
         if (values is not None) != (owner == self.name):
-            raise InputError("Numbers are shared by the party that knows them.")
+            raise InputError("The owner, and no other party, gives the numbers to be shared.")
         given = np.zeros(shape, dtype=np.int64) if values is None else np.asarray(values).reshape(shape)
         return at_once(self._mpc.input(self.constant(given), senders=self.parties.index(owner)))
 
     def indicators(self, owner: str, lines: NDArray[np.uint8] | None, shape: tuple[int, int]) -> Lines:
         """Return a handle; the lines are shared when they are first counted with another owner's."""
         if (lines is not None) != (owner == self.name) or (lines is not None and lines.shape != shape):
-            raise InputError("Indicators are known to their owner, in the shape that all parties expect.")
+            raise InputError("The owner, and no other party, gives the indicators, in the agreed shape.")
         return Lines(shape, self.parties.index(owner), lines)
 
     def counts(self, pairs: Sequence[tuple[Lines, Lines]]) -> Steps[list[Any]]:

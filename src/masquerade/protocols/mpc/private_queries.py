@@ -151,7 +151,7 @@ class QueryClient:
         """Return the count, or None if the question was refused."""
         shares = [AnswerShare.decode(reply) for reply in replies]
         if {(it.session, it.number) for it in shares} != {(self.session, self.asked - 1)} or len(shares) != 2:
-            raise InputError("The answers are not those of both servers to the last query.")
+            raise InputError("The answers must be those of both servers to the last query.")
         allowed, count = (sum(getattr(it, name) for it in shares) % 2**64 for name in ("allowed", "count"))
         if allowed not in {0, 1} or count >> COUNT_BITS or (not allowed and count):
             raise RoundAborted("The shares of both servers do not form an answer: one is false.", spent=True)

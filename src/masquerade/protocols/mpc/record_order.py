@@ -84,7 +84,7 @@ class PlacedOwner(Responder):
 
     @property
     def offer(self) -> PlaceOffer:
-        """Return the number of records and the positions of this owner's, once known."""
+        """Return the number of records and the positions of this owner's records, once known."""
         if self._offer is None:
             raise RoundAborted("The records of this session have no common order yet.", spent=False)
         return self._offer

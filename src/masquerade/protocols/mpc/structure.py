@@ -60,7 +60,7 @@ class Search:
         if self.hide_order and self.most_sets > MOST_SETS:
             raise InputError(
                 f"Hiding the order of parents would score {self.most_sets:,} sets of parents for a "
-                f"variable, of at most {MOST_SETS:,}: allow fewer parents, or open the winner of each step."
+                f"variable (at most {MOST_SETS:,}): allow fewer parents, or open the winner of each step."
             )
 
     @classmethod
@@ -271,7 +271,7 @@ def _open_winners(
         _, places = yield from engine.largest(
             *padded_rows(engine, values, [1 + len(left[x]) for x in growing]), bits=SCORE_BITS
         )
-        if not any(found.values()):  # the first step: after any later step, a candidate has won
+        if not any(found.values()):  # the first step: before any later step, a candidate has won
             yield from agree_to_open(engine, before_opening)
         winners = yield from engine.open(places, [_bits(1 + len(left[x])) for x in growing])
         for x, place in zip(growing, winners.tolist(), strict=True):

@@ -60,7 +60,7 @@ class Growth:
         if cells > MOST_CELLS:
             raise InputError(
                 f"Counts of {self.max_depth} features on a path and the target have up to {cells:,} "
-                f"cells, of at most {MOST_CELLS:,} on shares: give a smaller max_depth."
+                f"cells (at most {MOST_CELLS:,} on shares): give a smaller max_depth."
             )
 
     def bits_told(self, sizes: Mapping[str, int]) -> int | None:

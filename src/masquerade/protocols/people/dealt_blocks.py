@@ -1,7 +1,7 @@
 """Variables that are dealt in blocks, as a person's device has them: the blocks and their channels.
 
-A device draws a block first, whatever its record says, and then the report of the block's class. The same
-words of the same secret decide as in the library (`disguising.report_draws`).
+A device draws a block first, whatever its record says, and then the report of the block's class. It draws
+with the same words of the same secret as the library (`disguising.report_draws`).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class DealtForm(Struct):
                 or not all(1 <= total <= 1 << 62 for total in totals)
                 or any(report >= classes for row in rows for report, _ in row)
             ):
-                raise DecodingError("The channel of a block is not one of its classes.")
+                raise DecodingError("The channel of a block does not match the block's classes.")
         if len(channels) < len(self.channels) or len(self.blocks) != report_sizes[0]:
             raise DecodingError("The blocks do not match their reports.")
 

@@ -140,7 +140,8 @@ def against_difference(now: AbstractSet[object], before: AbstractSet[object], mi
     two of them honest, who hide each other.
 
     If a quorum of all users signs every list of counted users (secure aggregation), any two lists have an
-    honest signer in common and the last clause is not needed; `aggregation.history` has that proof.
+    honest signer in common and the last clause is not needed; `secure_aggregation.history` has that
+    proof.
     """
     refusal = against_newcomers(now, before) or against_few_departed(len(now), len(before), minimum)
     if refusal is not None:

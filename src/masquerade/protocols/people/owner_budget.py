@@ -81,7 +81,7 @@ class OwnerBudget:
             check_delta(self.delta, self.limit, instead)
 
     def describe(self, draw: str, gamma: Gamma) -> str:
-        """Describe the total with earlier draws; empty if there are none."""
+        """Describe the total with earlier draws; empty if there are none, or at γ = 1."""
         others = self._others(draw)
         if not others or gamma == 1:
             return ""

@@ -192,7 +192,7 @@ class Parameters:
 
     @property
     def width(self) -> int:
-        """Return the bytes of the numbers that votes are summed in; with noise, numbers have a sign."""
+        """Return the number of bytes of each number in a sum of votes; with noise, numbers have a sign."""
         terms = self.noise_terms
         if terms is None:
             return ring(self.users)
@@ -358,7 +358,7 @@ class AggregationTerms:
 
     @cached_property
     def width(self) -> int:
-        """Return the number of bytes of the numbers in which votes are summed."""
+        """Return the number of bytes of each number in a sum of votes."""
         return self.parameters.width
 
 
@@ -443,7 +443,7 @@ class RoundContext:
 
     @cached_property
     def opening(self) -> RoundContext:
-        """Return the context of the drawing of the graph: only the session, which keeps its graph."""
+        """Return the context for drawing the graph: the session, whose rounds all have the same graph."""
         return replace(self, round=0, batch=bytes(32))
 
     @cached_property

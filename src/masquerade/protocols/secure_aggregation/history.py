@@ -4,8 +4,8 @@ In a session of clear votes a malicious server learns the sum over every list of
 witnesses signed. These lists form a chain: each list is contained in the lists before it, and is equal to
 them or smaller by at least `minimum` users. So anything computed from the sums is a function of the sum over
 the last list and the sums over the users who left between two lists: at least `minimum` users each, two of
-them honest, who hide each other (`people.history`). The proof follows. It uses k, t, c and gaps as in
-`Parameters.of`, and ignores events of probability 2⁻⁴⁰:
+them honest, who hide each other (`protocols.people.history`). The proof follows. It uses k, t, c and gaps
+as in `Parameters.of`, and ignores events of probability 2⁻⁴⁰:
 
 1. *One list per round.* Two quorums share an honest witness, and a witness signs one list per round. Users
    give shares only for a list that a quorum signed together with the users' own past (a hash of all lists
@@ -59,9 +59,9 @@ class SumHistory(History):
     """The rounds in which a user voted, and the lists of survivors that it endorsed.
 
     A vote is spent when it is sent. The difference of two sums over lists that differ by one user is that
-    user's record. So a user with clear votes continues only with all users who were summed before, or without
-    at least the minimum of them. It does not continue after a vote whose list it never saw, or in another
-    session.
+    user's record. So a user with clear votes continues only if all users who were summed before are still
+    there, or at least `minimum` of them are not. It does not continue after a vote whose list it never saw,
+    or in another session.
     """
 
     def __init__(self, ledger: PersonLedger, terms: AggregationTerms) -> None:
@@ -116,7 +116,7 @@ class SumHistory(History):
         """Return a refusal to endorse a list of survivors, if any."""
         least, now = self._terms.parameters.minimum, count_of(shown.root)
         if now < least:
-            reason = f"{now} users survived, at least {least} must hide each other"
+            reason = f"{now} users survived, but at least {least} are needed to hide each other"
             return Refusal("roster_too_small", reason)
         if self._terms.bounded:
             return None

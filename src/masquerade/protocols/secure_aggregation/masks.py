@@ -22,7 +22,7 @@ WIDTHS = (1, 2, 4, 8)
 
 
 def ring(users: int, most: int = 1) -> int:
-    """Return the bytes of the smallest numbers that can hold a sum of at most `most` per user."""
+    """Return the number of bytes that can hold a sum of at most `most` per user."""
     for width in WIDTHS:
         if users * most < 1 << 8 * width:
             return width

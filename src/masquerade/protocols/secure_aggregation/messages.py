@@ -270,7 +270,7 @@ class Endorsements(RoundMessage, name="endorsements"):
 
 
 class Unmasking(UserMessage, name="unmasking"):
-    """One share per neighbour: of its own seed if it survived, otherwise of the seed of its mask keys."""
+    """One share per neighbour: of the seed of its own mask if it survived, else of its mask keys."""
 
     shares: Annotated[Items, Slots(_neighbours, SHARE_SIZE)]
 

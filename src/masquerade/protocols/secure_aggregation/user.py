@@ -54,13 +54,17 @@ class AggregationUser(Enrolled):
     """One enrolled person: `receive` takes the server's messages in sequence and returns the replies.
 
     `record` has truth codes by variable. The vote contains the reports, which are drawn once if the policy
-    disguises any variable. A user enforces these rules, whatever the server sends: one vote per round,
-    recorded before it is sent; a sum has at least the minimum of users; later rounds have the same users, or
-    enough fewer that the difference hides each of them; one list of survivors per round, without a neighbour
-    who sent no shares, and (against a malicious server) signed by a quorum of witnesses with the same earlier
-    lists; for each neighbour, either the share of its own mask or the share of its key, never both. With
-    noise, a user draws its shares of noise once per round, after recording the tables as spent; all sessions
-    of the same agreement together use at most the agreed number of tables.
+    disguises any variable. A user enforces these rules, whatever the server sends:
+
+    - one vote per round, recorded before it is sent;
+    - a sum has at least the minimum of users;
+    - later rounds have the same users, or fewer, if enough have left that the difference hides each of them;
+    - one list of survivors per round, without a neighbour who sent no shares, and (against a malicious
+      server) signed by a quorum of witnesses with the same earlier lists;
+    - for each neighbour, either the share of its own mask or the share of its key, never both.
+
+    With noise, a user draws its shares of noise once per round, after recording the tables as spent. All
+    sessions of the same agreement together use at most the agreed number of tables.
     """
 
     def __init__(
@@ -124,7 +128,7 @@ class AggregationUser(Enrolled):
             raise MessageRefused(f"Round {context.round} {reason}.")
         parameters = self.terms.parameters
         if parameters.users < parameters.minimum:
-            reason = f"{parameters.users} users are enrolled, at least {parameters.minimum} must be"
+            reason = f"{parameters.users} users are enrolled, but at least {parameters.minimum} are needed"
             raise QueryRefused([Refusal("roster_too_small", reason)])
         turn = self._history.turn()
         refusal = self._history.against_joining(context)
@@ -283,7 +287,7 @@ class AggregationUser(Enrolled):
     def _open_item(self, now: RoundState, slot: int, item: bytes) -> bytes:
         other, secret = now.near[slot], now.secrets[slot]
         if secret is None:
-            raise MessageRefused("wire.Shares came from a neighbour without an advert.")
+            raise MessageRefused("Shares came from a neighbour without an advert.")
         try:
             both = masks.open_shares(secret, other, self.place, item, now.context.info)
             decode_share(both[:SHARE_SIZE])

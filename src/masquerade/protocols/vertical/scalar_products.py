@@ -43,7 +43,7 @@ MOST_WORDS = 2**27  # numbers of one set of columns, 1 GiB
 INNER, ELEMENTWISE = 0, 1
 SHOWN = "masked columns"
 MOST_KEPT = 2**28  # numbers of one session, 2 GiB
-_ENTRY = 256  # numbers that a stored name counts for
+_ENTRY = 256  # a stored name counts as this many numbers
 _CORRECTION = b"correction"
 
 Numbers = Annotated[Words, codec.Array("<u8", MOST_WORDS)]
@@ -154,7 +154,7 @@ class ProductHelper(session.Member):
         pair.check()
         a, b = (width(self._schema, columns.parts) for columns in (pair.left, pair.right))
         if max(a, b, a * b if pair.kind == ELEMENTWISE else 0) * self._n > MOST_WORDS:
-            raise InputError(f"Columns of more than {MOST_WORDS:,} numbers are not dealt for.")
+            raise InputError(f"The helper deals for columns of at most {MOST_WORDS:,} numbers.")
         u, v = (
             _mask(self, columns.holder, columns, (lines, self._n))
             for columns, lines in ((pair.left, a), (pair.right, b))

@@ -22,7 +22,7 @@ from masquerade.crypto.errors import DecodingError
 _CONTINUED = b"\xff\xff\xff\xff"
 _END = _CONTINUED + bytes(4)
 _LARGEST_METADATA = 1 << 22
-_ALIGNED = 64  # writers may pad a buffer up to here
+_ALIGNED = 64  # writers may pad a buffer to a multiple of this size
 _INT, _FIXED_SIZE_BINARY = 2, 15  # members of the union of types
 _SCHEMA, _RECORD_BATCH = 1, 3  # members of the union of headers
 _VERSION = 4  # format V5

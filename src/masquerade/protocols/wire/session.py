@@ -255,7 +255,7 @@ def check_names(names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Questions as one canonical text; all parties must have been asked the same digest.
+    """Questions as one canonical text, whose digest must be the same for all parties.
 
     >>> Batch((Query(by="sex"),)).text
     '[[["sex"],[]]]'

@@ -415,7 +415,7 @@ def test_what_a_party_cannot_be_made_with():
         ({"peers": PUBLIC}, "both or neither"),
         ({"roster": ("registry", "south")}, "including this one"),
         ({"roster": ("north",)}, "two or more parties"),
-        ({"least": -1}, "At least 0"),
+        ({"least": -1}, "'least' must be at least 0"),
     ):
         with pytest.raises(InputError, match=words):
             LinkingParty("north", ["x"], **options)

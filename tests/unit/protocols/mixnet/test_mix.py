@@ -428,7 +428,7 @@ def test_terms_say_what_is_wrong_with_them():
         } | changes  # fmt: skip
         with pytest.raises(InputError, match=words):
             MixTerms(**given_terms)
-    with pytest.raises(InputError, match="not a leader"):
+    with pytest.raises(InputError, match="do not name"):
         Leader("leader 0", SigningKey(), terms)
     with pytest.raises(InputError, match="not enrolled"):
         Respondent("r0", SigningKey(), terms)

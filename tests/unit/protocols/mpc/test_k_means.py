@@ -138,7 +138,7 @@ def test_a_drawn_record_whose_cluster_stays_small_is_never_opened(hide_steps):
     [
         ({"least": 0}, "must be at least 1"),
         ({"steps": 0}, "from 1 to 1000\\."),
-        ({"k": 200, "start": None}, "clusters of 150 records"),
+        ({"k": 200, "start": None}, "number of records \\(150\\)"),
         ({"k": 4}, "must have 4 centres"),
     ],
 )

@@ -97,7 +97,7 @@ def test_parts_are_a_partition_of_the_rows(parts):
 def test_how_many_parts():
     assert [parts_for(rows, 10) for rows in (0, 1, 10, 11, 100)] == [1, 1, 1, 2, 10]
     assert parts_for(1 << 60, 1) == MOST_PARTS
-    with pytest.raises(InputError, match="at least one row"):
+    with pytest.raises(InputError, match="'rows_at_once' must be at least 1"):
         parts_for(5, 0)
     assert most_in_part(100, 1) == 100
     assert most_in_part(10**7, 10) == 2 * 10**6 + 1000

@@ -136,7 +136,7 @@ def distances_of(rows: Sequence[Row], partials: Sequence[Sequence[Point]], peopl
 
 
 def _blinding(rows: Sequence[Row], blinded: Sequence[Row]) -> Statement:
-    """State for every ciphertext that both its points were multiplied by one number."""
+    """Return the statement that both points of every ciphertext were multiplied by the same number."""
     parts: list[Part] = []
     for before, after in zip(rows, blinded, strict=True):
         for old, new in zip(before, after, strict=True):
@@ -177,8 +177,8 @@ def check_cost(people: int, attributes: int, holders: int, *, accept_cost: bool)
 def seconds_per_test(attributes: int, holders: int) -> float:
     """Return the processor time that all holders together need to compare one attribute of one pair.
 
-    Each holder blinds, shuffles, proves, checks all other holders and opens its share, as the miner does. One
-    party checks the openings.
+    Each holder blinds, shuffles, proves, and checks all other holders. Each holder and the miner then decrypt
+    with their shares, and one party checks these decryptions.
     """
     secrets = [secp256k1.random_secret() for _ in range(holders + 1)]
     shares = [secp256k1.multiply_generator(secret) for secret in secrets]

@@ -70,7 +70,9 @@ class PartitionTerms:
             raise InputError(f"'value_size' must be from 1 to {MOST_BYTES:,}. Got {self.value_size} instead.")
         decode_agreement_key(self.box)
         if decode_identity(self.randomness) == self.miner:
-            raise InputError("The miner is not the randomness server: together they could try every value.")
+            raise InputError(
+                "The miner must not be the randomness server: together they could try every value."
+            )
         object.__setattr__(self, "people", dict(sorted(self.people.items())))
         object.__setattr__(self, "holders", dict(self.holders))
         _ = self.mix  # raises an error if no mix can be made from these terms
@@ -294,7 +296,7 @@ class Boards(NamedTuple):
 
     @property
     def mixed_hash(self) -> bytes:
-        """Return the hash that all key holders sign before any of them opens."""
+        """Return the hash that all key holders sign before any of them decrypts."""
         return wire.board_hash(b"mixed", self.batch, self.mixings)
 
 

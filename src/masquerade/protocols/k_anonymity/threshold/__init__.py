@@ -1,9 +1,9 @@
 """Formulation 1 of distributed k-anonymity: a row opens when its quasi-identifier occurs at least k times.
 
-There are two forms. `faithful` follows the talk: a dealer's polynomial, with shares in the exponent. The
-other, for production, follows STAR: a separate `RandomnessServer` evaluates an oblivious pseudo-random
-function (`crypto.oprf`) once for each enrolled `Client`; a `Collector` groups reports by tag and opens the
-classes that reached k.
+There are two forms. `faithful` follows Wright's talk of 2005: a dealer's polynomial, with shares in the
+exponent. The other, for production, follows STAR: a separate `RandomnessServer` evaluates an oblivious
+pseudo-random function (`crypto.oprf`) once for each enrolled `Client`; a `Collector` groups reports by tag
+and opens the classes that reached k.
 
 Disclosures of the production form. The randomness server learns who participates, and nothing about any row:
 it receives uniformly random points. The collector learns the rows of classes with at least k reports; of all
@@ -13,8 +13,8 @@ class that opens shows its quasi-identifier anyway, and one that does not open h
 learn nothing.
 
 Assumptions. The two servers do not collude while an epoch is open; afterwards the key is deleted. Enrolment
-gives each person one credential: a holder of a credential and the collector's reports opens the class of one
-quasi-identifier of its choice, whatever k is. Reports reach the collector through an anonymous channel (a
+gives each person one credential: anyone who has a credential and the collector's reports can open the class
+of one chosen quasi-identifier, whatever k is. Reports reach the collector through an anonymous channel (a
 proxy or a mixnet): otherwise it sees who sent each row.
 """
 

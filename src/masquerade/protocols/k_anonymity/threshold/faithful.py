@@ -1,4 +1,4 @@
-"""The form of the talk: a dealer's polynomial, keys and shares in the exponent.
+"""The form of Wright's talk of 2005: a dealer's polynomial, keys and shares in the exponent.
 
 A dealer draws a polynomial f of degree k − 1 for one epoch; user i of N gets f(i) and f(N + i). With H the
 hash of epoch and quasi-identifier, user i seals its sensitive part by a key from f(i)·H and submits f(N +
@@ -147,7 +147,7 @@ class PolynomialDealer:
             coefficient.wipe()
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
-        raise TypeError("a Dealer is not pickled: it must be deleted")
+        raise TypeError("a PolynomialDealer is not pickled: it must be deleted")
 
 
 class DealtUser:

@@ -29,9 +29,9 @@ Grouping = Mapping[Category, Sequence[Category]]
 class GeneralisedForm:
     """A form and the groups of its quasi-identifiers' categories by level; level 0 is the form itself.
 
-    `hierarchies` lists, for some quasi-identifiers, their groupings from fine to coarse: labels of groups
-    with their categories of the form. Every grouping contains every category once and does not split groups
-    of the previous grouping. A variable with fewer groupings than another keeps its last one.
+    `hierarchies` lists the groupings of some quasi-identifiers, from fine to coarse. A grouping maps the
+    label of each group to the categories in it. It contains every category once and does not split groups of
+    the previous grouping. A variable with fewer groupings than another keeps its last one.
 
     >>> schema = mq.Schema({"zip": ["07029", "07030", "08000"], "ill": ["yes", "no"]})
     >>> form = mq.people.Form(schema, quasi=("zip",), sensitive=("ill",))
@@ -77,7 +77,7 @@ class GeneralisedForm:
 
         Returns
         -------
-        Terms
+        ThresholdTerms
         """
         return self.at(level).terms(f"{epoch}, level {level}", k)
 

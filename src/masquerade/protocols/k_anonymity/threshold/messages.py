@@ -55,7 +55,7 @@ class ThresholdTerms(codec.Message, tag=b"threshold terms 1"):
 
     `k` is the least number of reports that opens a class. `quasi_size` and `sensitive_size` are the largest
     sizes of the two parts of a row in bytes; all rows are padded to them, so that lengths reveal nothing.
-    With `shown`, quasi-identifiers are sent in clear as in the talk; otherwise they open with their class.
+    With `shown`, quasi-identifiers are sent in clear, as in Wright's talk; else they open with their class.
     `form` is the digest of the `Form` of the rows, if there is one. The name of an epoch is used once.
     """
 
@@ -115,7 +115,7 @@ class Notice(codec.Message, tag=b"threshold notice 1"):
 
         Parameters
         ----------
-        terms : Terms
+        terms : ThresholdTerms
             Terms of the epoch.
         public : Point
             Public key of the epoch.
@@ -254,12 +254,12 @@ class ReportLayout:
 
     @property
     def size(self) -> int:
-        """Return the bytes of a report."""
+        """Return the number of bytes of a report."""
         return int(self.dtype.itemsize)
 
     @property
     def plain_size(self) -> int:
-        """Return the bytes of the sealed part before it is sealed."""
+        """Return the number of bytes of the sealed part before it is sealed."""
         return POINT_SIZE + 2 * LENGTH + self.terms.quasi_size + self.terms.sensitive_size
 
     @cached_property

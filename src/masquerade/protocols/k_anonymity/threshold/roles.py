@@ -1,4 +1,4 @@
-"""The client, the randomness server and the collector (the talk's miner) of the production form.
+"""The client, the randomness server and the collector (the miner of Wright's talk) of the production form.
 
 The randomness server evaluates the oblivious PRF once per credential and epoch, without learning the input.
 Without this server, anyone with the reports could try every quasi-identifier; with it, every try costs a
@@ -258,7 +258,7 @@ class RandomnessServer:
             if number is not None:
                 key = oprf.key_of(number)
                 if key.public != wire.Notice.decode(notice).public:
-                    raise SealBroken(f"The sealed key of epoch {epoch!r} is not the one of its notice.")
+                    raise SealBroken(f"The sealed key of epoch {epoch!r} does not match its notice.")
                 yield epoch, key
 
     def wipe(self) -> None:

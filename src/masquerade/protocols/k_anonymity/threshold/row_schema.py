@@ -67,7 +67,7 @@ class Form:
 
         Returns
         -------
-        Terms
+        ThresholdTerms
         """
         sizes = (_width(self._variables(self.quasi)), _width(self._variables(self.sensitive)))
         return ThresholdTerms(epoch, k, *sizes, shown, self.digest)
@@ -156,7 +156,7 @@ def production_guarantee(terms: ThresholdTerms, form: Form) -> Guarantee:
 
     Parameters
     ----------
-    terms : Terms
+    terms : ThresholdTerms
         Terms of the epoch.
     form : Form
         The form of the rows.

@@ -377,7 +377,7 @@ def test_nonsense_is_refused(asked):
 def test_a_huge_product_is_not_dealt_for(asked, monkeypatch):
     parties, products, _ = asked
     monkeypatch.setattr("masquerade.protocols.vertical.scalar_products.MOST_WORDS", len(FRAME))
-    with pytest.raises(InputError, match="not dealt for"):
+    with pytest.raises(InputError, match="The helper deals for columns of at most"):
         parties["helper"].receive(CorrelationRequest(products.session, ELEMENTWISE, A, L).encode())
 
 
