@@ -156,7 +156,7 @@ def _warn_if_useless(stderr: float) -> str | None:
 
 
 def _source_for(model: Classifier, source: Tally) -> Tally:
-    """Return the people who answered, if the model was learned from them; otherwise the source."""
+    """Return the source, restricted to the people who answered if the model was learned from them."""
     missing: MissingAnswers | None = getattr(model, "missing", None)
     if missing is None or missing.taken != "answered" or isinstance(source, AnsweredTally):
         return source

@@ -375,7 +375,7 @@ def check_tally(
         The source.
     records : DataFrame or list of DataFrame, optional
         The pandas frame that the source counts, disguised under `policy` or clear. A list contains
-        independent samples whose tables add.
+        independent samples, whose tables are added up.
     policy : Policy, optional
         Policy of the records. Without it, the records are clear.
     truth : DataFrame, optional
@@ -488,8 +488,8 @@ def same_table(title: str, ours: CountTable, theirs: CountTable, *, dealt: bool 
     ours, theirs : CountTable
         Tables to compare.
     dealt : bool, default False
-        Records report blocks of variables. Another table then uses other samples, and estimated variances may
-        differ by O(1/n).
+        True if each record reports only some blocks of variables. Another table then uses other records, and
+        estimated variances may differ by O(1/n).
 
     Yields
     ------

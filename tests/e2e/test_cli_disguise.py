@@ -125,9 +125,9 @@ def test_a_mistyped_memo_is_refused_and_a_new_one_is_an_act_of_its_own(tmp_path)
     wrong = ["--id", "id", "--memo", tmp_path / "peple.memo"]
     said = refused("disguise", data, "-p", rules, "-o", tmp_path / "second.csv", *wrong)
     assert "peple.memo: there is no memo. Check the name" in said
-    assert "(--new-memo) makes one. Under a second memo all people are drawn again, and γ multiplies." in said
+    assert "(--new-memo) creates one. A second memo draws new reports for all people, and the γ of" in said
     twice = refused("disguise", data, "-p", rules, "-o", tmp_path / "second.csv", *memo, "--new-memo")
-    assert "people.memo: is there already" in twice
+    assert "people.memo: exists already" in twice
     alone = refused("disguise", data, "-p", rules, "-o", tmp_path / "second.csv", "--new-memo")
     assert "--new-memo creates the file of --memo" in alone
     assert files(tmp_path) == before

@@ -122,7 +122,7 @@ def test_a_party_is_killed_and_the_session_ends_well(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with running(tmp_path / "try", "--n", PEOPLE) as world:
         created = ok("session", "create", world.folder / "session.yaml", "--node", world.miner).stdout
-        assert "is created; the digest that consents name:" in created
+        assert "is created; digest to name in consents:" in created
         assert "created" in ok("session", "status", "--node", world.miner).stdout
 
         run = subprocess.Popen(  # noqa: S603  (our own command)

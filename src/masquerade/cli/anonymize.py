@@ -79,7 +79,7 @@ def command(
         list[str] | None,
         option(
             "t-closeness: the largest distance between a class and the whole table, as illness=0.2, or "
-            "income=ordered:0.2 for the order of numbers.",
+            "income=ordered:0.2 for a distance that uses the order of numbers.",
             "COLUMN=T",
         ),
     ] = None,
@@ -290,9 +290,9 @@ def columns_in(option: str, texts: list[str] | None) -> list[str]:
 def _disjoint(by: Sequence[str], sensitive_names: Sequence[str], kept: Sequence[str] = ()) -> None:
     for name in (*sensitive_names, *kept):
         if name in by:
-            raise InputError(f"{name!r} is a quasi-identifier and cannot be passed on unchanged.")
+            raise InputError(f"{name!r} is a quasi-identifier and cannot be copied unchanged.")
         if name in sensitive_names and name in kept:
-            raise InputError(f"{name!r} is sensitive, and passed on already; --keep is for other columns.")
+            raise InputError(f"{name!r} is sensitive, so it is copied anyway; --keep is for other columns.")
 
 
 def _read(data: list[str], wanted: Sequence[str]) -> tuple[pa.Table, list[str], tuple[str, ...]]:

@@ -91,7 +91,7 @@ OWN = {
     ),
     "output": (
         "output_check:output_app",
-        "Check results against disclosure rules before they are published, and decide.",
+        "Check results against disclosure rules, and decide whether they may be published.",
     ),
     "enough": (
         "enough:command",
@@ -139,7 +139,7 @@ OWN = {
     ),
     "count": (
         "count:count_app",
-        "Count people who each keep their own record: by votes, secure aggregation or a mix.",
+        "Count people who each keep their own record: by votes, secure aggregation or a mixnet.",
     ),
     "survey": (
         "survey_tools:survey_app",  # includes the commands that write packages for other tools

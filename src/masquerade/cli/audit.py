@@ -154,7 +154,7 @@ def make(
     frame, made = make_canaries(policy, n, column=column)
     made.save(key)
     output.write_whole(out, frame.to_csv(index=False, lineterminator="\n").encode(), overwrite=overwrite)
-    output.say(f"{len(frame):,} canaries are in {out}, named by column {column!r}; {key} reads them.")
+    output.say(f"{len(frame):,} canaries are in {out}, named by column {column!r}; reading them needs {key}.")
 
 
 @canaries_app.command("read")

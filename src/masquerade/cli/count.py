@@ -15,7 +15,7 @@ from masquerade.cli.record_limit import DEFAULT, AcceptGamma, OwnLimit, confirm_
 from masquerade.core.errors import FileError
 from masquerade.core.util.formatting import counted
 
-count_app = group("Count people who each keep their own record: by votes, secure aggregation or a mix.")
+count_app = group("Count people who each keep their own record: by votes, secure aggregation or a mixnet.")
 
 AtNode = Annotated[
     Path,
@@ -29,10 +29,10 @@ def serve(
     *,
     accept_gamma: AcceptGamma = None,
 ) -> None:
-    """Run a miner, or a leader of a mix, until it is stopped; a miner may be restarted at any time.
+    """Run a miner, or a leader (a mix server), until it is stopped; a miner may be restarted at any time.
 
-    Counts are durable. A round in which votes may have been sent is not repeated. The keys of a mix are
-    in memory only: a mix ends if one of its servers stops.
+    Counts are durable. A round in which votes may have been sent is not repeated. The keys of a mixnet are
+    in memory only: a mixnet ends if one of its servers stops.
 
     Example: masquerade count serve miner.yaml
     """
@@ -119,7 +119,7 @@ def take_part(
 
 @count_app.command("close")
 def close(*, node: AtNode, wait: Wait = WAIT, json: Json = False) -> None:
-    """End a count and notify the devices; a mix then shuffles and opens its reports.
+    """End a count and notify the devices; a mixnet then shuffles and opens its reports.
 
     Example: masquerade count close --node miner.yaml
     """

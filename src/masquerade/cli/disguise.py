@@ -48,8 +48,8 @@ def command(
     new_memo: Annotated[
         bool,
         flag(
-            "Create the file of --memo, for people who were never disguised before. With a second memo, "
-            "reports of the same people are drawn again, and γ multiplies.",
+            "Create the file of --memo, for people who were never disguised before. A second memo draws new "
+            "reports for the same people, and the γ of both memos multiply.",
             "--new-memo",
         ),
     ] = False,

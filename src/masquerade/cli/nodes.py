@@ -262,7 +262,7 @@ def create(
     spec = load(file, SessionSpec, environment={})
     with _connect(node, wait) as operator:
         status = operator.ask("create", {"spec": spec.model_dump(mode="json")})
-    text = f"session {spec.session!r} is {status['state']}; the digest that consents name: {spec.digest}\n"
+    text = f"session {spec.session!r} is {status['state']}; digest to name in consents: {spec.digest}\n"
     output.emit(status | {"digest": spec.digest} if json else text)
 
 
@@ -277,7 +277,7 @@ def plan(
 ) -> None:
     """Show what a party would send in a session, before it consents: to whom, what, through which channel.
 
-    No other node is contacted, and nothing leaves. If the party's file has no consent to the session, the
+    No other node is contacted, and nothing is sent. If the party's file has no consent to the session, the
     plan assumes a consent to all of its variables.
 
     Example: masquerade session plan session.yaml --node party.yaml
@@ -361,7 +361,8 @@ def consent(
     """Print a node's consent to exactly this session, for `consents` in its file.
 
     The consent names the digest of the session's text: what is learnt, from which variables, by whom. Any
-    other text under the same name is refused. First inspect what would leave (session plan). No file changes.
+    other text under the same name is refused. First see what would be sent (session plan). No file is
+    changed.
     Example: masquerade session consent session.yaml --node party.yaml
     """
     from masquerade.services.common.settings import load  # noqa: PLC0415
@@ -479,7 +480,7 @@ def cancel(
 ) -> None:
     """Stop a session at its next step or message: at all parties, or (at a party's node) only there.
 
-    A coordinator may run it again; a party has withdrawn permanently.
+    A coordinator may run the session again. A party that cancels it withdraws permanently.
 
     Example: masquerade session cancel diabetes --node miner.yaml
     """

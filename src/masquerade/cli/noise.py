@@ -114,7 +114,7 @@ def show(ledger: Ledger, *, json: Json = False) -> None:
     with NoiseLedger(ledger) as opened:
         terms, spent, problem = opened.terms, opened.entries, opened.problem
     if terms is None:
-        raise InputError(f"{ledger}: the ledger has no terms yet: masquerade noise init.")
+        raise InputError(f"{ledger}: the ledger has no terms yet; masquerade noise init sets them.")
     number = sum(entry["tables"] for entry in spent)
     asked = [_title(query) for entry in spent for query in entry["asked"]]
     if json:
@@ -162,7 +162,7 @@ def open_noise(source: Any, ledger: str) -> Iterator[Any]:
     with NoiseLedger(ledger) as opened:
         terms = opened.terms
         if terms is None:
-            raise InputError(f"{ledger}: the ledger has no terms yet: masquerade noise init.")
+            raise InputError(f"{ledger}: the ledger has no terms yet; masquerade noise init sets them.")
         noisy = Noisy(source, epsilon=terms.epsilon, tables=terms.tables, delta=terms.delta, ledger=opened)
         before = noisy.tables_spent
         try:
@@ -177,7 +177,7 @@ def open_noise(source: Any, ledger: str) -> Iterator[Any]:
 
 def _check_exists(ledger: Path) -> None:
     if not ledger.is_dir():
-        raise InputError(f"{ledger}: there is no such ledger of noise: masquerade noise init {ledger}.")
+        raise InputError(f"{ledger}: there is no such ledger; masquerade noise init {ledger} makes it.")
 
 
 def _describe(terms: NoiseTerms) -> str:

@@ -158,7 +158,7 @@ Encoding = Annotated[
     str | None,
     option("Character encoding of a CSV (utf-8, latin-1, …); detected by default.", "NAME", "--encoding"),
 ]
-Clear = Annotated[bool, flag("DATA is clear records with the variables of the policy.", "--clear")]
+Clear = Annotated[bool, flag("DATA contains clear records with the variables of the policy.", "--clear")]
 AcceptIncomplete = Annotated[
     bool,
     flag(

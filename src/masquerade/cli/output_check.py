@@ -1,4 +1,4 @@
-"""`masquerade output`: check results against disclosure rules before they are published, and decide."""
+"""`masquerade output`: check results against disclosure rules; decide whether they may be published."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from masquerade.sources.control.inference_control import Rules
 
 MOST_BYTES = 1 << 26
-output_app = group("Check results against disclosure rules before they are published, and decide.")
+output_app = group("Check results against disclosure rules, and decide whether they may be published.")
 Record = Annotated[Path, argument("The folder of the record.", "RECORD")]
 
 

@@ -106,7 +106,7 @@ def init(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Draft a policy from clear data that spends one limit per person; you decide the rest.
+    """Draft a policy from clear data; it spends one limit per person, and you decide the rest.
 
     Example: masquerade policy init people.csv --sensitive smoker,income --clear region --out policy.yaml
     """

@@ -78,7 +78,10 @@ def _rules(proposal: ConsentProposal) -> list[str]:
         f"Limit: {limit}.",
         f"At least {counted(proposal.least_records, 'record')} are counted together.",
         f"The model goes to: {whom}.",
-        f"Errors are for {counted(proposal.people, 'record')}, by {proposal.partition}, and equal shares.",
+        (
+            f"Errors are for {counted(proposal.people, 'record')} divided by {proposal.partition}, if all "
+            "categories are equally common."
+        ),
     ]
     if proposal.most_variables is not None:
         lines.append(f"Tables of at most {counted(proposal.most_variables, 'variable')}.")
@@ -90,7 +93,7 @@ def _rules(proposal: ConsentProposal) -> list[str]:
 def _relaxations(proposal: ConsentProposal) -> list[Table | str]:
     """Return the table of relaxations."""
     if not proposal.relaxations:
-        return ["No single party prevents more."]
+        return ["No single party could make more possible."]
     table = output.plain_table("For more", ["party", "would relax", "and all gain"])
     for it in proposal.relaxations:
         table.add_row(it.party, it.relax, it.gain)

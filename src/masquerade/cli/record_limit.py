@@ -58,7 +58,7 @@ def parse_accepted(accepted: str | None) -> Gamma | None:
 def confirm_total(
     policy: Policy, together: float | None, accepted: str | None = None, instead: str = OTHER_RELEASE
 ) -> None:
-    """Print what this and earlier releases reveal about a person; raise above the limit unless accepted.
+    """Print what all releases reveal about a person; raise an error above the limit unless accepted.
 
     Parameters
     ----------

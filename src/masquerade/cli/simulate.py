@@ -92,8 +92,8 @@ def users(
     """Count people who each keep their own record, learn from the counts, and compare with clear records.
 
     People are objects that exchange bytes with the server. To be fast, most of them share work; the time of
-    a device is measured on users that share none. Cheaters stuff votes: frequency mining and the mix identify
-    them, aggregation cannot.
+    a device is measured on users that share none. Cheaters stuff votes: frequency mining and the mixnet
+    identify them, aggregation cannot.
 
     Example: masquerade simulate users --n 1000 --dropouts 0.05 --learn naive-bayes --plot time.png
     """
@@ -294,8 +294,8 @@ def simulate_hidden(
 ) -> None:
     """Learn links, clusters or a tree from records of several owners, on secret shares; no count is opened.
 
-    Owners compute with a dealer of randomness (MPC). The result is compared with the same learner on the
-    joined records.
+    Owners compute by MPC with a dealer of randomness, the helper. The result is compared with the
+    same learner on the joined records.
 
     Example: masquerade simulate hidden --n 10000 --max-parents 2
     """

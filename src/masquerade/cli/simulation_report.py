@@ -147,8 +147,8 @@ def suppression_text(result: SuppressionRunResult) -> list[RenderableType]:
             f"{result.suppressed:,} of {counted(cells, 'cell')} suppressed{_left(result)}."
         ),
         (
-            f"The table {'equals' if result.as_expected else 'differs from'} the table that the algorithm makes "
-            "from all clear rows."
+            f"The table {'equals' if result.as_expected else 'differs from'} the table that the algorithm "
+            "makes from all clear rows."
         ),
         *_caught_lines(result.faults),
     ]

@@ -142,9 +142,9 @@ def build_page(
     accept_gamma: AcceptGamma = None,
     json: Json = False,
 ) -> None:
-    """Build the self-contained page, with its sha256, letter, paper forms and test vectors.
+    """Build the self-contained page, with its sha256, a letter to print, paper forms and test vectors.
 
-    The same file gives the same bytes everywhere.
+    The same survey file gives the same bytes on every machine.
 
     Example: masquerade survey build survey.yaml --out page
     """
@@ -201,7 +201,7 @@ def _confirm_versions(chosen: SurveySettings, survey: Survey, accepted: str | No
     earlier = [versions[name] for name in answered if name != survey.policy.id and versions[name].disguised]
     if earlier:
         number = counted(len(earlier), "earlier version")
-        say(f"people who answered {number} may answer this one too: that is another draw, and γ multiplies.")
+        say(f"people who answered {number} may answer this one too: another draw, and γ multiplies.")
         total = sum(map(epsilon_of, earlier), epsilon_of(survey.policy))
         instead = "Keep the earlier policy, or invite people: an invitation admits one report"
         confirm_total(survey.policy, total, accepted, instead)

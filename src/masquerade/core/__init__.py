@@ -1,4 +1,4 @@
-"""Types that all other packages share. Imports NumPy and nothing else of masquerade."""
+"""Types that all other packages share. Importing them loads no other package of masquerade."""
 
 from typing import TYPE_CHECKING
 

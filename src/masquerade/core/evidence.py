@@ -188,7 +188,7 @@ class Sample(NamedTuple):
 class Pool:
     """Samples of one population combined: counts of all records and the evidence for them.
 
-    `agreement` is the p-value of the hypothesis that it is one population; 1 if it is not needed.
+    `agreement` is the p-value of the hypothesis that the samples come from one population; 1 if not tested.
     """
 
     values: Floats

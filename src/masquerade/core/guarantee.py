@@ -52,7 +52,7 @@ class Disclosure:
     noise_epsilon : float or None
         ε of noise on counts, for each record over all tables. None without noise.
     delta : float
-        δ that belongs to it.
+        δ of the noise, which belongs to `noise_epsilon`.
 
     Examples
     --------
@@ -126,15 +126,15 @@ class Guarantee(Printed):
         """Return the guarantee of two releases about the *same* people.
 
         Factors γ of disclosures with the same role, kind and variables multiply; all other disclosures and
-        assumptions are listed together. Of adversaries, colluders, dropouts and integrity the weaker one
-        holds.
+        assumptions are listed together. For adversaries, colluders, dropouts and integrity, the weaker of the
+        two statements holds.
         """
         return self._merge(other, lambda first, second: first * second)
 
     def combine_disjoint(self, other: Guarantee) -> Guarantee:
         """Return the guarantee of two releases about *different* people.
 
-        As `combine`, but of two factors γ the larger one holds.
+        Like `combine`, but instead of the product of two factors γ the larger factor holds.
         """
         return self._merge(other, max)
 

@@ -89,7 +89,7 @@ def count_interval(counts: Floats, variance: Floats, n: float, z: float, ratio: 
 def ratio_errors(shares: Floats, covariance: Floats, totals: Floats) -> RatioErrors:
     """Return the standard errors of shares = cells/totals; a total is the sum along the last axis.
 
-    Formula: Var θ ≈ (Var N_k − 2θ Cov(N_k, N) + θ² Var N)/N². The dissertation divides by N_k², an error.
+    Formula: Var θ ≈ (Var N_k − 2θ Cov(N_k, N) + θ² Var N)/N². Ma (2006) divides by N_k², which is an error.
     Constants added to cells and totals (a prior) change neither variances nor covariances.
     Reference: the delta method for a ratio of dependent normals; Ma & Sivakumar (2005) §5.
     Error: of second order in (standard error of N)/N.

@@ -62,7 +62,7 @@ class RecordPart:
         Number of possible reports.
     shown : tuple of int, optional
         A class for each joint code that is sent in clear, such as whether an answer is missing. The
-        record's γ compares records that agree on it, and `gamma` is the one within a class.
+        record's γ compares records that agree on it, and `gamma` is the γ within a class.
     """
 
     names: tuple[str, ...]
@@ -169,7 +169,7 @@ def largest_record_gamma(
     -------
     Fraction or float
         Infinite if `by` is disguised, or a variable is disguised in one stratum and clear in another:
-        the reports then tell the stratum.
+        the reports then reveal the stratum.
     """
     conditions = tuple(follow_ups)
     masks = [part for parts in strata.values() for part in parts if not part.clear]
@@ -275,7 +275,7 @@ def describe_person(gamma: Gamma, clear_missing: Sequence[str] = ()) -> str:
 
 
 def multiply_gammas(gammas: Sequence[Gamma]) -> Gamma:
-    """Return a product of many γ, halves first so that numbers stay short for as long as they can."""
+    """Return the product of many γ; the two halves are multiplied first, which keeps numbers short."""
     if math.inf in gammas:
         return math.inf
     if len(gammas) < 3:

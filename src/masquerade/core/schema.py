@@ -187,7 +187,8 @@ class Field:
     missing : category or None
         Category of missing values. None refuses missing values, like unknown ones.
     edges : tuple of float or None
-        Bin edges e0 < e1 < … < eK: category k contains the numbers in [ek, ek+1), the last one also eK.
+        Bin edges e0 < e1 < … < eK. Each category contains the numbers from one edge up to, but not including,
+        the next edge; the last category also contains eK.
     recodes : tuple of pairs
         Values that are read as a category, or as missing (None).
     clear_missing : bool

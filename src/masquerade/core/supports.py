@@ -78,7 +78,8 @@ class Supports:
     def query(self, row: int) -> Query:
         """Return the ordinary query for one set.
 
-        Its conditions are all items of the set, or with `parts` those of the subset, by the other variables.
+        Its conditions are all items of the set. With `parts`, its conditions are the items of the subset, and
+        its table is over the variables of the other items.
         """
         held = [self.items[place] for place in self.itemsets[row]]
         if self.parts is None:
@@ -122,7 +123,7 @@ class SupportAnswer:
 
     @property
     def spread(self) -> ReportSpread | None:
-        """Return the moments of the reports behind each count; None if the source does not provide them."""
+        """Return the moments of the reports of each count; None if the source does not provide them."""
         if self.ends is None:
             return None
         return ReportSpread.of_two_kinds(self.values / max(self.n, 1), self.stderr**2, self.ends, self.n)

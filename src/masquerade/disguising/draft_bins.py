@@ -89,8 +89,8 @@ def round_bins(low: float, high: float, numbers: Sequence[float], bins: int = BI
 def quantile_cut_points(sample: NDArray[np.float64], bins: int) -> list[Decimal]:
     """Return increasing round numbers near the quantiles of a sample.
 
-    A quantile is rounded to 1, 2 or 5 times a power of ten that is at most a third of the distance to the
-    next one, so that bins stay about equal.
+    A quantile is rounded to a multiple of 1, 2 or 5 times a power of ten. This unit is at most a third of the
+    distance to the nearest other quantile, so that bins stay about equal.
 
     >>> from masquerade.disguising.draft_bins import plain, quantile_cut_points
     >>> costs = np.exp(np.linspace(0, 9, 1001))

@@ -2,7 +2,7 @@
 
 A memo lists the other policies that it was used with. A draw under another memo, or without a memo, is known
 only from the metadata of its files, so the files in the folder of a new release are read. The files do not
-state whether they are about the same people. It is assumed that they are, and the γ of all draws multiply.
+state whether they are about the same people. It is assumed that they are, so their γ are multiplied.
 """
 
 from __future__ import annotations

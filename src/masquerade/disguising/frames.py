@@ -61,14 +61,15 @@ def disguise(
     id : str, optional
         Column that names the person, for `memo`.
     new_memo : bool, default False
-        Create the memo, which must not exist yet. A second memo draws all people again, and γ multiplies.
+        Create the memo, which must not exist yet. A second memo draws new reports for all people, and the γ
+        of both memos multiply.
     keep : sequence of str, optional
         Columns to keep in clear.
     shuffle : bool, default False
         Shuffle the rows.
     accept_gamma : float, optional
-        The γ of a record over this release and earlier ones of the memo that is accepted beyond the policy's
-        limit.
+        Largest γ of a record, over this release and earlier releases of the memo, that is accepted beyond the
+        policy's limit.
 
     Returns
     -------
@@ -82,7 +83,7 @@ def disguise(
     UnknownValue
         If a value is not one of the policy's categories.
     InputError
-        If the memo's earlier releases exceed the policy's limit together with this one.
+        If this release and the memo's earlier releases together exceed the policy's limit.
 
     Examples
     --------

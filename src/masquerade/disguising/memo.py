@@ -6,10 +6,10 @@ nothing new. The function is AES-256 on one block per (person, group, value), un
 the memo's secret and the policy id. Persons enter as keyed BLAKE2b tags, never as plain ids. A holder of the
 secret can test guesses about a value: guard the file as you guard the data.
 
-A second memo draws all people again, and γ multiplies. So a memo is created only on explicit request. Memos
-of format 1 identify persons by their ids as written. Memos of format 2, the current format, use the normal
-form of the ids (`person_ids`). An old memo keeps its format, because a different form would draw all people
-again.
+A second memo draws new reports for all people, and the γ of both memos multiply. So a memo is created only on
+explicit request. Memos of format 1 identify persons by their ids as written. Memos of format 2, the current
+format, use the normal form of the ids (`person_ids`). An old memo keeps its format, because a different form
+of the ids would lead to new reports for all people.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class Memo:
         if new:
             if place.exists() or place.is_symlink():
                 raise FileError(
-                    f"{place}: is there already, and new_memo (--new-memo) makes a new file. Without it the "
-                    "draws of this memo are repeated."
+                    f"{place}: exists already, and new_memo (--new-memo) only creates a new file. Without "
+                    "it, the draws of this memo are repeated."
                 )
             return cls._new(place)
         try:
@@ -87,8 +87,8 @@ class Memo:
         except FileNotFoundError:
             raise FileError(
                 f"{place}: there is no memo. Check the name; if these people were never disguised before, "
-                "new_memo=True (--new-memo) makes one. Under a second memo all people are drawn again, and γ "
-                "multiplies."
+                "new_memo=True (--new-memo) creates one. A second memo draws new reports for all people, and "
+                "the γ of both memos multiply."
             ) from None
 
     @classmethod
@@ -136,8 +136,8 @@ class Memo:
     def save(self, policy_id: str, epsilon: float | None = None) -> Memo:
         """Write the memo with this policy among its releases: owner-readable only, durable on return.
 
-        No report may leave before. Raises `FileError` if a different memo was created at this path
-        concurrently: two secrets would disguise every person twice.
+        No report may be released before it returns. Raises `FileError` if a different memo was created at
+        this path concurrently: two secrets would disguise every person twice.
         """
         with suppress(FileExistsError):
             self._make()

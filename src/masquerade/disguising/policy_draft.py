@@ -274,7 +274,7 @@ def _against_text(column: ColumnSummary, *, no_repeat: bool) -> str:
     if column.is_date and (column.values is None or no_repeat):
         return HINT
     if column.values is None and column.date is not None:
-        return f"more than {MOST_CATEGORIES} {column.date.unit}s: years or ages are bins"
+        return f"more than {MOST_CATEGORIES} {column.date.unit}s: read the dates as years or ages"
     if column.values is None:
         return f"more than {MOST_CATEGORIES} different texts; if it is a code, list all its categories"
     if max(len(str(value)) for value in column.values) > LONGEST_LABEL:
@@ -292,7 +292,7 @@ def _against_numbers(column: ColumnSummary, *, no_repeat: bool) -> str:
         else ()
     )
     if len(set(labels)) < len(labels):
-        return "the range is too narrow for its size: shift or scale the numbers first"
+        return "the numbers are too large for their narrow range: shift or scale them first"
     return ""
 
 

@@ -14,7 +14,8 @@ from masquerade.channels.policy import Group, Policy
 from masquerade.kernels.draw import Bytes, draw
 
 Codes = NDArray[np.unsignedinteger[Any]]
-# flag in `place` of a draw that deals blocks, so that it never shares a random word with the report's draw
+# flag added to `place` when a row is dealt its block, so that this draw never shares a random word with the
+# draw of the row's report
 DEALING = 1 << 15
 
 
@@ -92,7 +93,7 @@ def dealt_reports(
     rows: NDArray[np.int64] | None,
     place: int,
 ) -> tuple[Codes, Codes]:
-    """Assign every row a block, independently of its values, and draw the report of the row's class."""
+    """Deal every row a block, independently of its values, and draw the report of its class in that block."""
     nothing = np.zeros(len(columns[0]), dtype=np.uint8)
     blocks = draws(nothing, response.dealing, rows, place | DEALING)
     classes = response.classes_of(columns, blocks)

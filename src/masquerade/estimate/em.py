@@ -119,7 +119,8 @@ def _climb(
 ) -> tuple[LikelihoodPoint, int]:
     """Alternate accelerated EM steps with Newton steps, as long as the Newton steps help.
 
-    After `PATIENCE` Newton steps without convergence they are computed exactly if the table is small enough.
+    After `PATIENCE` Newton steps without convergence, further Newton steps are solved exactly if the table is
+    small enough.
     """
     steps = tries = 0
     while steps < max_steps:

@@ -201,9 +201,9 @@ class ReportEvidence:
     def pearson(self, expected: Floats, generators: Iterable[Iterable[int]]) -> tuple[float, float] | None:
         """Return Pearson's statistic of the reports under a fitted model, and its degrees of freedom.
 
-        With survey weights, the statistic of a small table is corrected by `second_order`. If there is no
-        joint table of reports, return None, or with survey weights the distance between the weighted counts
-        and the model by their covariance.
+        With survey weights, the statistic of a small table is corrected by `second_order`. Without a joint
+        table of reports, return None; if there are survey weights, return the distance between the weighted
+        counts and the model, measured by the covariance of the counts.
         """
         model = generators_of(generators, expected.ndim)
         part = self.joint_reports

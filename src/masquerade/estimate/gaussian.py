@@ -122,7 +122,7 @@ def loglinear_variances(
 
 
 def geometric(values: Floats, method: Projection) -> Floats:
-    """Return a table projected to nonnegative counts, which needs no likelihood; its total is kept."""
+    """Project a table to nonnegative counts by a method that needs no likelihood; keep the total."""
     if not np.any(values < 0):
         return values
     project = onto_simplex if method == "simplex" else clip_and_rescale

@@ -84,8 +84,8 @@ def inner_product_covariance(
     """Return the covariance of the estimates of x·y and x′·y′.
 
     Formula: f(own + swapped) + g·crossed with own = (x·x′)(y·y′), swapped = (x·y′)(x′·y) and
-    crossed = (x·y)(x′·y′); f = 1/k + 1/p + 1/kp, g = 2/kp, both over the number of trials. For x = x′ and
-    y = y′ this is [ab + c² + (ab + 3c²)/p]/k + (ab + c²)/p with a = ‖x‖², b = ‖y‖², c = x·y.
+    crossed = (x·y)(x′·y′); f = 1/k + 1/p + 1/kp and g = 2/kp, both divided by the number of trials. For
+    x = x′ and y = y′ this is [ab + c² + (ab + 3c²)/p]/k + (ab + c²)/p with a = ‖x‖², b = ‖y‖², c = x·y.
     Reference: second moments of two nested Wishart matrices.
     """
     return reduction.pairing * (own + swapped) + reduction.scaling * crossed

@@ -34,7 +34,7 @@ Flags = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 SHARES = tuple(
     round(0.05 * step, 2) for step in range(1, 21)
-)  # shares of blocks of cells, rather than of differences
+)  # of the blocks, the shares that report cells, not differences
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Candidate(ABC):
     def variances(self, epsilon: float) -> Floats:
         """Return the variance of a cell's share from one record, averaged over the cells of each table."""
 
-    def least_variance(self, epsilon: float) -> float:  # noqa: ARG002  (designs that take long need it)
+    def least_variance(self, epsilon: float) -> float:  # noqa: ARG002  (slow designs override this)
         """Return a lower bound of the largest of `variances` that takes little time."""
         return 0.0
 
@@ -199,8 +199,9 @@ class Split(Candidate):
     def least_variance(self, epsilon: float) -> float:
         """Return a lower bound for any division of ε.
 
-        Formula: of p variables, some variable gets at most ε/p, and each other one in its tables at most ε.
-        Two variables get at most ε/(p−1) each; if all pairs are asked, so is theirs.
+        Formula: of p variables, some variable gets at most ε/p, and the other variables of its tables get at
+        most ε. Some two variables get at most ε/(p−1) each, which bounds the variance of their table if all
+        pairs are requested.
         """
         task = self.task
         asked = [name for name in task.variables if task.sizes[name] > 1]
@@ -208,7 +209,7 @@ class Split(Candidate):
             return 0.0
 
         def moments(each: float) -> Floats:
-            gamma = math.exp(min(each, 300.0))  # moments no longer fall, and their squares are numbers
+            gamma = math.exp(min(each, 300.0))  # moments fall no further, and squares of γ stay finite
             of_size = {size: best_moment(size, gamma) for size in set(task.sizes.values())}
             return np.array([of_size[task.sizes[name]] for name in task.variables])
 

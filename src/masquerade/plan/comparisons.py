@@ -85,8 +85,9 @@ def compare_groups(
     """Return the expected errors of comparisons of disguised variables between clear groups.
 
     Formula: records of different groups are independent, so the variance of a difference of shares is
-    v/n₁ + v/n₂. v is the largest variance of a category's share for one record, n₁ and n₂ are the expected
-    numbers of records in the two smallest groups. The power of a test is that of a normal estimate.
+    v/n₁ + v/n₂. v is the largest variance of a category's share for one record (`ExpectedError.worst`), n₁
+    and n₂ are the expected numbers of records in the two smallest groups. The power of a test is computed for
+    a normally distributed estimate.
 
     Parameters
     ----------

@@ -237,7 +237,7 @@ def compare_counting(plan: Plan, by: CountedBy) -> CountingComparison:
 
 
 def noise_factor(names: frozenset[str], tables: Sequence[frozenset[str]], sizes: Mapping[str, int]) -> float:
-    """Return the variance of the noise of a cell of a consistent table, over that of a cell as drawn.
+    """Return the variance of the noise in a cell of a consistent table, divided by its variance as drawn.
 
     Formula: contrasts of each set S have precision Σ_{t ⊇ S} K_S/K_t over all tables t, and the cell of a
     table is the sum of its contrasts; the total is known.
@@ -274,6 +274,6 @@ def _shuffled_way(plan: Plan, n: int, delta: float, goal: float | None) -> Count
         math.sqrt(best / n),
         needed,
         delta,
-        "a mix, or a miner of sums; each person reports once",
+        "a mixnet, or a server that sees only sums; each person reports once",
         "nobody sees reports or their order",
     )

@@ -196,7 +196,7 @@ def visible_pairs(
         if source.check([Query(by=pair)]):
             omitted.append(f"{pair[0]} – {pair[1]} cannot be counted together.")
         elif min(shape) < 2 or math.prod(shape) > MOST_CELLS:
-            omitted.append(f"{pair[0]} – {pair[1]} has {math.prod(shape):,} cells, which is not examined.")
+            omitted.append(f"{pair[0]} – {pair[1]} has {math.prod(shape):,} cells and is not examined.")
         else:
             counted.append(pair)
     if not counted:

@@ -25,8 +25,9 @@ LEVEL = 0.95
 class ExpectedError:
     """The expected error of a table's cells.
 
-    `variance` is the variance of a cell's share for one record, averaged over the cells; `worst` is the
-    largest over the cells. Divide by n. An infinite variance means that the table cannot be estimated.
+    `variance` is the variance of a cell's share for one record, averaged over the cells. `worst` is the
+    largest over the cells; if all variables are dealt in the same blocks, it is the average. Divide by n. An
+    infinite variance means that the table cannot be estimated.
 
     >>> plan = mq.plan({"smoker": ["yes", "no"]}, privacy=1.5, n=3000, queries="singles")
     >>> [expected] = plan.errors
@@ -68,8 +69,8 @@ def expected_errors(
 class _KnownErrors:
     """Expected errors that are shared by tables whose variables are disguised equally.
 
-    A key names the equal parts in the order of the table, so that stored numbers are those of the table
-    itself to the last bit.
+    A key lists the parts in the order of the table, so that a stored result equals the table's own result to
+    the last bit.
     """
 
     def __init__(self, policy: Policy, shares: Mapping[str, Floats]) -> None:
@@ -105,7 +106,7 @@ class _KnownErrors:
         return ExpectedError(table, *self._found[kinds])
 
     def _about(self, name: str) -> tuple[Group, int]:
-        """Return the group of a variable, and the number of its kind: its size and shares."""
+        """Return the group of a variable, and a number that variables with equal shares have in common."""
         if name not in self._alone:
             shares = np.asarray(self.shares[name]).tobytes()
             kind = self._shares_seen.setdefault(shares, len(self._shares_seen))
@@ -118,7 +119,7 @@ class _KnownErrors:
         return self._deals[group.names]
 
     def _sum_dealt(self, deal: BlockDeal | ListedDeal, table: Table) -> tuple[int, float, float]:
-        """Return cells, mean and largest variance of a table whose variables are dealt in the same blocks."""
+        """Return cells and mean variance, twice, of a table whose variables are dealt in the same blocks."""
         cells = math.prod(self.policy.schema.shape(table))
         mean = deal.variance(table, self.shares) / cells
         return cells, mean, mean

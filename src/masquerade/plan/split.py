@@ -38,8 +38,8 @@ def split_among_tables(
 ) -> Floats:
     """Divide ε as `best_split` does, for tables as one array for each width (tables × width).
 
-    Formula: if variables of a class occur in equally many tables of every combination of classes, the optimum
-    has one ε per class. Of more than MOST_APART variables, only these are sought.
+    Formula: if the variables of a class occur in equally many tables of every combination of classes, the
+    optimum has one ε per class. With more than MOST_APART variables, only these ε are computed.
     """
     members = np.concatenate([group.ravel() for group in groups])
     asked: list[int] = np.unique(members).tolist()
@@ -68,15 +68,16 @@ def split_among_tables(
 def equal_classes(sizes: Sequence[int], groups: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return the class of each variable, for tables as one array for each width (tables × width).
 
-    Variables of a class have equally many categories, and equally many tables of every combination of
-    classes: the coarsest such partition. Reference: Weisfeiler & Leman (1968), colour refinement.
+    The variables of a class have equally many categories, and occur in equally many tables of every
+    combination of classes. The classes are the coarsest such partition.
+    Reference: Weisfeiler & Leman (1968), colour refinement.
     """
     classes = np.unique(np.array(sizes), return_inverse=True)[1].astype(np.int64)
     while True:
         signatures: list[list[object]] = [[int(number)] for number in classes]
         for width, group in enumerate(groups):
             combination = np.zeros(len(group), dtype=np.int64)
-            for column in np.sort(classes[group], axis=1).T:  # numbered anew after each: no overflow
+            for column in np.sort(classes[group], axis=1).T:  # renumbered after each column: no overflow
                 combination = np.unique(combination * len(sizes) + column, return_inverse=True)[1]
             top = int(combination.max()) + 1
             pairs = group * top + combination[:, None]

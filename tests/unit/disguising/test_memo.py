@@ -213,7 +213,7 @@ def test_a_mistyped_memo_draws_nobody_again(tmp_path):
             lambda name=wrong: Memo.open(tmp_path / name),
         ):
             with pytest.raises(
-                FileError, match=r"there is no memo\. Check the name.*drawn again, and γ multiplies"
+                FileError, match=r"there is no memo\. Check the name.*the γ of both memos multiply"
             ):
                 act()
     assert sorted(tmp_path.iterdir()) == before
@@ -226,7 +226,7 @@ def test_new_memo_makes_a_new_file_and_nothing_else(tmp_path):
     before = memo.read_bytes()
     (tmp_path / "dangling").symlink_to(tmp_path / "elsewhere")
     for name in ("memo.json", "dangling"):
-        with pytest.raises(FileError, match="is there already"):
+        with pytest.raises(FileError, match="exists already"):
             mq.disguise(frame, POLICY, memo=tmp_path / name, id="id", new_memo=True)
     assert memo.read_bytes() == before
     assert not (tmp_path / "elsewhere").exists()

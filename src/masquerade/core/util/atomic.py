@@ -117,7 +117,7 @@ _published: ContextVar[list[Path] | None] = ContextVar("published", default=None
 
 @contextlib.contextmanager
 def record_published() -> Iterator[list[Path]]:
-    """Yield a list to which the paths of all files are added that are completely written in the context."""
+    """Yield a list that receives the path of every file that is completely written within the context."""
     paths: list[Path] = []
     token = _published.set(paths)
     try:

@@ -230,7 +230,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Escape tags, links and pictures in text, so that showing it runs and fetches nothing."""
+    """Escape tags, links and pictures in text, so that displaying it neither runs nor fetches anything."""
     return _MARKUP.sub(r"\\\g<0>", text)
 
 

@@ -37,5 +37,5 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
 
 
 def public_modules(path: Iterable[str]) -> list[str]:
-    """Return the `__all__` of a package whose modules are imported individually: all names without `_`."""
+    """Return the `__all__` of a package: the names of its modules, except names that start with `_`."""
     return sorted(module.name for module in iter_modules(path) if not module.name.startswith("_"))

@@ -47,7 +47,7 @@ class Scratch:
     """Arrays in memory while they are short; longer ones are mapped from files in a folder.
 
     Such a file has no name and mode 0600. It disappears with the last array that uses it or with the process,
-    also after a crash, so there is nothing to clean up. The system reclaims its pages when it needs memory.
+    even after a crash, so there is nothing to clean up. The system reclaims its pages when it needs memory.
     Without a folder all arrays are in memory.
     """
 
